@@ -64,8 +64,8 @@ def write(path: str, about: Mapping[str, Any], members: Sequence[Member]) -> Non
 def copy(container: Container, path: str, omitted: Collection[str] = ()) -> None:
     """Copy the members to another file after verifying their digests.
 
-    `omitted` are the manifest entries to omit. Raises OptionError if the file cannot be written,
-    ArtefactError if the source is damaged.
+    `omitted` are the manifest entries to leave out. Raises OptionError if the file cannot be
+    written, ArtefactError if the source is damaged.
     """
     about = {name: entry for name, entry in container.about.items() if name not in omitted}
     pages = {member(level["name"], "code"): level["architecture"] for level in about["levels"]}
@@ -102,8 +102,10 @@ def _sums(data: bytes | memoryview) -> tuple[str, str]:
 def _manifest(
     about: Mapping[str, Any], members: Sequence[Member], sums: Sequence[tuple[str, str]]
 ) -> tuple[bytes, list[int]]:
-    """The manifest and the offsets of the members; iterates, as each depends on the other's
-    length."""
+    """The manifest and the offsets of the members.
+
+    Iterates, as each depends on the other's length.
+    """
     length = 0
     while True:
         starts = _starts(length, members)

@@ -33,8 +33,8 @@ _LONGEST_MANIFEST = 1 << 24
 
 LOCAL = struct.Struct("<4sHHHHHIIIHH")  # the header of a member
 OWN_ID = 0x6461
-OWN = struct.Struct("<HHI32sQ")  # our field of the first header: id, length, format; those of the
-_FORMAT = struct.Struct("<HHI")  # format follow: digest of the manifest, length of the file
+OWN = struct.Struct("<HHI32sQ")  # our field of the first header: id, length, format;
+_FORMAT = struct.Struct("<HHI")  # then the digest of the manifest, the length of the file
 LARGE = 1 << 16  # bytes above which a member has a checksum, too
 
 
@@ -99,7 +99,7 @@ class Container:
         """The bytes of a member after checking its digest; `again` checks it even if known."""
         view = self.view(name)
         if (again or not self.known) and sha256(view).hexdigest() != self.part(name).digest:
-            raise self.fail(f"'{name}' is not what was saved")
+            raise self.fail(f"'{name}' does not match its digest")
         return view
 
     def check(self, name: str) -> None:
@@ -108,7 +108,7 @@ class Container:
         if not saved:
             self.verified(name)
         elif not self.known and checksum(self.view(name)) != saved:
-            raise self.fail(f"'{name}' is not what was saved")
+            raise self.fail(f"'{name}' does not match its checksum")
 
     def part(self, name: str) -> Part:
         """The offset, length and digests of a member."""
@@ -151,13 +151,13 @@ class Container:
                 "save the model with this version, or load it with the one that made it",
             )
         if len(own) != OWN.size:
-            raise self.fail("its first header is not what was saved")
+            raise self.fail("its first header is damaged")
         *_, digest, saved = OWN.unpack(own)
         if saved != self.length:
             raise self.fail(f"it has {self.length} bytes, expected {saved}")
         text = bytes(self.memory[start : start + length])
         if method or length > _LONGEST_MANIFEST or sha256(text).digest() != digest:
-            raise self.fail("its manifest is not what was saved")
+            raise self.fail("its manifest does not match its digest")
         return parse_json(text)
 
     def _part(self, name: str, row: Any) -> Part:

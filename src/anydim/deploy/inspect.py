@@ -56,7 +56,7 @@ class Contents(Shown):
 
     `levels` are the kinds of processors that it has code for, the best first. Each of the
     `constants` is stored once. `devices` are the names that `load` needs bindings for, `engines`
-    those that run parts of it.
+    the engines for parts of it.
     """
 
     path: str

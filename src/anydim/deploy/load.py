@@ -241,7 +241,7 @@ def levels_of(container: Container) -> tuple[Level, ...]:
     """The kinds of processors that a file has code for, the best first."""
     rows = container.about.get("levels")
     if not isinstance(rows, list) or not all(map(_is_level, rows)):
-        raise container.fail("its manifest does not say which processors it is for")
+        raise container.fail("its manifest does not list the processors it is for")
     return tuple(Level(row["name"], row["architecture"], frozenset(row["flags"])) for row in rows)
 
 
@@ -265,7 +265,7 @@ def _choose(container: Container, levels: Sequence[Level], wanted: str | None) -
             return level
     raise ArtefactError(
         f"{container.path} has no code that this machine can run: {_problem(possible, here)}",
-        "save the model for this processor too, as Model.save says",
+        "save the model for this processor too (see Model.save)",
     )
 
 
@@ -290,7 +290,7 @@ def _code(container: Container, level: str, saved: bytes) -> MappedImage:
     if container.known:
         return code
     if sha256(code.data).hexdigest() != part.digest:
-        raise container.fail("its code is not what was saved")
+        raise container.fail("its code does not match its digest")
     if code.head.stamp != stamp(saved, bytes(container.verified(member(level, "story.json")))):
         raise container.fail("its code was made for other records")
     return code
@@ -301,6 +301,6 @@ def _array(container: Container, saved: SavedArray) -> numpy.ndarray:
     name = constant_member(saved.digest)
     part = container.part(name)
     if part.digest != saved.digest or part.length != saved.bytes or part.offset % ALIGNMENT:
-        raise container.fail(f"constant '{saved.name}' is not what the records say")
+        raise container.fail(f"constant '{saved.name}' does not match the records")
     view = container.view(name)
     return numpy.frombuffer(view, numpy.uint8).view(saved.dtype.numpy).reshape(saved.shape)

@@ -265,8 +265,7 @@ def _mapping(item: Read) -> Read:
 
 
 def _union(arguments: tuple[Any, ...]) -> Read:
-    """A reader for one of several types: None, a text, or a dataclass; several dataclasses are
-    tagged."""
+    """A reader for a union: None, a text, or a dataclass; several dataclasses are tagged."""
     texts = str in arguments
     optional = type(None) in arguments
     others = [a for a in arguments if a not in (type(None), str)]

@@ -50,11 +50,10 @@ class SavedDevice:
 
 @dataclass(frozen=True)
 class Saved:
-    """The records for calls of a loaded program; those for explanations are in
-    `program_reports.py`.
+    """The records for calls of a loaded program; `program_reports.py` has those for explanations.
 
-    The entries of the code are the symbols of the interface, in order, then those of devices, then
-    those of specialised variants.
+    The entries of the code are the symbols of the interface, in order, then the symbols of devices,
+    then the symbols of specialised variants.
     """
 
     level: Level

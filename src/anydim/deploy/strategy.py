@@ -27,18 +27,18 @@ def served(name: str, given: Any, bodies: bool) -> tuple[Strategy, bool]:
         if isinstance(leaf, Exact) or leaf.formed:
             raise OptionError(
                 f"{name}: {leaf} needs a compiler, and this model was loaded",
-                "load it under 'generic', or save it with the bodies of buckets(...)",
+                "load it under 'generic', or save it with the variants of buckets(...)",
             )
         if isinstance(leaf, Buckets) and not bodies:
             raise OptionError(
-                f"{name}: the file has no bodies for {leaf}",
+                f"{name}: the file has no variants for {leaf}",
                 f"save a model that has them: ad.compile(..., strategy={str(leaf)!r})",
             )
     waiting = any(isinstance(leaf, Adaptive) for leaf in requested.leaves())
     if waiting and "adaptive" not in _warned:
         _warned.add("adaptive")
         warnings.warn(
-            f"{name}: there is no compiler, so adaptive runs generic code and bodies of the file",
+            f"{name}: there is no compiler, so adaptive runs generic code and variants of the file",
             RuntimeWarning, stacklevel=4,
         )  # fmt: skip
     return GENERIC if waiting else requested, requested != GENERIC

@@ -34,8 +34,7 @@ class Session(Protocol):
 
 
 class IOBinding:
-    """Inputs and outputs of a session by name. An output bound without memory is allocated per
-    run."""
+    """Inputs and outputs of a session by name; outputs without memory are allocated per run."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

@@ -124,8 +124,7 @@ class TypeRefused(UserError, TypeError):
 
 
 class ObjectRefused(UserError, RuntimeError):
-    """An error that onnxruntime raises as RuntimeError: an object that is no tensor, a failed
-    binding."""
+    """An error that onnxruntime raises as RuntimeError, as for an object that is no tensor."""
 
 
 EXCEPTIONS: tuple[type[OrtError], ...] = (

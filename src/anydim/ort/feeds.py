@@ -137,8 +137,7 @@ class Feeds:
 
 
 def checked(want: Wanted, value: Any) -> Any:
-    """Check one input and convert it to an array of the right type and rank, or a list or
-    mapping."""
+    """Check one input; arrays get the right type and rank, lists and mappings are unchanged."""
     if isinstance(value, OrtValue):
         value = value.held
     if not want.element:

@@ -67,9 +67,7 @@ def _read(owner: str, name: str, value: Any, kind: type) -> Any:
     try:
         return _READ[kind](value)
     except (KeyError, TypeError, ValueError):
-        raise TypeRefused(
-            f"{owner}.{name}: {shown(value)} came, expected {kind.__name__}"
-        ) from None
+        raise TypeRefused(f"{owner}.{name}: got {shown(value)}, expected {kind.__name__}") from None
 
 
 class _Entries:
@@ -148,8 +146,7 @@ class SessionOptions(_Attributes):
             self.add_initializer(name, value)
 
     def register_custom_ops_library(self, path: str) -> None:
-        """Raise NotImplemented: the library has kernels for onnxruntime. A fallback receives its
-        path."""
+        """Raise NotImplemented: its kernels need onnxruntime. A fallback receives the path."""
         if not self.fallback:
             raise Unimplemented(
                 f"the library {os.fspath(path)} has kernels for onnxruntime, which anydim cannot"
@@ -202,7 +199,7 @@ _UNMET: tuple[tuple[str, Callable[[SessionOptions], bool]], ...] = (
     ),
     (
         "optimized_model_filepath: no optimised ONNX file is written; anydim.compile(...).save"
-        " writes what is made of a model",
+        " saves the compiled model",
         lambda o: bool(o.optimized_model_filepath),
     ),
     (

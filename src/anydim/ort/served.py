@@ -148,7 +148,7 @@ class Served:
     def _made(self, variation: Variation) -> Engine:
         if variation.apart:
             warn_once(
-                f"{self._opened.name}: dims of one name came with unlike sizes; the model is"
+                f"{self._opened.name}: axes with one dim name differ in size; the model is"
                 " compiled again with a dim for each axis", self._options.log_severity_level,
             )  # fmt: skip
         try:

@@ -251,8 +251,7 @@ class OrtValue:
         return self.held
 
     def update_inplace(self, data: Any) -> None:
-        """Write new elements into the same memory; RuntimeError for another type or element
-        count."""
+        """Write new elements into the same memory; RuntimeError for another type or count."""
         if isinstance(data, OrtValue):
             data = data.numpy()
         if not isinstance(data, numpy.ndarray):
@@ -260,6 +259,6 @@ class OrtValue:
         if data.dtype != self._array.dtype or data.size != self._array.size:
             raise ObjectRefused(
                 "The input size of numpy arrays does not match the size of the OrtValue:"
-                f" {data.dtype}{list(data.shape)} came, {self.data_type()}{self.shape()} is held"
+                f" got {data.dtype}{list(data.shape)}, expected {self.data_type()}{self.shape()}"
             )
         self._array.reshape(-1)[...] = data.reshape(-1)

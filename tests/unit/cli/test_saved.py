@@ -129,7 +129,7 @@ def test_a_changed_file(call, folder: Path) -> None:
     at = data.index(tiny.TABLE.tobytes())
     data[at] ^= 1
     (folder / "changed.anydim").write_bytes(data)
-    assert "is not what was saved" in call("inspect changed.anydim --verify", code=2).stderr
+    assert "does not match its" in call("inspect changed.anydim --verify", code=2).stderr
     data[LOCAL.size + len(MANIFEST) + 4] += 1  # the number of the format
     (folder / "newer.anydim").write_bytes(data)
     for command in ("inspect newer.anydim", "run newer.anydim --at n=1"):

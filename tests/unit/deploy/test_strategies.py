@@ -82,7 +82,7 @@ def test_a_process_without_compiler(here: Here, tmp_path: Path) -> None:
 def test_buckets_need_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "m.anydim"
     depthwise("generic").save(path)
-    with pytest.raises(ad.OptionError, match="no bodies"):
+    with pytest.raises(ad.OptionError, match="no variants"):
         ad.load(path, strategy="buckets(h=[8, 16])")
     assert str(ad.load(path).strategy) == "generic()"
     monkeypatch.setattr(strategy, "_warned", set())
