@@ -39,7 +39,7 @@ def operators_of(given: Any) -> Operators:
         domain = domain_of(text)
         if not domain:
             raise OptionError(
-                f"{file} does not say which domain its operators have",
+                f"{file} declares no domain for its operators",
                 "write a line `# domain: my.ops`, or give {'my.ops': path}",
             )
         return _all(text, file, domain)

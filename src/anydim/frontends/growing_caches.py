@@ -23,7 +23,7 @@ from anydim.lang.tree import TensorType
 from anydim.sizes import Dim, Size
 
 _SAME = "identity"
-_HINT = "a cache is an input, and a result of it with new elements behind: concat(past, new)"
+_HINT = "a cache is an input with a result that appends to it: concat(past, new)"
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Roomy:
-    """A graph with spare capacity in its caches: dim `past` is their length, `spare` the free
-    rest."""
+    """A graph with spare capacity in its caches; dims: `past`, their length, and `spare`."""
 
     graph: Graph
     caches: tuple[Cache, ...]
@@ -56,7 +55,7 @@ def with_room(graph: Graph, results: Mapping[str, str] | None = None) -> Roomy:
     work = _Work(graph)
     wanted = results or work.found()
     if not wanted:
-        raise GraphError(f"'{graph.name}' has no result that is an input with more behind", _HINT)
+        raise GraphError(f"'{graph.name}' has no result that appends to an input", _HINT)
     caches = tuple(work.cache(*pair) for pair in wanted.items())
     lengths = {graph.types[each.input].shape[each.axis] for each in caches}
     counts = {each.count for each in caches}
@@ -64,8 +63,8 @@ def with_room(graph: Graph, results: Mapping[str, str] | None = None) -> Roomy:
     if len(lengths) > 1 or len(counts) > 1 or past.atom not in graph.box.names:
         sizes = listed(sorted(map(str, (*lengths, *counts))))
         raise GraphError(
-            f"the caches of '{graph.name}' do not grow alike: {sizes}",
-            "each has to have one dim along which all take as much",
+            f"the caches of '{graph.name}' differ in length or growth: {sizes}",
+            "all need the same length, one dim, and the same number of new elements",
         )
     return work.made(caches, str(past.atom))
 
@@ -141,8 +140,7 @@ class _Work:
         self, nodes: list[Node], cache: Cache, node: Node, names: Mapping[str, str], past: Size,
         whole: str,
     ) -> None:  # fmt: skip
-        """Update the input in place to make the result, and add the view that its consumers
-        read."""
+        """Update the input in place to make the result, and add the view for its consumers."""
         new = names.get(str(node.inputs[1]), str(node.inputs[1]))
         attributes: dict[str, Any] = {"axis": cache.axis, "first": past}
         nodes.append(Node(

@@ -34,8 +34,7 @@ _SOURCE = re.compile(r"(?P<path>.+\.tc)(?::(?P<name>[A-Za-z_]\w*))?", re.DOTALL)
 
 @dataclass(frozen=True)
 class TextSource:
-    """A definition of a file, with what it is specialised for; `name` is optional in a file with
-    one.
+    """A definition of a file and its parameters; `name` is optional in a file with one definition.
 
     `attributes` maps keywords, ranks of ellipses included, to texts; `types` maps type variables to
     names of element types. `arrays` are example arguments: they give the types and ranks that are

@@ -137,7 +137,7 @@ def test_operators_that_cannot_be_used(operators: object, words: str) -> None:
 def test_a_file_without_a_domain(tmp_path: Path) -> None:
     path = tmp_path / "mine.tc"
     path.write_text(GATES.replace("# domain: my.ops\n", ""), "utf-8")
-    with pytest.raises(ad.OptionError, match="does not say which domain"):
+    with pytest.raises(ad.OptionError, match="declares no domain"):
         ad.compile(GATED, operators=path)
 
 

@@ -140,8 +140,7 @@ def _first(schema: Any) -> int:
 
 
 def _types(schema: Any) -> str:
-    """The supported element types of its first input (or result); whole families become one
-    word."""
+    """The supported element types of its first input (or result); families are abbreviated."""
     formal = (*schema.inputs, *schema.outputs)
     texts = formal[0].types if formal else ()
     named = {_NAMES.get(name, name) for text in texts for name in _TYPE.findall(text)}

@@ -1,5 +1,4 @@
-"""Replaces strings in the attributes of learned models by numbers, so that native code can run
-them.
+"""Replaces strings in the attributes of learned models by numbers for native code.
 
 A classifier with named classes returns class numbers, and a LabelEncoder after it maps them to
 names; categories and words become numbers before the operator. Only the encoders remain on the

@@ -110,8 +110,7 @@ class DimNames:
     # ---- names in user calls ----
 
     def find(self, name: str) -> str | Size | None:
-        """Resolve a user's name to a dim, or to the size of an axis that is not a dim; None if
-        unknown."""
+        """Resolve a user's name to a dim, or the size of an axis without one; None if unknown."""
         for ours, theirs in self.known.items():
             if name == theirs:
                 return ours

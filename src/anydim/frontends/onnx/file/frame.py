@@ -36,8 +36,7 @@ class Value:
 
 @dataclass
 class Frame:
-    """The declarations of a model; `opsets` by domain, `weights` the (element type, shape) of
-    each."""
+    """The declarations of a model; `opsets` by domain, `weights` as (element type, shape)."""
 
     name: str = ""
     producer: str = ""

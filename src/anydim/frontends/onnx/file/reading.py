@@ -137,7 +137,7 @@ def _opset(proto: Any, name: str) -> int:
     newest: int = onnx.defs.onnx_opset_version()
     if not versions:
         if not proto.opset_import:
-            raise ModelError(f"{name} does not say which opset it uses")
+            raise ModelError(f"{name} declares no opset")
         return newest  # all of its operators are of other domains
     opset = int(versions[0])
     if not OLDEST_OPSET <= opset <= newest:

@@ -162,9 +162,7 @@ class _Cutting:
         self.opened = opened
         self.graph = opened.proto.graph
         if not in_order(self.graph):  # onnx's native code might crash the process
-            raise ModelError(
-                f"{opened.name}: a node reads what no node makes, or what depends on its own result"
-            )
+            raise ModelError(f"{opened.name}: a node reads an undefined value, or its own result")
         self.kinds = types_of(opened.proto)
         self.strings = {name for name, kind in self.kinds.items() if is_string(kind)}
         self.strings |= {t.name for t in self.graph.initializer if t.data_type == STRING}
@@ -213,7 +211,7 @@ class _Cutting:
         return (value for value in self.graph.input if value.name not in self.constants)
 
     def _sorted(self) -> tuple[list[Any], list[Any], list[Any]]:
-        """The nodes before, in and after native code. Constants are copied to every part that reads
+        """The nodes before, in and after native code; constants are copied to all that read
         them."""
         ready = {value.name for value in self._inputs()} | self.constants
         parts: tuple[list[Any], list[Any], list[Any]] = ([], [], [])

@@ -148,8 +148,7 @@ def _is_packed(dtype: DType) -> bool:
 
 
 def _unpacked(data: numpy.ndarray, dtype: DType, count: int) -> numpy.ndarray:
-    """Elements from the bytes of a file; packed elements (first in the low bits) get a byte
-    each."""
+    """Elements from the bytes of a file; packed ones (first in the low bits) get a byte each."""
     if not _is_packed(dtype):
         return data.view(dtype.numpy)
     bits = numpy.unpackbits(data, count=count * dtype.bits, bitorder="little")

@@ -92,8 +92,7 @@ def _tensor(data: memoryview, span: Span) -> tuple[bytes, Span | None]:
 
 
 def fields(data: memoryview, span: Span) -> Iterator[tuple[int, Span, Span | None]]:
-    """(field number, span of the field, span of its content if a string or message) of a
-    message."""
+    """(field number, span of the field, span of a string's or message's content) of a message."""
     at = span.start
     while at < span.stop:
         start = at

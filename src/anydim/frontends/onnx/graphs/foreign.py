@@ -139,8 +139,7 @@ class _Model:
         return text
 
     def _opset(self) -> int:
-        """The opset that introduced the operator's version: onnxruntime may not support later
-        ones."""
+        """The opset that introduced the operator's version: onnxruntime may lack later ones."""
         inner = any(a.HasField("g") or a.graphs for a in self.proto.attribute)
         schema = None
         if self.proto.domain in ("", "ai.onnx") and not inner:
@@ -174,8 +173,7 @@ class _Model:
                 yield self.names.emitter.dim(f"{name.rsplit('/', 1)[-1]}.{axis}")
 
     def _ranks(self, dtypes: Sequence[DType]) -> list[int]:
-        """The ranks of the results from a run on zeros or counts: an empty shape may mean
-        unknown."""
+        """The ranks of the results, from a run on sample data: an empty shape may mean unknown."""
         box = self.names.emitter.box
         at = {
             dim.name: max(dim.lo, min(_TRIED, dim.hi if dim.hi is not None else _TRIED))

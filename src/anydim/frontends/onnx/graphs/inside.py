@@ -136,8 +136,7 @@ class Body(Emission):
         return outputs_of(self.names, self.proto, self.label)
 
     def graph(self, outputs: Sequence[str]) -> Graph:
-        """The finished graph. Its last inputs are the captured values of the enclosing graph
-        (`captures`)."""
+        """The finished graph; its last inputs are the captured values (`captures`)."""
         emitter = self.emitter
         made: list[str] = []
         for name in outputs:

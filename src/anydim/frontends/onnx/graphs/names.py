@@ -123,8 +123,7 @@ class Names(ABC):
 
     @abstractmethod
     def run(self, nodes: Sequence[Any], results: Sequence[str] = ()) -> None:
-        """Import nodes in order; records those that fail. `results` are the outputs of the
-        graph."""
+        """Import nodes in order and record failures; `results` are the outputs of the graph."""
 
     def result(self, name: str, label: str) -> Held:
         """Resolve a result of this graph or function."""

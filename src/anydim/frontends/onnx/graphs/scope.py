@@ -59,8 +59,7 @@ class Importing(Names):
     # ---- nodes ----
 
     def run(self, nodes: Sequence[Any], results: Sequence[str] = ()) -> None:
-        """Import nodes in order; records those that fail. `results` are the outputs of the
-        graph."""
+        """Import nodes in order and record failures; `results` are the outputs of the graph."""
         self.produced = {name for node in nodes for name in node.output if name}
         remaining, moved = list(enumerate(nodes)), dict[str, int]()
         while remaining:
@@ -261,8 +260,7 @@ class Importing(Names):
     def function(
         self, function: Function, proto: Any, label: str, inputs: tuple[Held | None, ...]
     ) -> None:
-        """Import a call of a function of the model: inline its nodes, or add a node that calls
-        it."""
+        """Import a call of a model's function: inline its nodes, or add a node that calls it."""
         given = {a.name: a for a in bound(proto.attribute, self.attributes)}
         attributes = {**function.defaults, **given}
         formals = function.proto

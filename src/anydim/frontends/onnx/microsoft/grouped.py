@@ -146,8 +146,7 @@ def _of_group(call: OnnxNode, value: str, group: int) -> str:
 
 
 def _allowed(call: OnnxNode, given: Operands, new: _Rows, group: int) -> str:
-    """[batch, 1, rows, columns]: the keys up to the row, or of the whole sequence, within the
-    window."""
+    """[batch, 1, rows, columns]: the keys that each row attends to, within the window."""
     columns = iota(call, given.columns)
     if call.attribute("causal"):
         last = _of_group(call, call.emit("unsqueeze", new.own, axes=(1, 3)), group)

@@ -83,8 +83,7 @@ def of_one(name: str, **renamed: str) -> Callable[[OnnxNode], Result]:
 
 
 def softmax(call: OnnxNode) -> Result:
-    """Softmax; `opset` is that of the original Softmax: before 13, axes from `axis` on are
-    flattened.
+    """Softmax with the semantics of opset `opset`: before 13, axes from `axis` on are flattened.
 
     As in onnxruntime, shares are multiples of 1 / floor(1 / scale).
     """
@@ -100,8 +99,7 @@ def softmax(call: OnnxNode) -> Result:
 
 
 def choose(call: OnnxNode) -> Result:
-    """Inputs condition, X with scale and zero point, Y likewise, scale and zero point of the
-    result."""
+    """Inputs: condition, X, Y; X, Y and the result have a scale and a zero point each."""
     both = (quantized(call, dequantized(call, x), 7, call.type(x).dtype) for x in (1, 4))
     return call.emit("where", call.input(0), *both)
 

@@ -96,8 +96,7 @@ def windows(call: OnnxNode) -> Result:
 
 
 def real_transform(inverse: bool) -> Callable[[OnnxNode], Result]:
-    """The Fourier transform of real numbers along the last axis, [..., n / 2 + 1, 2], or its
-    inverse."""
+    """The real Fourier transform along the last axis, [..., n / 2 + 1, 2], or its inverse."""
 
     def build(call: OnnxNode) -> Result:
         if call.attribute("signal_ndim") != 1 or not call.attribute("onesided"):

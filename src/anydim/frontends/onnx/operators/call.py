@@ -244,8 +244,7 @@ class OnnxNode:
         self.nodes.append(self.emitter.finding(value, dims, self.source))
 
     def counted(self, value: str, limit: Size) -> str:
-        """An integer value as int64 with each element in 0..`limit`; other values are errors of the
-        call."""
+        """An integer value as int64, checked at run time to be in 0..`limit`."""
         if self.kind(value).dtype != int64:
             value = self.emit("cast", value, to=int64)
         return self.emit("counted", value, count=limit + 1)

@@ -232,8 +232,7 @@ def _iterations(call: OnnxNode, first: str, last: str, step: str) -> str:
 
 
 def _overflow_checked(call: OnnxNode, range_: Sequence[str], count: str) -> str:
-    """A count; if the bounds differ by more than 63 bits, 0 or, in the direction of the step,
-    -1."""
+    """A count; if the bounds differ by more than 63 bits, 0 or -1 by the direction of the step."""
     first, last, step = range_
     zero = call.number(0, int64)
     up = call.emit("less", first, last)

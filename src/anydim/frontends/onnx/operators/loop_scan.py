@@ -115,7 +115,7 @@ def _same_extents(call: OnnxNode, extents: Sequence[Size]) -> Size:
     """The number of slices, with guards that it is equal for all."""
     for extent in extents[1:]:
         if not call.proved(extents[0], "==", extent):
-            message = f"{call.source}: its scan inputs have as many slices each"
+            message = f"{call.source}: its scan inputs have equal numbers of slices"
             call.emitter.guards.append(Guard(extents[0], "==", extent, message))
     return extents[0]
 

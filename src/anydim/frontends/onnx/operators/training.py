@@ -9,8 +9,7 @@ from anydim.frontends.onnx.operators.call import OnnxNode, Result
 
 
 def optimiser(name: str, kinds: int, **renamed: str) -> Callable[[OnnxNode], Sequence[Result]]:
-    """A step for each of n tensors: inputs are the rate, the count, and `kinds` groups of n
-    tensors."""
+    """A step for each of n tensors; inputs are the rate, the count, and `kinds` groups of n."""
 
     def build(call: OnnxNode) -> Sequence[Result]:
         attributes = {own: call.attribute(theirs) for own, theirs in renamed.items()}

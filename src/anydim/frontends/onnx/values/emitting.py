@@ -124,8 +124,7 @@ class Emitter:
         self, name: str, inputs: tuple[str, ...], outputs: Mapping[str, TensorType],
         region: Region, source: str,
     ) -> Node:  # fmt: skip
-        """Make a node that holds graphs, with the types of its results; not yet part of the
-        graph."""
+        """Make a node that holds graphs, with typed results; it is not yet part of the graph."""
         self.types.update(outputs)
         attributes: FrozenMapping[str, Any] = FrozenMapping({REGION: region})
         return Node(name, inputs, tuple(outputs), attributes, source)

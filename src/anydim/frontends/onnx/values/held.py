@@ -85,8 +85,7 @@ class Maybe:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A result whose rank depends on the call, as two tensors: elements [count] and shape
-    [rank]."""
+    """A result of run-time rank, as two tensors: elements [count] and shape [rank]."""
 
     elements: str
     shape: str

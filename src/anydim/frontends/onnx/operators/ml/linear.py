@@ -65,7 +65,7 @@ def linear_regressor(call: OnnxNode) -> Result:
 
 
 def linear_classifier(call: OnnxNode) -> Sequence[Result]:
-    """The class with the largest sum; a single sum is that of the second of two classes."""
+    """The class with the largest sum; a single sum belongs to the second of two classes."""
     labels, transform = Labels.of(call, "classlabels_ints"), call.attribute("post_transform")
     intercepts = call.attribute("intercepts") or ()
     count = len(intercepts) or labels.count

@@ -1,7 +1,7 @@
 """Postprocessing of classifiers: the selected class, and scores in the requested form.
 
 The standard underspecifies it; converters target onnxruntime's behaviour, which this follows
-(`write_scores` there). A classifier of two classes may have one sum: that of the second.
+(`write_scores` there). A classifier of two classes may have one sum, for the second class.
 """
 
 from __future__ import annotations

@@ -40,8 +40,7 @@ def svm_regressor(call: OnnxNode) -> Result:
 
 
 def svm_classifier(call: OnnxNode) -> Sequence[Result]:
-    """Pairs of classes vote; scores are the votes, or probabilities if the file has their
-    parameters."""
+    """Pairs of classes vote; scores are the votes, or probabilities if the file has parameters."""
     labels, sizes = Labels.of(call, "classlabels_ints"), call.attribute("vectors_per_class") or ()
     transform = call.attribute("post_transform")
     if not sum(sizes):
