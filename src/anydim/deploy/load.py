@@ -104,11 +104,11 @@ class LoadedModel(Held):
         )
         run.guard = BackgroundVerifier(container, pending, run) if pending else None
         super().__init__(run, lambda: _story(bytes(container.verified(story))), saved.lists)
-        self._bodies = Bodies(run, saved.places, image.address) if saved.places else None
+        self._variants = Bodies(run, saved.places, image.address) if saved.places else None
 
     def variants(self) -> tuple[Variant, ...]:
         """The variants of the file besides the generic ones, with their hits."""
-        return () if self._bodies is None else self._bodies.variants()
+        return () if self._variants is None else self._variants.variants()
 
     @property
     def strategy(self) -> Strategy:
@@ -119,10 +119,10 @@ class LoadedModel(Held):
     def _serve_by(self, given: Any) -> None:
         """Apply a strategy without a compiler, before the first call."""
         served = import_module("anydim.deploy.strategy").served
-        self._strategy, bodies = served(self.name, given, self._bodies is not None)
-        if self._bodies is not None and not bodies:
-            self._bodies.close()
-            self._bodies = None
+        self._strategy, keep = served(self.name, given, self._variants is not None)
+        if self._variants is not None and not keep:
+            self._variants.close()
+            self._variants = None
 
     def plan(self, **sizes: int) -> Plan:
         """Kernels, variants, work and bytes of a call at given sizes; runs nothing.
@@ -136,16 +136,16 @@ class LoadedModel(Held):
         Raises:
             DimError: A dim or size is invalid.
         """
-        found, bodies = super().plan(**sizes), self._bodies
-        if bodies is None:
+        found, variants = super().plan(**sizes), self._variants
+        if variants is None:
             return found
         numbers = {id(site): number for number, site in enumerate(self.program.host_sites)}
 
-        def body(site: Site, words: tuple[int, ...]) -> str:
+        def variant(site: Site, slots: tuple[int, ...]) -> str:
             number = numbers.get(id(site))  # sites of devices have none
-            return "generic" if number is None else bodies.serving(number, words)
+            return "generic" if number is None else variants.serving(number, slots)
 
-        return found.with_bodies(body)
+        return found.with_bodies(variant)
 
     def _bodies_text(self) -> list[str]:
         return [f"    {each}" for each in self.variants()]
@@ -253,13 +253,13 @@ def _is_level(row: Any) -> bool:
     return all(isinstance(text, str) for text in texts)
 
 
-def _choose(container: Container, levels: Sequence[Level], wanted: str | None) -> Level:
+def _choose(container: Container, levels: Sequence[Level], requested: str | None) -> Level:
     """The first level that this machine can run, or the requested one."""
     here, names = this_level(), [level.name for level in levels]
-    if wanted is not None and wanted not in names:
-        hint = suggestion(wanted, names) or f"it has {listed(names)}"
-        raise OptionError(f"{container.path} has no code for '{wanted}'", hint)
-    possible = [level for level in levels if wanted in (None, level.name)]
+    if requested is not None and requested not in names:
+        hint = suggestion(requested, names) or f"it has {listed(names)}"
+        raise OptionError(f"{container.path} has no code for '{requested}'", hint)
+    possible = [level for level in levels if requested in (None, level.name)]
     for level in possible:
         if level.missing(here) == frozenset():
             return level

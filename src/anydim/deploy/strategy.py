@@ -16,10 +16,10 @@ from anydim.variants.strategies import GENERIC, Adaptive, Buckets, Exact, Strate
 _warned: set[str] = set()  # kinds that this process has warned about
 
 
-def served(name: str, given: Any, bodies: bool) -> tuple[Strategy, bool]:
+def served(name: str, given: Any, variants: bool) -> tuple[Strategy, bool]:
     """The strategy of a loaded model for a requested one, and whether variants serve.
 
-    `bodies`: the file has variants. Raises OptionError for a strategy that needs a compiler, or
+    `variants`: the file has some. Raises OptionError for a strategy that needs a compiler, or
     variants that the file lacks.
     """
     requested = strategy_of(given)
@@ -29,7 +29,7 @@ def served(name: str, given: Any, bodies: bool) -> tuple[Strategy, bool]:
                 f"{name}: {leaf} needs a compiler, and this model was loaded",
                 "load it under 'generic', or save it with the variants of buckets(...)",
             )
-        if isinstance(leaf, Buckets) and not bodies:
+        if isinstance(leaf, Buckets) and not variants:
             raise OptionError(
                 f"{name}: the file has no variants for {leaf}",
                 f"save a model that has them: ad.compile(..., strategy={str(leaf)!r})",

@@ -78,12 +78,12 @@ def text_call(source: TextSource) -> tuple[Definition, Mapping[str, Any]]:
 
 def text_options(source: Any) -> tuple[str, tuple[str, ...], str]:
     """The schedule options in the file of a source, its definitions, and the selected one."""
-    wanted = text_source(source)
-    if wanted is None:
+    selected = text_source(source)
+    if selected is None:
         return "", (), ""
-    text, file = read_text(wanted.path)
+    text, file = read_text(selected.path)
     known = stored_definitions(text, file)
-    return options_of(text), tuple(known), definition_of(wanted).name
+    return options_of(text), tuple(known), definition_of(selected).name
 
 
 def definition_of(source: TextSource) -> Definition:
@@ -110,14 +110,14 @@ def definition_of(source: TextSource) -> Definition:
 
 
 def _attributes(source: TextSource, definition: Definition) -> dict[str, Any]:
-    words = keywords(definition)
+    known = keywords(definition)
     kinds = {attribute.name: attribute for attribute in definition.attributes}
     found = {}
-    for word, text in source.attributes.items():
-        if word not in words:
-            hint = suggestion(word, words) or f"its attributes are {listed(words)}"
-            raise OptionError(f"{definition.name} has no attribute '{word}'", hint)
-        key = words[word]
+    for keyword, text in source.attributes.items():
+        if keyword not in known:
+            hint = suggestion(keyword, known) or f"its attributes are {listed(known)}"
+            raise OptionError(f"{definition.name} has no attribute '{keyword}'", hint)
+        key = known[keyword]
         found[key] = _value(kinds.get(key, Attribute(key, "int")), text, definition.name)
     missing = [a for a in definition.attributes if a.default is None and a.name not in found]
     if missing:

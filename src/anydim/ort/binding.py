@@ -39,7 +39,7 @@ class IOBinding:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._inputs: dict[str, Any] = {}
-        self._wanted: dict[str, OrtValue | None] = {}
+        self._outputs: dict[str, OrtValue | None] = {}
         self._results: list[OrtValue] | None = []  # None: not converted from `_made` yet
         self._made: Mapping[str, Any] = {}
         self._ready: tuple[dict[str, Any], dict[str, numpy.ndarray] | None] | None = None
@@ -86,34 +86,34 @@ class IOBinding:
         """Request an output, in memory at an address or newly allocated."""
         if buffer_ptr is None:
             on_cpu(str(device_type))
-            self._bind(self._wanted, name, None)
+            self._bind(self._outputs, name, None)
             return
         if element_type is None or shape is None:
             raise ValueRefused(
                 "`element_type` and `shape` are to be provided if pre-allocated memory is provided"
             )
         self._bind(
-            self._wanted, name, OrtValue(_memory(device_type, element_type, shape, buffer_ptr))
+            self._outputs, name, OrtValue(_memory(device_type, element_type, shape, buffer_ptr))
         )
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Request an output in the memory of an OrtValue."""
-        self._bind(self._wanted, name, ortvalue)
+        self._bind(self._outputs, name, ortvalue)
 
     # ---- runs and results ----
 
     def run(self, work: Run) -> None:
         """Run on the bound values; any UserError becomes RuntimeError."""
-        if not self._wanted:
+        if not self._outputs:
             raise ObjectRefused("Error in execution: At least one output should be requested.")
         known = [arg.name for arg in self.session.get_outputs()]
-        for name in self._wanted:
+        for name in self._outputs:
             if name not in known:
                 raise ObjectRefused(f"Error in execution: Invalid output name: {name}")
         absent = [arg.name for arg in self.session.get_inputs() if arg.name not in self._inputs]
         if absent:
             raise ObjectRefused(f"Error in execution: inputs {absent} are not bound")
-        into = {name: self._target(name, held) for name, held in self._wanted.items() if held}
+        into = {name: self._target(name, held) for name, held in self._outputs.items() if held}
         try:
             results = work(self._inputs, into)
         except UserError as error:
@@ -165,7 +165,7 @@ class IOBinding:
             made, self._made = self._made, {}
             self._results = [
                 held if held is not None else OrtValue(made[name])
-                for name, held in self._wanted.items()
+                for name, held in self._outputs.items()
             ]
         return self._results
 
@@ -194,7 +194,7 @@ class IOBinding:
     def clear_binding_outputs(self) -> None:
         """Remove the output bindings."""
         self._change()
-        self._wanted.clear()
+        self._outputs.clear()
 
 
 def _refused(error: UserError) -> ObjectRefused:

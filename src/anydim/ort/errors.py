@@ -16,10 +16,10 @@ class OrtError(UserError):
     """The base class of the exceptions; onnxruntime has none."""
 
     code: ClassVar[int] = 1
-    word: ClassVar[str] = "FAIL"
+    status: ClassVar[str] = "FAIL"
 
     def __init__(self, problem: str, hint: str = "") -> None:
-        begin = f"[ONNXRuntimeError] : {self.code} : {self.word} : "
+        begin = f"[ONNXRuntimeError] : {self.code} : {self.status} : "
         self.text = problem.removeprefix(begin)  # the message without the prefix, for bindings
         super().__init__(problem if problem.startswith("[ONNX") else begin + problem, hint)
 
@@ -31,49 +31,49 @@ class Fail(OrtError):
 class InvalidArgument(OrtError):
     """An input does not fit (name, type, rank or size), or an operator rejects a value."""
 
-    code, word = 2, "INVALID_ARGUMENT"
+    code, status = 2, "INVALID_ARGUMENT"
 
 
 class NoSuchFile(OrtError):
     """The path of a model does not exist."""
 
-    code, word = 3, "NO_SUCHFILE"
+    code, status = 3, "NO_SUCHFILE"
 
 
 class NoModel(OrtError):
     """There is no model to load."""
 
-    code, word = 4, "NO_MODEL"
+    code, status = 4, "NO_MODEL"
 
 
 class EngineError(OrtError):
     """The engine failed."""
 
-    code, word = 5, "ENGINE_ERROR"
+    code, status = 5, "ENGINE_ERROR"
 
 
 class RuntimeException(OrtError):
     """A run failed for a reason other than its inputs, such as lack of memory."""
 
-    code, word = 6, "RUNTIME_EXCEPTION"
+    code, status = 6, "RUNTIME_EXCEPTION"
 
 
 class InvalidProtobuf(OrtError):
     """A file is no ONNX model, or is truncated."""
 
-    code, word = 7, "INVALID_PROTOBUF"
+    code, status = 7, "INVALID_PROTOBUF"
 
 
 class ModelLoaded(OrtError):
     """A model is loaded already."""
 
-    code, word = 8, "MODEL_LOADED"
+    code, status = 8, "MODEL_LOADED"
 
 
 class Unimplemented(OrtError):
     """A valid model needs an unsupported feature; named NotImplemented as in onnxruntime."""
 
-    code, word = 9, "NOT_IMPLEMENTED"
+    code, status = 9, "NOT_IMPLEMENTED"
 
 
 Unimplemented.__name__ = Unimplemented.__qualname__ = "NotImplemented"
@@ -82,37 +82,37 @@ Unimplemented.__name__ = Unimplemented.__qualname__ = "NotImplemented"
 class InvalidGraph(OrtError):
     """A model violates the standard."""
 
-    code, word = 10, "INVALID_GRAPH"
+    code, status = 10, "INVALID_GRAPH"
 
 
 class EPFail(OrtError):
     """An execution provider failed."""
 
-    code, word = 11, "EP_FAIL"
+    code, status = 11, "EP_FAIL"
 
 
 class ModelLoadCanceled(OrtError):
     """The program canceled loading."""
 
-    code, word = 12, "MODEL_LOAD_CANCELED"
+    code, status = 12, "MODEL_LOAD_CANCELED"
 
 
 class ModelRequiresCompilation(OrtError):
     """A model needs to be compiled by an execution provider first."""
 
-    code, word = 13, "MODEL_REQUIRES_COMPILATION"
+    code, status = 13, "MODEL_REQUIRES_COMPILATION"
 
 
 class NotFound(OrtError):
     """A requested name does not exist."""
 
-    code, word = 14, "NOT_FOUND"
+    code, status = 14, "NOT_FOUND"
 
 
 class DeviceReset(OrtError):
     """A device was reset."""
 
-    code, word = 15, "DEVICE_RESET"
+    code, status = 15, "DEVICE_RESET"
 
 
 class ValueRefused(UserError, ValueError):

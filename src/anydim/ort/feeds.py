@@ -25,7 +25,7 @@ _MEND = "Please fix either the inputs/outputs or the model."
 
 
 @dataclass(frozen=True)
-class Wanted:
+class InputSpec:
     """The specification of an input, as a run checks it.
 
     `element` is 0 unless the input is a tensor of numbers or strings. `fixed` holds (axis, size),
@@ -46,12 +46,12 @@ class Wanted:
         return self.type.startswith("optional")
 
 
-def wanted(arg: NodeArg, element: int, has_shape: bool = True) -> Wanted:
+def input_spec(arg: NodeArg, element: int, has_shape: bool = True) -> InputSpec:
     """The specification of an input; `element` is its tensor element type, 0 for other types."""
     if element != STRING and element not in ELEMENT_TYPES:
-        return Wanted(arg.name, arg.type, 0, None, (), (), None)
+        return InputSpec(arg.name, arg.type, 0, None, (), (), None)
     axes = list(enumerate(arg.shape))
-    return Wanted(
+    return InputSpec(
         arg.name, arg.type, element, len(axes) if has_shape else None,
         tuple((axis, size) for axis, size in axes if isinstance(size, int) and size > 0),
         tuple((axis, size) for axis, size in axes if isinstance(size, str) and not is_open(size)),
@@ -59,17 +59,20 @@ def wanted(arg: NodeArg, element: int, has_shape: bool = True) -> Wanted:
     )  # fmt: skip
 
 
-def wanted_of(arg: NodeArg, kind: Any) -> Wanted:
+def input_spec_of(arg: NodeArg, kind: Any) -> InputSpec:
     """The specification of an input that a file declares with this TypeProto."""
     tensor = kind.tensor_type
-    return wanted(arg, tensor.elem_type, tensor.HasField("shape"))
+    return input_spec(arg, tensor.elem_type, tensor.HasField("shape"))
 
 
 class Feeds:
     """The inputs of a session, required and optional."""
 
     def __init__(
-        self, inputs: Sequence[Wanted], overridable: Sequence[Wanted], variable: Variable | None
+        self,
+        inputs: Sequence[InputSpec],
+        overridable: Sequence[InputSpec],
+        variable: Variable | None,
     ) -> None:
         self._inputs = inputs
         self._variable = variable  # None: runs do not vary
@@ -92,10 +95,10 @@ class Feeds:
         """The inputs for the model of a variation, and the variation; raises InvalidArgument."""
         taken: dict[str, Any] = dict.fromkeys(self._absent)
         for name, value in given.items():
-            want = self._known.get(name)
-            if want is None:
+            spec = self._known.get(name)
+            if spec is None:
                 raise InvalidArgument(f"Invalid input name: {name}", self._hint())
-            taken[name] = checked(want, value)
+            taken[name] = checked(spec, value)
         return taken, self._variation(taken)
 
     @property
@@ -136,32 +139,32 @@ class Feeds:
         return False
 
 
-def checked(want: Wanted, value: Any) -> Any:
+def checked(spec: InputSpec, value: Any) -> Any:
     """Check one input; arrays get the right type and rank, lists and mappings are unchanged."""
     if isinstance(value, OrtValue):
         value = value.held
-    if not want.element:
-        return _non_tensor(want, value)
+    if not spec.element:
+        return _non_tensor(spec, value)
     if not isinstance(value, numpy.ndarray):
-        value = _from_list(want, value)
+        value = _from_list(spec, value)
     dtype = value.dtype
-    if dtype != want.dtype:
-        if element_of(value) != want.element:
+    if dtype != spec.dtype:
+        if element_of(value) != spec.element:
             raise InvalidArgument(
                 f"Unexpected input data type. Actual: (tensor({_type_of(value)})) ,"
-                f" expected: ({want.type})",
-                f"input '{want.name}': convert it with array.astype",
+                f" expected: ({spec.type})",
+                f"input '{spec.name}': convert it with array.astype",
             )
-        value = value.astype(want.dtype or object)
-    if want.rank is not None:
-        if value.ndim != want.rank:
+        value = value.astype(spec.dtype or object)
+    if spec.rank is not None:
+        if value.ndim != spec.rank:
             raise InvalidArgument(
-                f"Invalid rank for input: {want.name} Got: {value.ndim} Expected: {want.rank}"
+                f"Invalid rank for input: {spec.name} Got: {value.ndim} Expected: {spec.rank}"
                 f" {_MEND}"
             )
-        for axis, size in want.fixed:
+        for axis, size in spec.fixed:
             if value.shape[axis] != size:
-                raise _sizes(want, value)
+                raise _sizes(spec, value)
     return value
 
 
@@ -169,40 +172,40 @@ def _type_of(array: numpy.ndarray) -> str:
     return type_name(element_of(array)) if element_of(array) else str(array.dtype)
 
 
-def _sizes(want: Wanted, value: numpy.ndarray) -> InvalidArgument:
+def _sizes(spec: InputSpec, value: numpy.ndarray) -> InvalidArgument:
     lines = "".join(
         f"\n index: {axis} Got: {value.shape[axis]} Expected: {size}"
-        for axis, size in want.fixed if value.shape[axis] != size
+        for axis, size in spec.fixed if value.shape[axis] != size
     )  # fmt: skip
-    begin = f"Got invalid dimensions for input: {want.name} for the following indices"
+    begin = f"Got invalid dimensions for input: {spec.name} for the following indices"
     return InvalidArgument(f"{begin}{lines}\n {_MEND}")
 
 
-def _from_list(want: Wanted, value: Any) -> numpy.ndarray:
+def _from_list(spec: InputSpec, value: Any) -> numpy.ndarray:
     """A tensor from lists of numbers."""
     if isinstance(value, list):
         try:
-            return numpy.array(value, dtype=want.dtype or object)
+            return numpy.array(value, dtype=spec.dtype or object)
         except (TypeError, ValueError, OverflowError):
             raise ObjectRefused(
-                "Could not create tensor from given input list", f"input '{want.name}'"
+                "Could not create tensor from given input list", f"input '{spec.name}'"
             ) from None
     if isinstance(value, (tuple, str)):
         raise ObjectRefused(
-            f"Input must be a list of dictionaries or a single numpy array for input '{want.name}'."
+            f"Input must be a list of dictionaries or a single numpy array for input '{spec.name}'."
         )
     raise ObjectRefused(
         f"Unable to handle object of type {type(value)}",
-        f"input '{want.name}' is {shown(value)}, expected a numpy array of {want.type}",
+        f"input '{spec.name}' is {shown(value)}, expected a numpy array of {spec.type}",
     )
 
 
-def _non_tensor(want: Wanted, value: Any) -> Any:
+def _non_tensor(spec: InputSpec, value: Any) -> Any:
     """A sequence, an optional or a mapping; the model checks its contents."""
-    if want.type.startswith("seq(tensor") and not isinstance(value, list):
+    if spec.type.startswith("seq(tensor") and not isinstance(value, list):
         received = "a tensor" if isinstance(value, numpy.ndarray) else type(value).__name__
         raise InvalidArgument(
-            f"input with name: '{want.name}' expected to be of type: {want.type} but received"
+            f"input with name: '{spec.name}' expected to be of type: {spec.type} but received"
             f" {received}"
         )
     return value

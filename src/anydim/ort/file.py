@@ -101,7 +101,7 @@ def refused(found: Opened, source: str | bytes, error: ModelError) -> OrtError:
         onnx.checker.check_model(checked, full_check=True)
     except Exception as reason:  # onnx's exceptions, and protobuf's
         text = str(reason).strip().split("\n")[0]
-        kind = next((kind for word, kind in _INVALID if word in text), InvalidGraph)
+        kind = next((kind for marker, kind in _INVALID if marker in text), InvalidGraph)
         return kind(f"This is an invalid model. {text}", error.problem)
     return Unimplemented(error.problem, error.hint)
 

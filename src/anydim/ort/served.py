@@ -21,7 +21,7 @@ from anydim.frontends.onnx.file.variations import (
 )
 from anydim.ort.engines import Compiled, Engine, Peer
 from anydim.ort.errors import Fail, InvalidArgument, InvalidProtobuf, OrtError
-from anydim.ort.feeds import Feeds, wanted, wanted_of
+from anydim.ort.feeds import Feeds, input_spec, input_spec_of
 from anydim.ort.file import opened, refused
 from anydim.ort.kept import compiled
 from anydim.ort.metadata import (
@@ -73,8 +73,8 @@ class Served:
         self.overridable = [arg for name, arg in args.items() if name in variable.overridable]
         self.metadata = metadata_of(self._opened.proto)
         self.feeds = Feeds(
-            [wanted_of(arg, values[arg.name].type) for arg in self.inputs],
-            [wanted_of(arg, values[arg.name].type) for arg in self.overridable],
+            [input_spec_of(arg, values[arg.name].type) for arg in self.inputs],
+            [input_spec_of(arg, values[arg.name].type) for arg in self.overridable],
             variable,
         )
         self.outputs = [arg_of(value) for value in graph.output]
@@ -91,7 +91,7 @@ class Served:
         self.metadata = ModelMetadata(graph_name=model.name, producer_name="anydim")
         elements = {spec.name: element_of_spec(spec) for spec in model.inputs}
         self.feeds = Feeds(
-            [wanted(arg, elements.get(arg.name, 0)) for arg in self.inputs], [], None
+            [input_spec(arg, elements.get(arg.name, 0)) for arg in self.inputs], [], None
         )
         self._engines.put(PLAIN, Compiled(model, self._profile))
 

@@ -34,19 +34,19 @@ class Exported:
 
 def texts(program: Exported) -> dict[str, str]:
     """Every text of the folder except generated code, by file name."""
-    words = {**_names(program), **_header(program), **_tables(program), **_making(program)}
+    values = {**_names(program), **_header(program), **_tables(program), **_making(program)}
     names = {
         f"{program.name}.h": "program.h.in",
         f"{program.name}.c": "program.c.in",
         "example.c": "example.c.in",
         "Makefile": "Makefile.in",
     }
-    return {name: _filled(template, words) for name, template in names.items()}
+    return {name: _filled(template, values) for name, template in names.items()}
 
 
-def _filled(template: str, words: Mapping[str, str]) -> str:
+def _filled(template: str, values: Mapping[str, str]) -> str:
     text = files("anydim.deploy.export").joinpath("templates", template).read_text("utf-8")
-    return _SLOT.sub(lambda found: words[found[1]], text)
+    return _SLOT.sub(lambda found: values[found[1]], text)
 
 
 def _names(program: Exported) -> dict[str, str]:
@@ -109,7 +109,7 @@ def _tables(program: Exported) -> dict[str, str]:
     (_, kernels), = interface.entries  # fmt: skip
     failures = interface.failures[:-1]  # the last one is a lack of memory
     named = [symbol(program.name, kernel) for kernel in kernels]
-    words = {
+    numbers = {
         "words": interface.words, "word_arena_bytes": ARENA_BYTES, "word_arena": ARENA,
         "word_constants": CONSTANTS, "word_code": CODE, "word_pointers": POINTERS,
         "word_shapes": interface.shapes, "constant_count": len(program.weights.offsets),
@@ -117,7 +117,7 @@ def _tables(program: Exported) -> dict[str, str]:
         "weights_bytes": program.weights.bytes, "setup_count": len(interface.setups),
     }  # fmt: skip
     return {
-        **{name: str(word) for name, word in words.items()},
+        **{name: str(number) for name, number in numbers.items()},
         "weights_head": ", ".join(map(str, program.weights.head)),
         "offsets": _rows(program.weights.offsets, str, "0"),
         "tensors": _tensors(interface, signature),
@@ -134,10 +134,10 @@ def _rows(values: Iterable[object], text: Callable[[str], str], empty: str) -> s
 
 
 def _tensors(interface: Interface, signature: Signature) -> str:
-    firsts, word = [], interface.shapes
+    firsts, slot = [], interface.shapes
     for spec in signature.inputs:
-        firsts.append(word)
-        word += spec.rank
+        firsts.append(slot)
+        slot += spec.rank
     firsts += [first for _, _, first in interface.results]
     specs = (*signature.inputs, *signature.outputs)
     rows = [f"{{{spec.rank}, {spec.dtype.bytes}, {n}}}" for spec, n in zip(specs, firsts)]

@@ -16,10 +16,10 @@ _OTHER = re.compile(r"[^A-Za-z0-9]+")
 _Module: TypeAlias = "ir.Kernel | ir.Library"
 
 
-def program_name(wanted: str, model: str) -> str:
+def program_name(requested: str, model: str) -> str:
     """The requested name, or one derived from the model's; OptionError if it is no C identifier."""
-    name = wanted or _OTHER.sub("_", model).strip("_").lower() or "model"
-    if not wanted and not name[0].isalpha():
+    name = requested or _OTHER.sub("_", model).strip("_").lower() or "model"
+    if not requested and not name[0].isalpha():
         name = f"model_{name}"
     if _NAME.fullmatch(name) and is_identifier(name):
         return name

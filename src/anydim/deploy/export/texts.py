@@ -33,8 +33,8 @@ def _input(check: Check, signature: Signature) -> str:
     if check.kind == "multiple":
         return f"axis {check.axis} determines no size for dim '{check.dim}' in {size}"
     if check.kind == "axis":
-        wanted = "" if size.constant is not None else ", as other axes determine it"
-        return f"axis {check.axis} is not {size}{wanted}"
+        note = "" if size.constant is not None else ", as other axes determine it"
+        return f"axis {check.axis} is not {size}{note}"
     dim = signature.box.dim(check.dim)
     side, bound = ("below", dim.lo) if check.kind == "low" else ("above", dim.hi)
     return f"dim '{dim.name}' is {side} its bound {bound}"

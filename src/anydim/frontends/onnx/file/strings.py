@@ -211,8 +211,7 @@ class _Cutting:
         return (value for value in self.graph.input if value.name not in self.constants)
 
     def _sorted(self) -> tuple[list[Any], list[Any], list[Any]]:
-        """The nodes before, in and after native code; constants are copied to all that read
-        them."""
+        """The nodes before, in and after native code; constants are copied to every reader."""
         ready = {value.name for value in self._inputs()} | self.constants
         parts: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         early, core, late = parts
