@@ -26,7 +26,7 @@ from anydim.base.user_values import text_of
 from anydim.frontends import data_sized
 from anydim.frontends.definition import called
 from anydim.frontends.graph_builder import GraphBuilder, Operand, Value
-from anydim.frontends.nesting import Standing, branch, loop, size_of
+from anydim.frontends.nesting import BuilderNode, branch, loop, size_of
 from anydim.lang.surface.syntax import Definition
 from anydim.sizes import Guard, Size
 
@@ -96,7 +96,7 @@ class Builder(GraphBuilder):
         name = text_of("the name of a dim", name)
         if name in self._reserved:
             raise GraphError(f"dim '{name}' is declared already")
-        made = Standing(self, "")
+        made = BuilderNode(self, "")
         dim = made.dim(name, lo, hi)
         if most is not None:
             made.constrain(size_of(self, most) - dim)
@@ -105,7 +105,7 @@ class Builder(GraphBuilder):
 
     def nonzero(self, x: Value) -> Value:
         """The indices of the nonzero elements: int64 [axes, count], in row-major order."""
-        return Value(self, data_sized.nonzero(Standing(self, "nonzero"), self._own(x).name))
+        return Value(self, data_sized.nonzero(BuilderNode(self, "nonzero"), self._own(x).name))
 
     def compress(self, x: Value, condition: Value, axis: int | None = None) -> Value:
         """The slices along an axis where `condition` holds; without an axis, the elements.
@@ -116,7 +116,7 @@ class Builder(GraphBuilder):
             axis: The axis; None: `x` is flattened.
         """
         names = self._own(x).name, self._own(condition).name
-        return Value(self, data_sized.compress(Standing(self, "compress"), *names, axis))
+        return Value(self, data_sized.compress(BuilderNode(self, "compress"), *names, axis))
 
     def unique(self, x: Value, axis: int | None = None, sorted: bool = True) -> tuple[Value, ...]:
         """The distinct elements of `x`, or its distinct slices along an axis.
@@ -130,7 +130,7 @@ class Builder(GraphBuilder):
             Distinct elements or slices, index of the first occurrence of each, index of each input
             in the result, and counts; the last three are int64 vectors.
         """
-        made = data_sized.unique(Standing(self, "unique"), self._own(x).name, axis, sorted)
+        made = data_sized.unique(BuilderNode(self, "unique"), self._own(x).name, axis, sorted)
         return tuple(Value(self, name) for name in made)
 
     def non_max_suppression(
@@ -153,8 +153,8 @@ class Builder(GraphBuilder):
         given = [self._own(boxes), self._own(scores), self._one(most, int64)]
         given += [self._one(value, float32) for value in (overlap, least) if value is not None]
         names = [value.name for value in given]
-        standing = Standing(self, "non_max_suppression")
-        return Value(self, data_sized.non_max_suppression(standing, *names, center=center))
+        node = BuilderNode(self, "non_max_suppression")
+        return Value(self, data_sized.non_max_suppression(node, *names, center=center))
 
     # ---- control flow ----
 

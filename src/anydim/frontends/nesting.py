@@ -30,7 +30,7 @@ from anydim.sizes import Box, Dim, Guard, Size, Truth, as_size, prove
 Make = Callable[..., Any]
 
 
-class Standing:
+class BuilderNode:
     """A node of a builder's graph under construction; its own emitter and scope."""
 
     def __init__(self, builder: GraphBuilder, stem: str) -> None:
@@ -40,11 +40,11 @@ class Standing:
         self.known: dict[str, Known] = {}
 
     @property
-    def emitter(self) -> Standing:
+    def emitter(self) -> BuilderNode:
         return self
 
     @property
-    def scope(self) -> Standing:
+    def scope(self) -> BuilderNode:
         return self
 
     may_decide_ranks = False  # shapes are sizes here
@@ -120,12 +120,12 @@ class Standing:
     def reset(self, mark: set[str]) -> None:
         self.builder._reserved.intersection_update(mark)
 
-    def body(self, make: Make) -> Inside:
+    def body(self, make: Make) -> NestedGraph:
         """A nested graph of the node."""
-        return Inside(self.builder._inside(self.stem), self.stem, make)
+        return NestedGraph(self.builder._inside(self.stem), self.stem, make)
 
 
-class Inside(Standing):
+class NestedGraph(BuilderNode):
     """A nested graph of a node while a function of a builder builds it."""
 
     def __init__(self, builder: GraphBuilder, stem: str, make: Make) -> None:
@@ -193,7 +193,7 @@ def branch(
     """The results of one of two functions; see `Builder.branch`."""
     for make in (then, otherwise):
         _callable(builder, make)
-    call: Any = Standing(builder, "branch")
+    call: Any = BuilderNode(builder, "branch")
     bodies = [call.body(make) for make in (then, otherwise)]
     choice: str | Guard
     if isinstance(condition, Guard):
@@ -227,7 +227,7 @@ def loop(
 ) -> list[str]:  # fmt: skip
     """The results of a loop; see `Builder.loop`."""
     _callable(builder, body)
-    call: Any = Standing(builder, "loop")
+    call: Any = BuilderNode(builder, "loop")
     names = [f"carried{number}" for number in range(len(carried))]
     limit = None if trips is None else trips_of(size_of(builder, trips), call)
 

@@ -20,7 +20,7 @@ class Failed(Exception):
 
 
 @dataclass(frozen=True)
-class Inside:
+class NodeScope:
     """The context of a node, for the rows of operators with subgraphs."""
 
     names: Names

@@ -22,7 +22,7 @@ from anydim.frontends.onnx.graphs.functions import (
     find,
     is_called,
 )
-from anydim.frontends.onnx.graphs.inside import Failed, Inside
+from anydim.frontends.onnx.graphs.inside import Failed, NodeScope
 from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.operators.call import OnnxNode
 from anydim.frontends.onnx.operators.relations import Unlike
@@ -65,12 +65,12 @@ class Importing(Names):
         while remaining:
             (position, proto), *remaining = remaining
             own = proto.name or next(filter(None, proto.output), f"node {position}")
-            inside = Inside(self, self.path + own)
-            mark, before = inside.mark(), self.emitter.mark()
+            scope = NodeScope(self, self.path + own)
+            mark, before = scope.mark(), self.emitter.mark()
             try:
-                self.node(proto, inside.label)
+                self.node(proto, scope.label)
             except Unlike as reason:
-                inside.reset(mark)
+                scope.reset(mark)
                 self.emitter.back(before)
                 moved[own] = moved.get(own, 0) + 1 + moved.get(own, 0) // 2
                 remaining = self.apart_of(
@@ -218,7 +218,7 @@ class Importing(Names):
         attributes = attributes_of(proto, schema, self.attributes)
         return OnnxNode(
             self.emitter, proto.op_type, self.opset, inputs, tuple(outputs) or ("",),
-            attributes, f"{self.model.name}: {label}", Inside(self, label),
+            attributes, f"{self.model.name}: {label}", NodeScope(self, label),
         )  # fmt: skip
 
     def define(self, proto: Any, call: OnnxNode, results: Result | Sequence[Result]) -> None:
