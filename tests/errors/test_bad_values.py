@@ -140,5 +140,5 @@ def test_the_least_number_as_a_diagonal_and_as_a_bound() -> None:
 def test_negative_pads_of_a_window(operator: str) -> None:
     w = {"w": np.ones((1, 1, 3), F)} if operator == "Conv" else {}
     attributes = {"kernel_shape": [3], "pads": [-1, 0]}
-    with pytest.raises(ad.ModelError, match="at 0 and above"):
+    with pytest.raises(ad.ModelError, match="expected 0 and above"):
         model_of(Mistake(operator, {"x": np.ones((1, 1, 8), F), **w}, "x", [], 1, attributes))

@@ -96,7 +96,7 @@ def test_trees_that_lead_nowhere_are_refused():
     given = grown(np.random.default_rng(1), 1, 1)
     inner = [n for n, mode in enumerate(given["nodes_modes"]) if mode != "LEAF"]
     changes = {
-        "circle": {"nodes_truenodeids": inner[0]},
+        "cycle": {"nodes_truenodeids": inner[0]},
         "column below 0": {"nodes_featureids": -1},
         "column 7 of 4": {"nodes_featureids": 7},
         "not of one length": {"nodes_values": None},
