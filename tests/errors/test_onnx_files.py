@@ -112,7 +112,7 @@ def edited(edit) -> onnx.ModelProto:
 
 
 FRAMES = {
-    "no opset": (lambda m: m.ClearField("opset_import"), "which opset"),
+    "no opset": (lambda m: m.ClearField("opset_import"), "declares no opset"),
     "an old opset": (lambda m: setattr(m.opset_import[0], "version", 0), "opset 0; opsets 1 to"),
     "a future opset": (lambda m: setattr(m.opset_import[0], "version", 9999), "opset 9999"),
     "no outputs": (lambda m: m.graph.ClearField("output"), "has no outputs"),
@@ -169,7 +169,7 @@ TENSORS = {
     "bytes that are missing": (lambda t: setattr(t, "raw_data", t.raw_data[:-1]), "holds 23 bytes"),
     "bytes too many": (lambda t: setattr(t, "raw_data", t.raw_data * 2), "holds 48 bytes"),
     "a negative size": (lambda t: t.dims.append(-1), "negative size"),
-    "an enormous size": (lambda t: t.dims.extend([1 << 40, 1 << 40]), "cannot be"),
+    "an enormous size": (lambda t: t.dims.extend([1 << 40, 1 << 40]), "too large"),
     "too many axes": (lambda t: t.dims.extend([1] * 5000), "axes"),
     "elements that are missing": (lambda t: as_floats(t, [1.0]), "holds 1 elements"),
     "a segment": (lambda t: t.segment.SetInParent(), "segments"),

@@ -1,4 +1,6 @@
-"""Frontends: ONNX models, texts in the language and `Builder` calls become graphs.
+"""Frontends: convert the sources that users compile to graphs.
 
-onnx/   ONNX files
+Input: ONNX models, texts in the language, calls of a `Builder`; output: graphs.
+
+    onnx/   ONNX files
 """

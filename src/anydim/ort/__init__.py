@@ -5,9 +5,9 @@
     session = onnxruntime.InferenceSession("encoder.onnx")
     session.run(None, {"input_ids": ids, "attention_mask": mask})
 
-Arguments, results and exceptions are those of onnxruntime. `install()` makes `import onnxruntime`
-return this package; `python -m anydim.ort program.py` runs a program that way.
-docs/guides/onnxruntime.md lists what is supported.
+Input: the arguments that programs pass to onnxruntime; output: the results and exceptions of
+onnxruntime. `install()` makes `import onnxruntime` return this package; `python -m anydim.ort
+program.py` runs a program that way. docs/guides/onnxruntime.md lists the supported features.
 """
 
 from anydim.ort.binding import IOBinding
