@@ -242,7 +242,9 @@ def test_operators_are_those_of_a_file():
 def test_a_number_that_the_type_of_its_operand_does_not_hold(dtype: str, number: float) -> None:
     g = ad.Builder()
     x = g.input("x", dtype, ("n",))
-    with pytest.raises(ad.GraphError, match=f"is no value of {dtype}, the type of the other operands"):
+    with pytest.raises(
+        ad.GraphError, match=f"is no value of {dtype}, the type of the other operands"
+    ):
         g.equal(x, number)
 
 
