@@ -52,7 +52,7 @@ class LevelContents:
 
 @dataclass(frozen=True)
 class Contents(Shown):
-    """What is in the file of a saved model; sizes in bytes.
+    """The content of a saved model's file; sizes in bytes.
 
     `levels` are the kinds of processors that it has code for, the best first. Each of the
     `constants` is stored once. `devices` are the names that `load` needs bindings for, `engines`
@@ -79,7 +79,7 @@ class Contents(Shown):
         return next((each for each in self.levels if each.runs_here), None)
 
     def _sheet(self) -> Sheet:
-        """What it takes and gives, and the code of each level."""
+        """The inputs, outputs and facts, and the code of each level."""
         shown = self.taken or self.levels[0]
         weights = f"{self.weight_bytes} bytes in {counted(self.constants, 'constant')}"
         bodies = [f"{each.level.name} has {body}" for each in self.levels for body in each.bodies]

@@ -41,7 +41,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Outline(Shown):
-    """What an ONNX file declares; sizes in bytes.
+    """The declarations of an ONNX file; sizes in bytes.
 
     `dims` are those of the inputs, under the names that `dims=` and `--dim` accept; the axes of
     outputs are as the file has them. `producer` wrote the file. `opsets` are versions of operators
