@@ -61,7 +61,7 @@ class Outline(Shown):
     weight_bytes: int
 
     def _sheet(self) -> Sheet:
-        """What the file declares, and how many nodes it has of each operator."""
+        """The declarations of the file, and its node count per operator."""
         opsets = ", ".join(f"{domain} {version}".strip() for domain, version in self.opsets.items())
         weights = f"{self.weight_bytes} bytes in {counted(self.constants, 'constant')}"
         return Sheet(
