@@ -79,7 +79,7 @@ DROPPED = object()
         ("record/box/dims/0/lo", "1", "Box.dims: Dim.lo: expected an integer"),
         ("record/box/dims/0/lo", True, "expected an integer"),
         ("record/box/dims/0/lo", 2**70, "64 bits"),
-        ("record/box/dims/0/lo", -1, "below 0"),
+        ("record/box/dims/0/lo", -1, "is negative"),
         ("record/box/dims/0/lo", 10, "below the lower bound"),
         ("record/box/dims/0/name", "a b", "a b"),
         ("record/box/dims", [], "not a dim"),
