@@ -1,7 +1,7 @@
-"""A part that an engine runs: what it reads goes into words, results are where it puts them.
+"""Emits a delegated step: passes inputs and destinations of results to an engine in slots.
 
-A result whose sizes are known before has its block before, and the engine writes there. One whose
-sizes the engine finds gets its block when it has run, and is copied there: once.
+A result with known sizes is allocated before the run, and the engine writes there. A result whose
+sizes the engine determines is allocated after the run and copied once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anydim.runtime.delegated import FETCH, RUN
 
 
 def handed(code: Code, number: int, step: EngineStep) -> None:
-    """The code of a step."""
+    """Emit the code of a step."""
     place = code.places.handed[number]
     word = _inputs(code, step, place.first)
     arithmetic = code.arithmetic()
@@ -33,7 +33,7 @@ def handed(code: Code, number: int, step: EngineStep) -> None:
         code.store_block(code.place(name), *code.allocate(bytes[name], step.source))
     first = word
     _outputs(code, step, first, known)
-    some = ZERO if len(known) == len(step.makes) else ONE  # elements that there are
+    some = ZERO if len(known) == len(step.makes) else ONE  # nonzero if any result has elements
     for name in known:
         some = code.body.let(some | bytes[name])
     with code.body.when(some.differs(0)):
@@ -55,7 +55,7 @@ def _known(code: Code, name: str) -> bool:
 
 
 def _inputs(code: Code, step: EngineStep, word: int) -> int:
-    """Where inputs lie, and their sizes; the word behind them."""
+    """Store addresses and sizes of inputs; returns the slot after them."""
     for name in step.reads:
         place, rank = code.place(name), code.spec(name).rank
         code.copy(place.data, word)
@@ -65,7 +65,7 @@ def _inputs(code: Code, step: EngineStep, word: int) -> int:
 
 
 def _outputs(code: Code, step: EngineStep, word: int, known: list[str]) -> None:
-    """Where results are wanted, and their sizes; 0 and -1 where the engine finds them."""
+    """Store destinations and sizes of results; 0 and -1 if the engine determines them."""
     for name in step.makes:
         place, rank = code.place(name), code.spec(name).rank
         if name in known:
@@ -79,7 +79,7 @@ def _outputs(code: Code, step: EngineStep, word: int, known: list[str]) -> None:
 
 
 def _found(code: Code, step: EngineStep, word: int, found: list[str]) -> None:
-    """Blocks for results of which the engine has found the sizes."""
+    """Allocate results whose sizes the engine determined."""
     for name in step.makes:
         place, spec = code.place(name), code.spec(name)
         if name in found:

@@ -1,7 +1,7 @@
-"""The launches of a segment that runs on a device: by its verbs, on its memory, in order.
+"""Launches of a segment on a device: by its entry points, in its memory, in order.
 
-A launch returns when the device has taken it. The words of indices that launches check lie behind
-the arena on the device; they are read back when all has been launched, which waits for the device.
+A launch returns when the device has enqueued it. The status slots of checked indices follow the
+arena on the device; they are read back, synchronously, after all launches.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from anydim.runtime import slots
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, POOL, Layout
 from anydim.runtime.positions import FINE
 
-STEPS_PER_FUNCTION = 16  # keeps register allocation of long programs cheap
+STEPS_PER_FUNCTION = 16  # bounds register allocation time of long programs
 
 
 def on_device(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
-    """All launches; the word POOL of the block says where the words of the device are.
+    """Yield the functions with all launches; slot POOL of the block has the address of the device
+    slots.
 
-    Returns the code of the first checked index that left its axis, one more than there are where
-    the device failed, else 0.
+    They return the code of the first checked index out of range, the number of checks + 1 if the
+    device failed, otherwise 0.
     """
     starts, words = range(0, len(program.sites), STEPS_PER_FUNCTION), words_of(program, layout)
     for number, start in enumerate(starts):
@@ -45,13 +46,13 @@ def on_device(program: Segment, layout: Layout, name: str) -> Iterator[ir.Functi
 
 
 def ask(body: Body, words: ir.Value, verb: int, *given: ir.Value | int) -> ir.Value:
-    """What a verb of a device returns, whose words are there."""
+    """Call an entry point of the device with these slots."""
     of = body.load(words, slots.CONTEXT)
     return body.ask(body.load(words, verb), of, *given)
 
 
 class _Statuses:
-    """The words of checked indices of a segment, here and on the device."""
+    """The status slots of a segment's checked indices, on the host and on the device."""
 
     def __init__(self, body: Body, layout: Layout) -> None:
         self.body, self.words = (
@@ -79,7 +80,7 @@ class _Statuses:
         self.body.give(verdict(self.body, inside, 1))
 
     def _places(self) -> tuple[ir.Value, ir.Value]:
-        """There, and here."""
+        """Return their addresses on the device and on the host."""
         body = self.body
         there = body.let(body.load(BLOCK, ARENA) + body.load(BLOCK, ARENA_BYTES))
         return there, body.let(BLOCK + 8 * self.words.start)

@@ -1,8 +1,8 @@
-"""Program -> its host code: `bind` (sizes, checks, slots) and `run` (launches).
+"""Program -> its host code: `bind` (sizes, checks) and `run` (launches).
 
-Both take the address of a block (`runtime/layout.py`). `run` finds the kernel of each launch in a
-table, so that what a launch runs is no matter of its code. The module calls functions of
-`native/threads.py` and `native/stopping.py` by name and needs nothing else from outside.
+Both take the address of a block (`runtime/layout.py`). `run` loads the kernel of each launch from a
+table, so that its code does not depend on variants. The module calls functions of
+`native/threads.py` and `native/stopping.py` by name and has no other dependencies.
 """
 
 from __future__ import annotations
@@ -43,10 +43,8 @@ BIND, RUN = "anydim_bind", "anydim_run"
 
 @dataclass(frozen=True)
 class Host:
-    """The host code of a program, and what runtime needs to call it.
-
-    `asked` are the dims that the caller gives, by word.
-    """
+    """The host code of a program and its interface; `asked`: dims that the caller sets, with
+    slots."""
 
     code: ir.Library
     layout: Layout
@@ -55,7 +53,7 @@ class Host:
 
 
 def emit(program: Segment) -> Host:
-    """The host code; dims that no input tells are read from their words."""
+    """Return the host code; dims that no input determines are read from their slots."""
     layout, needed = _layout(program), _needed(program)
     waiting = asked(program.signature, needed)
     questions = Questions.of(program.signature, needed, frozenset(waiting))
@@ -69,9 +67,9 @@ def emit(program: Segment) -> Host:
 
 
 def emit_segment(program: Segment, prefix: str) -> ir.Library:
-    """The code of a program that is a step of a region; its functions are `part_names(prefix)`.
+    """Return the code of a program that is a step of a region, as functions `part_names(prefix)`.
 
-    The caller writes the dims; nothing but the size of numbers is left to be checked.
+    The caller writes the dims; only overflow is checked.
     """
 
     def made() -> tuple[ir.Function, ...]:
@@ -89,7 +87,7 @@ def _layout(program: Segment) -> Layout:
 
 
 def part_names(prefix: str) -> tuple[str, str]:
-    """The functions of a segment: its bind and its run."""
+    """Return the names of a segment's bind and run."""
     return f"{prefix}_bind", f"{prefix}_run"
 
 
@@ -109,7 +107,7 @@ def _bind(
     entry.solve()
     others: dict[str, Ranged] = {}
     for number, dim in enumerate(signature.box.dims):
-        if dim.name not in entry.dims:  # nothing depends on it
+        if dim.name not in entry.dims:  # unused
             others[dim.name] = Ranged(constant(min(dim.lo, LARGEST)), dim.range)
         value = (entry.dims | others)[dim.name].value
         body.store(BLOCK, layout.first_dim + number, value)
@@ -125,7 +123,7 @@ def _bind(
 
 
 def _bind_given(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
-    """Sizes from dims that the caller has written and checked; 1 when one does not fit 64 bits."""
+    """Compute sizes from dims that the caller has written and checked; 1 if one exceeds 64 bits."""
     body = Body()
     dims = {
         dim.name: Ranged(body.load(BLOCK, layout.first_dim + number), dim.range)
@@ -151,7 +149,7 @@ def _needed(program: Segment) -> frozenset[str]:
 
 
 def needed_dims(program: Segment) -> frozenset[str]:
-    """The dims that what the program does depends on, beside what it checks."""
+    """Return the dims that the program depends on, except for its checks."""
     sizes = [*program.slots, *(z for spec in program.signature.outputs for z in spec.shape)]
     return frozenset().union(*(size.symbols for size in sizes))
 
@@ -160,18 +158,18 @@ def needed_dims(program: Segment) -> frozenset[str]:
 
 
 def stops(program: Segment) -> bool:
-    """Whether a call may be stopped in it: where a launch may take long."""
+    """Whether a call may stop in it: whether any launch may take long."""
     return not program.device and any(map(_long, program.sites))
 
 
 def _long(site: Site) -> bool:
-    """Whether the range of a launch may be as long as its grain."""
+    """Whether the range of a launch may reach its grain size."""
     range, grain = site.parallel.constant, site.grain.constant
     return range is None or grain is None or range >= grain
 
 
 def _setups(program: Segment, layout: Layout) -> Iterator[ir.Function]:
-    """A function for each setup, which fills its block; it returns what a run returns."""
+    """Yield a function per setup that fills its block; it returns the code of a run."""
     start, words, stopping = 0, words_of(program, layout), stops(program)
     for number, setup in enumerate(program.setups):
         body, stop = Body(), start + setup.launches
@@ -195,7 +193,7 @@ def _setup_name(number: int) -> str:
 
 
 def _set_up(program: Segment, layout: Layout, body: Body) -> None:
-    """Run the setups whose blocks are not filled; leave with the code of one that fails."""
+    """Run the setups with empty blocks; return the code of one that fails."""
     for number in range(len(program.setups)):
         empty, behind = (layout.setup(number) + word for word in (EMPTY, BEHIND))
         with body.when(body.load(BLOCK, empty).differs(0)):
@@ -209,7 +207,7 @@ def _set_up(program: Segment, layout: Layout, body: Body) -> None:
 
 
 def _checks(program: Segment, launches: range) -> range:
-    """The indices that some launches check, in order of their words."""
+    """Return the indices that some launches check, in order of their slots."""
     words = [
         program.buffer[name]
         for number in launches
@@ -222,16 +220,16 @@ def _checks(program: Segment, launches: range) -> range:
 
 
 def _found(body: Body, layout: Layout, checks: range) -> ir.Value:
-    """The code of the first of these indices that left its axis, else 0."""
+    """Return the code of the first of these indices that is out of range, otherwise 0."""
     words = [layout.first_status + number for number in checks]
     inside = [body.let(body.load(BLOCK, word).equals(FINE)) for word in words]
     return verdict(body, inside, 1 + checks.start)
 
 
 def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
-    """All launches of a call; returns the code of the first checked index that left its axis, or 0.
+    """Yield all launches of a call; returns the code of the first index out of range, or 0.
 
-    Where it `stops`, the verdicts of `stopping.py` are codes behind those.
+    If it `stops`, the verdicts of `stopping.py` are the codes after those.
     """
     yield from _setups(program, layout)
     count, words = len(program.sites), words_of(program, layout)
@@ -241,7 +239,7 @@ def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
         steps = program.sites[start : start + STEPS_PER_FUNCTION]
         yield _chunk(f"part{number}", start, steps, program, words, stopping, count)
     body = Body()
-    if name == RUN:  # else a part of a call
+    if name == RUN:  # otherwise a part of a call
         body.call(BEGIN, body.load(BLOCK, POOL))
         if stopping:
             with body.when(body.load(BLOCK, STOPPING).differs(0)):
@@ -271,7 +269,7 @@ def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
 
 
 def _wake(body: Body) -> None:
-    """Wake workers for launches that are worth it."""
+    """Wake the workers if the launches are worth it."""
     with body.when(body.load(BLOCK, PARALLEL) >= WORTH_WAKING):
         body.call(WAKE, body.load(BLOCK, POOL))
 
@@ -280,9 +278,9 @@ def _chunk(
     name: str, first: int, steps: Sequence[Site], program: Segment, words: Words, stopping: bool,
     end: int,
 ) -> ir.Function:  # fmt: skip
-    """Some launches; the verdict, where it is `stopping`. Short ones are looked behind together.
+    """Return some launches; the verdict, if it is `stopping`. Short launches are checked together.
 
-    Behind those that `end` there nobody looks.
+    There is no check after the launches that `end`.
     """
     body = Body()
     most = max(len(step.operands) + len(step.sizes) for step in steps)
@@ -305,7 +303,7 @@ class _Launches(Chunk):
         self.arena, self.pool, self.code = map(self.load, (ARENA, POOL, CODE))
 
     def launch(self, site: int, step: Site) -> None:
-        """Launch, and leave with the verdict of one that may take long, unless it is 0."""
+        """Launch, and return the verdict of a launch that may take long, unless it is 0."""
         values = (*map(self.buffer, step.operands), *map(self.size, step.sizes))
         for word, value in enumerate(values):
             self.body.store(self.arguments, word, value)

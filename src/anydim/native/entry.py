@@ -1,7 +1,7 @@
-"""Shapes that came -> dims, and the checks on them, as host code.
+"""Shapes of inputs -> dims, and the checks on them, as host code.
 
-First the dims are computed and checked one by one; what holds between them is computed only where
-every dim lies inside its bounds, so that it provably fits 64 bits where the bounds say so.
+First the dims are computed and checked one by one. Relations between dims are evaluated only if
+every dim is inside its bounds, so that they provably fit 64 bits if the bounds imply it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from anydim.sizes import Interval
 
 @dataclass(frozen=True)
 class Questions:
-    """How dims follow from the shapes that come, the checks of each dim, and those between dims."""
+    """The dims that follow from given shapes, the checks of each dim, and the checks between
+    dims."""
 
     sources: tuple[Source, ...]
     first: tuple[Check, ...]
@@ -33,7 +34,7 @@ class Questions:
         signature: Signature, needed: frozenset[str] = frozenset(),
         given: frozenset[str] = frozenset(),
     ) -> Questions:  # fmt: skip
-        """`given` dims have a value; GraphError where nothing tells one that is `needed`."""
+        """`given` dims have a value; raises GraphError if nothing determines a `needed` one."""
         sources = solve(signature, needed, given)
         return Questions(
             sources, first_checks(signature, sources), second_checks(signature, sources)
@@ -42,10 +43,9 @@ class Questions:
 
 @dataclass
 class Entry:
-    """Writes into `body`; `axis(input, axis)` is the word of the block with that size.
+    """Emits into `body`; `axis(input, axis)` is the slot with that size.
 
-    `given` are values of dims that have one already. `dims` holds the value of each dim that is
-    known.
+    `given` are values of dims that have one already. `dims` holds the values of known dims.
     """
 
     signature: Signature
@@ -57,11 +57,11 @@ class Entry:
 
     def __post_init__(self) -> None:
         self.dims: dict[str, Ranged] = dict(self.given)
-        self._whole: dict[str, ir.Value] = {}  # whether an axis tells a whole number
+        self._whole: dict[str, ir.Value] = {}  # whether an axis determines an integer
         self._arithmetic = Arithmetic(self.body, self.dims)
 
     def solve(self) -> None:
-        """Compute the dims that the shapes tell."""
+        """Compute the dims that the shapes determine."""
         for source in self.questions.sources:
             value = self._came(source.input, source.axis)
             if source.rest != 0:
@@ -75,16 +75,16 @@ class Entry:
         return self.body.load(self.block, self.axis(input, axis))
 
     def inside(self) -> list[ir.Value]:
-        """A flag for each of `first`: each dim is a whole number inside its bounds."""
+        """Return a flag for each of `first`: the dim is an integer inside its bounds."""
         return [self._inside(check) for check in self.questions.first]
 
     def between(self, arithmetic: Arithmetic) -> list[ir.Value]:
-        """A flag for each of `second` but the last, which is that all sizes fit."""
+        """Return a flag for each of `second` but the last, which is that all sizes fit."""
         second = (check for check in self.questions.second if check.kind != "large")
         return [self._between(check, arithmetic) for check in second]
 
     def within(self, others: Mapping[str, Ranged] | None = None) -> Arithmetic:
-        """Arithmetic on dims that are inside their bounds; goes on with the overflow so far."""
+        """Return arithmetic on dims inside their bounds; continues the overflow flag."""
         dims = {**(others or {}), **self.dims}
         names = {dim.name: dim.range for dim in self.signature.box.dims if dim.name in dims}
         known = {name: Ranged(dims[name].value, range) for name, range in names.items()}
@@ -113,7 +113,8 @@ class Entry:
 
 
 def verdict(body: Body, holding: Sequence[ir.Value], first: int) -> ir.Value:
-    """0 when all flags hold, else the code of the first that does not; codes count from `first`."""
+    """Return 0 if all flags hold, otherwise the code of the first that fails; codes start at
+    `first`."""
     code = ZERO
     for number in reversed(range(len(holding))):
         if holding[number] is not TRUE:
@@ -122,7 +123,7 @@ def verdict(body: Body, holding: Sequence[ir.Value], first: int) -> ir.Value:
 
 
 def _quotient(value: ir.Value, factor: ir.Value, body: Body) -> tuple[ir.Value, ir.Value]:
-    """value / factor, and a flag that says whether there is just one whole solution."""
+    """Return value / factor, and the flag that it has exactly one integer solution."""
     usable = body.let(factor > 0)
     divisor = body.let(select(usable, factor, 1))
     quotient = body.let(value / divisor)

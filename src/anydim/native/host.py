@@ -1,4 +1,4 @@
-"""A program -> the code of its host, and what that asks of whoever calls it."""
+"""Program -> the code of its host, and the interface of that code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SAME = (
     "device verbs",
     "invoke",
     "threads",
-)  # modules that are the same for every program
+)  # modules independent of the program
 _POOL = {"worker": WORKER, "stop": STOP}
 _STRAIGHT = {"bind": BIND, "run": RUN, "invoke": INVOKE, **_POOL}
 _REGIONS = {
@@ -47,14 +47,15 @@ class Host:
 
 
 def host_of(program: Program) -> Host:
-    """The host of a program; raises GraphError when the inputs do not tell every needed dim."""
+    """Return the host of a program; raises GraphError if the inputs do not determine every needed
+    dim."""
     segment = program.straight
     host = _regions(program) if segment is None else _straight(segment)
     return Host((*host.code, invoke_code(), threads_code()), host.interface)
 
 
 def host_text(program: Program) -> str:
-    """The host code that is the program's own, as loop IR."""
+    """Return the program's own host code as loop IR."""
     own = (module for module in host_of(program).code if module.name not in _SAME)
     return "\n".join(map(print_library, own))
 
@@ -95,7 +96,7 @@ def _setups(segment: Segment, layout: Layout) -> Iterator[SetupPlace]:
 
 
 def _dims(segment: Segment, layout: Layout) -> dict[str, int]:
-    """The words of the dims."""
+    """Return the slots of the dims."""
     return {name: layout.first_dim + n for n, name in enumerate(segment.signature.box.names)}
 
 
@@ -154,7 +155,7 @@ def _regions(program: Program) -> Host:
 
 
 def _of_devices() -> dict[str, str]:
-    """The functions of programs with devices."""
+    """Return the functions of programs with devices."""
     own = {"device_clear": DEVICE.function(CLEAR), "device_trim": DEVICE.function(TRIM)}
     return {**own, **_verbs().VERBS}
 
@@ -164,7 +165,7 @@ def _verbs() -> Any:
 
 
 def _handed(program: Program, layout: RegionLayout) -> Iterator[HandedPart]:
-    """What engines run, and where the words of it are."""
+    """Yield the delegated parts with their slots."""
     for region, places in zip(program.regions, layout.regions):
         for step, place in zip(region.handed, places.handed.values()):
             ports = [
@@ -196,7 +197,7 @@ def _on_device(
 
 
 def _constants(program: Program, layout: RegionLayout) -> Iterator[tuple[Place, str, str]]:
-    """The constants of regions: where their words are, and on which device they lie."""
+    """Yield the constants of regions with their slots and devices."""
     for region, places in zip(program.regions, layout.regions):
         for value, name in region.constants.items():
             yield places.values[value], name, region.devices.get(value, "")

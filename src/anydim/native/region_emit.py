@@ -1,8 +1,8 @@
-"""Regions -> host code: a function for each region, which returns 0 or the number of a failure.
+"""Regions -> host code: a function per region that returns 0 or the number of a failure.
 
-All functions take the memory of the call (`region_layout.py`). A value made by a step is held by
-its region until its last reader has run; whoever passes it on holds it too. Inputs of a region are
-held by whoever runs it. Results change hands.
+All functions take the memory of the call (`region_layout.py`). A region holds a reference to a
+value of a step until its last use; passing it on adds a reference. The caller of a region holds
+those of its inputs. Ownership of results moves to the caller.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from anydim.sizes import Guard
 
 @dataclass(frozen=True)
 class RegionHost:
-    """The code of all regions, where its words are, and what its failures mean."""
+    """The code of all regions, the layout of their slots, and the meaning of failure numbers."""
 
     code: ir.Library
     layout: RegionLayout
     failures: tuple[Failure, ...]
-    asked: tuple[str, ...]  # dims of the last region that the caller gives
+    asked: tuple[str, ...]  # dims of the entry region that the caller sets
 
 
 def emit_regions(program: Program) -> RegionHost:
-    """The code of a program; GraphError when a region's inputs do not tell a dim it needs."""
+    """Return the code of a program; raises GraphError if inputs do not determine a needed dim."""
     layout = region_layout(program)
     failures: list[Failure] = []
     functions = tuple(
@@ -68,7 +68,8 @@ def emit_regions(program: Program) -> RegionHost:
 
 
 def _asked(region: Region) -> tuple[str, ...]:
-    """The dims that segments of a region need and that neither inputs nor other steps may tell."""
+    """Return the dims that segments of a region need and neither inputs nor other steps may
+    determine."""
     needed: set[str] = set()
     told: set[str] = set(region.given)
     for step in region.steps:
@@ -84,12 +85,12 @@ def _asked(region: Region) -> tuple[str, ...]:
 
 
 def segment_name(number: int) -> str:
-    """What the functions of a segment begin with; segments count through all regions."""
+    """Return the prefix of a segment's functions; segments are numbered through all regions."""
     return f"anydim_segment{number}"
 
 
 def _function(code: Code) -> ir.Function:
-    """The function of a region."""
+    """Return the function of a region."""
     region, places = code.region, code.places
     code.known |= region.given
     if code.number == len(code.program.regions) - 1:
@@ -120,7 +121,7 @@ def _release(code: Code, number: int, step: ReleaseStep) -> None:
 
 
 def _copy(code: Code, number: int, step: CopyStep) -> None:
-    """A value on another device; what comes to the host is waited for where it is read."""
+    """Copy a value to another device; a copy to the host is waited for before its first use."""
     spec, value, made = code.spec(step.value), code.place(step.value), code.place(step.made)
     code.copy(value.shape, made.shape, spec.rank)
     bytes = constant(spec.dtype.bytes)
@@ -130,7 +131,7 @@ def _copy(code: Code, number: int, step: CopyStep) -> None:
     lent = {step.made: step.value, step.value: step.made}.items() & code.lent.items()
     if lent:
         with code.body.when(code.on_host(step.origin or step.target)):
-            if not step.origin:  # a result lies here already
+            if not step.origin:  # a result is here already
                 code.store(made.data, data)
                 code.store(made.owner, 0)
         with code.body.otherwise():
@@ -143,7 +144,7 @@ def _copy(code: Code, number: int, step: CopyStep) -> None:
 
 
 def _moved(code: Code, number: int, step: CopyStep, data: ir.Value, bytes: ir.Value) -> None:
-    """The bytes of a value, to a block of its own."""
+    """Copy a value to a newly allocated block."""
     block, memory = code.allocate(bytes, step.source, step.target)
     code.store_block(code.place(step.made), block, memory)
     if not step.origin:
@@ -155,7 +156,8 @@ def _moved(code: Code, number: int, step: CopyStep, data: ir.Value, bytes: ir.Va
 
 
 def _waited(code: Code) -> set[str]:
-    """The devices of which a result came, and was waited for, after all that may be work there."""
+    """Return the devices with a result that was copied to the host and waited for after the last
+    work."""
     steps = code.region.steps
     work = [n for n, step in enumerate(steps) if not isinstance(step, (CopyStep, ReleaseStep))]
     after = steps[max(work, default=-1) + 1 :]
@@ -164,7 +166,7 @@ def _waited(code: Code) -> set[str]:
 
 
 def _given_back(code: Code) -> None:
-    """The caller has its arrays back when no device works on them any more."""
+    """Wait until no device works on arrays of the caller."""
     lent = {code.device(name) for name in code.lent}
     for device in sorted(lent - _waited(code)):
         with code.body.when(code.on_host(device)):
@@ -174,7 +176,8 @@ def _given_back(code: Code) -> None:
 def _across(
     code: Code, step: CopyStep, target: ir.Value, source: ir.Value, bytes: ir.Value, which: int
 ) -> None:
-    """From one device to another: within it, if they are one; else by way of the host, at need."""
+    """Copy between devices: within a shared context, otherwise directly or, if necessary, via the
+    host."""
     contexts = (code.layout.homes[device] + slots.CONTEXT for device in (step.origin, step.target))
     first, second = map(code.load, contexts)
     with code.body.when(first.equals(second)):
@@ -240,7 +243,7 @@ def _segment(code: Code, number: int, step: SegmentStep) -> None:
 
 
 def _arena(code: Code, program: Segment, bytes: ir.Value) -> ir.Value:
-    """Memory for what a segment keeps for itself; on a device, with words of checked indices."""
+    """Allocate the arena of a segment; on a device, with the status slots of checked indices."""
     if not program.device:
         return code.body.ask(blocks.ARENA, BLOCK, bytes)
     arena = blocks.DEVICE.function(blocks.ARENA)
@@ -248,7 +251,8 @@ def _arena(code: Code, program: Segment, bytes: ir.Value) -> ir.Value:
 
 
 def _result(code: Code, name: str, bytes: ir.Value, source: str) -> None:
-    """Where a segment writes a result: where the loop around it wants a slice, or a new block."""
+    """Set the destination of a segment's result: a slice of an outer stack if requested, or a new
+    block."""
     place, target, device = code.place(name), code.target(name), code.device(name)
     if device and name in code.lent:
         _lent_result(code, name, bytes, source)
@@ -266,7 +270,7 @@ def _result(code: Code, name: str, bytes: ir.Value, source: str) -> None:
 
 
 def _lent_result(code: Code, name: str, bytes: ir.Value, source: str) -> None:
-    """A device in the memory of the host writes a result of the call where it is wanted."""
+    """Let a device in host memory write a result of the call directly to its destination."""
     place, device = code.place(name), code.device(name)
     with code.body.when(code.on_host(device)):
         block, memory = code.allocate(bytes, source)
@@ -277,7 +281,7 @@ def _lent_result(code: Code, name: str, bytes: ir.Value, source: str) -> None:
 
 
 def _bind(code: Code, number: int, step: SegmentStep, bind: str) -> None:
-    """Sizes of the segment, unless they are those of the last time."""
+    """Bind the sizes of the segment, unless they equal the last ones."""
     program, place, body = step.segment, code.places.segments[number], code.body
     names = program.signature.box.names
     first = place.base + place.layout.first_dim
@@ -304,7 +308,7 @@ def _bind(code: Code, number: int, step: SegmentStep, bind: str) -> None:
         code.store(place.bound, 1)
 
 
-# ---- found dims, other regions -----------------------------------------------------------------
+# ---- data-dependent dims, other regions --------------------------------------------------------
 
 
 def _find(code: Code, number: int, step: FindStep) -> None:

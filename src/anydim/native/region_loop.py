@@ -1,8 +1,8 @@
-"""The code of a loop: a region again and again, values that go on, results that stack up.
+"""Emits loops over regions: trip counts, carried values, stacked results.
 
-The carried values live in the words of the body's inputs, the number of the iteration in the word
-of its dim. A stack is a value of the region around; a slice whose sizes are known before the loop
-is made right where it belongs, if a segment of the body makes it; another one is copied there.
+The carried values are in the input slots of the body, the iteration number in the slot of its dim.
+A stack is a value of the outer region. A slice with sizes known before the loop is written directly
+to its stack if a segment of the body produces it; other slices are copied there.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def loop(code: Code, number: int, step: LoopStep) -> None:
 
 @dataclass(frozen=True)
 class _Stacked:
-    """A stack, the value that it becomes, and the slices that the body makes.
+    """A stack, the value that it becomes, and the slices of the body.
 
-    `known`: the sizes of slices are known before the loop. `target` is where the body takes the
-    address for its slice from, if it can write there itself. All lie on one `device`.
+    `known`: the sizes of slices are known before the loop. `target` are the slots of the slice's
+    destination, if the body can write there directly. All memory is on `device`.
     """
 
     stack: Stack
@@ -60,11 +60,11 @@ class _Stacked:
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """The sizes of a slice, as they are declared outside."""
+        """The sizes of a slice, over dims of the outer region."""
         return self.spec.shape[1:]
 
     def slices(self) -> Iterator[tuple[int, int]]:
-        """For each axis of a slice, the words with its size in the stack and in the result."""
+        """Yield, for each axis of a slice, the slots of its size in the stack and in the result."""
         for axis in range(len(self.sizes)):
             yield self.place.shape + 1 + axis, self.result.shape + axis
 
@@ -95,7 +95,7 @@ class _Loop:
         fixed = known and stack.extent is not None
         if (stack.history or stack.initial is not None) and not fixed:
             raise GraphError(
-                f"{step.source}: a stack that starts from a tensor, or that iterations read, has "
+                f"{step.source}: a stack with an initial tensor, or read by iterations, has "
                 "sizes that are not known before the loop"
             )
         target = self.places.targets.get(output) if known else None
@@ -122,13 +122,13 @@ class _Loop:
         code.made(step.makes, step.source)
 
     def more(self) -> ir.Value:
-        """Whether there is another iteration."""
+        """Return the flag that another iteration follows."""
         code = self.code
         more = code.load(self.counter) < code.load(self.trips)
         return more if self.step.condition is None else more & code.load(self.going).differs(0)
 
     def pause(self) -> None:
-        """Look now and then whether the call took too long, or a signal ends it."""
+        """Check periodically for the time limit and for signals."""
         code = self.code
         left = self.writer.let(code.load(context.COUNTDOWN) - 1)
         code.store(context.COUNTDOWN, left)
@@ -165,7 +165,7 @@ class _Loop:
                 history += 1
 
     def prepare(self, stacked: _Stacked) -> None:
-        """Allocate a stack whose sizes are known."""
+        """Allocate a stack of known sizes."""
         code, place, words = self.code, stacked.place, stacked.words
         for word in (place.data, place.owner, words + ROOM):
             code.store(word, 0)
@@ -195,7 +195,7 @@ class _Loop:
             code.fill(memory, all_bytes, stacked.device)
 
     def begin_from(self, stacked: _Stacked, name: str) -> None:
-        """Copy what the stack holds before the first iteration."""
+        """Copy the initial contents of a stack."""
         code, initial, place = self.code, self.code.place(name), stacked.place
         rank = stacked.spec.rank
         if code.spec(name).shape != stacked.spec.shape:
@@ -207,7 +207,7 @@ class _Loop:
         code.copy_bytes(code.load(place.data), code.load(initial.data), bytes, stacked.device)
 
     def extent(self, stacked: _Stacked) -> Size | None:
-        """The number of slices, where it is known before the loop."""
+        """Return the number of slices, if it is known before the loop."""
         if stacked.stack.extent is not None:
             return stacked.stack.extent
         if self.step.trips is not None and self.step.condition is None:
@@ -215,7 +215,7 @@ class _Loop:
         return None
 
     def covered(self, stacked: _Stacked) -> bool:
-        """Whether the iterations surely write every slice once."""
+        """Whether the iterations provably write every slice once."""
         extent, trips = self.extent(stacked), self.step.trips
         if extent is None or trips is None or self.step.condition is not None:
             return False
@@ -233,7 +233,7 @@ class _Loop:
     # ---- in an iteration -----------------------------------------------------------------------
 
     def aim(self, stacked: _Stacked) -> None:
-        """Tell the body where its slice goes."""
+        """Pass the destination of its slice to the body."""
         target = stacked.target
         assert target is not None
         self.locate(stacked)
@@ -241,7 +241,7 @@ class _Loop:
         self.code.copy(stacked.place.owner, target.owner)
 
     def locate(self, stacked: _Stacked) -> None:
-        """Compute which slice it is, and see that there is one."""
+        """Compute the position of the slice and check it."""
         code, words = self.code, stacked.words
         counter = code.load(self.counter)
         if stacked.stack.extent is None:
@@ -265,7 +265,7 @@ class _Loop:
         return self.code.arithmetic({self.step.counter: Ranged(counter, Interval(0, last))})
 
     def grow(self, stacked: _Stacked, counter: ir.Value) -> None:
-        """Make room for one more slice."""
+        """Ensure capacity for one more slice."""
         code, place, words = self.code, stacked.place, stacked.words
         cells = map(code.address, (place.data, place.owner, words + ROOM))
         where = code.home(stacked.device) if stacked.device else BLOCK
@@ -275,13 +275,13 @@ class _Loop:
         code.leave_unless(done.differs(0), refused)
 
     def address(self, stacked: _Stacked) -> ir.Value:
-        """Where the slice goes that was located."""
+        """Return the address of the located slice."""
         code = self.code
         at, bytes = code.load(stacked.words + AT), code.load(stacked.words + BYTES)
         return self.writer.let(code.load(stacked.place.data) + at * bytes)
 
     def after(self) -> None:
-        """Take the results of an iteration."""
+        """Process the results of an iteration."""
         code = self.code
         if self.step.condition is not None:
             place = self.places.results[0]
@@ -295,7 +295,7 @@ class _Loop:
             code.drop(stacked.result.owner, stacked.device)
 
     def keep(self, stacked: _Stacked) -> None:
-        """Put a slice into its stack, unless the body did."""
+        """Copy a slice into its stack, unless the body wrote it there."""
         code = self.code
         if not stacked.known:
             self.first_shape(stacked)
@@ -312,7 +312,7 @@ class _Loop:
             code.copy_bytes(there, made, bytes, stacked.device)
 
     def first_shape(self, stacked: _Stacked) -> None:
-        """The first slice tells the sizes of all; later ones have to have them."""
+        """Set the sizes of slices by the first slice; check those of later slices."""
         code = self.code
         with self.writer.when(code.load(self.counter).equals(0)):
             bytes = constant(stacked.spec.dtype.bytes)
@@ -326,7 +326,7 @@ class _Loop:
             self.same_slices(stacked)
 
     def allocate_slices(self, stacked: _Stacked) -> None:
-        """Allocate a stack by what stands in its words: room, and bytes of a slice."""
+        """Allocate a stack by its slots ROOM and BYTES."""
         code, words = self.code, stacked.words
         room, bytes = code.load(words + ROOM), code.load(words + BYTES)
         failed = code.failure("check", self.step.source, check=Check("large"))
@@ -339,7 +339,7 @@ class _Loop:
         self.same(list(stacked.slices()), shape, made, len(stacked.sizes))
 
     def same(self, pairs: list[tuple[int, int]], shape: int, made: int, rank: int) -> None:
-        """Leave unless sizes agree, word by word."""
+        """Return a failure unless the sizes agree."""
         code = self.code
         shapes = tuple(tuple(range(first, first + rank)) for first in (made, shape))
         failed = code.failure("slice", self.step.source, shapes=shapes)
@@ -351,7 +351,8 @@ class _Loop:
     # ---- after the last iteration --------------------------------------------------------------
 
     def finish(self, stacked: _Stacked) -> None:
-        """The number of slices of a stack that grew, and the sizes of slices that never came."""
+        """Set the number of slices of a grown stack, and the slice sizes of a loop without
+        iterations."""
         code = self.code
         growing = self.extent(stacked) is None
         if growing:

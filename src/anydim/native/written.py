@@ -1,7 +1,7 @@
-"""The sizes that launches need, as host code: written into the words of a call's block.
+"""Emits the sizes that launches need into the slots of a call's block.
 
-Many of them go into functions of their own, some each: a compiler's time for one function grows
-faster than the function. The sizes that others are made of come first; those read them again.
+Many sizes are split into functions of `PER_FUNCTION` sizes each, since compile time grows faster
+than the length of a function. Subexpressions come first; later functions reload them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from anydim.program.segment import Segment
 from anydim.runtime.layout import ARENA_BYTES, BEHIND, BYTES, EMPTY, PARALLEL, Layout
 from anydim.sizes import Atom, Interval, Size
 
-TOGETHER = 256  # sizes that the function writes which has checked the dims
+TOGETHER = 256  # sizes in the function that checks the dims
 PER_FUNCTION = 64
 _BLOCK = parameter("block")
 
 
 def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterator[ir.Function]:
-    """Write output shapes, slots, bytes, and whether any launch can use several threads.
+    """Emit output shapes, sizes, bytes, and whether any launch can use several threads.
 
-    The functions that have to stand before the one that this is written into.
+    Yields the functions that precede the one that this is emitted into.
     """
     body = arithmetic.body
     for number, spec in enumerate(program.signature.outputs):
@@ -57,10 +57,8 @@ def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterato
 def _write_bytes(
     program: Segment, layout: Layout, arithmetic: Arithmetic, value: Callable[[Size], ir.Value]
 ) -> None:
-    """Write the bytes of the arena and of blocks; small blocks lie behind it, and are part of it.
-
-    No block is filled yet.
-    """
+    """Emit the bytes of the arena and of setup blocks, all empty; small blocks are part of the
+    arena."""
     body, end, shared = arithmetic.body, value(program.total_bytes), ZERO
     for number, setup in enumerate(program.setups):
         bytes, first = value(setup.bytes), layout.setup(number)
@@ -77,12 +75,12 @@ def _write_bytes(
 
 def _in_order(range: tuple[Size, Size]) -> str:
     parallel, grain = range
-    return f"({parallel!r}, {grain})"  # as text, so that programs are the same in every process
+    return f"({parallel!r}, {grain})"  # as text, for the same order in every process
 
 
 def _several(ranges: Sequence[tuple[Size, Size, int]], arithmetic: Arithmetic) -> None:
-    """Write whether any of these parallel ranges, each so often, is worth a second thread: 1, and
-    whether all of them are worth waking it: `WORTH_WAKING`."""
+    """Emit whether any parallel range, given with its number of launches, is worth a second thread:
+    1, and whether all of them are worth waking it: `WORTH_WAKING`."""
     body, several, grains = arithmetic.body, FALSE, ZERO
     for parallel, grain, often in ranges:
         length, least = arithmetic.size(parallel), arithmetic.size(grain)
@@ -97,7 +95,7 @@ def _several(ranges: Sequence[tuple[Size, Size, int]], arithmetic: Arithmetic) -
 
 
 class _Parts:
-    """The functions that write some sizes each; `dims` are where the symbols lie."""
+    """Functions that compute some sizes each; `dims` are the values of the symbols."""
 
     def __init__(
         self, program: Segment, layout: Layout, words: Mapping[Size, int],
@@ -106,10 +104,10 @@ class _Parts:
         names = program.signature.box.names
         self.words = words
         self.symbols = {n: (layout.first_dim + names.index(n), dims[n].range) for n in dims}
-        self.atoms: dict[str, tuple[int, Interval]] = {}  # those that are written: word and range
+        self.atoms: dict[str, tuple[int, Interval]] = {}  # emitted atoms: slot and range
 
     def functions(self, ranges: Sequence[tuple[Size, Size]]) -> Iterator[ir.Function]:
-        """1 where all sizes of a function fit, else 0."""
+        """Yield the functions; each returns 1 if all its sizes fit, otherwise 0."""
         order = sorted(self.words, key=lambda size: (size.depth, size.atom is None))
         for number, start in enumerate(range(0, len(order), PER_FUNCTION)):
             yield self._sizes(f"sizes{number}", order[start : start + PER_FUNCTION])
@@ -138,12 +136,12 @@ class _Parts:
         return body.function(name, ("block",), quick=True)
 
     def _written(self, body: Body, size: Size) -> ir.Value:
-        """The value of a size that is written already."""
+        """Reload the value of a size."""
         fixed = size.constant
         return body.load(_BLOCK, self.words[size]) if fixed is None else constant(fixed)
 
     def _knowing(self, sizes: Sequence[Size]) -> Arithmetic:
-        """Arithmetic in a new function, on the dims and written atoms that sizes are made of."""
+        """Return arithmetic in a new function, on the dims and emitted atoms of the sizes."""
         body = Body()
         symbols: dict[str, Ranged] = {}
         atoms: dict[str, Ranged] = {}

@@ -1,6 +1,6 @@
-"""Verbs of the processor as a device: kernels are called, bytes are copied, nothing is waited for.
+"""Entry points of the processor as a device: calls kernels and copies bytes synchronously.
 
-Threads that call the same device do so side by side: they have no memory in common that they write.
+Threads call the same device concurrently: no memory that they write is shared.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Verbs of an OpenCL device that works in the memory of the host (`devices/opencl/shared.py`).
+"""Entry points of an OpenCL device that works in host memory (`devices/opencl/shared.py`).
 
-A command is a number: how many there were before it, and itself. All of them are done in order, so
-whatever a block waits for is the number of the last one that touches it. What is copied to or from
-a block that nothing touches any more is copied at once; else bytes that come in are staged, and
-copies to the host are pending until somebody waits for them, or until there is another command,
-which has to come behind them.
+Commands are numbered from 1 and complete in order, so a block is busy until the last command that
+touches it completes. Copies to or from an idle block run immediately; otherwise bytes copied in are
+staged, and copies to the host are pending until a wait, or until the next command, which must
+follow them.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ __all__ = ["KIND", "VERBS", "helpers"]
 _FIND, _SETTLE, _ARRIVE, _COMMAND = (
     f"anydim_opencl_{name}" for name in ("find", "settle", "arrive", "command")
 )
-_ERROR = 0xFFFFFFFF  # the bits of a code
+_ERROR = 0xFFFFFFFF  # mask of a 32-bit code
 _TOO_MANY, _NO_MEMORY = -51 & _ERROR, -6 & _ERROR  # INVALID_ARG_SIZE, OUT_OF_HOST_MEMORY
 _TARGET, _SOURCE, _BYTES = map(parameter, ("target", "source", "bytes"))
 
 
 def helpers() -> Iterator[ir.Function]:
-    """What the verbs call."""
+    """Yield the functions that entry points call."""
     yield _find()
     yield _command()
     yield _settle()
@@ -40,12 +39,12 @@ def helpers() -> Iterator[ir.Function]:
 
 
 def _code(body: Body, of: ir.Value, *given: Like) -> ir.Value:
-    """What a function of libOpenCL returns: an int."""
+    """Call a function of libOpenCL; returns its 32-bit result."""
     return body.let(body.ask(of, *given) & _ERROR)
 
 
 def _find() -> ir.Function:
-    """The row of the block that an address lies in, 0 if there is none."""
+    """Return the row of the block that contains an address, otherwise 0."""
     body, place = Verb(), parameter("place")
     table, bytes = body.word(state.BLOCKS), 8 * state.BLOCK_WORDS
     low, high = body.variable(0), body.variable(body.word(state.BLOCK_COUNT))
@@ -62,7 +61,7 @@ def _find() -> ir.Function:
 
 
 def _command() -> ir.Function:
-    """There is another command, of this event; its number."""
+    """Register a new command by its event; returns its number."""
     body = Verb()
     _release(body, body.word(state.LAST))
     body.put(state.LAST, parameter("event"))
@@ -73,7 +72,7 @@ def _command() -> ir.Function:
 
 
 def _settle() -> ir.Function:
-    """Give the copies that are pending to the queue; a code. Events since then come after them."""
+    """Enqueue the pending copies; returns a code. Events recorded so far then follow them."""
     body = Verb()
     event, rows = body.array(1), body.at(state.PENDINGS)
     with body.range(0, body.word(state.PENDING)) as number:
@@ -98,7 +97,8 @@ def _settle() -> ir.Function:
 
 
 def _arrive() -> ir.Function:
-    """Commands up to a number are done: make the copies that waited for them, free their stages."""
+    """Mark commands up to a number as done: run the copies that waited for them, free their
+    stages."""
     body, done = Verb(), parameter("done")
     with body.when(done > body.word(state.DONE)):
         body.put(state.DONE, done)
@@ -129,11 +129,11 @@ def _arrive() -> ir.Function:
     return body.function(_ARRIVE, ("context", "done"))
 
 
-# ---- what verbs do in common ---------------------------------------------------------------------
+# ---- shared code of entry points -----------------------------------------------------------------
 
 
 def _idle(body: Verb, *places: ir.Value) -> ir.Value:
-    """Whether no command touches the blocks that these lie in."""
+    """Whether no command touches the blocks at these addresses."""
     done = body.word(state.DONE)
     last = body.variable(0)
     for place in places:
@@ -142,7 +142,8 @@ def _idle(body: Verb, *places: ir.Value) -> ir.Value:
 
 
 def _worked(body: Verb, context: ir.Value, place: ir.Value) -> ir.Value:
-    """The last command that touches what lies there: of a block of others it may be any."""
+    """Return the last command that touches the block at an address; the last one of all if
+    unknown."""
     row = body.ask(_FIND, context, place)
     worked = body.variable(body.load(context, state.LAUNCHED))
     with body.when(row.differs(0)):
@@ -159,7 +160,7 @@ def _touch(body: Body, place: ir.Value, command: ir.Value, context: ir.Value = C
 def _copied(
     body: Verb, target: ir.Value, source: ir.Value, bytes: ir.Value, event: ir.Value
 ) -> ir.Value:
-    """A copy by the queue; its code."""
+    """Enqueue a copy; returns its code."""
     queue = body.word(state.QUEUE)
     return _code(body, body.word(state.COPY_MEMORY), queue, 0, target, source, bytes, 0, 0, event)
 
@@ -170,7 +171,7 @@ def _settled(body: Verb, bad: Variable) -> None:
 
 
 def _ended(body: Verb, verb: int, bad: Variable, function: Like) -> None:
-    """Leave the verb; `bad` is a code that a function gave."""
+    """Return from the entry point; `bad` is the error code of a function."""
     with body.when(bad().differs(0)):
         body.tell(verb, function, bad())
         body.give(1)
@@ -181,7 +182,8 @@ def _moved(
     verb: int, places: tuple[ir.Value, ...], at_once: Callable[[Verb], None],
     later: Callable[[Verb, Variable], None], function: int,
 ) -> Written:  # fmt: skip
-    """A verb that touches blocks: at once where no command does, else behind those."""
+    """Return an entry point that works on blocks: immediately if they are idle, otherwise in the
+    queue."""
 
     def write(body: Verb) -> None:
         with body.when(_BYTES.equals(0)):
@@ -208,7 +210,7 @@ def _plain(body: Verb) -> None:
 
 
 def _staged(body: Verb, bad: Variable) -> None:
-    """The bytes of the host are kept until the queue has taken them."""
+    """Copy the host bytes to a stage until the queue has read them."""
     stage = body.ask(body.word(common.ALLOCATE_BYTES), _BYTES + state.STAGE_HEAD)
     with body.when(stage.equals(0)):
         bad.set(_NO_MEMORY)
@@ -228,7 +230,7 @@ def _staged(body: Verb, bad: Variable) -> None:
 
 
 def _append(body: Verb, stage: ir.Value) -> None:
-    """A stage is the last of the list."""
+    """Append a stage to the list."""
     at = body.variable(body.at(state.STAGED))
     with body.loop(lambda: body.load(at()).differs(0)):
         at.set(body.load(at()) + 8 * state.NEXT)
@@ -262,7 +264,7 @@ def _filled_later(body: Verb, bad: Variable) -> None:
 
 
 def _copy_from(body: Verb) -> None:
-    """From a device of the same context; its queue goes on when the copy has been made."""
+    """Copy from a device of the same context, whose queue continues after the copy."""
     origin = parameter("origin")
     family = body.load(origin, common.FAMILY)
     with body.when(family.equals(common.AT_ONCE)):
@@ -290,7 +292,8 @@ def _copy_from(body: Verb) -> None:
 
 
 def _across(body: Verb, bad: Variable, busy: ir.Value) -> None:
-    """A command that waits for the other queue, which waits for it."""
+    """Enqueue a copy that waits for the other queue, and a barrier there that waits for the
+    copy."""
     origin, queue = parameter("origin"), body.word(state.QUEUE)
     theirs, waits, events = body.load(origin, state.QUEUE), body.array(1), body.array(2)
     body.store(waits, 0, body.load(origin, state.LAST))
@@ -377,7 +380,7 @@ def _launch(body: Verb) -> None:
 
 
 def _split(body: Verb, split: ir.Value) -> ir.Value:
-    """Write how many items there are, and how many of them in a group; the part of each."""
+    """Store the global and the local work size; returns the part per work-item."""
     entry, parallel, grain = map(parameter, ("entry", "parallel", "grain"))
     group, part = body.load(entry, state.GROUP), body.variable(1)
     with body.when(group.differs(0)):
@@ -424,7 +427,7 @@ def _record(body: Verb) -> None:
 
 
 def _wait(body: Verb) -> None:
-    """Pending copies may be given to the queue meanwhile: then the event comes after those."""
+    """Wait for an event; it follows pending copies that are enqueued meanwhile."""
     bad, event, again = body.variable(0), body.array(1), body.variable(1)
     command = body.variable(0)
     with body.loop(lambda: again().differs(0)):
@@ -434,7 +437,7 @@ def _wait(body: Verb) -> None:
             body.store(event, 0, 0)
             mine = body.let(body.load(row, state.NUMBER).equals(parameter("event")))
             after = body.let(select(mine, body.load(row, state.AFTER), body.word(state.LAUNCHED)))
-            # who finds others in the row waits once, for all that there is
+            # a reused row: wait once, for all commands so far
             open = body.let((after > body.word(state.DONE)) & (mine | command().equals(0)))
             again.set(as_word(open))
             with body.when(open):
@@ -450,7 +453,7 @@ def _wait(body: Verb) -> None:
 
 
 def _take(body: Verb, row: ir.Value, mine: ir.Value, event: ir.Value) -> None:
-    """Write what is to be waited for: the event of the row, if it has one, else the last."""
+    """Store the event to wait for: the event of the row, if any, otherwise the last one."""
     held = body.let(select(mine, body.load(row, state.EVENT), 0))
     with body.when(held.differs(0)):
         body.store(row, state.EVENT, 0)

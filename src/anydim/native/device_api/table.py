@@ -1,4 +1,4 @@
-"""All kinds of devices that have native verbs."""
+"""All kinds of devices with native entry points."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERBS: Mapping[str, str] = {  # symbols by their roles
 
 
 def verbs_code() -> ir.Library:
-    """The module."""
+    """Return the module."""
     made = lambda: tuple(_functions())  # noqa: E731
     return ir.Library("device verbs", made, identity="of every program with devices")
 
