@@ -1,4 +1,4 @@
-"""What a target is: one record that says how kernels become code for a kind of machine."""
+"""The record of a target: code generation for a kind of machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anydim.targets.processor import Processor
 
 
 class Code(Protocol):
-    """Loaded code: where its exported functions start, until it is closed."""
+    """Loaded code with the addresses of its exported functions, until it is closed."""
 
     def address(self, symbol: str) -> int: ...
 
@@ -25,7 +25,7 @@ class Code(Protocol):
 
 
 class Load(Protocol):
-    """Links objects and finds `symbols`; `imports` gives addresses that no object defines."""
+    """Links objects and resolves `symbols`; `imports` are addresses that no object defines."""
 
     def __call__(
         self,
@@ -37,10 +37,10 @@ class Load(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a module, written only when no compiled object of its identity is at hand.
+    """The text of a module, generated only if no compiled object of its identity is cached.
 
-    Texts of one `identity` are equal; a text may be its own. `processor` is the one that it is
-    compiled for, None: that of the target.
+    Sources of one `identity` have equal texts; a text may be its own identity. `processor` is the
+    one that it is compiled for, None: the target's.
     """
 
     identity: str
@@ -54,16 +54,16 @@ class Source:
 
 @dataclass(frozen=True)
 class Objects:
-    """Object code by module name, and the names of those that were compiled now."""
+    """Object code by module name, and the names of newly compiled modules."""
 
     code: Mapping[str, bytes]
     compiled: tuple[str, ...]
 
 
 class Compiling(Protocol):
-    """Modules on their way to objects; those that are begun are compiled beside other work.
+    """A compilation in progress; begun modules are compiled concurrently with other work.
 
-    So is done what `beside` is given; at the end of `finish` it is done.
+    Work passed to `beside` also runs concurrently; `finish` waits for it.
     """
 
     def begin(self, modules: Mapping[str, Source]) -> None: ...
@@ -79,7 +79,7 @@ class Compiling(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """A way to make code, and the processor that it makes it for.
+    """A code generator, and its processor.
 
     `templates` are what kernels are made by, most special first. A kernel is launched by `launch`:
     'range' is a function on a part of 0:parallel, which threads share; those of a 'device' its
@@ -102,11 +102,11 @@ class Target:
     assembly: Callable[[Kernel | Library, Processor], str] | None = None
 
     def compile(self, modules: Mapping[str, Source], threads: int = 0) -> Objects:
-        """Objects of modules, from the cache or made now."""
+        """Return the objects of modules, cached or compiled now."""
         with self.compiling(self.processor, threads) as work:
             return work.finish(modules)
 
     @property
     def machine(self) -> Machine:
-        """What templates know of the processor."""
+        """The description of the processor for templates."""
         return self.processor.machine

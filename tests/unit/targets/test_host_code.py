@@ -241,7 +241,7 @@ def test_stray_addresses_are_refused() -> None:
     body.give(body.load(BLOCK, N))
     space, words = Space(), numpy.arange(4)
     for n in (-1, 4, 2**40):
-        with pytest.raises(InternalError, match="leaves its memory"):
+        with pytest.raises(InternalError, match="accesses unmapped memory"):
             call((function(body, "n"),), "tested", [space.place(words), n], space)
     with pytest.raises(InternalError, match="odd address"):
         call((function(body, "n"),), "tested", [space.place(words) + 4, 0], space)

@@ -1,4 +1,4 @@
-"""Statements of loop IR as C statements."""
+"""Emits statements of loop IR as C statements."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from anydim.targets.c.prelude import Prelude
 from anydim.targets.c.values import ATOM, FLAG_BITS, Values
 
 _INDENT = "  "
-GLOBAL, LOCAL, PRIVATE = "global", "local", "private"  # kinds of memory
+GLOBAL, LOCAL, PRIVATE = "global", "local", "private"  # address spaces
 
 
 class Steps:
-    """Writes the body of one function.
+    """Writes the body of a function.
 
-    `known` are functions that it may call; no name of its own is one of `named`, the functions
-    of its file. `callee` gives the name that a function is called by, given the kinds of memory
-    that its pointers lead to.
+    `known` are functions that it may call; its own names avoid `named`, the functions of its file.
+    `callee` returns the name of a function for arguments in given address spaces.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class Steps:
         self.lines.append(_INDENT * (self._depth + 1) + line)
 
     def block(self, steps: tuple[ir.Step, ...]) -> None:
-        """Steps in braces that are there already."""
+        """Emit steps in existing braces."""
         self._depth += 1
         with self.values.scope.block():
             self.run(steps)
@@ -118,7 +117,7 @@ class Steps:
         self.write(f"const {kind} {self.values.scope.declare(step.result.name)} = {call}")
 
     def _callee(self, step: ir.Call) -> str:
-        """What is called: a function by its name, or by an address that is a number."""
+        """Return the callee: a function name, or a function pointer for an address."""
         if isinstance(step.function, str):
             known = self.known.get(step.function)
             parameters = known.parameters if known is not None else ()
@@ -211,7 +210,7 @@ class Steps:
         self.write("}")
 
     def _bound(self, variable: str, bound: ir.Value) -> str:
-        """A bound of a loop, named where it might change or cost something in every iteration."""
+        """Return a loop bound, hoisted to a variable if it might change or is expensive."""
         if isinstance(bound, (ir.Const, ir.Var)):
             return self.values.value(bound)
         value = self.values.value(bound)

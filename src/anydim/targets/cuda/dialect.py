@@ -1,4 +1,4 @@
-"""How CUDA C++ spells what loop IR says. There are no vectors: an item has one lane."""
+"""The CUDA C++ dialect. There are no vectors: a thread has one lane."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ static __device__ __forceinline__ To same_bits(From from) {{
     several="{type}({lanes})",
     cast="same_bits<{type}>({value})",
     overflows="",
-    spaces={"global": "", "local": "", "private": ""},  # every pointer leads anywhere
+    spaces={"global": "", "local": "", "private": ""},  # pointers are generic
     item="({type})threadIdx.x",
     barrier="__syncthreads();",
     copies_end='asm volatile("cp.async.commit_group;" : : : "memory");',

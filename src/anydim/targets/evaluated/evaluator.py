@@ -1,8 +1,8 @@
-"""Runs loop IR in plain Python on numpy arrays: slow, and checks every access to memory.
+"""Interprets loop IR in plain Python on numpy arrays: slow, with every memory access checked.
 
-What a target compiles must give the same (but for rounding: 'fma' rounds once here, sums over
-lanes may be ordered differently). Scalar int64 values are Python ints, all others are arrays of
-`lanes` elements.
+Compiled code must give the same results (except for rounding: 'fma' rounds once here, reductions
+over lanes may be ordered differently). Scalar int64 values are Python ints, all others are arrays
+of `lanes` elements.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anydim.targets.evaluated.items import STEPS, item
 from anydim.targets.evaluated.space import Copy, Memory, Pointer, Space, undefined
 from anydim.targets.evaluated.tiles import TILE_STEPS
 
-NEAR = 1024  # bytes that the lanes of a vector that are off may lie outside of its tensor
+NEAR = 1024  # bytes by which masked-off lanes of a vector may be out of bounds
 
 
 def run(
@@ -35,10 +35,10 @@ def run(
 ) -> None:  # fmt: skip
     """Run a kernel on contiguous arrays; written operands are changed in place.
 
-    `scratch` is so many bytes that nobody has written, or what an earlier part of a range left.
+    `scratch` is a number of uninitialised bytes, or the scratch of an earlier part of a range.
 
-    The items of a group run in turns. Raises InternalError for an access outside a buffer, a write
-    to an operand that is only read, a race, or loop IR that is not well formed.
+    The work-items of a group run in turn. Raises InternalError for an access outside a buffer, a
+    write to a read-only operand, a race, or malformed loop IR.
     """
     if len(operands) != len(kernel.operands) or len(sizes) != len(kernel.sizes):
         raise InternalError(
@@ -51,7 +51,7 @@ def run(
     for operand, array in zip(kernel.operands, operands):
         if array.dtype != operand.dtype.numpy or not array.flags.c_contiguous:
             raise InternalError(
-                f"operand '{operand.name}' wants a contiguous array of {operand.dtype}, "
+                f"operand '{operand.name}' expects a contiguous array of {operand.dtype}, "
                 f"not {array.dtype}"
             )
         data = array.reshape(-1).view(numpy.uint8)
@@ -84,7 +84,7 @@ def call(
     functions: Iterable[ir.Function], name: str, arguments: Sequence[int], space: Space,
     others: Mapping[str, Callable[..., int | None]] | None = None,
 ) -> int | None:  # fmt: skip
-    """Call one of `functions` on int64s, with memory at addresses; what it returns.
+    """Call one of `functions` on int64s, with memory at addresses; returns its result.
 
     `others` are functions of other modules. Raises InternalError as `run` does.
     """
@@ -94,7 +94,7 @@ def call(
 
 
 class _Returned(Exception):
-    """A function is left; `value` is what it returns."""
+    """A function returns; `value` is its result."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ def _array_of(value: Any) -> numpy.ndarray:
 
 @dataclass
 class _Frame:
-    """One call of a function."""
+    """A call of a function."""
 
     functions: dict[str, ir.Function]
     function: ir.Function
@@ -119,7 +119,7 @@ class _Frame:
     registers: dict[str, Any] = field(default_factory=dict)
     buffers: dict[str, Pointer] = field(default_factory=dict)
     tiles: dict[int, numpy.ndarray] = field(default_factory=dict)
-    lots: list[list[Copy]] = field(default_factory=lambda: [[]])  # copies aside in progress
+    lots: list[list[Copy]] = field(default_factory=lambda: [[]])  # commit groups
 
     def __post_init__(self) -> None:
         if len(self.arguments) != len(self.function.parameters):
@@ -135,7 +135,7 @@ class _Frame:
         raise InternalError(f"loop IR function '{self.function.name}': {problem}")
 
     def result(self) -> Any:
-        """Run it all; what it returns."""
+        """Run the function; returns its result."""
         try:
             self.run(self.function.body)
         except _Returned as returned:
@@ -152,14 +152,14 @@ class _Frame:
         return _VALUES[type(node)](self, node)
 
     def integer(self, node: ir.Value) -> int:
-        """An int64 scalar, as addresses and loops want it."""
+        """Evaluate an int64 scalar, for addresses and loops."""
         value = self.value(node)
         if not isinstance(value, int):
             self.fail(f"{node} is not an int64 scalar")
         return value
 
     def made(self, kind: ir.Type, array: Any) -> Any:
-        """A computed value in the form its type has here."""
+        """Convert a computed value to the representation of its type."""
         array = numpy.atleast_1d(array)
         if len(array) != kind.lanes:
             self.fail(f"a value of {len(array)} lanes stands where {kind} is wanted")
@@ -199,7 +199,7 @@ class _Frame:
             self.fail(f"'{node.function}' is given different numbers of lanes")
         function = OWN.get(node.function) or FUNCTIONS[node.function].numpy
         if arrays[-1].dtype in NARROW and node.function != "select":
-            arrays = [converted(a, float32.numpy) for a in arrays]  # as targets do
+            arrays = [converted(a, float32.numpy) for a in arrays]  # as targets compute it
         return self.made(node.type, function(*arrays))
 
     def _convert(self, node: ir.Convert) -> Any:
@@ -237,7 +237,7 @@ class _Frame:
     # ---- memory --------------------------------------------------------------------------------
 
     def elements(self, buffer: str, kind: ir.Type, offsets: numpy.ndarray, use: str) -> Any:
-        """(bytes of the memory, byte position of each element), checked."""
+        """Return (bytes of the memory, byte offset of each element), checked."""
         if buffer not in self.buffers:
             self.fail(f"there is no buffer '{buffer}'")
         pointer = self.buffers[buffer]
@@ -277,7 +277,8 @@ class _Frame:
         return self._read(node, offset + numpy.arange(lanes))
 
     def _touches(self, use: str, node: ir.Load | ir.Store, kind: ir.Type, offset: int) -> None:
-        """Fail where all of a vector lies far outside: lanes that are off cost time there."""
+        """Fail if a whole vector is far out of bounds: hardware is slow on masked-off lanes
+        there."""
         if node.buffer not in self.buffers:
             return
         pointer, size = self.buffers[node.buffer], kind.dtype.bytes
@@ -321,7 +322,7 @@ class _Frame:
         return Pointer(pointer.memory, byte, pointer.dtype)
 
     def _at(self, address: ir.Value, offset: ir.Value, dtype: DType) -> numpy.ndarray:
-        """The bytes of a scalar at an address."""
+        """Return the bytes of a scalar at an address."""
         where = self.integer(address) + self.integer(offset) * dtype.bytes
         if where % dtype.bytes:
             self.fail(f"{dtype} wanted at the odd address {where}")
@@ -423,11 +424,11 @@ class _Frame:
             self.names[step.result.name] = before
 
     def _nothing(self, step: ir.Fence | ir.Pause) -> None:
-        """One thread runs here."""
+        """Do nothing: the interpreter is single-threaded."""
 
 
 def _methods(*kinds: type) -> dict[type, Callable[[_Frame, Any], Any]]:
-    """What does it for each kind of node: of `LoadAt` the method `_load_at`."""
+    """Return the method for each kind of node: `_load_at` for `LoadAt`."""
     names = {kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower() for kind in kinds}
     return {kind: getattr(_Frame, f"_{name}") for kind, name in names.items()}
 

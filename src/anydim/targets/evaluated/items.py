@@ -1,4 +1,4 @@
-"""What the evaluator does for items of groups: where they meet, multiply together, copy aside."""
+"""Work-item steps of the interpreter: barriers, warp matrix multiplies, async copies."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _member(frame: Any, what: str) -> Member:
 
 
 def item(frame: Any, node: ir.Item) -> int:
-    """The number of the item."""
+    """Return the local id of the work-item."""
     return _member(frame, "item").number
 
 
 def _barrier(frame: Any, step: ir.Barrier) -> None:
     _member(frame, "barrier").meet(step)
-    for lot in frame.lots:  # they may happen at any time until they are waited for
+    for lot in frame.lots:  # pending copies may complete at any time
         for copy in lot:
             frame.elements(copy.buffer, ir.Type(copy.dtype), copy.places, "store")
 

@@ -1,4 +1,4 @@
-"""What the evaluator does with registers that hold tiles of matrices."""
+"""Tile register steps of the interpreter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy
 from anydim.base.dtypes import int32
 from anydim.kernels import ir
 
-_READY = -1  # is among the tiles of a frame while there are any
+_READY = -1  # key among the tiles of a frame while they are configured
 
 
 def _tiles(frame: Any, step: ir.Tiles) -> None:

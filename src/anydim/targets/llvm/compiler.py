@@ -1,4 +1,4 @@
-"""Module texts to object code for a processor, in parallel, with a cache on disk."""
+"""Compiles module texts for a processor, in parallel, with a cache on disk."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ ABI_VERSION = "1"  # of what generated code and its callers agree on
 def compile_modules(
     modules: Mapping[str, Source], processor: Processor, threads: int = 0
 ) -> Objects:
-    """Object code of each module for a processor, from the cache or compiled now.
+    """Return the object code of each module for a processor, cached or compiled now.
 
-    `threads` 0 takes `settings.compile_threads`. Raises InternalError for a text LLVM refuses.
+    `threads` 0 uses `settings.compile_threads`. Raises InternalError for a text that LLVM rejects.
     """
     with compiling(processor, threads) as work:
         return work.finish(modules)
 
 
 def compiling(processor: Processor, threads: int = 0) -> Compilation:
-    """The same for modules that are begun one by one."""
+    """Return a compilation of modules that are begun one by one."""
     return Compilation(
         lambda module: _compile(module.text(), module.processor or processor),
         lambda module: _key(module, processor),
@@ -68,4 +68,4 @@ def _emitted(text: str, processor: Processor, as_object: bool, comments: bool = 
     try:
         return emit(text, *known, as_object, comments)
     except RuntimeError as error:
-        raise InternalError(f"LLVM refuses generated code: {error}\n\n{text}") from None
+        raise InternalError(f"LLVM rejects generated code: {error}\n\n{text}") from None

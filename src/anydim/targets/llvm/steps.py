@@ -1,7 +1,7 @@
-"""Statements of the loop IR as LLVM blocks. Registers become SSA values joined by phis.
+"""Emits statements of loop IR as LLVM blocks. Registers become SSA values joined by phis.
 
-A route is a way into a block: what registers hold at its end, and the block that it ends in. A
-body that returns is no way on.
+A route is an incoming edge of a block: the values of registers, and the predecessor block. A body
+that returns has no route.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Route: TypeAlias = tuple[dict[str, str], str]
 
 
 class Steps:
-    """Writes the body of one function; `ended` where no way leads on."""
+    """Writes the body of one function; `ended` if the current position is unreachable."""
 
     def __init__(self, module: Module) -> None:
         self.emitter = Emitter(module)
@@ -34,7 +34,7 @@ class Steps:
     def run(self, steps: tuple[ir.Step, ...]) -> None:
         for step in steps:
             if self.ended:
-                raise InternalError("loop IR goes on where all ways have returned")
+                raise InternalError("loop IR continues after a return on all paths")
             _RULES[type(step)](self, step)
 
     # ---- plain statements ----------------------------------------------------------------------
@@ -72,7 +72,7 @@ class Steps:
             emitter.jump(after)
             emitter.start(after)
             return
-        if mask in values.first_lane:  # LLVM 22 writes 32 bits of one cut shorter (LLVM #179489)
+        if mask in values.first_lane:  # LLVM 22 writes 32 bits for a truncated one (LLVM #179489)
             pick = f"extractelement {memory} {value}, i64 0"
             first = emitter.pure(pick, (value,))
             element = memory_text(kind.dtype)
@@ -141,7 +141,7 @@ class Steps:
         self._loop(step, start, stop, width, trips is not None)
 
     def _loop(self, step: ir.For, start: str, stop: str, width: str, certain: bool) -> None:
-        """guard; preheader; body with phis; the test stands at the end of the body."""
+        """guard; preheader; body with phis; the test is at the end of the body."""
         emitter, values = self.emitter, self.values
         ahead, body, after = self._labels("for", step.variable)
         guard = emitter.block
@@ -187,7 +187,7 @@ class Steps:
         return new(), new(kind, variable), new()
 
     def _while(self, step: ir.While) -> None:
-        """guard; preheader; body with phis; the condition stands again at the end of the body."""
+        """guard; preheader; body with phis; the condition is repeated at the end of the body."""
         emitter, values = self.emitter, self.values
         ahead, body, after = self._labels("while")
         guard = values.value(step.condition)
@@ -247,7 +247,7 @@ class Steps:
         self._finish(after, outside, routes)
 
     def _case(self, label: str, body: tuple[ir.Step, ...], after: str) -> Route | None:
-        """One branch, and the way on from it."""
+        """Emit one branch; returns its outgoing route."""
         self.emitter.start(label)
         outside = dict(self.values.registers)
         with self.emitter.scope():
@@ -273,7 +273,7 @@ class Steps:
         self._join(changed, routes)
 
     def _join(self, changed: Registers, routes: list[Route]) -> None:
-        """Registers where routes meet: a phi for each that may differ."""
+        """Merge registers of routes: a phi for each that may differ."""
         lines = []
         for name, (_, kind) in changed.items():
             result = self.emitter.fresh()
@@ -287,7 +287,7 @@ class Steps:
 
 
 class _Local:
-    """Registers declared inside are forgotten at the end; the others keep their last value."""
+    """Forgets registers declared inside at the end; the others keep their last value."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -314,7 +314,7 @@ def _text(kind: ir.Type) -> str:
 
 
 def _constant_trips(start: str, stop: str, width: str) -> int | None:
-    """How often a loop runs, when that is known."""
+    """Return the trip count of a loop, if it is constant."""
     if any(text.startswith("%") for text in (start, stop, width)):
         return None
     if int(width) <= 0:

@@ -1,4 +1,4 @@
-"""Steps between threads: atomic operations, fences, pauses; all are sequentially consistent."""
+"""Emits inter-thread steps: atomic operations, fences, pauses; all are sequentially consistent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HINTS = {
 
 
 def atomic(values: Values, step: ir.Atomic) -> None:
-    """The step; its result is named."""
+    """Emit the step; its result is named."""
     wanted = ir.ATOMIC.get(step.operation)
     if wanted != len(step.arguments):
         raise InternalError(f"no atomic '{step.operation}' of {len(step.arguments)} arguments")
@@ -42,7 +42,7 @@ def fence(values: Values) -> None:
 
 
 def pause(values: Values) -> None:
-    """What a processor does while it waits; a fence where it has nothing of that kind."""
+    """Emit a spin-wait hint; a fence if the processor has none."""
     emitter = values.emitter
     name, arguments = _HINTS.get(emitter.module.processor.architecture, ("", ()))
     emitter.write(emitter.call_text("void", name, arguments) if name else "fence seq_cst")

@@ -1,4 +1,4 @@
-"""How OpenCL C 1.2 spells what loop IR says."""
+"""The OpenCL C 1.2 dialect."""
 
 from __future__ import annotations
 
