@@ -1,4 +1,4 @@
-"""Every kind of device there is, by name: "cpu", "cpu:1", "null"."""
+"""All kinds of devices, by name: "cpu", "cpu:1", "null"."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from anydim.runtime.cpu import processor_name
 class Driver:
     """A kind of device.
 
-    `open(name, number)` opens the one of a number; it raises DeviceError where there is none, with
-    the text of the system inside. `here()` says what each device is that this machine has, in the
-    order of numbers; it raises DeviceError where there can be none.
+    `open(name, number)` opens a device; it raises DeviceError with the system's text if there is
+    none. `here()` describes each device of this machine, in the order of numbers; it raises
+    DeviceError if none is possible.
     """
 
     about: str
@@ -52,23 +52,24 @@ DRIVERS: Mapping[str, Driver] = {
     ),
 }  # fmt: skip
 _MOST = 1 << 16
-_KINDS = {"gpu": "'cuda' for a graphics card of NVIDIA's, 'opencl' for any"}  # said of others
+_KINDS = {"gpu": "'cuda' for a graphics card of NVIDIA's, 'opencl' for any"}  # hints
 
 
 def _told(found: Sequence[OpenCl | Cuda]) -> list[str]:
     if not found:
-        raise DeviceError("its driver shows no device", "install the driver of the device")
+        raise DeviceError("its driver lists no device", "install the driver of the device")
     return [each.about for each in found]
 
 
 def driver_of(name: str) -> tuple[Driver, int]:
-    """The driver and the number that a name says: "cpu:1"; none is 0. Raises DeviceError."""
+    """Return the driver and the number in a name: "cpu:1"; the default is 0. Raises DeviceError."""
     kind, colon, number = text_of("device", name).partition(":")
     if kind not in DRIVERS:
         hint = f"say {_KINDS[kind]}" if kind in _KINDS else suggestion(kind, DRIVERS)
         hint = hint or f"there are {listed(DRIVERS)}, with a number: 'cpu:0'"
         raise DeviceError(
-            f"there is no device '{name}'", f"{hint}\n  `anydim devices` lists what is here"
+            f"there is no device '{name}'",
+            f"{hint}\n  `anydim devices` lists those of this machine",
         )
     if colon and not (number.isascii() and number.isdigit() and int(number[:9]) < _MOST):
         raise DeviceError(f"there is no device '{name}'", f"give a number: '{kind}:0'")
@@ -76,16 +77,16 @@ def driver_of(name: str) -> tuple[Driver, int]:
 
 
 def open_device(name: str) -> Device:
-    """The device of a name, opened anew: 'cpu' is 'cpu:0'. Raises DeviceError if there is none."""
+    """Open the device of a name: 'cpu' is 'cpu:0'. Raises DeviceError if there is none."""
     driver, number = driver_of(name)
     return driver.open(f"{name.partition(':')[0]}:{number}", number)
 
 
 def opened_devices(devices: Any) -> dict[str, Device]:
-    """What `devices={"accel": "opencl:0"}` says, opened; two names of one device are one.
+    """Open the devices of `devices={"accel": "opencl:0"}`; two names of one device share it.
 
-    A value is the name of a device or an open one. Raises OptionError for what is neither,
-    DeviceError for a device that there is not.
+    A value is the name of a device or an open one. Raises OptionError for other values, DeviceError
+    for a missing device.
     """
     if devices is None:
         return {}
@@ -98,16 +99,16 @@ def opened_devices(devices: Any) -> dict[str, Device]:
     for name, given in devices.items():
         if not text_of("the name of a device", name) or name in HOSTS:
             raise OptionError(
-                f"devices: '{name}' is the processor that runs the program itself",
-                f"take another name for a device of one's own: devices={{'accel': {given!r}}}",
+                f"devices: '{name}' is the host's own processor",
+                f"choose another name for the device: devices={{'accel': {given!r}}}",
             )
         if isinstance(given, Device):
             found[name] = given
             continue
         if not isinstance(given, str):
             raise OptionError(
-                f"what device '{name}' stands for is {shown(given)}",
-                "give the name of a device, such as 'opencl:0', or an open one",
+                f"device '{name}' is {shown(given)}",
+                "expected the name of a device, such as 'opencl:0', or an open device",
             )
         kind = given
         key = driver_of(kind)
@@ -118,7 +119,7 @@ def opened_devices(devices: Any) -> dict[str, Device]:
 
 
 def unknown_device(model: str, wanted: Sequence[str], known: Sequence[str]) -> DeviceError:
-    """The error for devices that a model's parts are on, where nobody says what they are."""
+    """Return the error for devices that a model refers to and the caller did not define."""
     said = f"; devices= names {listed(known)}" if known else ""
     return DeviceError(
         f"{model} has parts on {listed(wanted)}{said}",

@@ -155,8 +155,8 @@ def _allocate(memory: Memory) -> ir.Function:
 
 @contextmanager
 def _allowance(body: Body, memory: Memory) -> Iterator[tuple[ir.Value, ir.Value]]:
-    """Guard code by whether the call has a memory budget; yields its slots and the remaining bytes
-    + 1."""
+    """Guard code by whether the call has a memory budget; yields its slots and remaining bytes +
+    1."""
     words = body.let(memory.allowance(body))
     with body.when(words.differs(0)):
         left = body.load(words, context.ALLOWED)
@@ -314,8 +314,7 @@ def _shelve() -> ir.Function:
 
 
 def _give_back(memory: Memory) -> ir.Function:
-    """Free cached blocks until at most `most` bytes remain, from bin `start` downwards,
-    wrapping."""
+    """Free cached blocks until at most `most` bytes remain; bins from `start` down, wrapping."""
     body, most = Body(), parameter("most")
     empty = body.variable(0)
     cached = context.CACHED_BYTES

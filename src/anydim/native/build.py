@@ -1,5 +1,4 @@
-"""Program -> executable: compiles modules missing from the cache and links them with the host
-code."""
+"""Program -> executable: compiles uncached modules and links them with the host code."""
 
 from __future__ import annotations
 

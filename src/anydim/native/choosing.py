@@ -35,8 +35,7 @@ def _hash() -> ir.Function:
 
 
 def _just_stored(body: Body, number: ir.Value) -> ir.Value:
-    """Load a size; atomic, since a vector load of slots stored one by one stalls on store
-    forwarding."""
+    """Load a size; atomic, since a vector load of slots stored one by one is slow."""
     return body.atomic("load", _SIZES + 8 * number)
 
 

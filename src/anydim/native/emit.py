@@ -43,8 +43,7 @@ BIND, RUN = "anydim_bind", "anydim_run"
 
 @dataclass(frozen=True)
 class Host:
-    """The host code of a program and its interface; `asked`: dims that the caller sets, with
-    slots."""
+    """The host code of a program and its interface; `asked`: dims set by the caller, with slots."""
 
     code: ir.Library
     layout: Layout

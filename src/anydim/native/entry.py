@@ -22,8 +22,7 @@ from anydim.sizes import Interval
 
 @dataclass(frozen=True)
 class Questions:
-    """The dims that follow from given shapes, the checks of each dim, and the checks between
-    dims."""
+    """The dims that follow from given shapes, and the checks of and between dims."""
 
     sources: tuple[Source, ...]
     first: tuple[Check, ...]
@@ -113,8 +112,7 @@ class Entry:
 
 
 def verdict(body: Body, holding: Sequence[ir.Value], first: int) -> ir.Value:
-    """Return 0 if all flags hold, otherwise the code of the first that fails; codes start at
-    `first`."""
+    """Return 0 if all flags hold, otherwise the code of the first that fails, from `first` on."""
     code = ZERO
     for number in reversed(range(len(holding))):
         if holding[number] is not TRUE:

@@ -47,8 +47,7 @@ class Host:
 
 
 def host_of(program: Program) -> Host:
-    """Return the host of a program; raises GraphError if the inputs do not determine every needed
-    dim."""
+    """Return the host of a program; raises GraphError if the inputs do not determine all dims."""
     segment = program.straight
     host = _regions(program) if segment is None else _straight(segment)
     return Host((*host.code, invoke_code(), threads_code()), host.interface)

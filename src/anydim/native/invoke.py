@@ -327,8 +327,7 @@ def _results() -> ir.Function:
 
 
 def _copied_results() -> ir.Function:
-    """Return a new dict with copies of all results, if they have the sizes of the last ones; else
-    0."""
+    """Return a new dict with copies of all results, if they have the last sizes; otherwise 0."""
 
     def each(body: Body, row: ir.Value, put: _Put) -> None:
         size, place = body.load(row, words.COPIED), body.load(row, words.POINTER)
@@ -347,8 +346,7 @@ def _copied_results() -> ir.Function:
 def _dict_of_results(
     name: str, parameters: tuple[str, ...], each: Callable[[Body, ir.Value, _Put], None]
 ) -> ir.Function:
-    """Return a new dict with the values that `each` stores for the rows of results; 0 if it
-    fails."""
+    """Return a new dict with the values that `each` stores for results' rows; 0 on failure."""
     body = Body()
     filled = body.ask(_python(body, words.NEW))
     with body.when(filled.equals(0)):
@@ -390,8 +388,7 @@ def _give(body: Body, object: int) -> None:
 
 
 def _begin(body: Body) -> tuple[ir.Value, ir.Value]:
-    """Reference the inputs; returns their kind, and the destinations or None. Declines on a
-    mismatch."""
+    """Reference the inputs; returns their kind, and the destinations. Declines on a mismatch."""
     arguments = parameter("arguments")
     body.let(body.load(parameter("self"), _DATA), _TABLE_NAME)
     given, into = body.load(arguments, 0), body.load(arguments, 1)

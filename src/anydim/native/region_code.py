@@ -178,8 +178,7 @@ class Code:
         self, where: str, noun: str, specs: Sequence[TensorSpec], found: frozenset[str],
         everything: bool,
     ) -> Signature:  # fmt: skip
-        """Return the given shapes and the new constraints and guards as the signature of a
-        program."""
+        """Return the given shapes and the new constraints and guards as a signature."""
         whole = self.region.signature
         before = frozenset() if everything else frozenset(self.known - found)
         after = frozenset(self.known) | told(whole.box, specs, frozenset(self.known))
@@ -214,8 +213,8 @@ class Code:
         return block, self.body.let(memory_of(device).data(self.body, block))
 
     def target(self, name: str) -> Target | None:
-        """Return the slots of the destination of a value that is a slice of an outer stack, if
-        any."""
+        """Return the slots for the destination of a slice of an outer stack, if the value is
+        one."""
         outputs = self.region.signature.outputs
         found = (n for n in self.places.targets if outputs[n].name == name)
         return next((self.places.targets[n] for n in found), None)

@@ -68,8 +68,7 @@ def emit_regions(program: Program) -> RegionHost:
 
 
 def _asked(region: Region) -> tuple[str, ...]:
-    """Return the dims that segments of a region need and neither inputs nor other steps may
-    determine."""
+    """Return the dims that segments need and neither inputs nor other steps may determine."""
     needed: set[str] = set()
     told: set[str] = set(region.given)
     for step in region.steps:
@@ -156,8 +155,7 @@ def _moved(code: Code, number: int, step: CopyStep, data: ir.Value, bytes: ir.Va
 
 
 def _waited(code: Code) -> set[str]:
-    """Return the devices with a result that was copied to the host and waited for after the last
-    work."""
+    """Return the devices from which a result was copied and waited for after the last work."""
     steps = code.region.steps
     work = [n for n, step in enumerate(steps) if not isinstance(step, (CopyStep, ReleaseStep))]
     after = steps[max(work, default=-1) + 1 :]
@@ -176,8 +174,7 @@ def _given_back(code: Code) -> None:
 def _across(
     code: Code, step: CopyStep, target: ir.Value, source: ir.Value, bytes: ir.Value, which: int
 ) -> None:
-    """Copy between devices: within a shared context, otherwise directly or, if necessary, via the
-    host."""
+    """Copy between devices: within a shared context, otherwise directly, or via the host."""
     contexts = (code.layout.homes[device] + slots.CONTEXT for device in (step.origin, step.target))
     first, second = map(code.load, contexts)
     with code.body.when(first.equals(second)):
@@ -251,8 +248,7 @@ def _arena(code: Code, program: Segment, bytes: ir.Value) -> ir.Value:
 
 
 def _result(code: Code, name: str, bytes: ir.Value, source: str) -> None:
-    """Set the destination of a segment's result: a slice of an outer stack if requested, or a new
-    block."""
+    """Set the destination of a segment's result: a slice of an outer stack, or a new block."""
     place, target, device = code.place(name), code.target(name), code.device(name)
     if device and name in code.lent:
         _lent_result(code, name, bytes, source)

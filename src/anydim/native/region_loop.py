@@ -351,8 +351,7 @@ class _Loop:
     # ---- after the last iteration --------------------------------------------------------------
 
     def finish(self, stacked: _Stacked) -> None:
-        """Set the number of slices of a grown stack, and the slice sizes of a loop without
-        iterations."""
+        """Set the number of slices of a grown stack, and slice sizes if no iteration ran."""
         code = self.code
         growing = self.extent(stacked) is None
         if growing:

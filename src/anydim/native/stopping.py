@@ -49,8 +49,7 @@ def _clock(body: Body, number: int) -> ir.Value:
 
 
 def _started() -> ir.Function:
-    """Start counting; a short call never takes Python's lock, since signals were checked just
-    before."""
+    """Start counting; signals were checked just before, so short calls never take Python's lock."""
     body = Body()
     has_clock = body.load(_CALL, context.CLOCK).differs(0)
     body.store(_CALL, context.LAST_LOOK, 0)

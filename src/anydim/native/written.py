@@ -57,8 +57,10 @@ def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterato
 def _write_bytes(
     program: Segment, layout: Layout, arithmetic: Arithmetic, value: Callable[[Size], ir.Value]
 ) -> None:
-    """Emit the bytes of the arena and of setup blocks, all empty; small blocks are part of the
-    arena."""
+    """Emit the bytes of the arena and of setup blocks, initially empty.
+
+    Small blocks are part of the arena.
+    """
     body, end, shared = arithmetic.body, value(program.total_bytes), ZERO
     for number, setup in enumerate(program.setups):
         bytes, first = value(setup.bytes), layout.setup(number)
@@ -79,8 +81,11 @@ def _in_order(range: tuple[Size, Size]) -> str:
 
 
 def _several(ranges: Sequence[tuple[Size, Size, int]], arithmetic: Arithmetic) -> None:
-    """Emit whether any parallel range, given with its number of launches, is worth a second thread:
-    1, and whether all of them are worth waking it: `WORTH_WAKING`."""
+    """Emit whether any of the parallel ranges is worth a second thread: 1, and whether all together
+    are worth waking it: `WORTH_WAKING`.
+
+    `ranges` has (range, grain size, number of launches).
+    """
     body, several, grains = arithmetic.body, FALSE, ZERO
     for parallel, grain, often in ranges:
         length, least = arithmetic.size(parallel), arithmetic.size(grain)

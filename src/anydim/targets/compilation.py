@@ -51,8 +51,7 @@ class Compilation:
             self._beside.append(self._pool.submit(copy_context().run, work))
 
     def finish(self, modules: Mapping[str, Source]) -> Objects:
-        """Return the objects of these modules, compiling those that were not begun; all other work
-        is done."""
+        """Return the objects of these modules, begun or not; all other work is done."""
         self.begin(modules)
         code, compiled = {}, []
         for name, source in modules.items():

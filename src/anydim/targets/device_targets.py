@@ -63,8 +63,8 @@ def asked(
     """
     for name in templates:
         if all(each.target.name != name for each in devices.values()):
-            hint = f"put parts on one: devices={{'accel': '{name}:0'}}, or take another strategy"
-            raise OptionError(f"a library for '{name}' devices, and there is none of them", hint)
+            hint = f"place nodes on one: devices={{'accel': '{name}:0'}}, or choose another strategy"
+            raise OptionError(f"a library for '{name}' devices, but the program has none", hint)
     return {
         name: replace(each, target=replace(
             each.target,

@@ -34,8 +34,8 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Relocation:
-    """At `offset` of its section, the address of `symbol` plus `addend` is written as `kind`
-    specifies."""
+    """Write the address of `symbol` plus `addend` at `offset` of the section; `kind` is its
+    encoding."""
 
     offset: int
     kind: int

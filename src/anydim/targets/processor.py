@@ -72,8 +72,10 @@ class Processor:
 
     @cached_property
     def level(self) -> Processor | None:
-        """The highest level in the table whose code this processor runs, with the same vectors and
-        registers; None if there is none, or the object format differs."""
+        """The highest level in the table whose code this processor runs, or None.
+
+        Vectors, registers and object format must be the same.
+        """
         if "linux" not in self.triple:
             return None
         levels = (row.processor for row in reversed(_ROWS))

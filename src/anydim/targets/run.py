@@ -57,8 +57,7 @@ def call(
     stop: int,
     scratch: int | numpy.ndarray = 0,
 ) -> None:
-    """Call a loaded kernel: pack the argument block, pass scratch of some bytes, or the given
-    scratch."""
+    """Call a loaded kernel: pack the argument block; scratch is allocated or given."""
     if address < 0:
         assert isinstance(scratch, int)
         run_on_device(-address, arrays, sizes, start, stop, scratch)

@@ -147,7 +147,7 @@ def test_wrong_rules(placement: object, words: str) -> None:
         ({"accel": "fpga"}, None, "there are 'cpu', 'opencl', 'cuda'"),
         ({"accel": 0}, None, "give the name of a device, such as 'opencl:0'"),
         ("opencl", None, r"devices=\{'accel': 'opencl'\}"),
-        ({"cpu": "cpu:1"}, None, "take another name"),
+        ({"cpu": "cpu:1"}, None, "choose another name"),
         ({"accel": "cpu:1"}, {"*": "cpu:1"}, r"devices=\{'accel': 'cpu:1'\}, placement="),
         ({"accel": "cpu:1"}, "automatic", "or auto"),
     ],

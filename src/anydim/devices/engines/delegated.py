@@ -1,7 +1,7 @@
-"""Parts that engines run as host code reaches them: a C function of two int64s for each.
+"""Delegated subgraphs as called by host code: a C function of two int64s each.
 
-It reads the words of a part (`runtime/delegated.py`) and never raises: it returns 1, and what was
-raised is kept for the thread, which asks for it when the call has ended.
+It reads the slots of a part (`runtime/delegated.py`) and never raises: on failure it returns 1, and
+the exception is stored for the thread, which retrieves it at the end of the call.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _WORD = 8  # bytes
 
 
 class HandedParts:
-    """The parts of a program, loaded by their engines; `arrays` hold their models."""
+    """The delegated parts of a program, loaded by their engines; `arrays` contain their models."""
 
     def __init__(
         self, parts: Sequence[HandedPart], engines: Mapping[str, Engine],
         arrays: Mapping[str, numpy.ndarray], threads: int,
     ) -> None:  # fmt: skip
-        """Raises DeviceError for a part that its engine does not take."""
+        """Raises DeviceError for a part that its engine rejects."""
         self._kept = threading.local()
         self._models = {part.model: arrays[part.model] for part in parts}
         self._runs = [
@@ -37,20 +37,20 @@ class HandedParts:
         ]
 
     def functions(self) -> Iterator[tuple[int, int]]:
-        """The word of each part's function, and the function's address."""
+        """Yield the slot and the address of each part's function."""
         for run in self._runs:
             yield run.part.function, run.address
 
     def model(self, name: str) -> bytes:
-        """The ONNX model of a part, by the name of the constant that it is."""
+        """Return the ONNX model of a part, by the name of its constant."""
         return self._models[name].tobytes()
 
     def begin(self) -> None:
-        """Forget what a part has raised in this thread, and what it has found."""
+        """Clear this thread's stored exception and results."""
         self._kept.error, self._kept.found = None, {}
 
     def raise_kept(self) -> None:
-        """Raise what a part has raised last in this thread in this call, if anything."""
+        """Raise the stored exception of this thread's call, if any."""
         error: BaseException | None = getattr(self._kept, "error", None)
         self.begin()
         if error is not None:
@@ -76,7 +76,7 @@ class _Run:
             work = self._run if what == RUN else self._fetch
             self.engine.told("run", lambda: work(address), self.where)
             return 0
-        except BaseException as error:  # it must not go into native code
+        except BaseException as error:  # must not propagate into native code
             self.kept.error = error
             return 1
 
@@ -97,7 +97,7 @@ class _Run:
             self.kept.found[address] = made
 
     def _fetch(self, address: int) -> None:
-        """Copy what was found to where it is wanted."""
+        """Copy the results with sizes found by the engine to their destinations."""
         words = self._words.from_address(address)
         outputs, _ = _tensors(words, self.part.outputs, self._first_output())
         for tensor, found in zip(outputs, self.kept.found.pop(address)):
@@ -110,7 +110,7 @@ class _Run:
 
 
 def _tensors(words: Any, ports: Sequence[Port], place: int) -> tuple[list[Tensor], int]:
-    """The tensors that words say, from a place on; the place behind them."""
+    """Parse tensors from slots at an index; returns them and the index after them."""
     found = []
     for port in ports:
         end = place + 1 + port.rank

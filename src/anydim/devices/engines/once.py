@@ -1,4 +1,4 @@
-"""A model that an engine runs on numpy arrays, for references."""
+"""Runs a model once by an engine on numpy arrays, for references."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def evaluated(
     engine: str, model: bytes, inputs: Sequence[Port], given: Sequence[numpy.ndarray],
     outputs: Sequence[Port], where: str = "",
 ) -> list[numpy.ndarray]:  # fmt: skip
-    """The results of a model for arrays of the types of its inputs.
+    """Return the results of a model for arrays of its inputs' types.
 
-    Raises MissingError where the engine is not installed, DeviceError where it fails.
+    Raises MissingError if the engine is not installed, DeviceError if it fails.
     """
     part = _loaded(engine, model, tuple(inputs), tuple(outputs))
     arrays = [numpy.ascontiguousarray(array).reshape(array.shape) for array in given]

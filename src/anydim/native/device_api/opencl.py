@@ -97,8 +97,7 @@ def _settle() -> ir.Function:
 
 
 def _arrive() -> ir.Function:
-    """Mark commands up to a number as done: run the copies that waited for them, free their
-    stages."""
+    """Mark commands up to a number as done: run copies that waited for them, free their stages."""
     body, done = Verb(), parameter("done")
     with body.when(done > body.word(state.DONE)):
         body.put(state.DONE, done)
@@ -142,8 +141,7 @@ def _idle(body: Verb, *places: ir.Value) -> ir.Value:
 
 
 def _worked(body: Verb, context: ir.Value, place: ir.Value) -> ir.Value:
-    """Return the last command that touches the block at an address; the last one of all if
-    unknown."""
+    """Return the last command that touches the block at an address; the last one if unknown."""
     row = body.ask(_FIND, context, place)
     worked = body.variable(body.load(context, state.LAUNCHED))
     with body.when(row.differs(0)):
@@ -182,8 +180,7 @@ def _moved(
     verb: int, places: tuple[ir.Value, ...], at_once: Callable[[Verb], None],
     later: Callable[[Verb, Variable], None], function: int,
 ) -> Written:  # fmt: skip
-    """Return an entry point that works on blocks: immediately if they are idle, otherwise in the
-    queue."""
+    """Return an entry point on blocks: immediate if they are idle, otherwise in the queue."""
 
     def write(body: Verb) -> None:
         with body.when(_BYTES.equals(0)):
@@ -292,8 +289,7 @@ def _copy_from(body: Verb) -> None:
 
 
 def _across(body: Verb, bad: Variable, busy: ir.Value) -> None:
-    """Enqueue a copy that waits for the other queue, and a barrier there that waits for the
-    copy."""
+    """Enqueue a copy that waits for the other queue, and a barrier there that waits for it."""
     origin, queue = parameter("origin"), body.word(state.QUEUE)
     theirs, waits, events = body.load(origin, state.QUEUE), body.array(1), body.array(2)
     body.store(waits, 0, body.load(origin, state.LAST))

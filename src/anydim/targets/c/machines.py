@@ -24,8 +24,7 @@ class Choice:
 
 
 def choices(operation: str, form: Form, processor: Processor) -> list[Choice]:
-    """Return the expressions for an operation on a form, best first; missing builtins are
-    skipped."""
+    """Return the expressions for an operation, best first; missing builtins are skipped."""
     if form.lanes == 1:
         return []
     found = []

@@ -46,13 +46,11 @@ class Nvrtc:
     version: str
 
     def compile(self, text: str, architecture: str) -> bytes:
-        """Return the cubin of a text for an architecture; raises InternalError with the compiler's
-        log."""
+        """Return the cubin of a text; raises InternalError with the compiler's log."""
         return self._compiled(text, architecture)[0]
 
     def resources(self, text: str, architecture: str) -> Resources:
-        """Return the resources of a text's kernel on an architecture, as reported by the
-        assembler."""
+        """Return the resources of a text's kernel, as reported by the assembler."""
         _, log = self._compiled(text, architecture, "--ptxas-options=-v")
         found = {
             name: sum(int(number) for number in re.findall(pattern, log))

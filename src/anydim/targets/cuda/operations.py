@@ -70,8 +70,7 @@ _FRAGMENTS = {
 
 
 def _multiplied(instruction: tuple[str, str], prelude: Prelude) -> Helper:
-    """Warp-level matrix multiply-accumulate: PTX ISA, "Multiply-and-accumulate instruction:
-    mma"."""
+    """Warp-level matrix multiply: PTX ISA, "Multiply-and-accumulate instruction: mma"."""
     shape, kind = instruction
     real, word = prelude.type(Form("f32")), prelude.type(Form("u32"))
     sums, factors = ["c0", "c1", "c2", "c3"], ["a0", "a1", "a2", "a3", "b0", "b1"]

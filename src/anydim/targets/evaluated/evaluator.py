@@ -277,8 +277,7 @@ class _Frame:
         return self._read(node, offset + numpy.arange(lanes))
 
     def _touches(self, use: str, node: ir.Load | ir.Store, kind: ir.Type, offset: int) -> None:
-        """Fail if a whole vector is far out of bounds: hardware is slow on masked-off lanes
-        there."""
+        """Fail if a whole vector is far out of bounds: masked-off lanes are slow there."""
         if node.buffer not in self.buffers:
             return
         pointer, size = self.buffers[node.buffer], kind.dtype.bytes

@@ -13,8 +13,7 @@ _DROPPED = 13  # low bits of a float32's fraction, dropped in tf32
 
 
 def multiplied(dtype: DType, given: Sequence[Sequence[numpy.ndarray]]) -> numpy.ndarray:
-    """Return the increments of the accumulators; `given` has the operands of each thread of a
-    warp."""
+    """Return the increments of the accumulators; `given` has the operands of each thread."""
     shares = SHARES[dtype]
     left, right = numpy.zeros((ROWS, shares.depth)), numpy.zeros((shares.depth, COLUMNS))
     for number, values in enumerate(given):

@@ -71,8 +71,7 @@ class Member:
     def exchange(
         self, step: object, given: object, warp: int, combine: Callable[[Sequence[Any]], Any]
     ) -> Any:
-        """Combine the inputs of each `warp` work-items when all of the group have reached the
-        step."""
+        """Combine the inputs of each `warp` work-items when all have reached the step."""
         group = self.group
         group.given[self.number] = given
         self.meet(step)

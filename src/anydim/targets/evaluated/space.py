@@ -58,8 +58,7 @@ class Space:
         self._next = _FIRST
 
     def place(self, array: numpy.ndarray) -> int:
-        """Return the address of a contiguous array, 64-byte aligned; the same memory has one
-        address."""
+        """Return the 64-byte aligned address of a contiguous array, one per memory."""
         data = array.reshape(-1).view(numpy.uint8)
         if data.ctypes.data not in self._known or not len(data):
             self._known[data.ctypes.data] = self._next

@@ -227,8 +227,7 @@ class _Legaliser:
         return ir.For(step.variable, start, stop, width, body)
 
     def _while(self, step: ir.While) -> ir.Step:
-        """Legalise a loop; a condition with steps becomes a register, set before and in the
-        loop."""
+        """Legalise a loop; a condition with steps becomes a register, set before and in it."""
         self._forget(step.body)
         before = self.writer.here
         condition = self.value(step.condition)
@@ -255,7 +254,7 @@ class _Legaliser:
         return step if same and value is step.value else ir.Switch(value, cases)
 
     def _changing(self, body: tuple[ir.Step, ...]) -> tuple[ir.Step, ...]:
-        """Legalise a loop body: facts about registers that it assigns hold neither in it nor after
+        """Legalise a loop body: facts about registers that it assigns do not hold in or after
         it."""
         self._forget(body)
         made = self.block(body)

@@ -1,5 +1,4 @@
-"""Powers: of floats by exp and log, or by multiplication for some exponents; of integers by
-squaring."""
+"""Powers: of floats by exp and log, or by multiplication; of integers by squaring."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ def _power(x: Lanes, y: Lanes) -> Lanes:
 
 
 def _constant_power(x: Lanes, exponent: float) -> Lanes | None:
-    """x^exponent by multiplications or a square root, for the exponents where numpy does the
-    same."""
+    """x^exponent by multiplications or a square root, for the same exponents as numpy."""
     if exponent == 1:
         return x
     if exponent == 2:

@@ -7,8 +7,7 @@ from anydim.targets.llvm.lanes import Lanes
 
 
 def convert(v: Lanes, value: str, wanted: DType) -> str:
-    """Convert a value of v's type to another element type; floats must be in the integer's
-    range."""
+    """Convert a value of v's type to another element type; floats must be in range."""
     instruction = _instruction(v.dtype, wanted)
     return v.cast(instruction, value, wanted) if instruction else value
 

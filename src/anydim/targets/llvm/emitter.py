@@ -44,8 +44,7 @@ class Module:
 
 @dataclass
 class Scope:
-    """A piece of code and the values known inside it. `before` is the hoisting position of a
-    loop."""
+    """A piece of code and the values known inside it; `before`: where a loop hoists to."""
 
     before: Lines | None = None
     keys: list[str] = field(default_factory=list)

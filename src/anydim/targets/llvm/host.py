@@ -46,8 +46,7 @@ def machine() -> Machine:
 
 
 def vector_unit(features: str, triple: str, wanted_bits: int = 0) -> tuple[int, int]:
-    """Return (bytes of a vector register, number of them), limited to `wanted_bits` unless that is
-    0."""
+    """Return (bytes of a vector register, their number), limited to `wanted_bits` if not 0."""
     have = set(features.split(","))
     if {"+avx512f", "+avx512bw", "+avx512vl", "+avx512dq"} <= have:
         widest, registers = 64, 32
