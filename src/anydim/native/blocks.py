@@ -60,7 +60,7 @@ class Memory:
         return name.replace("anydim", self.name)
 
 
-_MOST = 1 << 60  # bytes: a larger request is a miscalculation
+_MAX_BYTES = 1 << 60  # bytes: a larger request is a miscalculation
 _TRIES = 8  # cached blocks examined per bin
 _CALL, _BLOCK, _BYTES = parameter("call"), parameter("block"), parameter("bytes")
 
@@ -123,15 +123,15 @@ def _take_first(body: Body, link: ir.Value, block: ir.Value) -> None:
 
 def _allocate(memory: Memory) -> ir.Function:
     body = Body()
-    with body.when((_BYTES < 0) | (_BYTES > _MOST)):
+    with body.when((_BYTES < 0) | (_BYTES > _MAX_BYTES)):
         body.store(_CALL, context.FOUND, 0)
         body.give(0)
     bytes = body.let((_BYTES + 63) & -64)
     most = body.variable(bytes * 2)  # maximum size of a cached block for reuse
     with body.when(bytes < MAPPED):  # keep large blocks, mapped for results, for results
         most.set(least(most(), MAPPED))
-    with _allowance(body, memory) as (words, left):
-        with body.when(bytes >= left):
+    with _allowance(body, memory) as (words, remaining):
+        with body.when(bytes >= remaining):
             body.store(words, context.REFUSED, 1)
             body.give(0)
         most.set(bytes)
@@ -159,22 +159,22 @@ def _allowance(body: Body, memory: Memory) -> Iterator[tuple[ir.Value, ir.Value]
     1."""
     words = body.let(memory.allowance(body))
     with body.when(words.differs(0)):
-        left = body.load(words, context.ALLOWED)
-        with body.when(left > 0):
-            yield words, left
+        remaining = body.load(words, context.ALLOWED)
+        with body.when(remaining > 0):
+            yield words, remaining
 
 
 def _find() -> ir.Function:
     """Return the link to the smallest fitting block among the first few of a bin; 0: none."""
     body = Body()
     link, tries = body.variable(parameter("first")), body.variable(_TRIES)
-    found, least_of = body.variable(0), body.variable(parameter("most") + 1)
+    found, smallest = body.variable(0), body.variable(parameter("most") + 1)
     with body.loop(lambda: body.load(link()).differs(0) & (tries() > 0)):
         kept = body.load(link())
         has = body.load(kept, BYTES)
-        with body.when((has >= _BYTES) & (has < least_of())):
+        with body.when((has >= _BYTES) & (has < smallest())):
             found.set(link())
-            least_of.set(has)
+            smallest.set(has)
         link.set(kept + 8 * NEXT)
         tries.set(select(has.equals(_BYTES), 0, tries() - 1))
     body.give(found())
@@ -266,8 +266,8 @@ DEVICE = Memory(
 def _enlist(memory: Memory) -> ir.Function:
     """Insert a block at the head of the live list with one reference."""
     body = Body()
-    with _allowance(body, memory) as (words, left):
-        body.store(words, context.ALLOWED, left - body.load(_BLOCK, BYTES))
+    with _allowance(body, memory) as (words, remaining):
+        body.store(words, context.ALLOWED, remaining - body.load(_BLOCK, BYTES))
     head = body.load(_CALL, context.LIVE)
     body.store(_BLOCK, NEXT, head)
     body.store(_BLOCK, PREVIOUS, 0)
@@ -287,8 +287,8 @@ def _enlist(memory: Memory) -> ir.Function:
 
 def _delist(memory: Memory) -> ir.Function:
     body = Body()
-    with _allowance(body, memory) as (words, left):
-        body.store(words, context.ALLOWED, left + body.load(_BLOCK, BYTES))
+    with _allowance(body, memory) as (words, remaining):
+        body.store(words, context.ALLOWED, remaining + body.load(_BLOCK, BYTES))
     next, previous = body.load(_BLOCK, NEXT), body.load(_BLOCK, PREVIOUS)
     with body.when(previous.equals(0)):
         body.store(_CALL, context.LIVE, next)

@@ -136,9 +136,9 @@ def _miss() -> ir.Function:
 def _note() -> ir.Function:
     """Count sizes in their counter row; frequent sizes replace rare ones."""
     body = Body()
-    place = body.ask("hash_of", _SIZES, _COUNT) & body.load(_TABLE, variant_tables.SEEN_MASK)
+    index = body.ask("hash_of", _SIZES, _COUNT) & body.load(_TABLE, variant_tables.SEEN_MASK)
     words = _COUNT + variant_tables.FIRST_SEEN
-    row = body.let(body.load(_TABLE, variant_tables.SEEN) + 8 * place * words)
+    row = body.let(body.load(_TABLE, variant_tables.SEEN) + 8 * index * words)
     held = row + 8 * variant_tables.FIRST_SEEN
     before = body.load(row, variant_tables.COUNT)
     with body.when(body.ask("same", _SIZES, held, _COUNT).differs(0)):

@@ -45,7 +45,7 @@ def on_device(program: Segment, layout: Layout, name: str) -> Iterator[ir.Functi
     yield body.function(name, ("block",), public=True, quick=True)
 
 
-def ask(body: Body, words: ir.Value, verb: int, *given: ir.Value | int) -> ir.Value:
+def call_device(body: Body, words: ir.Value, verb: int, *given: ir.Value | int) -> ir.Value:
     """Call an entry point of the device with these slots."""
     of = body.load(words, slots.CONTEXT)
     return body.ask(body.load(words, verb), of, *given)
@@ -64,22 +64,22 @@ class _Statuses:
     def clear(self, failed: int) -> None:
         for word in self.words:
             self.body.store(BLOCK, word, FINE)
-        self._try(failed, slots.COPY_IN, *self._places())
+        self._try(failed, slots.COPY_IN, *self._addresses())
 
     def read(self, failed: int) -> None:
-        here, there = self._places()[::-1]
+        here, there = self._addresses()[::-1]
         self._try(failed, slots.COPY_OUT, here, there)
         words = self.body.load(BLOCK, POOL)
-        event = ask(self.body, words, slots.RECORD)
+        event = call_device(self.body, words, slots.RECORD)
         with self.body.when(event.equals(0)):
             self.body.give(failed)
-        with self.body.when(ask(self.body, words, slots.WAIT, event).differs(0)):
+        with self.body.when(call_device(self.body, words, slots.WAIT, event).differs(0)):
             self.body.give(failed)
         found = [self.body.load(BLOCK, word) for word in self.words]
         inside = [self.body.let(index.equals(FINE)) for index in found]
         self.body.give(verdict(self.body, inside, 1))
 
-    def _places(self) -> tuple[ir.Value, ir.Value]:
+    def _addresses(self) -> tuple[ir.Value, ir.Value]:
         """Return their addresses on the device and on the host."""
         body = self.body
         there = body.let(body.load(BLOCK, ARENA) + body.load(BLOCK, ARENA_BYTES))
@@ -87,7 +87,7 @@ class _Statuses:
 
     def _try(self, failed: int, verb: int, target: ir.Value, source: ir.Value) -> None:
         words = self.body.load(BLOCK, POOL)
-        bad = ask(self.body, words, verb, target, source, self.bytes, 0)
+        bad = call_device(self.body, words, verb, target, source, self.bytes, 0)
         with self.body.when(bad.differs(0)):
             self.body.give(failed)
 
@@ -112,7 +112,7 @@ class _Launches(Chunk):
         values = (*map(self.buffer, step.operands), *map(self.size, step.sizes))
         for word, value in enumerate(values):
             body.store(self.arguments, word, value)
-        bad = ask(
+        bad = call_device(
             body, words, slots.LAUNCH, body.load(self.load(CODE), site), self.arguments,
             len(step.operands), len(step.sizes), self.size(step.parallel), self.size(step.grain),
             self.buffer(step.workspace) if step.workspace else 0, self.size(step.scratch),

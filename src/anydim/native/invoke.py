@@ -330,14 +330,14 @@ def _copied_results() -> ir.Function:
     """Return a new dict with copies of all results, if they have the last sizes; otherwise 0."""
 
     def each(body: Body, row: ir.Value, put: _Put) -> None:
-        size, place = body.load(row, words.COPIED), body.load(row, words.POINTER)
-        source = body.load(place)
+        size, slot = body.load(row, words.COPIED), body.load(row, words.POINTER)
+        source = body.load(slot)
         same = body.ask("same_sizes", row, body.load(row, words.FOUND))
         with body.when((size >= 0) & same.differs(0)):
             made = body.ask("new_result", _TABLE, row, _KIND)
             with body.when(made.differs(0)):
-                body.call(_python(body, words.COPY), body.load(place), source, size)
-                body.store(place, 0, source)  # as the run has stored it, for Python to fetch
+                body.call(_python(body, words.COPY), body.load(slot), source, size)
+                body.store(slot, 0, source)  # as the run has stored it, for Python to fetch
                 put(row, made)
 
     return _dict_of_results("copied_results", ("table", "kind"), each)

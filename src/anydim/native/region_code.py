@@ -17,7 +17,7 @@ from anydim.kernels.ir import Like
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.blocks import ALLOCATE, DEVICE, DROP, HOLD, SYSTEM, Memory
 from anydim.native.body import TRUE, Body, parameter
-from anydim.native.device_emit import ask
+from anydim.native.device_emit import call_device
 from anydim.native.entry import Entry, Questions, verdict
 from anydim.program.binding import told
 from anydim.program.program import Program
@@ -70,12 +70,12 @@ class Code:
     ) -> None:
         self.program, self.number, self.layout, self.failures = program, number, layout, failures
         self.region = program.regions[number]
-        self.places: RegionPlaces = layout.regions[number]
+        self.slots: RegionPlaces = layout.regions[number]
         self.body = Body()
         self.known: set[str] = set()
         steps, before = self.region.steps, sum(1 for _ in copies(program.regions[:number]))
-        own = [place for place, step in enumerate(steps) if isinstance(step, CopyStep)]
-        self.copies = {place: before + n for n, place in enumerate(own, 1)}  # numbers of copies
+        own = [index for index, step in enumerate(steps) if isinstance(step, CopyStep)]
+        self.copies = {index: before + n for n, index in enumerate(own, 1)}  # numbers of copies
         self.lent = _lent(self.region) if number == len(program.regions) - 1 else {}
         self.coming: dict[str, tuple[str, int]] = {}  # values in transfer from devices: event slots
 
@@ -118,7 +118,7 @@ class Code:
         if kind == "time" and self.program.loops:
             kind = "loop"
         name = source or self.region.signature.name
-        words = {dim: self.places.dims[dim] for dim in self.region.signature.box.names
+        words = {dim: self.slots.dims[dim] for dim in self.region.signature.box.names
                  if dim in self.known}  # fmt: skip
         signature = replace(self.region.signature, name=name, guards=(), noun="size")
         return replace(Failure(kind, signature, words), **more)
@@ -127,7 +127,7 @@ class Code:
 
     def arithmetic(self, dims: Mapping[str, Ranged] | None = None) -> Arithmetic:
         """Return arithmetic over the known dims, for use inside the current `with` block."""
-        known = {dim: self.places.dims[dim] for dim in self.known}
+        known = {dim: self.slots.dims[dim] for dim in self.known}
         found = _Dims(self.body, known, self.region.signature)
         found.update(dims or {})
         return Arithmetic(self.body, found)
@@ -137,8 +137,8 @@ class Code:
         failed = self.failure("check", source, check=Check("large"))
         self.leave_unless(arithmetic.fits, failed)
 
-    def tell(
-        self, where: str, noun: str, specs: Sequence[TensorSpec], places: Sequence[Place],
+    def determine(
+        self, where: str, noun: str, specs: Sequence[TensorSpec], values: Sequence[Place],
         found: frozenset[str] = frozenset(), everything: bool = False,
     ) -> None:  # fmt: skip
         """Determine dims by given shapes, then check shapes, constraints and guards on new dims.
@@ -149,7 +149,7 @@ class Code:
         signature = self._event(where, noun, specs, found, everything)
 
         def axis(tensor: int, axis: int) -> int:
-            return places[tensor].shape + axis
+            return values[tensor].shape + axis
 
         spoken = _symbols(signature)
         dims = self.arithmetic().symbols
@@ -158,11 +158,11 @@ class Code:
         entry = Entry(signature, questions, self.body, BLOCK, axis, given)
         entry.solve()
         for source in questions.sources:
-            self.store(self.places.dims[source.dim], entry.dims[source.dim].value)
+            self.store(self.slots.dims[source.dim], entry.dims[source.dim].value)
         self.known |= {source.dim for source in questions.sources}
         shapes = tuple(
-            tuple(place.shape + axis for axis in range(spec.rank))
-            for spec, place in zip(specs, places)
+            tuple(value.shape + axis for axis in range(spec.rank))
+            for spec, value in zip(specs, values)
         )
 
         def failed(check: Check) -> Failure:
@@ -193,13 +193,13 @@ class Code:
 
     # ---- values --------------------------------------------------------------------------------
 
-    def place(self, name: str) -> Place:
-        return self.places.values[name]
+    def value(self, name: str) -> Place:
+        return self.slots.values[name]
 
     def spec(self, name: str) -> TensorSpec:
         return self.region.values[name]
 
-    def hand(self, source: Place, target: Place, rank: int) -> None:
+    def copy_value(self, source: Place, target: Place, rank: int) -> None:
         """Copy the slots of a value."""
         self.copy(source.data, target.data)
         self.copy(source.owner, target.owner)
@@ -216,13 +216,13 @@ class Code:
         """Return the slots for the destination of a slice of an outer stack, if the value is
         one."""
         outputs = self.region.signature.outputs
-        found = (n for n in self.places.targets if outputs[n].name == name)
-        return next((self.places.targets[n] for n in found), None)
+        found = (n for n in self.slots.targets if outputs[n].name == name)
+        return next((self.slots.targets[n] for n in found), None)
 
-    def store_block(self, place: Place, block: ir.Value, memory: ir.Value) -> None:
+    def store_block(self, value: Place, block: ir.Value, memory: ir.Value) -> None:
         """Set block and address of a value."""
-        self.store(place.owner, block)
-        self.store(place.data, memory)
+        self.store(value.owner, block)
+        self.store(value.data, memory)
 
     def drop(self, owner: int, device: str = "") -> None:
         """Release the block in a slot."""
@@ -261,7 +261,7 @@ class Code:
 
     def do(self, device: str, verb: int, *given: ir.Value | int) -> None:
         """Call an entry point of a device; return its failure."""
-        failed = ask(self.body, self.home(device), verb, *given)
+        failed = call_device(self.body, self.home(device), verb, *given)
         self.leave_unless(failed.equals(0), self.failure("device", found=self.layout.homes[device]))
 
     def on_host(self, device: str) -> ir.Value:
@@ -270,7 +270,7 @@ class Code:
 
     def event(self, device: str) -> ir.Value:
         """Record an event after all commands of the device so far; return its failure."""
-        event = ask(self.body, self.home(device), slots.RECORD)
+        event = call_device(self.body, self.home(device), slots.RECORD)
         self.leave_unless(event.differs(0), self.failure("device", found=self.layout.homes[device]))
         return event
 
@@ -289,7 +289,7 @@ class Code:
         words = self.layout.regions[number].dims
         checks = []
         for name in sorted(callee.given - {own}):
-            value = self.load(self.places.dims[name])
+            value = self.load(self.slots.dims[name])
             self.store(words[name], value)
             here, other = self.region.signature.box.dim(name), callee.signature.box.dim(name)
             if other.lo > here.lo or (other.hi is not None and other.hi != here.hi):
@@ -304,7 +304,7 @@ class Code:
         """Bind an input of a region to a value of this one."""
         spec = self.program.regions[region].signature.inputs[input]
         target = self.layout.regions[region].values[spec.name]
-        self.hand(self.place(name), target, spec.rank)
+        self.copy_value(self.value(name), target, spec.rank)
 
     def run(self, region: int) -> None:
         name = function_name(self.program, region)
@@ -317,17 +317,17 @@ class Code:
             self.give(name, region, input)
         self.run(region)
         for name, result in zip(makes, self.layout.regions[region].results):
-            self.hand(result, self.place(name), self.spec(name).rank)
+            self.copy_value(result, self.value(name), self.spec(name).rank)
 
     def made(self, makes: Sequence[str], source: str) -> None:
         """Check the shapes of given results, which may determine dims."""
         specs = [self.spec(name) for name in makes]
-        places = [self.place(name) for name in makes]
-        self.tell(source or self.region.signature.name, "result", specs, places)
+        values = [self.value(name) for name in makes]
+        self.determine(source or self.region.signature.name, "result", specs, values)
 
-    def truth(self, place: Place) -> ir.Value:
+    def truth(self, value: Place) -> ir.Value:
         """Return the flag of a bool scalar."""
-        return self.body.load(self.load(place.data), 0, boolean)
+        return self.body.load(self.load(value.data), 0, boolean)
 
 
 def _lent(region: Region) -> dict[str, str]:

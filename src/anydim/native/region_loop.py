@@ -50,7 +50,7 @@ class _Stacked:
 
     stack: Stack
     spec: TensorSpec
-    place: Place
+    value: Place
     slice: TensorSpec
     result: Place
     words: int
@@ -66,7 +66,7 @@ class _Stacked:
     def slices(self) -> Iterator[tuple[int, int]]:
         """Yield, for each axis of a slice, the slots of its size in the stack and in the result."""
         for axis in range(len(self.sizes)):
-            yield self.place.shape + 1 + axis, self.result.shape + axis
+            yield self.value.shape + 1 + axis, self.result.shape + axis
 
 
 class _Loop:
@@ -74,19 +74,19 @@ class _Loop:
         self.code, self.step = code, step
         self.writer = code.body
         self.body = code.program.regions[step.body]
-        self.places: RegionPlaces = code.layout.regions[step.body]
-        self.inputs = [self.places.values[spec.name] for spec in self.body.signature.inputs]
-        self.counter = self.places.dims[step.counter]
-        self.words = code.places.loops[number]
+        self.slots: RegionPlaces = code.layout.regions[step.body]
+        self.inputs = [self.slots.values[spec.name] for spec in self.body.signature.inputs]
+        self.counter = self.slots.dims[step.counter]
+        self.words = code.slots.loops[number]
         self.trips, self.going = self.words.trips, self.words.going
         first = self.first_carried = 0 if step.condition is None else 1
         self.carried = [
-            (self.inputs[n], self.places.results[first + n], self.body.signature.inputs[n])
+            (self.inputs[n], self.slots.results[first + n], self.body.signature.inputs[n])
             for n in range(len(step.carried))
         ]
-        self.stacks = [self._stacked(n) for n in range(len(step.stacks))]
+        self.stacks = [self._stack_of(n) for n in range(len(step.stacks))]
 
-    def _stacked(self, number: int) -> _Stacked:
+    def _stack_of(self, number: int) -> _Stacked:
         step, code = self.step, self.code
         stack, name = step.stacks[number], step.makes[len(step.carried) + number]
         output = self.first_carried + len(step.carried) + number
@@ -98,9 +98,9 @@ class _Loop:
                 f"{step.source}: a stack with an initial tensor, or read by iterations, has "
                 "sizes that are not known before the loop"
             )
-        target = self.places.targets.get(output) if known else None
+        target = self.slots.targets.get(output) if known else None
         return _Stacked(
-            stack, spec, code.place(name), made, self.places.results[output],
+            stack, spec, code.value(name), made, self.slots.results[output],
             self.words.stacks + STACK_WORDS * number, known, target, code.device(name),
         )  # fmt: skip
 
@@ -111,12 +111,12 @@ class _Loop:
             self.pause()
             for stacked in self.stacks:
                 if stacked.target is not None:
-                    self.aim(stacked)
+                    self.pass_destination(stacked)
             code.run(step.body)
             self.after()
             code.store(self.counter, code.load(self.counter) + 1)
-        for name, (place, _, spec) in zip(step.makes, self.carried):
-            code.hand(place, code.place(name), spec.rank)
+        for name, (value, _, spec) in zip(step.makes, self.carried):
+            code.copy_value(value, code.value(name), spec.rank)
         for stacked in self.stacks:
             self.finish(stacked)
         code.made(step.makes, step.source)
@@ -130,9 +130,9 @@ class _Loop:
     def pause(self) -> None:
         """Check periodically for the time limit and for signals."""
         code = self.code
-        left = self.writer.let(code.load(context.COUNTDOWN) - 1)
-        code.store(context.COUNTDOWN, left)
-        with self.writer.when(left <= 0):
+        remaining = self.writer.let(code.load(context.COUNTDOWN) - 1)
+        code.store(context.COUNTDOWN, remaining)
+        with self.writer.when(remaining <= 0):
             verdict = self.writer.ask(PAUSE, BLOCK)
             code.leave_first([
                 (verdict.differs(each), code.failure(kind, self.step.source))
@@ -148,7 +148,7 @@ class _Loop:
         code.store(self.trips, trips)
         code.fits(arithmetic, step.source)
         if step.condition is not None:
-            code.store(self.going, as_word(code.truth(code.place(step.condition))))
+            code.store(self.going, as_word(code.truth(code.value(step.condition))))
         code.enter(step.body, step.source, own=step.counter)
         for input, name in enumerate(step.carried):
             code.give(name, step.body, input)
@@ -161,25 +161,25 @@ class _Loop:
         for stacked in self.stacks:
             self.prepare(stacked)
             if stacked.stack.history:
-                code.hand(stacked.place, self.inputs[history], stacked.spec.rank)
+                code.copy_value(stacked.value, self.inputs[history], stacked.spec.rank)
                 history += 1
 
     def prepare(self, stacked: _Stacked) -> None:
         """Allocate a stack of known sizes."""
-        code, place, words = self.code, stacked.place, stacked.words
-        for word in (place.data, place.owner, words + ROOM):
+        code, value, words = self.code, stacked.value, stacked.words
+        for word in (value.data, value.owner, words + ROOM):
             code.store(word, 0)
         arithmetic = code.arithmetic()
         if stacked.known:
             for axis, size in enumerate(stacked.sizes):
-                code.store(place.shape + 1 + axis, arithmetic.size(size))
+                code.store(value.shape + 1 + axis, arithmetic.size(size))
             bytes = arithmetic.size(product(stacked.sizes) * stacked.spec.dtype.bytes)
             code.store(words + BYTES, bytes)
         extent = self.extent(stacked)
         if extent is None:
             code.fits(arithmetic, self.step.source)
             return
-        code.store(place.shape, arithmetic.size(extent))
+        code.store(value.shape, arithmetic.size(extent))
         code.store(words + ROOM, arithmetic.size(extent))
         if not stacked.known:
             code.fits(arithmetic, self.step.source)
@@ -196,15 +196,15 @@ class _Loop:
 
     def begin_from(self, stacked: _Stacked, name: str) -> None:
         """Copy the initial contents of a stack."""
-        code, initial, place = self.code, self.code.place(name), stacked.place
+        code, initial, value = self.code, self.code.value(name), stacked.value
         rank = stacked.spec.rank
         if code.spec(name).shape != stacked.spec.shape:
-            pairs = [(place.shape + axis, initial.shape + axis) for axis in range(rank)]
-            self.same(pairs, place.shape, initial.shape, rank)
+            pairs = [(value.shape + axis, initial.shape + axis) for axis in range(rank)]
+            self.same(pairs, value.shape, initial.shape, rank)
         bytes = constant(stacked.spec.dtype.bytes)
         for axis in range(rank):
-            bytes = self.writer.let(bytes * code.load(place.shape + axis))
-        code.copy_bytes(code.load(place.data), code.load(initial.data), bytes, stacked.device)
+            bytes = self.writer.let(bytes * code.load(value.shape + axis))
+        code.copy_bytes(code.load(value.data), code.load(initial.data), bytes, stacked.device)
 
     def extent(self, stacked: _Stacked) -> Size | None:
         """Return the number of slices, if it is known before the loop."""
@@ -227,18 +227,18 @@ class _Loop:
 
     def allocate(self, stacked: _Stacked, bytes: ir.Value) -> ir.Value:
         block, memory = self.code.allocate(bytes, self.step.source, stacked.device)
-        self.code.store_block(stacked.place, block, memory)
+        self.code.store_block(stacked.value, block, memory)
         return memory
 
     # ---- in an iteration -----------------------------------------------------------------------
 
-    def aim(self, stacked: _Stacked) -> None:
+    def pass_destination(self, stacked: _Stacked) -> None:
         """Pass the destination of its slice to the body."""
         target = stacked.target
         assert target is not None
         self.locate(stacked)
         self.code.store(target.data, self.address(stacked))
-        self.code.copy(stacked.place.owner, target.owner)
+        self.code.copy(stacked.value.owner, target.owner)
 
     def locate(self, stacked: _Stacked) -> None:
         """Compute the position of the slice and check it."""
@@ -249,7 +249,7 @@ class _Loop:
             if self.extent(stacked) is None:
                 self.grow(stacked, counter)
             return
-        arithmetic = self.turn_arithmetic(counter)
+        arithmetic = self.iteration_arithmetic(counter)
         position = arithmetic.size(stacked.stack.position)
         code.store(words + AT, position)
         code.fits(arithmetic, self.step.source)
@@ -258,16 +258,16 @@ class _Loop:
             failed = code.failure("place", self.step.source, found=words + AT, size=words + ROOM)
             code.leave_unless(inside, failed)
 
-    def turn_arithmetic(self, counter: ir.Value) -> Arithmetic:
+    def iteration_arithmetic(self, counter: ir.Value) -> Arithmetic:
         trips = self.step.trips
-        most = None if trips is None else self.code.region.signature.box.interval(trips).hi
-        last = None if most is None else max(most - 1, 0)
+        bound = None if trips is None else self.code.region.signature.box.interval(trips).hi
+        last = None if bound is None else max(bound - 1, 0)
         return self.code.arithmetic({self.step.counter: Ranged(counter, Interval(0, last))})
 
     def grow(self, stacked: _Stacked, counter: ir.Value) -> None:
         """Ensure capacity for one more slice."""
-        code, place, words = self.code, stacked.place, stacked.words
-        cells = map(code.address, (place.data, place.owner, words + ROOM))
+        code, value, words = self.code, stacked.value, stacked.words
+        cells = map(code.address, (value.data, value.owner, words + ROOM))
         where = code.home(stacked.device) if stacked.device else BLOCK
         grow = memory_of(stacked.device).function(GROW)
         done = self.writer.ask(grow, where, *cells, counter, code.load(words + BYTES))
@@ -278,18 +278,18 @@ class _Loop:
         """Return the address of the located slice."""
         code = self.code
         at, bytes = code.load(stacked.words + AT), code.load(stacked.words + BYTES)
-        return self.writer.let(code.load(stacked.place.data) + at * bytes)
+        return self.writer.let(code.load(stacked.value.data) + at * bytes)
 
     def after(self) -> None:
         """Process the results of an iteration."""
         code = self.code
         if self.step.condition is not None:
-            place = self.places.results[0]
-            code.store(self.going, as_word(code.truth(place)))
-            code.drop(place.owner)
-        for (place, result, spec), name in zip(self.carried, self.step.makes):
-            code.drop(place.owner, code.device(name))
-            code.hand(result, place, spec.rank)
+            value = self.slots.results[0]
+            code.store(self.going, as_word(code.truth(value)))
+            code.drop(value.owner)
+        for (value, result, spec), name in zip(self.carried, self.step.makes):
+            code.drop(value.owner, code.device(name))
+            code.copy_value(result, value, spec.rank)
         for stacked in self.stacks:
             self.keep(stacked)
             code.drop(stacked.result.owner, stacked.device)
@@ -335,7 +335,7 @@ class _Loop:
         code.fill(self.allocate(stacked, total), total, stacked.device)
 
     def same_slices(self, stacked: _Stacked) -> None:
-        shape, made = stacked.place.shape + 1, stacked.result.shape
+        shape, made = stacked.value.shape + 1, stacked.result.shape
         self.same(list(stacked.slices()), shape, made, len(stacked.sizes))
 
     def same(self, pairs: list[tuple[int, int]], shape: int, made: int, rank: int) -> None:
@@ -355,7 +355,7 @@ class _Loop:
         code = self.code
         growing = self.extent(stacked) is None
         if growing:
-            code.copy(self.counter, stacked.place.shape)
+            code.copy(self.counter, stacked.value.shape)
         if stacked.known:
             return
         with self.writer.when(code.load(self.counter).equals(0)):

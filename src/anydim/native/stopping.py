@@ -110,8 +110,8 @@ def _signals() -> ir.Function:
     body.call(body.load(_CALL, context.CHECK_SIGNALS))
     raised = body.ask(body.load(_CALL, context.HAS_RAISED))
     with body.when(raised.differs(0)):
-        places = [body.let(_CALL + 8 * (context.RAISED + word)) for word in range(3)]
-        body.call(body.load(_CALL, context.FETCH), *places)
+        slots = [body.let(_CALL + 8 * (context.RAISED + word)) for word in range(3)]
+        body.call(body.load(_CALL, context.FETCH), *slots)
     body.call(body.load(_CALL, context.GIVE_LOCK), state)
     with body.when(raised.differs(0)):
         body.give(INTERRUPTED)

@@ -51,7 +51,7 @@ _CLAIMS = 48  # a slot per part
 # start of the range
 _KERNEL, _ARGUMENTS, _PARALLEL, _PARTS, _SCRATCH, _STRIDE, _FIRST = range(_JOB, _JOB + 7)
 
-_TURN = 64  # spins between two yields of the core, some 3 us
+_SPINS_PER_YIELD = 64  # spins between two yields of the core, some 3 us
 
 _LAUNCHED = ("pool", "kernel", "arguments", "parallel", "grain", "scratch", "stride", "call")
 _POOL, _THREAD = parameter("pool"), parameter("thread")
@@ -64,7 +64,7 @@ def threads_code() -> ir.Library:
 
 def _functions() -> Iterator[ir.Function]:
     yield _claim()
-    yield _tell()
+    yield _notify()
     yield _work()
     yield _wake_sleepers()
     yield _wake()
@@ -96,9 +96,9 @@ def _claim() -> ir.Function:
     """Claim a part of launch `number`; returns 1 on success, 0 if another thread has it."""
     body, number = Body(), parameter("number")
     claim = body.let(_at(_CLAIMS) + 8 * parameter("part"))
-    seen = body.let(body.atomic("load", claim))
-    with body.when(seen < number):
-        body.give(as_word(body.atomic("exchange_if", claim, seen, number).equals(seen)))
+    claimed = body.let(body.atomic("load", claim))
+    with body.when(claimed < number):
+        body.give(as_word(body.atomic("exchange_if", claim, claimed, number).equals(claimed)))
     body.give(0)
     return body.function("claim", ("pool", "number", "part"))
 
@@ -112,7 +112,7 @@ def _work() -> ir.Function:
     left = body.variable(parts)
     with body.loop(lambda: left() > 0):
         with body.when(body.ask("claim", _POOL, number, part()).differs(0)):
-            _part(body, part())
+            _run_part(body, part())
             now = body.atomic("add", _at(_DONE), 1) + 1
             with body.when(now.equals(parts)):
                 asleep = body.atomic("load", _at(_CALLER_SLEEPS))
@@ -126,7 +126,7 @@ def _work() -> ir.Function:
     return body.function("work", ("pool", "thread"))
 
 
-def _part(body: Body, part: ir.Value) -> None:
+def _run_part(body: Body, part: ir.Value) -> None:
     """Run a part."""
     words = range(_KERNEL, _FIRST + 1)
     kernel, arguments, parallel, parts, scratch, stride, first = (
@@ -139,7 +139,7 @@ def _part(body: Body, part: ir.Value) -> None:
     body.call(kernel, arguments, start, stop, scratch + _THREAD * stride)
 
 
-def _tell() -> ir.Function:
+def _notify() -> ir.Function:
     """Wake all threads that wait on a condition, or are about to.
 
     Not while the mutex is held: a thread that wakes up at once would wait for it.
@@ -262,17 +262,17 @@ def _launch() -> ir.Function:
             body.give(body.ask("alone", kernel, arguments, parallel, piece, scratch, call))
         body.call(kernel, arguments, 0, parallel, scratch)
         body.give(0)
-    many = body.let(parallel / select(staged, 1, grain))
-    apart = body.let(select(staged, 0, stride))
-    job = (kernel, arguments, width, parts(), scratch, apart)
+    grains = body.let(parallel / select(staged, 1, grain))
+    scratch_stride = body.let(select(staged, 0, stride))
+    job = (kernel, arguments, width, parts(), scratch, scratch_stride)
     for word, value in enumerate(job, _JOB):
         body.store(_POOL, word, value)
-    looked = body.let(select(call.equals(0), parallel, grain * _PIECE))
-    piece = body.let(select(staged, width, looked))
+    checked = body.let(select(call.equals(0), parallel, grain * _PIECE))
+    piece = body.let(select(staged, width, checked))
     with _pieces(body, parallel, piece) as (first, size):
         body.store(_POOL, _FIRST, first)
         body.store(_POOL, _PARALLEL, size)
-        body.call("share", _POOL, parts(), many)
+        body.call("share", _POOL, parts(), grains)
         with body.when(call.differs(0)):
             verdict = body.ask(LOOK, call)
             with body.when(verdict.differs(0)):
@@ -310,15 +310,15 @@ def _alone() -> ir.Function:
 
 def _share() -> ir.Function:
     """Run the job with the workers of the pool; `many` is its number of grains."""
-    body, parts, many = Body(), parameter("parts"), parameter("many")
+    body, parts, grains = Body(), parameter("parts"), parameter("many")
     body.publish(_at(_DONE), 0)
     number = _number(body.atomic("load", _at(_STATE))) + 1
     body.publish(_at(_STATE), (number << 16) | parts)
     body.emit(ir.Fence())
     with body.when(body.atomic("load", _at(_SLEEPERS)).differs(0)):
-        missed = body.let(body.load(_POOL, _MISSED) + many)
+        missed = body.let(body.load(_POOL, _MISSED) + grains)
         body.store(_POOL, _MISSED, missed)
-        with body.when((many >= WORTH_WAKING // 2) | (missed >= WORTH_WAKING)):
+        with body.when((grains >= WORTH_WAKING // 2) | (missed >= WORTH_WAKING)):
             body.store(_POOL, _MISSED, 0)
             body.call("tell", _POOL, body.load(_POOL, _OF_WORKERS))
     body.ask("work", _POOL, 0)
@@ -390,7 +390,7 @@ def _wait_for_work() -> ir.Function:
 def _pause(body: Body, spin: ir.Value, spins: ir.Value) -> None:
     """Pause between two checks; later ones also yield the core, perhaps to the caller."""
     body.emit(ir.Pause())
-    with body.when((spin > spins) & (spin & (_TURN - 1)).equals(0)):
+    with body.when((spin > spins) & (spin & (_SPINS_PER_YIELD - 1)).equals(0)):
         body.ask(body.load(_POOL, _YIELD))
 
 
@@ -405,16 +405,16 @@ def _sleep() -> ir.Function:
     before = body.atomic("load", _at(_WAKES))
     body.call(body.load(_POOL, _LOCK), mutex)
     body.atomic("add", _at(_SLEEPERS), 1)
-    up = body.variable(_may_get_up(body, before))
+    up = body.variable(_may_wake_up(body, before))
     with body.loop(lambda: ~up()):
         body.call(body.load(_POOL, _WAIT), condition, mutex)
-        up.set(_may_get_up(body, before))
+        up.set(_may_wake_up(body, before))
     body.atomic("add", _at(_SLEEPERS), -1)
     body.call(body.load(_POOL, _UNLOCK), mutex)
     return body.function("sleep", ("pool", "number"), result=False)
 
 
-def _may_get_up(body: Body, before: ir.Value) -> ir.Value:
+def _may_wake_up(body: Body, before: ir.Value) -> ir.Value:
     work = _has_work(body)
     stop = body.atomic("load", _at(_STOP)).differs(0)
     return body.let(work | stop | body.atomic("load", _at(_WAKES)).differs(before))

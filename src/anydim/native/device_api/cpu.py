@@ -10,40 +10,40 @@ from collections.abc import Mapping
 from anydim.devices import context
 from anydim.devices.cpu import KIND
 from anydim.native.body import parameter
-from anydim.native.device_api.entry_points import Verb, Written, count_across
+from anydim.native.device_api.entry_points import EntryPoint, Written, count_across
 from anydim.runtime import slots
 
 __all__ = ["KIND", "VERBS"]
 
 
-def _launch(body: Verb) -> None:
+def _launch(body: EntryPoint) -> None:
     parallel = parameter("parallel")
     with body.when(parallel > 0):
         body.call(parameter("entry"), parameter("arguments"), 0, parallel, parameter("scratch"))
     body.give(0)
 
 
-def _copy(body: Verb) -> None:
+def _copy(body: EntryPoint) -> None:
     given = map(parameter, ("target", "source", "bytes"))
     body.call(body.word(context.COPY), *given)
     body.give(0)
 
 
-def _fill(body: Verb) -> None:
+def _fill(body: EntryPoint) -> None:
     given = map(parameter, ("target", "value", "bytes"))
     body.call(body.word(context.FILL_BYTES), *given)
     body.give(0)
 
 
-def _record(body: Verb) -> None:
+def _record(body: EntryPoint) -> None:
     body.give(1)
 
 
-def _wait(body: Verb) -> None:
+def _wait(body: EntryPoint) -> None:
     body.give(0)
 
 
-def _copy_from(body: Verb) -> None:
+def _copy_from(body: EntryPoint) -> None:
     with body.when(body.load(parameter("origin"), context.FAMILY).differs(context.AT_ONCE)):
         body.give(slots.BY_HOST)
     count_across(body)

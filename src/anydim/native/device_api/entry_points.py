@@ -32,10 +32,10 @@ _COUNTED = {
     slots.COPY_OUT: (context.COPIES_OUT, context.BYTES_OUT),
     slots.COPY_WITHIN: (context.COPIES_WITHIN, context.BYTES_WITHIN),
 }
-Written = Callable[["Verb"], None]
+Written = Callable[["EntryPoint"], None]
 
 
-class Verb(Body):
+class EntryPoint(Body):
     """The body of an entry point."""
 
     def word(self, word: int) -> ir.Value:
@@ -54,7 +54,7 @@ class Verb(Body):
         """Add to a counter atomically."""
         self.atomic("add", self.at(word), amount)
 
-    def tell(self, verb: int, function: Like, code: Like) -> None:
+    def report(self, verb: int, function: Like, code: Like) -> None:
         """Report the error code of a function."""
         self.call(self.word(context.FAILED), verb, function, code)
 
@@ -67,7 +67,7 @@ class Verb(Body):
         self.call(self.load(device, context.UNLOCK), mutex)
 
 
-def count_across(body: Verb) -> None:
+def count_across(body: EntryPoint) -> None:
     """Count a copy between devices: out of the source, into this one."""
     origin, bytes = parameter("origin"), parameter("bytes")
     for of, (copies, moved) in (
@@ -85,7 +85,7 @@ def symbol(kind: str, verb: str) -> str:
 
 def function(kind: str, verb: str, write: Written) -> ir.Function:
     """Return an entry point; it counts the call first."""
-    word, body = slots.NAMES[verb], Verb()
+    word, body = slots.NAMES[verb], EntryPoint()
     if word == slots.LAUNCH:
         body.count(context.LAUNCHES)
     elif word == slots.WAIT:
