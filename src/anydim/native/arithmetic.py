@@ -52,7 +52,7 @@ class Arithmetic:
         """Return the flag `left relation right`."""
         return self.body.let(apply(_RELATIONS[relation], left, right))
 
-    def must(self, flag: ir.Value) -> None:
+    def require(self, flag: ir.Value) -> None:
         """Add a condition to `fits`."""
         self._fail_if(~flag)
 

@@ -16,11 +16,11 @@ from anydim.kernels.ir import constant
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.body import Body
 from anydim.native.device_emit import STEPS_PER_FUNCTION, on_device
-from anydim.native.entry import Entry, Questions, verdict
+from anydim.native.entry import Entry, EntryChecks, verdict
 from anydim.native.launch_words import BLOCK, Chunk, Words, words_of
 from anydim.native.stopping import LOOK, STARTED
 from anydim.native.threads import BEGIN, LAUNCH, REST, WAKE, WORTH_WAKING
-from anydim.native.written import written
+from anydim.native.written import emit_sizes
 from anydim.program.binding import asked
 from anydim.program.segment import Segment, Site
 from anydim.runtime import variant_tables
@@ -55,14 +55,14 @@ def emit(program: Segment) -> Host:
     """Return the host code; dims that no input determines are read from their slots."""
     layout, needed = _layout(program), _needed(program)
     waiting = asked(program.signature, needed)
-    questions = Questions.of(program.signature, needed, frozenset(waiting))
+    checks = EntryChecks.of(program.signature, needed, frozenset(waiting))
 
     def made() -> tuple[ir.Function, ...]:
-        return *_bind(program, questions, layout, waiting), *_run(program, layout, RUN)
+        return *_bind(program, checks, layout, waiting), *_run(program, layout, RUN)
 
     code, names = ir.Library("host", made, key_of(repr(program))), program.signature.box.names
     words = tuple((name, layout.first_dim + names.index(name)) for name in waiting)
-    return Host(code, layout, questions.first + questions.second, words)
+    return Host(code, layout, checks.first + checks.second, words)
 
 
 def emit_segment(program: Segment, prefix: str) -> ir.Library:
@@ -94,7 +94,7 @@ def part_names(prefix: str) -> tuple[str, str]:
 
 
 def _bind(
-    program: Segment, questions: Questions, layout: Layout, waiting: Sequence[str]
+    program: Segment, checks: EntryChecks, layout: Layout, waiting: Sequence[str]
 ) -> Iterator[ir.Function]:
     signature, body = program.signature, Body()
     given = {
@@ -102,7 +102,7 @@ def _bind(
         for number, name in enumerate(signature.box.names)
         if name in waiting
     }
-    entry = Entry(signature, questions, body, BLOCK, layout.input_axis, given)
+    entry = Entry(signature, checks, body, BLOCK, layout.input_axis, given)
     entry.solve()
     others: dict[str, Ranged] = {}
     for number, dim in enumerate(signature.box.dims):
@@ -115,9 +115,9 @@ def _bind(
         body.give(code)
     arithmetic = entry.within(others)
     holding = entry.between(arithmetic)
-    yield from written(program, layout, arithmetic)
+    yield from emit_sizes(program, layout, arithmetic)
     holding.append(arithmetic.fits)
-    body.give(verdict(body, holding, 1 + len(questions.first)))
+    body.give(verdict(body, holding, 1 + len(checks.first)))
     yield _straight(body, BIND)
 
 
@@ -130,7 +130,7 @@ def _bind_given(program: Segment, layout: Layout, name: str) -> Iterator[ir.Func
         if dim.name in needed_dims(program)
     }
     arithmetic = Arithmetic(body, dims)
-    yield from written(program, layout, arithmetic)
+    yield from emit_sizes(program, layout, arithmetic)
     body.give(verdict(body, [arithmetic.fits], 1))
     yield _straight(body, name)
 

@@ -21,7 +21,7 @@ from anydim.sizes import Interval
 
 
 @dataclass(frozen=True)
-class Questions:
+class EntryChecks:
     """The dims that follow from given shapes, and the checks of and between dims."""
 
     sources: tuple[Source, ...]
@@ -32,10 +32,10 @@ class Questions:
     def of(
         signature: Signature, needed: frozenset[str] = frozenset(),
         given: frozenset[str] = frozenset(),
-    ) -> Questions:  # fmt: skip
+    ) -> EntryChecks:  # fmt: skip
         """`given` dims have a value; raises GraphError if nothing determines a `needed` one."""
         sources = solve(signature, needed, given)
-        return Questions(
+        return EntryChecks(
             sources, first_checks(signature, sources), second_checks(signature, sources)
         )
 
@@ -48,7 +48,7 @@ class Entry:
     """
 
     signature: Signature
-    questions: Questions
+    checks: EntryChecks
     body: Body
     block: ir.Value
     axis: Callable[[int, int], int]
@@ -61,7 +61,7 @@ class Entry:
 
     def solve(self) -> None:
         """Compute the dims that the shapes determine."""
-        for source in self.questions.sources:
+        for source in self.checks.sources:
             value = self._came(source.input, source.axis)
             if source.rest != 0:
                 value = self.body.let(value - self._arithmetic.size(source.rest))
@@ -75,11 +75,11 @@ class Entry:
 
     def inside(self) -> list[ir.Value]:
         """Return a flag for each of `first`: the dim is an integer inside its bounds."""
-        return [self._inside(check) for check in self.questions.first]
+        return [self._inside(check) for check in self.checks.first]
 
     def between(self, arithmetic: Arithmetic) -> list[ir.Value]:
         """Return a flag for each of `second` but the last, which is that all sizes fit."""
-        second = (check for check in self.questions.second if check.kind != "large")
+        second = (check for check in self.checks.second if check.kind != "large")
         return [self._between(check, arithmetic) for check in second]
 
     def within(self, others: Mapping[str, Ranged] | None = None) -> Arithmetic:

@@ -148,7 +148,7 @@ def _regions(program: Program) -> Host:
         handed=tuple(_delegated(program, layout)),
     )  # fmt: skip
     parts = (emit_segment(part, segment_name(n)) for n, part in enumerate(program.segments))
-    more = (device_blocks_code(), _verbs().verbs_code()) if layout.homes else ()
+    more = (device_blocks_code(), _device_api().entry_points_code()) if layout.homes else ()
     blocks = (blocks_code(), *more)
     return Host((*parts, made.code, *blocks), interface)
 
@@ -156,10 +156,10 @@ def _regions(program: Program) -> Host:
 def _of_devices() -> dict[str, str]:
     """Return the functions of programs with devices."""
     own = {"device_clear": DEVICE.function(CLEAR), "device_trim": DEVICE.function(TRIM)}
-    return {**own, **_verbs().VERBS}
+    return {**own, **_device_api().ENTRY_POINTS}
 
 
-def _verbs() -> Any:
+def _device_api() -> Any:
     return import_module("anydim.native.device_api.table")
 
 

@@ -18,7 +18,7 @@ from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.blocks import ALLOCATE, DEVICE, DROP, HOLD, SYSTEM, Memory
 from anydim.native.body import TRUE, Body, parameter
 from anydim.native.device_emit import call_device
-from anydim.native.entry import Entry, Questions, verdict
+from anydim.native.entry import Entry, EntryChecks, verdict
 from anydim.program.binding import told
 from anydim.program.program import Program
 from anydim.program.region import CopyStep, Region, SegmentStep, copies
@@ -154,12 +154,12 @@ class Code:
         spoken = _symbols(signature)
         dims = self.arithmetic().symbols
         given = {name: dims[name] for name in sorted(self.known & spoken)}
-        questions = Questions.of(signature, given=frozenset(given))
-        entry = Entry(signature, questions, self.body, BLOCK, axis, given)
+        checks = EntryChecks.of(signature, given=frozenset(given))
+        entry = Entry(signature, checks, self.body, BLOCK, axis, given)
         entry.solve()
-        for source in questions.sources:
+        for source in checks.sources:
             self.store(self.slots.dims[source.dim], entry.dims[source.dim].value)
-        self.known |= {source.dim for source in questions.sources}
+        self.known |= {source.dim for source in checks.sources}
         shapes = tuple(
             tuple(value.shape + axis for axis in range(spec.rank))
             for spec, value in zip(specs, values)
@@ -168,11 +168,11 @@ class Code:
         def failed(check: Check) -> Failure:
             return replace(self.failure("check"), signature=signature, check=check, shapes=shapes)
 
-        self.leave_first([(f, failed(c)) for f, c in zip(entry.inside(), questions.first)])
+        self.leave_first([(f, failed(c)) for f, c in zip(entry.inside(), checks.first)])
         arithmetic = entry.within()
         holding = entry.between(arithmetic)
         holding.append(arithmetic.fits)
-        self.leave_first([(f, failed(c)) for f, c in zip(holding, questions.second)])
+        self.leave_first([(f, failed(c)) for f, c in zip(holding, checks.second)])
 
     def _event(
         self, where: str, noun: str, specs: Sequence[TensorSpec], found: frozenset[str],

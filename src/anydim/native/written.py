@@ -18,12 +18,12 @@ from anydim.program.segment import Segment
 from anydim.runtime.layout import ARENA_BYTES, BEHIND, BYTES, EMPTY, PARALLEL, Layout
 from anydim.sizes import Atom, Interval, Size
 
-TOGETHER = 256  # sizes in the function that checks the dims
+MAX_INLINE_SIZES = 256  # sizes in the function that checks the dims
 PER_FUNCTION = 64
 _BLOCK = parameter("block")
 
 
-def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterator[ir.Function]:
+def emit_sizes(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterator[ir.Function]:
     """Emit output shapes, sizes, bytes, and whether any launch can use several threads.
 
     Yields the functions that precede the one that this is emitted into.
@@ -35,17 +35,17 @@ def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterato
     words = {size: layout.first_slot + number for number, size in enumerate(program.slots)}
     wide = Counter(step.shared for step in program.sites[program.first_launch :])
     ranges = sorted(wide, key=_in_order) if program.threads > 1 else []
-    if len(words) <= TOGETHER:
+    if len(words) <= MAX_INLINE_SIZES:
         for size, word in words.items():
             body.store(_BLOCK, word, arithmetic.size(size))
         _write_bytes(program, layout, arithmetic, arithmetic.size)
-        _several([(*range, wide[range]) for range in ranges], arithmetic)
+        _emit_parallel([(*range, wide[range]) for range in ranges], arithmetic)
         return
     parts = _Parts(program, layout, words, arithmetic.symbols)
     body.store(_BLOCK, PARALLEL, ZERO)
     for function in parts.functions(ranges):
         yield function
-        arithmetic.must(body.let(body.ask(function.name, _BLOCK).equals(1)))
+        arithmetic.require(body.let(body.ask(function.name, _BLOCK).equals(1)))
 
     def again(size: Size) -> ir.Value:
         fixed = size.constant
@@ -80,7 +80,7 @@ def _in_order(range: tuple[Size, Size]) -> str:
     return f"({parallel!r}, {grain})"  # as text, for the same order in every process
 
 
-def _several(ranges: Sequence[tuple[Size, Size, int]], arithmetic: Arithmetic) -> None:
+def _emit_parallel(ranges: Sequence[tuple[Size, Size, int]], arithmetic: Arithmetic) -> None:
     """Emit whether any of the parallel ranges is worth a second thread: 1, and whether all together
     are worth waking it: `WORTH_WAKING`.
 
@@ -120,7 +120,7 @@ class _Parts:
             yield self._ranges(f"several{number}", ranges[start : start + PER_FUNCTION])
 
     def _sizes(self, name: str, sizes: Sequence[Size]) -> ir.Function:
-        arithmetic = self._knowing(sizes)
+        arithmetic = self._arithmetic_for(sizes)
         body = arithmetic.body
         for size in sizes:
             body.store(_BLOCK, self.words[size], arithmetic.size(size))
@@ -133,19 +133,19 @@ class _Parts:
     def _ranges(self, name: str, ranges: Sequence[tuple[Size, Size]]) -> ir.Function:
         body, several = Body(), FALSE
         for parallel, grain in ranges:
-            length, least = (self._written(body, size) for size in (parallel, grain))
+            length, least = (self._reload(body, size) for size in (parallel, grain))
             several = body.let((length >= 2 * least) | several)
         word = as_word(several) * WORTH_WAKING
         body.store(_BLOCK, PARALLEL, body.load(_BLOCK, PARALLEL) | word)
         body.give(ONE)
         return body.function(name, ("block",), quick=True)
 
-    def _written(self, body: Body, size: Size) -> ir.Value:
+    def _reload(self, body: Body, size: Size) -> ir.Value:
         """Reload the value of a size."""
         fixed = size.constant
         return body.load(_BLOCK, self.words[size]) if fixed is None else constant(fixed)
 
-    def _knowing(self, sizes: Sequence[Size]) -> Arithmetic:
+    def _arithmetic_for(self, sizes: Sequence[Size]) -> Arithmetic:
         """Return arithmetic in a new function, on the dims and emitted atoms of the sizes."""
         body = Body()
         symbols: dict[str, Ranged] = {}

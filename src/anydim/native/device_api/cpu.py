@@ -13,7 +13,7 @@ from anydim.native.body import parameter
 from anydim.native.device_api.entry_points import EntryPoint, Written, count_across
 from anydim.runtime import slots
 
-__all__ = ["KIND", "VERBS"]
+__all__ = ["ENTRY_POINTS", "KIND"]
 
 
 def _launch(body: EntryPoint) -> None:
@@ -50,7 +50,7 @@ def _copy_from(body: EntryPoint) -> None:
     _copy(body)
 
 
-VERBS: Mapping[str, Written] = {
+ENTRY_POINTS: Mapping[str, Written] = {
     "launch": _launch, "copy_in": _copy, "copy_out": _copy, "copy_within": _copy, "fill": _fill,
     "record": _record, "wait": _wait, "copy_from": _copy_from,
 }  # fmt: skip

@@ -20,7 +20,7 @@ from anydim.native.body import ZERO, Body, as_word, parameter
 from anydim.native.device_api.entry_points import CONTEXT, EntryPoint, Written, count_across, symbol
 from anydim.runtime import slots
 
-__all__ = ["KIND", "VERBS", "helpers"]
+__all__ = ["ENTRY_POINTS", "KIND", "helpers"]
 
 _FIND, _SETTLE, _ARRIVE, _COMMAND = (
     f"anydim_opencl_{name}" for name in ("find", "settle", "arrive", "command")
@@ -460,7 +460,7 @@ def _event_to_wait_for(body: EntryPoint, row: ir.Value, mine: ir.Value, event: i
         body.store(event, 0, last)
 
 
-VERBS: Mapping[str, Written] = {
+ENTRY_POINTS: Mapping[str, Written] = {
     "launch": _launch,
     "copy_in": _copy_entry(slots.COPY_IN, (_TARGET,), _copy_now, _copy_staged, state.COPY_MEMORY),
     "copy_out": _copy_out,
