@@ -63,7 +63,9 @@ def asked(
     """
     for name in templates:
         if all(each.target.name != name for each in devices.values()):
-            hint = f"place nodes on one: devices={{'accel': '{name}:0'}}, or choose another strategy"
+            hint = (
+                f"place nodes on one: devices={{'accel': '{name}:0'}}, or choose another strategy"
+            )
             raise OptionError(f"a library for '{name}' devices, but the program has none", hint)
     return {
         name: replace(each, target=replace(

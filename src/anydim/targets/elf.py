@@ -119,9 +119,9 @@ class _Reader:
             for name, info, _, section, value, _ in _SYMBOL.iter_unpack(self.bytes(row)):
                 if section == _COMMON:
                     raise InternalError("compiled code has writable data")
-                place = None if section in (0, _ABSOLUTE) else section
+                defined_in = None if section in (0, _ABSOLUTE) else section
                 public = info >> 4 in (_GLOBAL, _WEAK)
-                found.append(Symbol(self.text(row[6], name), place, value, public))
+                found.append(Symbol(self.text(row[6], name), defined_in, value, public))
         return found
 
     def relocations(self, row: tuple[int, ...], symbols: list[Symbol]) -> list[Relocation]:

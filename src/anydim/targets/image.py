@@ -65,8 +65,8 @@ class _Link:
                         f"a relocation of kind {relocation.kind} to '{relocation.symbol.name}' in "
                         f"'{each.section.name}' for {self.architecture}"
                     )
-                place = self._place(each.object, relocation.symbol) + relocation.addend
-                rule(code, each.start + relocation.offset, place)
+                target = self._offset_of(each.object, relocation.symbol) + relocation.addend
+                rule(code, each.start + relocation.offset, target)
         missing = [name for name in self.entries if name not in self.public]
         if missing:
             raise InternalError(f"no object defines {missing}")
@@ -98,7 +98,7 @@ class _Link:
                     seen.add(symbol.name)
                     yield symbol.name, self.starts[number, symbol.section] + symbol.value
 
-    def _place(self, number: int, symbol: Symbol) -> int:
+    def _offset_of(self, number: int, symbol: Symbol) -> int:
         if symbol.section is not None:
             return self.starts[number, symbol.section] + symbol.value
         if symbol.name not in self.public:

@@ -44,17 +44,19 @@ def fastest(threads: int) -> Limits:
             numpy.full(_MEMORY_BYTES // 4 // threads, 1e-30, numpy.float32) for _ in range(threads)
         ]
         work = [[_call(computing, array, _STEPS) for array in arrays]]
-        flops = 2.0 * _STEPS * chains * lanes * threads / _least(pool, work)
+        flops = 2.0 * _STEPS * chains * lanes * threads / _minimum_seconds(pool, work)
         reads = []
         for size in _READ_BYTES:
-            each = _whole(size // threads, lanes)
+            each = _elements_of(size // threads, lanes)
             times = max(1, _CALL_BYTES // threads // (4 * each))
-            seconds = _least(pool, [[_call(reading, array, times, each) for array in arrays]])
+            seconds = _minimum_seconds(
+                pool, [[_call(reading, array, times, each) for array in arrays]]
+            )
             reads.append((size, 4.0 * each * times * threads / seconds))
-        each = _whole(_PART_BYTES // threads, lanes)
+        each = _elements_of(_PART_BYTES // threads, lanes)
         parts = [[_call(reading, array[at:], 1, each) for array in arrays]
                  for at in range(0, len(arrays[0]) - each + 1, each)]  # fmt: skip
-        reads.append((_MEMORY_BYTES, 4.0 * each * threads / _least(pool, parts)))
+        reads.append((_MEMORY_BYTES, 4.0 * each * threads / _minimum_seconds(pool, parts)))
     return Limits(threads, flops, tuple(reads))
 
 
@@ -65,12 +67,14 @@ def _call(
     return lambda: entry(ctypes.addressof(block), 0, stop, None)
 
 
-def _whole(bytes: int, lanes: int) -> int:
+def _elements_of(bytes: int, lanes: int) -> int:
     """Return the elements in `bytes`, rounded to a multiple of one step's."""
     return max(1, bytes // 4 // (8 * lanes)) * (8 * lanes)
 
 
-def _least(pool: ThreadPoolExecutor, work: Sequence[Sequence[Callable[[], None]]]) -> float:
+def _minimum_seconds(
+    pool: ThreadPoolExecutor, work: Sequence[Sequence[Callable[[], None]]]
+) -> float:
     """Return the minimum seconds of a round, in which all threads make one call.
 
     `work` has the calls of rounds, which alternate.
@@ -110,8 +114,8 @@ def _reading(lanes: int) -> ir.Kernel:
     names = [f"sum{number}" for number in range(8)]
     step = []
     for number, name in enumerate(names):
-        place = _INDEX + number * lanes
-        value = ir.Op(kind, "add", (ir.Get(kind, name), ir.Load(kind, "x", place)))
+        offset = _INDEX + number * lanes
+        value = ir.Op(kind, "add", (ir.Get(kind, name), ir.Load(kind, "x", offset)))
         step.append(ir.Assign(name, value))
     body: tuple[ir.Step, ...] = (
         *(ir.Declare(name, ir.Const(kind, 0.0)) for name in names),

@@ -25,59 +25,59 @@ def _signed(value: int, bits: int, what: str) -> int:
     return value & ((1 << bits) - 1)
 
 
-def _relative32(code: bytearray, at: int, place: int) -> None:
-    struct.pack_into("<I", code, at, _signed(place - at, 32, "a distance"))
+def _relative32(code: bytearray, at: int, target: int) -> None:
+    struct.pack_into("<I", code, at, _signed(target - at, 32, "a distance"))
 
 
-def _relative64(code: bytearray, at: int, place: int) -> None:
-    struct.pack_into("<Q", code, at, _signed(place - at, 64, "a distance"))
+def _relative64(code: bytearray, at: int, target: int) -> None:
+    struct.pack_into("<Q", code, at, _signed(target - at, 64, "a distance"))
 
 
 # ---- x86-64 --------------------------------------------------------------------------------------
 
 
-def _load_of_address(code: bytearray, at: int, place: int) -> None:
+def _load_of_address(code: bytearray, at: int, target: int) -> None:
     """Relax `mov target@GOTPCREL(%rip), register` to `lea target(%rip), register`."""
     if code[at - 2] != 0x8B:
         raise InternalError(f"instruction {code[at - 3 : at].hex()} takes an address from a table")
     code[at - 2] = 0x8D
-    _relative32(code, at, place)
+    _relative32(code, at, target)
 
 
 # ---- aarch64 -------------------------------------------------------------------------------------
 
 
-def _branch(code: bytearray, at: int, place: int) -> None:
+def _branch(code: bytearray, at: int, target: int) -> None:
     """B and BL: 26 bits, in instructions."""
     (word,) = struct.unpack_from("<I", code, at)
-    distance = _signed(place - at, 28, "a jump") >> 2
+    distance = _signed(target - at, 28, "a jump") >> 2
     struct.pack_into("<I", code, at, word & 0xFC000000 | distance)
 
 
-def _page(code: bytearray, at: int, place: int) -> None:
+def _page(code: bytearray, at: int, target: int) -> None:
     """ADRP: 21 bits, in pages of 4 KiB; images are aligned to pages."""
     (word,) = struct.unpack_from("<I", code, at)
-    pages = _signed((place >> 12) - (at >> 12), 21, "a distance in pages")
+    pages = _signed((target >> 12) - (at >> 12), 21, "a distance in pages")
     word = word & 0x9F00001F | (pages & 3) << 29 | pages >> 2 << 5
     struct.pack_into("<I", code, at, word)
 
 
-def _in_page(code: bytearray, at: int, place: int, shift: int = 0) -> None:
+def _in_page(code: bytearray, at: int, target: int, shift: int = 0) -> None:
     """ADD, or a load or store of 1 << shift bytes: the offset inside the page."""
     (word,) = struct.unpack_from("<I", code, at)
-    inside = place & 0xFFF
+    inside = target & 0xFFF
     if inside & ((1 << shift) - 1):
         raise InternalError("a misaligned target in an image")
     struct.pack_into("<I", code, at, word & 0xFFC003FF | inside >> shift << 10)
 
 
-def _address_in_page(code: bytearray, at: int, place: int) -> None:
+def _address_in_page(code: bytearray, at: int, target: int) -> None:
     """Relax `ldr xd, [xn, :got_lo12:target]` to `add xd, xn, :lo12:target`."""
     (word,) = struct.unpack_from("<I", code, at)
     if word & 0xFFC00000 != 0xF9400000:
         raise InternalError(f"instruction {word:08x} takes an address from a table")
     struct.pack_into("<I", code, at, 0x91000000 | word & 0x3FF)
-    _in_page(code, at, place)
+    _in_page(code, at, target)
 
 
 RULES: Mapping[str, Mapping[int, Rule]] = {

@@ -76,13 +76,13 @@ def run(*steps: ir.Step, group: int = 4, groups: int = 1) -> numpy.ndarray:
 
 def test_items_that_race_are_refused() -> None:
     one = ir.Const(F32, 1.0)
-    with pytest.raises(InternalError, match="byte 0 of 'shared' is touched by item 1"):
+    with pytest.raises(InternalError, match="byte 0 of 'shared' is accessed by item 1"):
         run(ir.Store("shared", number(0), one))
     following = op("mod", op("add", ITEM, number(1)), number(4))
-    with pytest.raises(InternalError, match="of 'shared' is touched by item"):
+    with pytest.raises(InternalError, match="of 'shared' is accessed by item"):
         run(ir.Store("shared", ITEM, one), ir.Let("v", ir.Load(F32, "shared", following)))
     run(ir.Store("shared", ITEM, one), ir.Barrier(), ir.Let("v", ir.Load(F32, "shared", following)))
-    with pytest.raises(InternalError, match="of 'y' is touched by group 1"):
+    with pytest.raises(InternalError, match="of 'y' is accessed by group 1"):
         run(ir.Store("y", ITEM, one), groups=2)
 
 
@@ -128,7 +128,7 @@ def test_copies_aside_are_there_when_they_were_waited_for() -> None:
         shown(aside(0, source=-99), ir.CopiesEnd(), ir.CopiesWait()), numpy.zeros(4)
     )
     later = (aside(), ir.CopiesEnd(), aside(source=4), ir.CopiesEnd(), ir.CopiesWait(1))
-    with pytest.raises(InternalError, match="of 'shared' is touched by item"):
+    with pytest.raises(InternalError, match="of 'shared' is accessed by item"):
         shown(*later)  # the second one may be there, or not
     numpy.testing.assert_array_equal(shown(*later, ir.CopiesWait()), [5, 6, 7, 8])
 

@@ -114,19 +114,19 @@ C11 = Dialect(
     pointer="{type} *restrict {name}",
     alias="{type} *{name}",
     stack="_Alignas(64) {type} {name}[{count}];",
-    prefetch="__builtin_prefetch({place}, {write}, {near});",
+    prefetch="__builtin_prefetch({address}, {write}, {near});",
     shuffle="__builtin_shufflevector({left}, {right}, {lanes})",
     convert="__builtin_convertvector({value}, {type})",
     symbol=' __asm__("{name}")',
     quick="__attribute__((cold)) ",
     entry="__attribute__((aligned(16))) ",
     atomics={
-        "load": ("const {type} {before} = __atomic_load_n({place}, __ATOMIC_SEQ_CST);",),
-        "store": ("__atomic_store_n({place}, {a}, __ATOMIC_SEQ_CST);",),
-        "add": ("const {type} {before} = __atomic_fetch_add({place}, {a}, __ATOMIC_SEQ_CST);",),
+        "load": ("const {type} {before} = __atomic_load_n({address}, __ATOMIC_SEQ_CST);",),
+        "store": ("__atomic_store_n({address}, {a}, __ATOMIC_SEQ_CST);",),
+        "add": ("const {type} {before} = __atomic_fetch_add({address}, {a}, __ATOMIC_SEQ_CST);",),
         "exchange_if": (
             "{type} {before} = {a};",
-            "__atomic_compare_exchange_n({place}, &{before}, {b}, 0,"
+            "__atomic_compare_exchange_n({address}, &{before}, {b}, 0,"
             " __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);",
         ),
     },

@@ -117,14 +117,14 @@ def _floating(name: str, *arguments: str) -> _Rule:
     return rule
 
 
-def _rounding(way: int) -> _Rule:
+def _rounding(mode: int) -> _Rule:
     def rule(form: Form, has: _Features) -> list[Choice]:
         kind = _packed_kind(form)
         if form.all_bits == 512:
-            call = _call(f"rndscale{kind}_mask", "a", str(way), "a", _every(form), "4")
+            call = _call(f"rndscale{kind}_mask", "a", str(mode), "a", _every(form), "4")
             return [call] if "avx512f" in has else []
         needed = "avx" if form.all_bits == 256 else "sse4.1"
-        return [_call(f"round{kind}{_width(form)}", "a", str(way))] if needed in has else []
+        return [_call(f"round{kind}{_width(form)}", "a", str(mode))] if needed in has else []
 
     return rule
 

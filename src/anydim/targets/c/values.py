@@ -206,8 +206,8 @@ class Values:
             return None
         if not all(isinstance(part, (ir.Var, ir.Const)) for part in test.arguments):
             return None  # the register may have changed
-        straight, turned = _EXTREMES[test.function]
-        for function, pair in ((straight, test.arguments), (turned, test.arguments[::-1])):
+        straight, swapped = _EXTREMES[test.function]
+        for function, pair in ((straight, test.arguments), (swapped, test.arguments[::-1])):
             if pair == (then, otherwise):
                 return Text(self.prelude.call(function, form, *map(self.value, pair)))
         return None
@@ -307,7 +307,7 @@ class Values:
         """Return the qualifier of a pointer to a buffer."""
         return self.prelude.dialect.spaces.get(self.spaces.get(buffer, ""), "")
 
-    def place(self, buffer: str, offset: ir.Value, dtype: DType) -> str:
+    def element_address(self, buffer: str, offset: ir.Value, dtype: DType) -> str:
         """Return the address of an element."""
         base = self.pointer(buffer, dtype)
         if isinstance(offset, ir.Const) and offset.value == 0:
@@ -327,13 +327,16 @@ class Values:
             if dtype.kind == "bool":
                 return Text(f"({text}) != 0" if node.mask is not None else f"{text} != 0", OTHER)
             return Text(text, ATOM if node.mask is None else OTHER)
-        form, place = Form(held(dtype), lanes), self.place(node.buffer, node.offset, dtype)
+        form, address = (
+            Form(held(dtype), lanes),
+            self.element_address(node.buffer, node.offset, dtype),
+        )
         space = self.spaces.get(node.buffer, "")
         if node.mask is None:
-            text = self.prelude.call("load", form, place, space=space)
+            text = self.prelude.call("load", form, address, space=space)
         else:
             mask = self.flags(node.mask, form.bits)
-            text = self.prelude.call("load_if", form, place, mask, space=space)
+            text = self.prelude.call("load_if", form, address, mask, space=space)
         return self._from_memory(node.type, text)
 
     def _gather(self, node: ir.Gather) -> Text:
@@ -368,7 +371,7 @@ class Values:
         """Return the address of an element as a pointer."""
         if node.buffer not in self.buffers:
             raise InternalError(f"loop IR uses an unknown buffer '{node.buffer}'")
-        return self.place(node.buffer, node.offset, self.buffers[node.buffer])
+        return self.element_address(node.buffer, node.offset, self.buffers[node.buffer])
 
     def _number(self, node: ir.Address) -> Text:
         return Text(f"({self.prelude.type(Form('i64'))})({self.address(node)})", PRODUCT)

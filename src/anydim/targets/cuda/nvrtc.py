@@ -14,7 +14,7 @@ from typing import Any
 
 from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
-from anydim.devices.wheels import places
+from anydim.devices.wheels import library_paths
 
 _FUNCTIONS = {
     "nvrtcVersion": 2, "nvrtcCreateProgram": 6, "nvrtcCompileProgram": 3,
@@ -96,9 +96,9 @@ OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true",
 def nvrtc() -> Nvrtc:
     """Return the installed library. Raises OptionError if there is none."""
     problems = []
-    for place in _places():
+    for path in _paths():
         try:
-            library = ctypes.CDLL(place)
+            library = ctypes.CDLL(path)
         except OSError as error:
             problems.append(str(error))
             continue
@@ -118,7 +118,7 @@ def nvrtc() -> Nvrtc:
     )
 
 
-def _places() -> Iterator[str]:
+def _paths() -> Iterator[str]:
     """Yield possible paths of the library."""
     packages = ("nvidia.cuda_nvrtc", "nvidia.cu13")
-    yield from places(packages, "nvrtc", "nvrtc64_{}0_0.dll", ("12", "13"))
+    yield from library_paths(packages, "nvrtc", "nvrtc64_{}0_0.dll", ("12", "13"))

@@ -119,7 +119,7 @@ class _Frame:
     registers: dict[str, Any] = field(default_factory=dict)
     buffers: dict[str, Pointer] = field(default_factory=dict)
     tiles: dict[int, numpy.ndarray] = field(default_factory=dict)
-    lots: list[list[Copy]] = field(default_factory=lambda: [[]])  # commit groups
+    commit_groups: list[list[Copy]] = field(default_factory=lambda: [[]])  # commit groups
 
     def __post_init__(self) -> None:
         if len(self.arguments) != len(self.function.parameters):
@@ -242,16 +242,16 @@ class _Frame:
             self.fail(f"there is no buffer '{buffer}'")
         pointer = self.buffers[buffer]
         size = kind.dtype.bytes
-        places = pointer.byte + offsets * size
+        positions = pointer.byte + offsets * size
         data = pointer.memory.data
-        outside = (places < 0) | (places + size > len(data))
+        outside = (positions < 0) | (positions + size > len(data))
         if outside.any():
-            at = int(places[outside][0])
+            at = int(positions[outside][0])
             self.fail(
                 f"{use} of {kind} in '{buffer}' leaves '{pointer.memory.name}': byte {at} "
                 f"of {len(data)}"
             )
-        touched = places[:, None] + numpy.arange(size)
+        touched = positions[:, None] + numpy.arange(size)
         if self.item is not None:
             self.item.note(pointer.memory.name, data, touched, use == "store")
         return data, touched
@@ -261,9 +261,9 @@ class _Frame:
 
     def _read(self, node: ir.Load | ir.Gather, offsets: numpy.ndarray) -> Any:
         mask = self._mask(node.mask, node.type.lanes)
-        data, places = self.elements(node.buffer, node.type, offsets[mask], "load")
+        data, positions = self.elements(node.buffer, node.type, offsets[mask], "load")
         result = numpy.zeros(node.type.lanes, node.type.dtype.numpy)
-        raw = data[places]
+        raw = data[positions]
         if node.type.dtype == boolean:
             result[mask] = raw[:, 0] != 0
         else:
@@ -304,16 +304,16 @@ class _Frame:
             self.fail(f"store of {kind} past the caches at no multiple of its bytes")
         if step.mask is not None and kind.lanes > 1:
             self._touches("store", step, kind, offset)
-        data, places = self.elements(step.buffer, kind, offsets[mask], "store")
+        data, positions = self.elements(step.buffer, kind, offsets[mask], "store")
         memory = self.buffers[step.buffer].memory
         if not memory.writable and mask.any():
             self.fail(f"store to '{memory.name}', which is only read")
         kept = numpy.ascontiguousarray(array[mask])
-        data[places] = kept.view(numpy.uint8).reshape(len(kept), kind.dtype.bytes)
+        data[positions] = kept.view(numpy.uint8).reshape(len(kept), kind.dtype.bytes)
 
     def _address(self, node: ir.Address) -> int:
         pointer = self._pointer(node)
-        return self.space.place(pointer.memory.data) + pointer.byte
+        return self.space.address_of(pointer.memory.data) + pointer.byte
 
     def _pointer(self, node: ir.Address) -> Pointer:
         pointer = self.buffers[node.buffer]

@@ -17,8 +17,8 @@ def multiplied(dtype: DType, given: Sequence[Sequence[numpy.ndarray]]) -> numpy.
     shares = SHARES[dtype]
     left, right = numpy.zeros((ROWS, shares.depth)), numpy.zeros((shares.depth, COLUMNS))
     for number, values in enumerate(given):
-        places = [place(*divmod(number, 4)) for place in (*shares.left, *shares.right)]
-        for index, ((row, column), value) in enumerate(zip(places, values, strict=True)):
+        elements = [element(*divmod(number, 4)) for element in (*shares.left, *shares.right)]
+        for index, ((row, column), value) in enumerate(zip(elements, values, strict=True)):
             found = _elements(dtype, value)
             if index < len(shares.left):
                 left[row, column : column + shares.each] = found

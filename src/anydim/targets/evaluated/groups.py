@@ -28,26 +28,26 @@ class Touched:
         self._known: dict[int, tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]] = {}
 
     def note(
-        self, name: str, data: numpy.ndarray, places: numpy.ndarray, me: int, writes: bool
+        self, name: str, data: numpy.ndarray, positions: numpy.ndarray, me: int, writes: bool
     ) -> None:
         """Record an access; raises InternalError on a conflict with another work-item or group."""
         if id(data) not in self._known:
             nobody = numpy.full((2, len(data)), _NOBODY)
             self._known[id(data)] = (data, *nobody)  # alive, so that its id is unique
         _, writers, readers = self._known[id(data)]
-        others = [writers[places], readers[places]] if writes else [writers[places]]
+        others = [writers[positions], readers[positions]] if writes else [writers[positions]]
         for found in others:
             clash = (found != _NOBODY) & (found != me)
             if clash.any():
                 raise InternalError(
-                    f"byte {int(places[clash][0])} of '{name}' is touched by {self._who} {me} and "
-                    "by another one, and written"
+                    f"byte {int(positions[clash][0])} of '{name}' is accessed by {self._who} {me} "
+                    "and another one, and written"
                 )
         if writes:
-            writers[places] = me
+            writers[positions] = me
         else:
-            before = readers[places]
-            readers[places] = numpy.where((before == _NOBODY) | (before == me), me, _SEVERAL)
+            before = readers[positions]
+            readers[positions] = numpy.where((before == _NOBODY) | (before == me), me, _SEVERAL)
 
     def clear(self) -> None:
         self._known.clear()
@@ -91,10 +91,10 @@ class Member:
             raise _Abandoned
         self.waits = None
 
-    def note(self, name: str, data: numpy.ndarray, places: numpy.ndarray, writes: bool) -> None:
+    def note(self, name: str, data: numpy.ndarray, positions: numpy.ndarray, writes: bool) -> None:
         """Record accessed bytes."""
-        self.group.items.note(name, data, places, self.number, writes)
-        self.group.launch.note(name, data, places, self.group.number, writes)
+        self.group.items.note(name, data, positions, self.number, writes)
+        self.group.launch.note(name, data, positions, self.group.number, writes)
 
 
 class Group:

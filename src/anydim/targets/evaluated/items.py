@@ -30,9 +30,9 @@ def item(frame: Any, node: ir.Item) -> int:
 
 def _barrier(frame: Any, step: ir.Barrier) -> None:
     _member(frame, "barrier").meet(step)
-    for lot in frame.lots:  # pending copies may complete at any time
-        for copy in lot:
-            frame.elements(copy.buffer, ir.Type(copy.dtype), copy.places, "store")
+    for group in frame.commit_groups:  # pending copies may complete at any time
+        for copy in group:
+            frame.elements(copy.buffer, ir.Type(copy.dtype), copy.positions, "store")
 
 
 def _fragments(frame: Any, step: ir.Fragments) -> None:
@@ -40,9 +40,9 @@ def _fragments(frame: Any, step: ir.Fragments) -> None:
     given = [frame.array(value) for value in (*step.left, *step.right)]
     whole = member.exchange(step, given, WARP, partial(multiplied, step.dtype))
     kind, lane = ir.Type(float32), member.number % WARP
-    for name, place in zip(step.sums, SUMS, strict=True):
+    for name, element in zip(step.sums, SUMS, strict=True):
         before = frame.value(ir.Get(kind, name)).astype(numpy.float64)
-        total = before + whole[place(*divmod(lane, 4))]
+        total = before + whole[element(*divmod(lane, 4))]
         frame.registers[name] = frame.made(kind, total.astype(numpy.float32))
 
 
@@ -58,19 +58,19 @@ def _copy_aside(frame: Any, step: ir.CopyAside) -> None:
     held = numpy.zeros((step.count, step.dtype.bytes), numpy.uint8)
     held[:valid] = data[touched]
     copy = Copy(step.buffer, offset + numpy.arange(step.count), step.dtype, held)
-    frame.elements(copy.buffer, kind, copy.places, "store")
-    frame.lots[-1].append(copy)
+    frame.elements(copy.buffer, kind, copy.positions, "store")
+    frame.commit_groups[-1].append(copy)
 
 
 def _copies_end(frame: Any, step: ir.CopiesEnd) -> None:
-    frame.lots.append([])
+    frame.commit_groups.append([])
 
 
 def _copies_wait(frame: Any, step: ir.CopiesWait) -> None:
-    while len(frame.lots) > step.left + 1:
-        for copy in frame.lots.pop(0):
+    while len(frame.commit_groups) > step.left + 1:
+        for copy in frame.commit_groups.pop(0):
             kind = ir.Type(copy.dtype)
-            data, touched = frame.elements(copy.buffer, kind, copy.places, "store")
+            data, touched = frame.elements(copy.buffer, kind, copy.positions, "store")
             data[touched] = copy.held
 
 

@@ -37,7 +37,7 @@ class Copy:
     """A pending async copy: bytes, and their destinations in a buffer of `dtype`."""
 
     buffer: str
-    places: numpy.ndarray
+    positions: numpy.ndarray
     dtype: DType
     held: numpy.ndarray
 
@@ -57,7 +57,7 @@ class Space:
         self._functions: dict[int, Callable[..., int | None]] = {}
         self._next = _FIRST
 
-    def place(self, array: numpy.ndarray) -> int:
+    def address_of(self, array: numpy.ndarray) -> int:
         """Return the 64-byte aligned address of a contiguous array, one per memory."""
         data = array.reshape(-1).view(numpy.uint8)
         if data.ctypes.data not in self._known or not len(data):

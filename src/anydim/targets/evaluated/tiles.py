@@ -40,9 +40,9 @@ def _zero(frame: Any, step: ir.TileZero) -> None:
 
 def _memory(frame: Any, step: ir.TileMemory) -> None:
     rows = frame.integer(step.offset) + numpy.arange(ir.TILE) * frame.integer(step.row)
-    places = (rows[:, None] + numpy.arange(ir.TILE)).reshape(-1)
+    positions = (rows[:, None] + numpy.arange(ir.TILE)).reshape(-1)
     use = "store" if step.store else "load"
-    data, touched = frame.elements(step.buffer, ir.Type(int32), places, use)
+    data, touched = frame.elements(step.buffer, ir.Type(int32), positions, use)
     if step.store:
         if not frame.buffers[step.buffer].memory.writable:
             frame.fail(f"a tile goes to '{step.buffer}', which is only read")

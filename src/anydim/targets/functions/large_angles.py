@@ -90,11 +90,11 @@ def _window(exponent: Lanes) -> list[Lanes]:
 def _product(mantissa: Lanes, limbs: list[Lanes]) -> list[Lanes]:
     """Return the low 192 bits of the product, in limbs of 32 bits, the lowest first."""
     total = [mantissa.like(0)] * len(limbs)
-    for place, factor in enumerate((mantissa & _LOW, mantissa >> 32)):
+    for shift, factor in enumerate((mantissa & _LOW, mantissa >> 32)):
         carry = mantissa.like(0)
-        for number, limb in enumerate(limbs[: len(limbs) - place]):
-            column = factor * limb + total[number + place] + carry
-            total[number + place] = column & _LOW
+        for number, limb in enumerate(limbs[: len(limbs) - shift]):
+            column = factor * limb + total[number + shift] + carry
+            total[number + shift] = column & _LOW
             carry = column >> 32
     return total
 
@@ -107,8 +107,8 @@ def _signed(digits: list[Lanes]) -> tuple[Lanes, Lanes]:
     flipped = select(above, top.like(_LOW), 0)
     top = (top & ((1 << 30) - 1)) ^ (flipped >> 2)
     total: Lanes | None = None
-    for place, digit in enumerate((*(digit ^ flipped for digit in lower), top)):
-        part, weight = digit.as_(float64), 2.0 ** (32 * place - 190)
+    for shift, digit in enumerate((*(digit ^ flipped for digit in lower), top)):
+        part, weight = digit.as_(float64), 2.0 ** (32 * shift - 190)
         total = part * weight if total is None else fma(part, weight, total)
     assert total is not None
     return select(above, -total, total), n.bits(int64)

@@ -72,8 +72,8 @@ def _signed_dots(v: Lanes, left: str, right: str, total: str) -> str:
 def _one_by_one(v: Lanes, left: str, right: str, total: str) -> str:
     """Extract each byte by shifting left, then right."""
     top = v.constant(24)
-    for place in range(4):
-        up = v.constant(24 - 8 * place)
+    for byte in range(4):
+        up = v.constant(24 - 8 * byte)
         a = v.binary("lshr", v.binary("shl", left, up), top)
         b = v.binary("ashr", v.binary("shl", right, up), top)
         total = v.binary("add", total, v.binary("mul", a, b))

@@ -109,7 +109,7 @@ class Emitter:
         """Emit an instruction without result."""
         self._lines.append(f"  {line}")
 
-    def write_past(self, store: str, alignment: int) -> None:
+    def write_nontemporal(self, store: str, alignment: int) -> None:
         """Emit a nontemporal store."""
         self.module.declarations[_PAST] = f"{_PAST} = !{{i32 1}}"
         self.write(f"{store}, align {alignment}, !nontemporal {_PAST}")
@@ -159,9 +159,9 @@ class Emitter:
 
     def reserve(self) -> Lines:
         """Reserve a position here for later lines."""
-        place: Lines = []
-        self._lines.append(place)
-        return place
+        lines: Lines = []
+        self._lines.append(lines)
+        return lines
 
     @contextmanager
     def scope(self, before: Lines | None = None) -> Iterator[None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from anydim.base import settings
 from anydim.kernels.launch import Machine
 from anydim.runtime.cpu import tiles_allowed
-from anydim.targets.llvm.llvm_api import asked
+from anydim.targets.llvm.llvm_api import reported_text
 from anydim.targets.processor import NATIVE, Processor
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -17,11 +17,11 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 @lru_cache(maxsize=1)
 def _reported() -> tuple[str, str, str]:
     """Return this machine's triple, processor and features in LLVM's names."""
-    features = asked("GetHostCPUFeatures").split(",")
+    features = reported_text("GetHostCPUFeatures").split(",")
     if not tiles_allowed():
         features = [f"-{f[1:]}" if f.startswith("+amx") else f for f in features]
     ordered = ",".join(sorted(features, key=lambda feature: feature[1:]))
-    return asked("GetDefaultTargetTriple"), asked("GetHostCPUName"), ordered
+    return reported_text("GetDefaultTargetTriple"), reported_text("GetHostCPUName"), ordered
 
 
 def this_machine() -> Processor:

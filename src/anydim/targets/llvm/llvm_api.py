@@ -152,15 +152,15 @@ def _path() -> str:
 @contextmanager
 def _text() -> Iterator[Any]:
     """Yield an output text, which is disposed of at the end."""
-    place = c_char_p()
+    text = c_char_p()
     try:
-        yield place
+        yield text
     finally:
-        if place:  # type: ignore[truthy-bool]
-            llvm()["DisposeString"](place)
+        if text:  # type: ignore[truthy-bool]
+            llvm()["DisposeString"](text)
 
 
-def asked(name: str) -> str:
+def reported_text(name: str) -> str:
     """Call a function that writes a text; returns the text."""
     with _text() as text:
         llvm()[name](ctypes.byref(text))
@@ -219,7 +219,7 @@ def emit(
 
 def _target(triple: str, cpu: str, features: str) -> Any:
     call = llvm()
-    if triple.split("-")[0] != asked("GetDefaultTargetTriple").split("-")[0]:
+    if triple.split("-")[0] != reported_text("GetDefaultTargetTriple").split("-")[0]:
         with _LOCK:
             _every_architecture()
     with _text() as error:
@@ -262,7 +262,7 @@ class Linked:
             if not tracker:
                 self.close()
             self._tracker = _made(tracker, error)
-        self.addresses = {symbol: place.address for symbol, place in zip(exports, wanted)}
+        self.addresses = {symbol: each.address for symbol, each in zip(exports, wanted)}
 
     def close(self) -> None:
         """Free the code."""

@@ -56,7 +56,7 @@ class Steps:
         memory = memory_text(kind.dtype, kind.lanes)
         plain = f"store {memory} {value}, ptr {pointer}, align {kind.dtype.bytes}"
         if step.nontemporal:
-            emitter.write_past(
+            emitter.write_nontemporal(
                 f"store {memory} {value}, ptr {pointer}", kind.lanes * kind.dtype.bytes
             )
             return
@@ -104,7 +104,7 @@ class Steps:
             function = symbol(step.function)
             self.emitter.module.declare(result, function, (kind for kind, _ in parts))
         else:
-            function = self.values.place(step.function, ir.Const(ir.INDEX, 0), boolean)
+            function = self.values.pointer_at(step.function, ir.Const(ir.INDEX, 0), boolean)
         texts = ", ".join(f"{kind} {text}" for kind, text in parts)
         call = f"call {result} {function}({texts})"
         if step.result is None:
@@ -122,7 +122,7 @@ class Steps:
     def _store_at(self, step: ir.StoreAt) -> None:
         values, kind = self.values, step.value.type
         value = values.to_memory(kind, values.value(step.value))
-        pointer = values.place(step.address, step.offset, kind.dtype)
+        pointer = values.pointer_at(step.address, step.offset, kind.dtype)
         memory = memory_text(kind.dtype)
         self.emitter.write(f"store {memory} {value}, ptr {pointer}, align {kind.dtype.bytes}")
 

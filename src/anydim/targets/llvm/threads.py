@@ -19,7 +19,7 @@ def atomic(values: Values, step: ir.Atomic) -> None:
     if wanted != len(step.arguments):
         raise InternalError(f"no atomic '{step.operation}' of {len(step.arguments)} arguments")
     emitter = values.emitter
-    pointer = values.place(step.address, ir.Const(ir.INDEX, 0), int64)
+    pointer = values.pointer_at(step.address, ir.Const(ir.INDEX, 0), int64)
     arguments = [values.value(argument) for argument in step.arguments]
     if step.operation == "store":
         emitter.write(f"store atomic i64 {arguments[0]}, ptr {pointer} seq_cst, align 8")

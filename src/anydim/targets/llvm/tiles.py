@@ -25,8 +25,8 @@ def tiles(emitter: Emitter, step: ir.Tiles) -> None:
         _write(emitter, "tilerelease")
         return
     shapes = emitter.alloca(f"[{len(_SHAPES)} x i64]", 64)
-    for place, word in enumerate(_SHAPES):
-        at = emitter.pure(f"getelementptr i64, ptr {shapes}, i64 {place}", (shapes,))
+    for index, word in enumerate(_SHAPES):
+        at = emitter.pure(f"getelementptr i64, ptr {shapes}, i64 {index}", (shapes,))
         emitter.write(f"store i64 {word}, ptr {at}, align 8")
     _write(emitter, "ldtilecfg", ("ptr", shapes))
 
@@ -38,11 +38,11 @@ def tile_zero(emitter: Emitter, step: ir.TileZero) -> None:
 
 def tile_memory(values: Values, step: ir.TileMemory) -> None:
     """Load or store a tile; its rows are `row` bytes apart."""
-    place = values.pointer(step.buffer, step.offset, int32)
+    pointer = values.pointer(step.buffer, step.offset, int32)
     four = ir.Const(ir.INDEX, int32.bytes)
     row = values.value(step.row * four)
     name = "tilestored64" if step.store else "tileloadd64"
-    _write(values.emitter, name, ("i8", str(step.tile)), ("ptr", place), ("i64", row))
+    _write(values.emitter, name, ("i8", str(step.tile)), ("ptr", pointer), ("i64", row))
 
 
 def tile_dots(emitter: Emitter, step: ir.TileDots) -> None:

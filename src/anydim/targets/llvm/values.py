@@ -132,7 +132,7 @@ class Values:
             raise InternalError(f"loop IR uses an unknown buffer '{buffer}'")
         return self._further(self.buffers[buffer].pointer, offset, dtype)
 
-    def place(self, address: ir.Value, offset: ir.Value, dtype: DType) -> str:
+    def pointer_at(self, address: ir.Value, offset: ir.Value, dtype: DType) -> str:
         """Return an int64 address plus an offset in elements as a pointer."""
         number = self.value(address)
         pointer = self.emitter.pure(f"inttoptr i64 {number} to ptr", (number,))
@@ -164,7 +164,7 @@ class Values:
 
     def _load_at(self, node: ir.LoadAt) -> str:
         dtype = node.type.dtype
-        pointer = self.place(node.address, node.offset, dtype)
+        pointer = self.pointer_at(node.address, node.offset, dtype)
         text = f"load {memory_text(dtype)}, ptr {pointer}, align {dtype.bytes}"
         return self._from_memory(node.type, self.emitter.once(text))
 
@@ -264,26 +264,26 @@ class Values:
     def _shuffled(
         self, kind: DType, lanes: int, left: str, right: str, picks: tuple[int, ...]
     ) -> str:
-        vector, places = type_text(kind, lanes), ", ".join(f"i32 {lane}" for lane in picks)
+        vector, indices = type_text(kind, lanes), ", ".join(f"i32 {lane}" for lane in picks)
         return self.emitter.pure(
-            f"shufflevector {vector} {left}, {vector} {right}, <{len(picks)} x i32> <{places}>",
+            f"shufflevector {vector} {left}, {vector} {right}, <{len(picks)} x i32> <{indices}>",
             (left, right),
         )
 
     def _permute(self, node: ir.Permute) -> str:
         """Permute by one instruction; bytes as 16-bit numbers, as few machines permute bytes."""
         kind, lanes = node.type.dtype, node.type.lanes
-        places = self.value(node.places)
+        indices = self.value(node.places)
         wide = DTYPES[f"int{8 * max(kind.bytes, 2)}"]
         numbers = Lanes(self.emitter, int32, lanes)
         if wide != int32:
-            places = numbers.cast("trunc" if wide.bytes < 4 else "zext", places, wide)
+            indices = numbers.cast("trunc" if wide.bytes < 4 else "zext", indices, wide)
         have, bits = Lanes(self.emitter, kind, lanes), Lanes(self.emitter, wide, lanes)
         cast = "zext" if kind.bytes < wide.bytes else "bitcast"
         left, right = (have.cast(cast, self.value(side), wide) for side in (node.left, node.right))
         name = f"llvm.x86.avx512.vpermi2var.{_PERMUTED[wide.bytes]}.{8 * wide.bytes * lanes}"
         picked = self.emitter.intrinsic(
-            bits.text, name, *((bits.text, v) for v in (left, places, right))
+            bits.text, name, *((bits.text, v) for v in (left, indices, right))
         )
         return bits.cast("trunc" if cast == "zext" else cast, picked, kind)
 
