@@ -72,7 +72,7 @@ class HostedDevice:
     def upload(self, arrays: Mapping[str, numpy.ndarray]) -> Mapping[str, int]:
         """Return the addresses of constants, copied to the device on first use."""
         missing = {name: each for name, each in arrays.items() if name not in self._constants}
-        for group in _together(missing):
+        for group in _blocks_of(missing):
             block = self.device.allocate(max(1, sum(_padded(each) for _, each in group)))
             self._blocks.append(block)
             for name, array in group:
@@ -157,15 +157,15 @@ def _timed(
     begins = word in _BEGUN
 
     def call(*given: int) -> Any:
-        asked, sizes = given, ()
+        arguments, sizes = given, ()
         if word == slots.LAUNCH:  # its arguments may change after it returns
             launch = Launch(*given)
             first = launch.arguments + 8 * launch.operands
             sizes = tuple((ctypes.c_int64 * launch.sizes).from_address(first))
-            asked = launch._replace(entry=entries[launch.entry])
+            arguments = launch._replace(entry=entries[launch.entry])
         begin, command, result = perf_counter_ns(), -1, None
         try:
-            result = verb(*asked)
+            result = verb(*arguments)
             command = device.noted() if begins else -1
             if waited and begins:
                 device.synchronise()
@@ -228,7 +228,7 @@ def _padded(array: numpy.ndarray) -> int:
     return -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
-def _together(arrays: Mapping[str, numpy.ndarray]) -> Iterator[list[tuple[str, numpy.ndarray]]]:
+def _blocks_of(arrays: Mapping[str, numpy.ndarray]) -> Iterator[list[tuple[str, numpy.ndarray]]]:
     """Yield the constants of each block: few large blocks are faster to read than many."""
     group: list[tuple[str, numpy.ndarray]] = []
     bytes = 0

@@ -27,7 +27,7 @@ class Call(Protocol):
 
     def __call__(self, name: str, *given: Any) -> None: ...
 
-    def asked(self, name: str, kind: Any, *given: Any) -> Any: ...
+    def output_of(self, name: str, kind: Any, *given: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -96,15 +96,17 @@ class Captured:
         try:
             if len(known) >= _ADDRESSES:
                 oldest = known.pop(next(iter(known)))
-                if self._told(oldest, graph):
+                if self._updated(oldest, graph):
                     return oldest
                 self._destroy(oldest)
-            made: int = self._call.asked("cuGraphInstantiateWithFlags", ctypes.c_void_p, graph, 0)
+            made: int = self._call.output_of(
+                "cuGraphInstantiateWithFlags", ctypes.c_void_p, graph, 0
+            )
             return made
         finally:
             self._call("cuGraphDestroy", graph)
 
-    def _told(self, executable: int, graph: int) -> bool:
+    def _updated(self, executable: int, graph: int) -> bool:
         """Whether an executable graph can be updated to another graph of the same form."""
         info = ctypes.create_string_buffer(_INFO_BYTES)
         try:

@@ -14,7 +14,7 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.devices.wheels import places
+from anydim.devices.wheels import library_paths
 
 PREFIX = "cublas"  # names of plain matmul kernels: PREFIX, operand types, result type, a number
 # parameters of a launch: extents, then offset and strides of each operand
@@ -80,8 +80,8 @@ class Cublas:
     def _do(self, name: str, *given: Any) -> None:
         code = self._functions[name](*given)
         if code:
-            told = self._functions["cublasGetStatusName"](code) or b"an unknown status"
-            raise CublasError(f"{name}: {told.decode(errors='replace')}")
+            status = self._functions["cublasGetStatusName"](code) or b"an unknown status"
+            raise CublasError(f"{name}: {status.decode(errors='replace')}")
 
     def handle(self, stream: int) -> int:
         """Return a handle for matmuls on a stream, in the current context."""
@@ -135,9 +135,9 @@ def cublas() -> Cublas:
     """Return the installed library. Raises OptionError if there is none."""
     problem = "no library"
     packages = ("nvidia.cublas", "nvidia.cu13")
-    for place in places(packages, "cublas", "cublas64_{}.dll", ("12", "13")):
+    for path in library_paths(packages, "cublas", "cublas64_{}.dll", ("12", "13")):
         try:
-            return Cublas(ctypes.CDLL(place))
+            return Cublas(ctypes.CDLL(path))
         except (OSError, AttributeError) as error:
             problem = str(error)
     raise OptionError(f"cuBLAS is missing: {problem}", "pip install nvidia-cublas-cu12")

@@ -100,7 +100,7 @@ class Library:
         if code != _OK:
             raise Failed(f"{name}: {self._text(code)}")
 
-    def asked(self, name: str, kind: Any, *given: Any) -> Any:
+    def output_of(self, name: str, kind: Any, *given: Any) -> Any:
         """Return the output of a call, written to its first argument."""
         held = kind()
         self(name, ctypes.byref(held), *given)
@@ -148,18 +148,18 @@ class Found:
 def found(library: Library | None = None) -> list[Found]:
     """Return the devices that the driver lists. Raises DeviceError if there is no driver."""
     call = library or driver_library()
-    return [_found(call, number) for number in range(call.asked("cuDeviceGetCount", _WORD))]
+    return [_found(call, number) for number in range(call.output_of("cuDeviceGetCount", _WORD))]
 
 
 def _found(call: Library, number: int) -> Found:
-    device = call.asked("cuDeviceGet", _WORD, number)
+    device = call.output_of("cuDeviceGet", _WORD, number)
     text = ctypes.create_string_buffer(256)
     call("cuDeviceGetName", text, len(text), device)
     major, minor, units = (
-        call.asked("cuDeviceGetAttribute", _WORD, attribute, device)
+        call.output_of("cuDeviceGetAttribute", _WORD, attribute, device)
         for attribute in (_COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS)
     )
-    memory = call.asked("cuDeviceTotalMem_v2", _COUNT, device)
+    memory = call.output_of("cuDeviceTotalMem_v2", _COUNT, device)
     return Found(number, text.value.decode(), f"sm_{major}{minor}", memory, units)
 
 
@@ -198,11 +198,11 @@ class CudaDevice(Device):
             )
         self.about = shown[number]
         self.workers = min(_MOST_WORKERS, _WORKERS * self.about.multiprocessors)
-        self._device = self.call.asked("cuDeviceGet", _WORD, number)
-        self._context = self.call.asked("cuDevicePrimaryCtxRetain", _ANY, self._device)
+        self._device = self.call.output_of("cuDeviceGet", _WORD, number)
+        self._context = self.call.output_of("cuDevicePrimaryCtxRetain", _ANY, self._device)
         with self:
-            self._stream = self.call.asked("cuStreamCreate", _ANY, 1)  # independent of stream 0
-            self._stage = self.call.asked("cuMemHostAlloc", _ANY, _STAGE_BYTES, 0)
+            self._stream = self.call.output_of("cuStreamCreate", _ANY, 1)  # independent of stream 0
+            self._stage = self.call.output_of("cuMemHostAlloc", _ANY, _STAGE_BYTES, 0)
         self._captured = Captured(self.call, self._stream, graphs) if graphs else None
         self._staged = 0
         self._modules: list[tuple[int, bytes]] = []
@@ -243,7 +243,7 @@ class CudaDevice(Device):
 
     def _allocate(self, bytes: int) -> int:
         with self:
-            address: int = self.call.asked("cuMemAlloc_v2", _ADDRESS, bytes)
+            address: int = self.call.output_of("cuMemAlloc_v2", _ADDRESS, bytes)
             return address
 
     def _free(self, address: int) -> None:
@@ -283,7 +283,7 @@ class CudaDevice(Device):
         with self:
             first = len(self._modules)
             for data in code.values():
-                module = self.call.asked("cuModuleLoadData", _ANY, data)
+                module = self.call.output_of("cuModuleLoadData", _ANY, data)
                 self._modules.append((module, data))
             return {symbol: self._entry(symbol, first) for symbol in symbols}
 
@@ -291,10 +291,10 @@ class CudaDevice(Device):
         """Return the number of a kernel, from 1 on, so that 0 is never an address."""
         for module, _ in self._modules[first:]:
             try:
-                function = self.call.asked("cuModuleGetFunction", _ANY, module, symbol.encode())
+                function = self.call.output_of("cuModuleGetFunction", _ANY, module, symbol.encode())
             except Failed:
                 continue
-            items = self.call.asked("cuFuncGetAttribute", _WORD, _MOST_ITEMS, function)
+            items = self.call.output_of("cuFuncGetAttribute", _WORD, _MOST_ITEMS, function)
             product = symbol if symbol.startswith(f"{PREFIX}_") else ""
             if product and not self._handle:
                 self._handle = self._products().handle(self._stream)
@@ -305,7 +305,7 @@ class CudaDevice(Device):
     def _shared(self, module: int, symbol: str) -> bool:
         bytes = ctypes.c_size_t()
         try:
-            self.call.asked(
+            self.call.output_of(
                 "cuModuleGetGlobal_v2", _ANY, ctypes.byref(bytes), module,
                 f"{symbol}{RANGE}".encode(),
             )  # fmt: skip
@@ -361,7 +361,7 @@ class CudaDevice(Device):
 
     def _record(self) -> int:
         with self._flushed():
-            event = self.call.asked("cuEventCreate", _ANY, _TIMING_OFF)
+            event = self.call.output_of("cuEventCreate", _ANY, _TIMING_OFF)
             self.call("cuEventRecord", event, self._stream)
         self._last += 1
         self._events[self._last] = event

@@ -101,7 +101,7 @@ def device_at(context: int) -> Device:
     return _OPEN[context]
 
 
-def _telling(device: weakref.ref[Device]) -> Any:
+def _failure_callback(device: weakref.ref[Device]) -> Any:
     """Return the function by which native code reports failures of a device."""
 
     def tell(verb: int, function: int, code: int) -> None:
@@ -135,7 +135,7 @@ class Device(ABC):
         self.link: Link | None = None
         self.kept = threading.local()  # the last exception in a call of this thread
         self.words = (ctypes.c_int64 * (context.OWN + self.own_words))()
-        self._failed = _telling(weakref.ref(self))
+        self._failed = _failure_callback(weakref.ref(self))
         malloc, free, copy, fill = memory_functions()
         self.words[context.COPY], self.words[context.FILL_BYTES] = copy, fill
         self.words[context.ALLOCATE_BYTES], self.words[context.FREE_BYTES] = malloc, free
@@ -184,7 +184,7 @@ class Device(ABC):
         Raises DeviceMemoryError if out of memory.
         """
         with self._lock:
-            address: int = self._told("memory", self._allocate, bytes)
+            address: int = self._converting_errors("memory", self._allocate, bytes)
             counters = self._counted
             self._sizes[address] = bytes
             counters.allocations += 1
@@ -199,7 +199,7 @@ class Device(ABC):
             bytes = self._sizes.pop(address)
             self._counted.blocks -= 1
             self._counted.bytes -= bytes
-            self._told("free", self._free, address)
+            self._converting_errors("free", self._free, address)
 
     def copy_in(self, target: int, source: int, bytes: int) -> None:
         """Copy host to device. The host bytes have been read when this returns."""
@@ -207,7 +207,7 @@ class Device(ABC):
             self._counted.copies_in += 1
             self._counted.bytes_in += bytes
             if bytes:
-                self._told("copy in", self._copy_in, target, source, bytes)
+                self._converting_errors("copy in", self._copy_in, target, source, bytes)
 
     def copy_out(self, target: int, source: int, bytes: int) -> None:
         """Copy device to host. The bytes are valid after waiting for a later event; the host memory
@@ -216,7 +216,7 @@ class Device(ABC):
             self._counted.copies_out += 1
             self._counted.bytes_out += bytes
             if bytes:
-                self._told("copy out", self._copy_out, target, source, bytes)
+                self._converting_errors("copy out", self._copy_out, target, source, bytes)
 
     def copy_within(self, target: int, source: int, bytes: int) -> None:
         """Copy between blocks of the device, which do not overlap."""
@@ -224,7 +224,7 @@ class Device(ABC):
             self._counted.copies_within += 1
             self._counted.bytes_within += bytes
             if bytes:
-                self._told("copy within", self._copy_within, target, source, bytes)
+                self._converting_errors("copy within", self._copy_within, target, source, bytes)
 
     def copy_from(self, target: int, origin: Device, source: int, bytes: int) -> bool:
         """Copy from the memory of another device; False if it has to go via the host.
@@ -232,7 +232,7 @@ class Device(ABC):
         The copy follows earlier commands of both devices and precedes later ones.
         """
         with self._lock:
-            if bytes and not self._told(
+            if bytes and not self._converting_errors(
                 "copy from", self._copy_from, target, origin, source, bytes
             ):
                 return False
@@ -247,7 +247,7 @@ class Device(ABC):
         """Set all bytes to a value of 0 to 255."""
         with self._lock:
             if bytes:
-                self._told("fill", self._fill, target, value, bytes)
+                self._converting_errors("fill", self._fill, target, value, bytes)
 
     # ---- work ----------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class Device(ABC):
         The code stays loaded until the device is closed.
         """
         with self._lock:
-            entries: Mapping[str, int] = self._told("load", self._load, code, symbols)
+            entries: Mapping[str, int] = self._converting_errors("load", self._load, code, symbols)
             return entries
 
     def launch(self, launch: Launch) -> None:
@@ -265,27 +265,27 @@ class Device(ABC):
         with self._lock:
             self._counted.launches += 1
             if launch.parallel > 0:
-                self._told("launch", self._launch, launch)
+                self._converting_errors("launch", self._launch, launch)
 
     def record(self) -> int:
         """Record an event, 1 or more, that completes with all commands issued so far."""
         with self._lock:
-            event: int = self._told("record", self._record)
+            event: int = self._converting_errors("record", self._record)
             return event
 
     def wait(self, event: int) -> None:
         """Wait for an event; all events up to it are released."""
         self._counted.waits += 1
-        self._told("wait", self._wait, event)
+        self._converting_errors("wait", self._wait, event)
 
     def trim(self) -> None:
         """Release cached resources other than blocks."""
         with self._lock:
-            self._told("trim", self._trim)
+            self._converting_errors("trim", self._trim)
 
     def synchronise(self) -> None:
         """Wait until the device is idle, ignoring failures."""
-        self._told("synchronise", self._synchronise)
+        self._converting_errors("synchronise", self._synchronise)
 
     # ---- times ---------------------------------------------------------------------------------
 
@@ -347,7 +347,7 @@ class Device(ABC):
     def _trim(self) -> None:
         return  # most devices cache nothing
 
-    def _told(self, verb: str, work: Callable[..., Any], *given: Any) -> Any:
+    def _converting_errors(self, verb: str, work: Callable[..., Any], *given: Any) -> Any:
         """Return the result of a driver's method, converting exceptions."""
         try:
             return work(*given)
@@ -363,7 +363,7 @@ class Device(ABC):
         """Store the exception for a failure reported by native code, for this thread."""
         name = next(name for name, word in slots.NAMES.items() if word == verb)
         try:
-            self._told(name.replace("_", " "), self._raise, function, code)
+            self._converting_errors(name.replace("_", " "), self._raise, function, code)
         except BaseException as error:  # must not propagate into native code
             self.kept.error = error
 

@@ -38,24 +38,24 @@ class Driver:
 
 DRIVERS: Mapping[str, Driver] = {
     "cpu": Driver(
-        "this machine's processor, with memory of its own for each number",
+        "this machine's processor; each number has its own memory",
         lambda name, number: CpuDevice(name),
         lambda: [f"{processor_name() or platform.machine()}, one thread each, any number"],
     ),
-    "opencl": Driver("a device that OpenCL drives", opened_opencl, lambda: _told(opencl_devices())),
+    "opencl": Driver("an OpenCL device", opened_opencl, lambda: _descriptions(opencl_devices())),
     "cuda": Driver(
-        "a device of NVIDIA's, by its driver", CudaDevice, lambda: _told(cuda_devices())
+        "an NVIDIA device, by its driver", CudaDevice, lambda: _descriptions(cuda_devices())
     ),
     "null": Driver(
-        "computes nothing, counts what it is asked for", lambda name, number: NullDevice(name),
-        lambda: ["computes nothing and counts, any number"],
+        "simulated: counts commands, computes nothing", lambda name, number: NullDevice(name),
+        lambda: ["simulated, any number"],
     ),
 }  # fmt: skip
 _MOST = 1 << 16
-_KINDS = {"gpu": "'cuda' for a graphics card of NVIDIA's, 'opencl' for any"}  # hints
+_KINDS = {"gpu": "'cuda' for an NVIDIA graphics card, 'opencl' for any"}  # hints
 
 
-def _told(found: Sequence[OpenCl | Cuda]) -> list[str]:
+def _descriptions(found: Sequence[OpenCl | Cuda]) -> list[str]:
     if not found:
         raise DeviceError("its driver lists no device", "install the driver of the device")
     return [each.about for each in found]
@@ -65,7 +65,7 @@ def driver_of(name: str) -> tuple[Driver, int]:
     """Return the driver and the number in a name: "cpu:1"; the default is 0. Raises DeviceError."""
     kind, colon, number = text_of("device", name).partition(":")
     if kind not in DRIVERS:
-        hint = f"say {_KINDS[kind]}" if kind in _KINDS else suggestion(kind, DRIVERS)
+        hint = f"use {_KINDS[kind]}" if kind in _KINDS else suggestion(kind, DRIVERS)
         hint = hint or f"there are {listed(DRIVERS)}, with a number: 'cpu:0'"
         raise DeviceError(
             f"there is no device '{name}'",
@@ -92,7 +92,7 @@ def opened_devices(devices: Any) -> dict[str, Device]:
         return {}
     if not isinstance(devices, Mapping):
         said = devices if isinstance(devices, str) else "opencl:0"
-        hint = f"say what the names of the program stand for: devices={{'accel': '{said}'}}"
+        hint = f"expected a dict of the program's device names: devices={{'accel': '{said}'}}"
         raise OptionError(f"devices is {shown(devices)}", hint)
     known: dict[tuple[Driver, int], Device] = {}
     found = {}
@@ -123,5 +123,5 @@ def unknown_device(model: str, wanted: Sequence[str], known: Sequence[str]) -> D
     said = f"; devices= names {listed(known)}" if known else ""
     return DeviceError(
         f"{model} has parts on {listed(wanted)}{said}",
-        f"say what that is: devices={{'{wanted[0]}': 'cpu:0'}}",
+        f"define it: devices={{'{wanted[0]}': 'cpu:0'}}",
     )

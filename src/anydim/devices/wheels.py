@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 
-def places(
+def library_paths(
     packages: Sequence[str], stem: str, windows: str, versions: Sequence[str]
 ) -> Iterator[str]:
     """Yield paths and names of a library, such as 'nvrtc', to try in order, wheels first.

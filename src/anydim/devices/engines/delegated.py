@@ -74,7 +74,7 @@ class _Run:
     def _call(self, address: int, what: int) -> int:
         try:
             work = self._run if what == RUN else self._fetch
-            self.engine.told("run", lambda: work(address), self.where)
+            self.engine.converting_errors("run", lambda: work(address), self.where)
             return 0
         except BaseException as error:  # must not propagate into native code
             self.kept.error = error
@@ -82,16 +82,16 @@ class _Run:
 
     def _run(self, address: int) -> None:
         words = self._words.from_address(address)
-        given, place = _tensors(words, self.part.inputs, 0)
+        given, index = _tensors(words, self.part.inputs, 0)
         for _, count in self.part.vectors:
-            given.append(Tensor(address + _WORD * place, int64, (count,)))
-            place += count
-        first = place
-        wanted, place = _tensors(words, self.part.outputs, place)
-        made = self.loaded.run(given, [each if each.address else None for each in wanted])
+            given.append(Tensor(address + _WORD * index, int64, (count,)))
+            index += count
+        first = index
+        outputs, index = _tensors(words, self.part.outputs, index)
+        made = self.loaded.run(given, [each if each.address else None for each in outputs])
         for port, found in zip(self.part.outputs, made):
             if found is not None:
-                _tell(words, first, port, found)
+                _store_found(words, first, port, found)
             first += 1 + port.rank
         if any(made):
             self.kept.found[address] = made
@@ -109,17 +109,17 @@ class _Run:
         return self.part.words - outputs
 
 
-def _tensors(words: Any, ports: Sequence[Port], place: int) -> tuple[list[Tensor], int]:
+def _tensors(words: Any, ports: Sequence[Port], index: int) -> tuple[list[Tensor], int]:
     """Parse tensors from slots at an index; returns them and the index after them."""
     found = []
     for port in ports:
-        end = place + 1 + port.rank
-        found.append(Tensor(words[place], port.dtype, tuple(words[place + 1 : end])))
-        place = end
-    return found, place
+        end = index + 1 + port.rank
+        found.append(Tensor(words[index], port.dtype, tuple(words[index + 1 : end])))
+        index = end
+    return found, index
 
 
-def _tell(words: Any, place: int, port: Port, found: Found) -> None:
+def _store_found(words: Any, index: int, port: Port, found: Found) -> None:
     if len(found.shape) != port.rank:
         raise ValueError(f"output '{port.name}' has {len(found.shape)} axes, expected {port.rank}")
-    words[place + 1 : place + 1 + port.rank] = list(found.shape)
+    words[index + 1 : index + 1 + port.rank] = list(found.shape)

@@ -72,7 +72,9 @@ class Engine(ABC):
 
         Raises DeviceError, with the engine's text, if it rejects the model.
         """
-        part: Part = self.told("load", lambda: self._load(model, inputs, outputs, threads))
+        part: Part = self.converting_errors(
+            "load", lambda: self._load(model, inputs, outputs, threads)
+        )
         return part
 
     @abstractmethod
@@ -81,7 +83,7 @@ class Engine(ABC):
 
     def check(self, model: bytes) -> None:
         """Raise DeviceError, with the engine's text, if it rejects a model; faster than `load`."""
-        self.told("check", lambda: self._check(model))
+        self.converting_errors("check", lambda: self._check(model))
 
     @abstractmethod
     def _check(self, model: bytes) -> None: ...
@@ -91,7 +93,7 @@ class Engine(ABC):
         self, model: bytes, inputs: Sequence[Port], outputs: Sequence[Port], threads: int
     ) -> Part: ...
 
-    def told(self, verb: str, work: Callable[[], Any], where: str = "") -> Any:
+    def converting_errors(self, verb: str, work: Callable[[], Any], where: str = "") -> Any:
         """Return the result of some work of the engine, converting exceptions."""
         try:
             return work()

@@ -26,7 +26,7 @@ def evaluated(
     tensors = [
         Tensor(array.ctypes.data, port.dtype, array.shape) for port, array in zip(inputs, arrays)
     ]
-    found = open_engine(engine).told(
+    found = open_engine(engine).converting_errors(
         "run", lambda: part.run(tensors, [None] * len(outputs)), f"{where}: " if where else ""
     )
     return [_copied(port, each) for port, each in zip(outputs, found)]

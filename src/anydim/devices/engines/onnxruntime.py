@@ -84,7 +84,7 @@ class OnnxRuntime(Engine):
 
     def results(self, model: bytes) -> list[Told]:
         """Return its inferred results of a model; raises DeviceError if it rejects the model."""
-        session = self.told("check", lambda: self.session(model, 1, optimised=False))
+        session = self.converting_errors("check", lambda: self.session(model, 1, optimised=False))
         return [Told.of(result.type, result.shape) for result in session.get_outputs()]
 
 

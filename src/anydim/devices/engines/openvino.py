@@ -73,7 +73,7 @@ class _Compiled(Part):
         self, module: Any, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port]
     ) -> None:
         self._module, self._compiled = module, compiled
-        self._inputs = _places(compiled.inputs, inputs)
+        self._inputs = _port_numbers(compiled.inputs, inputs)
         self._outputs = [port.name for port in outputs]
         if len(compiled.outputs) != len(outputs):
             raise RuntimeError(f"{len(compiled.outputs)} outputs for {len(outputs)}")
@@ -87,20 +87,20 @@ class _Compiled(Part):
             request = self._idle.pop()
         except IndexError:
             request = self._compiled.create_infer_request()
-        for place, tensor in zip(self._inputs, inputs):
-            if place is not None:
-                request.set_input_tensor(place, self._tensor(tensor))
-        for place, wanted in enumerate(outputs):
+        for port, tensor in zip(self._inputs, inputs):
+            if port is not None:
+                request.set_input_tensor(port, self._tensor(tensor))
+        for port, wanted in enumerate(outputs):
             if wanted is not None:
-                request.set_output_tensor(place, self._tensor(wanted))
+                request.set_output_tensor(port, self._tensor(wanted))
         request.infer()
-        made = [self._made(request, place, wanted) for place, wanted in enumerate(outputs)]
+        made = [self._made(request, port, wanted) for port, wanted in enumerate(outputs)]
         if all(outputs):
             self._idle.append(request)  # a request with referenced results is not reused
         return made
 
-    def _made(self, request: Any, place: int, wanted: Tensor | None) -> Found | None:
-        tensor = request.get_output_tensor(place)
+    def _made(self, request: Any, port: int, wanted: Tensor | None) -> Found | None:
+        tensor = request.get_output_tensor(port)
         shape = tuple(tensor.shape)
         if wanted is None:
             return Found(tensor.data.ctypes.data, shape, (request, tensor))
@@ -110,7 +110,7 @@ class _Compiled(Part):
             return None
         if shape != wanted.shape:
             raise DeviceError(
-                f"output '{self._outputs[place]}' has shape {shape}, expected {wanted.shape}"
+                f"output '{self._outputs[port]}' has shape {shape}, expected {wanted.shape}"
             )
         return None
 
@@ -127,7 +127,7 @@ def _native(tensor: Tensor) -> numpy.dtype:
     return tensor.dtype.numpy if tensor.dtype.is_native else numpy.dtype(f"u{tensor.dtype.bytes}")
 
 
-def _places(known: Sequence[Any], ports: Sequence[Port]) -> list[int | None]:
+def _port_numbers(known: Sequence[Any], ports: Sequence[Port]) -> list[int | None]:
     """Return the port numbers of a model's inputs by name; None for one that it does not read."""
-    found = {name: place for place, each in enumerate(known) for name in each.get_names()}
+    found = {name: port for port, each in enumerate(known) for name in each.get_names()}
     return [found.get(port.name) for port in ports]

@@ -252,7 +252,7 @@ class OpenClDevice(Device):
         with self._lock:
             self._counted.launches += 1
             if launch.parallel > start:
-                self._told("launch", self._launch, launch, start)
+                self._converting_errors("launch", self._launch, launch, start)
 
     def _launch(self, launch: Launch, start: int = 0) -> None:
         kernel = self._kernels[launch.entry - 1]
@@ -262,9 +262,9 @@ class OpenClDevice(Device):
         )
         blocks: list[_Block] = []
         memories: list[c_void_p] = []
-        for place in range(operands):
-            words[place] = self._place(words[place], blocks, memories)
-        at = self._place(launch.scratch, blocks, memories)
+        for index in range(operands):
+            words[index] = self._locate(words[index], blocks, memories)
+        at = self._locate(launch.scratch, blocks, memories)
         items, part = self._split(kernel, launch, start)
         words[operands + sizes :] = [start, launch.parallel, part, at, launch.stride]
         self._before_work(blocks)
@@ -275,7 +275,7 @@ class OpenClDevice(Device):
             byref(group), 0, None,
         )  # fmt: skip
 
-    def _place(self, address: int, blocks: list[_Block], memories: list[c_void_p]) -> int:
+    def _locate(self, address: int, blocks: list[_Block], memories: list[c_void_p]) -> int:
         """Return the offset of an address in its block, and record the block; address 0 is null."""
         if not address:
             memories.append(c_void_p())
@@ -300,10 +300,10 @@ class OpenClDevice(Device):
         given, do = kernel.given, self.library.do
         if not given:
             given.extend([None] * (len(memories) + 1))
-        for place, memory in enumerate(memories):
-            if given[place] is not memory:
-                do("clSetKernelArg", kernel.handle, place, 8, byref(memory))
-                given[place] = memory
+        for index, memory in enumerate(memories):
+            if given[index] is not memory:
+                do("clSetKernelArg", kernel.handle, index, 8, byref(memory))
+                given[index] = memory
         raw = bytes(words)
         if given[-1] != raw:
             do("clSetKernelArg", kernel.handle, len(memories), len(raw), words)

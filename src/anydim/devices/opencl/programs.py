@@ -88,7 +88,7 @@ def _binary(known: Library, program: int, device: int) -> bytes:
         devices = [device]
     number = devices.index(device)
     data = ctypes.create_string_buffer(max(1, sizes[number]))
-    places = (ctypes.c_void_p * len(devices))()  # null: not requested
-    places[number] = ctypes.addressof(data)
-    known.do("clGetProgramInfo", program, _BINARIES, ctypes.sizeof(places), places, None)
+    pointers = (ctypes.c_void_p * len(devices))()  # null: not requested
+    pointers[number] = ctypes.addressof(data)
+    known.do("clGetProgramInfo", program, _BINARIES, ctypes.sizeof(pointers), pointers, None)
     return data.raw[: sizes[number]]

@@ -33,13 +33,13 @@ class Watched:
     def times(self) -> list[tuple[int, int]]:
         """Return begin and end of each command on the host's clock; all of them are done."""
         events = [event for event, _ in self._events]
-        rows = [self._told(event) for event in events]
+        rows = [self._times_of(event) for event in events]
         for event in events:
             self._library.do("clReleaseEvent", event)
         apart = min((after - row[0] for row, (_, after) in zip(rows, self._events)), default=0)
         return [(begin + apart, end + apart) for _, begin, end in rows]
 
-    def _told(self, event: int) -> Sequence[int]:
+    def _times_of(self, event: int) -> Sequence[int]:
         try:
             ask = self._library.number
             return [ask("clGetEventProfilingInfo", event, w) for w in (_QUEUED, _BEGIN, _END)]
