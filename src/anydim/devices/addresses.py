@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 OFFSET_BITS = 40
 _OFFSETS = (1 << OFFSET_BITS) - 1
-_MOST_BLOCKS = 1 << 22
+_MAX_BLOCKS = 1 << 22
 
 Handle = TypeVar("Handle")
 
@@ -24,9 +24,9 @@ class Blocks(Generic[Handle]):
 
     def add(self, handle: Handle) -> int:
         """Return the address of a new block."""
-        number = self._last % _MOST_BLOCKS + 1
+        number = self._last % _MAX_BLOCKS + 1
         while number in self._handles:
-            number = number % _MOST_BLOCKS + 1
+            number = number % _MAX_BLOCKS + 1
         self._last = number
         self._handles[number] = handle
         return number << OFFSET_BITS

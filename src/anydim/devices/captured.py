@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from anydim.base.records import dataclass
 
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE: no restrictions on other threads
-_FEW = 3  # launches, too few for a graph
-_MOST = 4096  # maximum deferred launches
+_TOO_FEW = 3  # launches, too few for a graph
+_MAX_DEFERRED = 4096  # maximum deferred launches
 _ADDRESSES = 4  # graphs per sequence, for different addresses
 _INFO_BYTES = 64  # at least a CUgraphExecUpdateResultInfo
 
@@ -46,28 +46,28 @@ class Captured:
     """
 
     def __init__(self, call: Call, stream: int, graphs: int) -> None:
-        self._call, self._stream, self._most = call, stream, graphs
-        self._waiting: list[Ready] = []
+        self._call, self._stream, self._max_sequences = call, stream, graphs
+        self._deferred: list[Ready] = []
         # graphs by addresses, by sequence; in order of last use
         self._known: dict[bytes, dict[bytes, int]] = {}
 
     def add(self, ready: Ready) -> None:
         """Defer a launch to the end of its sequence."""
-        self._waiting.append(ready)
-        if len(self._waiting) >= _MOST:
+        self._deferred.append(ready)
+        if len(self._deferred) >= _MAX_DEFERRED:
             self.flush()
 
     def flush(self) -> None:
         """Start all deferred launches."""
-        sequence, self._waiting = self._waiting, []
-        if len(sequence) <= _FEW:
+        sequence, self._deferred = self._deferred, []
+        if len(sequence) <= _TOO_FEW:
             for each in sequence:
                 each.begin()
             return
         key = b"".join(each.what for each in sequence)
         known = self._known.pop(key, None)
         self._known[key] = {} if known is None else known
-        while len(self._known) > self._most:
+        while len(self._known) > self._max_sequences:
             self._forget(next(iter(self._known)))
         if known is None:
             for each in sequence:

@@ -27,11 +27,11 @@ from anydim.devices.device import Device, Launch
 _OK, _NO_MEMORY, _NO_DEVICE = 0, 2, 100
 _COMPUTE_MAJOR, _COMPUTE_MINOR = 75, 76  # CUdevice_attribute
 _MULTIPROCESSORS = 16
-_MOST_ITEMS = 0  # CUfunction_attribute: threads per block that a kernel was compiled for
+_MAX_THREADS = 0  # CUfunction_attribute: threads per block that a kernel was compiled for
 _TIMING_OFF = 2  # CUevent_flags
 _STAGE_BYTES = 1 << 20  # page-locked staging memory of small copies
 _BLOCKS = 8  # blocks per multiprocessor of a range kernel
-_WORKERS, _MOST_WORKERS = 4, 512  # per multiprocessor and in total, if each has scratch
+_WORKERS, _MAX_WORKERS = 4, 512  # per multiprocessor and in total, if each has scratch
 RANGE = "_range"  # suffix of the variable that marks a range kernel
 
 _PARAMETERS, _PARAMETERS_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE
@@ -171,7 +171,7 @@ class _Entry:
     """
 
     function: int
-    items: int
+    threads: int
     shared: bool
     product: str = ""  # its name, if a library may replace it
 
@@ -197,7 +197,7 @@ class CudaDevice(Device):
                 "`anydim devices` lists the devices of this machine",
             )
         self.about = shown[number]
-        self.workers = min(_MOST_WORKERS, _WORKERS * self.about.multiprocessors)
+        self.workers = min(_MAX_WORKERS, _WORKERS * self.about.multiprocessors)
         self._device = self.call.output_of("cuDeviceGet", _WORD, number)
         self._context = self.call.output_of("cuDevicePrimaryCtxRetain", _ANY, self._device)
         with self:
@@ -294,11 +294,11 @@ class CudaDevice(Device):
                 function = self.call.output_of("cuModuleGetFunction", _ANY, module, symbol.encode())
             except Failed:
                 continue
-            items = self.call.output_of("cuFuncGetAttribute", _WORD, _MOST_ITEMS, function)
+            threads = self.call.output_of("cuFuncGetAttribute", _WORD, _MAX_THREADS, function)
             product = symbol if symbol.startswith(f"{PREFIX}_") else ""
             if product and not self._handle:
                 self._handle = self._products().handle(self._stream)
-            self._entries.append(_Entry(function, items, self._shared(module, symbol), product))
+            self._entries.append(_Entry(function, threads, self._shared(module, symbol), product))
             return len(self._entries)
         raise Failed(f"no module has the kernel '{symbol}'")
 
@@ -315,31 +315,31 @@ class CudaDevice(Device):
 
     def _launch(self, launch: Launch) -> None:
         entry = self._entries[launch.entry - 1]
-        blocks, items, part = launch.parallel, entry.items, 1
+        blocks, threads, part = launch.parallel, entry.threads, 1
         if entry.shared:
-            most = self.workers if launch.stride else self._most_items(entry)
-            items = 1 if launch.stride else items  # few workers: each has its own warp
-            workers = max(1, min(-(-launch.parallel // max(1, launch.grain)), most))
+            limit = self.workers if launch.stride else self._max_threads(entry)
+            threads = 1 if launch.stride else threads  # few workers: each has its own warp
+            workers = max(1, min(-(-launch.parallel // max(1, launch.grain)), limit))
             part = -(-launch.parallel // workers)
-            blocks = -(-launch.parallel // (part * items))
+            blocks = -(-launch.parallel // (part * threads))
         count = launch.operands + launch.sizes
         words = (ctypes.c_int64 * (count + 4))()
         ctypes.memmove(words, launch.arguments, 8 * count)
         words[count:] = [launch.parallel, part, launch.scratch, launch.stride]
-        begin = partial(self._begin, entry, blocks, items, words, count)
+        begin = partial(self._begin, entry, blocks, threads, words, count)
         if self._captured is None:
             with self:
                 begin()
             return
         whole, first = bytes(words), 8 * launch.operands
-        moving = whole[:first] + whole[8 * (count + 2) : 8 * (count + 3)]  # with scratch
-        what = struct.pack("qqqq", launch.entry, blocks, items, launch.operands)
+        addresses = whole[:first] + whole[8 * (count + 2) : 8 * (count + 3)]  # with scratch
+        what = struct.pack("qqqq", launch.entry, blocks, threads, launch.operands)
         what += whole[first : 8 * (count + 2)] + whole[8 * (count + 3) :]
         with self:
-            self._captured.add(Ready(begin, what, moving))
+            self._captured.add(Ready(begin, what, addresses))
 
     def _begin(
-        self, entry: _Entry, blocks: int, items: int, words: ctypes.Array[ctypes.c_int64],
+        self, entry: _Entry, blocks: int, threads: int, words: ctypes.Array[ctypes.c_int64],
         count: int,
     ) -> None:  # fmt: skip
         """Start a launch now, in the context; a library takes its first `count` slots."""
@@ -352,12 +352,12 @@ class CudaDevice(Device):
             _PARAMETERS, ctypes.addressof(words), _PARAMETERS_SIZE, ctypes.addressof(size), None
         )
         self.call(
-            "cuLaunchKernel", entry.function, blocks, 1, 1, items, 1, 1, 0, self._stream, None,
+            "cuLaunchKernel", entry.function, blocks, 1, 1, threads, 1, 1, 0, self._stream, None,
             extra,
         )  # fmt: skip
 
-    def _most_items(self, entry: _Entry) -> int:
-        return entry.items * _BLOCKS * self.about.multiprocessors
+    def _max_threads(self, entry: _Entry) -> int:
+        return entry.threads * _BLOCKS * self.about.multiprocessors
 
     def _record(self) -> int:
         with self._flushed():

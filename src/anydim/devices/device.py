@@ -104,12 +104,12 @@ def device_at(context: int) -> Device:
 def _failure_callback(device: weakref.ref[Device]) -> Any:
     """Return the function by which native code reports failures of a device."""
 
-    def tell(verb: int, function: int, code: int) -> None:
+    def report(verb: int, function: int, code: int) -> None:
         known = device()
         if known is not None:
             known.keep(verb, function, code)
 
-    return _FAILED(tell)
+    return _FAILED(report)
 
 
 class Device(ABC):

@@ -51,7 +51,7 @@ DRIVERS: Mapping[str, Driver] = {
         lambda: ["simulated, any number"],
     ),
 }  # fmt: skip
-_MOST = 1 << 16
+_MAX_NUMBER = 1 << 16
 _KINDS = {"gpu": "'cuda' for an NVIDIA graphics card, 'opencl' for any"}  # hints
 
 
@@ -71,7 +71,7 @@ def driver_of(name: str) -> tuple[Driver, int]:
             f"there is no device '{name}'",
             f"{hint}\n  `anydim devices` lists those of this machine",
         )
-    if colon and not (number.isascii() and number.isdigit() and int(number[:9]) < _MOST):
+    if colon and not (number.isascii() and number.isdigit() and int(number[:9]) < _MAX_NUMBER):
         raise DeviceError(f"there is no device '{name}'", f"give a number: '{kind}:0'")
     return DRIVERS[kind], int(number or 0)
 

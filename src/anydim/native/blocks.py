@@ -127,19 +127,19 @@ def _allocate(memory: Memory) -> ir.Function:
         body.store(_CALL, context.FOUND, 0)
         body.give(0)
     bytes = body.let((_BYTES + 63) & -64)
-    most = body.variable(bytes * 2)  # maximum size of a cached block for reuse
+    limit = body.variable(bytes * 2)  # maximum size of a cached block for reuse
     with body.when(bytes < MAPPED):  # keep large blocks, mapped for results, for results
-        most.set(least(most(), MAPPED))
+        limit.set(least(limit(), MAPPED))
     with _allowance(body, memory) as (words, remaining):
         with body.when(bytes >= remaining):
             body.store(words, context.REFUSED, 1)
             body.give(0)
-        most.set(bytes)
+        limit.set(bytes)
     bin = _bin(body, bytes)
     first = _first(body, bin)
-    link = body.variable(body.ask("find", first, bytes, most()))
+    link = body.variable(body.ask("find", first, bytes, limit()))
     with body.when(link().equals(0)):
-        link.set(body.ask("find", first + 8, bytes, most()))
+        link.set(body.ask("find", first + 8, bytes, limit()))
     block = body.variable(0)
     with body.when(link().equals(0)):
         block.set(body.ask("fresh", _CALL, bytes, bin))
@@ -315,10 +315,10 @@ def _shelve() -> ir.Function:
 
 def _give_back(memory: Memory) -> ir.Function:
     """Free cached blocks until at most `most` bytes remain; bins from `start` down, wrapping."""
-    body, most = Body(), parameter("most")
+    body, limit = Body(), parameter("most")
     empty = body.variable(0)
     cached = context.CACHED_BYTES
-    with body.loop(lambda: (body.load(_CALL, cached) > most) & (empty() < 64)):
+    with body.loop(lambda: (body.load(_CALL, cached) > limit) & (empty() < 64)):
         first = _first(body, (parameter("start") - empty()) & 63)
         block = body.load(first)
         with body.when(block.equals(0)):

@@ -96,8 +96,8 @@ def _chunk(
     number: int, first: int, steps: Sequence[Site], program: Segment, words: Words
 ) -> ir.Function:
     body = Body()
-    most = max(len(step.operands) + len(step.sizes) for step in steps)
-    chunk = _Launches(program, words, body, body.array(max(most, 1)))
+    count = max(len(step.operands) + len(step.sizes) for step in steps)
+    chunk = _Launches(program, words, body, body.array(max(count, 1)))
     for site, step in enumerate(steps, first):
         chunk.launch(site, step)
     body.give(0)

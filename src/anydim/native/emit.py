@@ -282,8 +282,8 @@ def _chunk(
     There is no check after the launches that `end`.
     """
     body = Body()
-    most = max(len(step.operands) + len(step.sizes) for step in steps)
-    chunk = _Launches(program, words, body, body.array(most + variant_tables.MORE))
+    count = max(len(step.operands) + len(step.sizes) for step in steps)
+    chunk = _Launches(program, words, body, body.array(count + variant_tables.MORE))
     for site, step in enumerate(steps, first):
         chunk.launch(site, step)
     if stopping:

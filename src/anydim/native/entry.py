@@ -62,7 +62,7 @@ class Entry:
     def solve(self) -> None:
         """Compute the dims that the shapes determine."""
         for source in self.checks.sources:
-            value = self._came(source.input, source.axis)
+            value = self._size_of(source.input, source.axis)
             if source.rest != 0:
                 value = self.body.let(value - self._arithmetic.size(source.rest))
             if not source.direct:
@@ -70,7 +70,7 @@ class Entry:
                 value, self._whole[source.dim] = _quotient(value, factor, self.body)
             self.dims[source.dim] = Ranged(value, Interval())
 
-    def _came(self, input: int, axis: int) -> ir.Value:
+    def _size_of(self, input: int, axis: int) -> ir.Value:
         return self.body.load(self.block, self.axis(input, axis))
 
     def inside(self) -> list[ir.Value]:
@@ -108,7 +108,7 @@ class Entry:
         value = arithmetic.size(check.size)
         if check.kind == "constraint":
             return arithmetic.holds(value, ">=", ZERO)
-        return arithmetic.holds(self._came(check.input, check.axis), "==", value)
+        return arithmetic.holds(self._size_of(check.input, check.axis), "==", value)
 
 
 def verdict(body: Body, holding: Sequence[ir.Value], first: int) -> ir.Value:

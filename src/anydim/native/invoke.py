@@ -110,12 +110,12 @@ def _is_array() -> ir.Function:
     body, flags = Body(), parameter("flags")
     with body.when(body.load(_OBJECT, _TYPE).differs(body.load(_TABLE, words.ARRAY))):
         body.give(0)  # before other loads: other objects are shorter
-    for seen, wanted in (
+    for view, wanted in (
         (body.load(_OBJECT, _ELEMENT), body.load(_ROW, words.ELEMENT)),
         (body.load(_OBJECT, _AXES) & _HALF, body.load(_ROW, words.RANK)),
         (body.load(_OBJECT, _FLAGS) & flags, flags),
     ):
-        with body.when(seen.differs(wanted)):
+        with body.when(view.differs(wanted)):
             body.give(0)
     same = body.ask("same_sizes", _ROW, body.load(_OBJECT, _DIMENSIONS))
     with body.when(same.equals(0)):
@@ -161,15 +161,15 @@ def _is_tensor() -> ir.Function:
         body.give(0)
     with body.when(body.ask("says_false", _TABLE, _OBJECT).equals(0)):
         body.give(0)
-    seen = body.array(_DL_WORDS)
-    status = body.ask(_python(body, words.VIEW), _OBJECT, seen)
+    view = body.array(_DL_WORDS)
+    status = body.ask(_python(body, words.VIEW), _OBJECT, view)
     with body.when(_failed(body, status)):
         body.give(0)
-    with body.when((body.load(seen, _DL_DEVICE) & _HALF).differs(_CPU)):
+    with body.when((body.load(view, _DL_DEVICE) & _HALF).differs(_CPU)):
         body.give(0)
-    with body.when(body.load(seen, _DL_KIND).differs(body.load(_ROW, words.KIND))):
+    with body.when(body.load(view, _DL_KIND).differs(body.load(_ROW, words.KIND))):
         body.give(0)
-    shape, strides = body.load(seen, _DL_SHAPE), body.load(seen, _DL_STRIDES)
+    shape, strides = body.load(view, _DL_SHAPE), body.load(view, _DL_STRIDES)
     same = body.ask("same_sizes", _ROW, shape)
     with body.when(same.equals(0) | strides.equals(0)):
         body.give(0)
@@ -182,7 +182,7 @@ def _is_tensor() -> ir.Function:
         step.set(step() * size)
     with body.when(apart().differs(0) & step().differs(0)):  # not of empty tensors
         body.give(0)
-    data = body.let(body.load(seen, _DL_DATA) + body.load(seen, _DL_OFFSET))
+    data = body.let(body.load(view, _DL_DATA) + body.load(view, _DL_OFFSET))
     with body.when((data & (body.load(_ROW, words.ALIGNMENT) - 1)).differs(0)):
         body.give(0)
     body.store(body.load(_ROW, words.POINTER), 0, data)

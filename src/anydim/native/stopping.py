@@ -27,7 +27,7 @@ KINDS = ("time", "interrupted")  # kind of failure per verdict
 _MILLISECOND = 1_000_000  # in nanoseconds
 _QUICK, _SLOW = 4 * _MILLISECOND, 40 * _MILLISECOND  # between two readings of the clock
 _BETWEEN_SIGNALS = 100 * _MILLISECOND
-_MOST = 1 << 20  # iterations between two readings
+_MAX_COUNTDOWN = 1 << 20  # iterations between two readings
 _NEVER = 1 << 62
 _CALL = parameter("call")
 
@@ -68,7 +68,7 @@ def _pause() -> ir.Function:
     since = body.let(now - body.load(_CALL, context.LAST_LOOK))
     step = body.variable(body.load(_CALL, context.STEP))
     with body.when(since < _QUICK):
-        step.set(least(step() * 2, _MOST))
+        step.set(least(step() * 2, _MAX_COUNTDOWN))
     with body.when(since > _SLOW):
         step.set(greatest(step() >> 4, 1))
     body.store(_CALL, context.LAST_LOOK, now)

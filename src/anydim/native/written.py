@@ -151,12 +151,12 @@ class _Parts:
         symbols: dict[str, Ranged] = {}
         atoms: dict[str, Ranged] = {}
         pending = [atom for size in sizes for monomial in size.coefficients for atom in monomial]
-        seen: set[str] = set()
+        visited: set[str] = set()
         while pending:
             atom = pending.pop()
-            if atom in seen:
+            if atom in visited:
                 continue
-            seen.add(atom)
+            visited.add(atom)
             if not isinstance(atom, Atom):
                 symbols[atom] = self._loaded(body, *self.symbols[atom])
             elif atom in self.atoms:

@@ -89,13 +89,13 @@ class _Link:
             yield _Placed(number, own, section, start)
 
     def _public(self) -> Iterable[tuple[str, int]]:
-        seen: set[str] = set()
+        defined: set[str] = set()
         for number, made in enumerate(self.objects):
             for symbol in made.symbols:
                 if symbol.public and symbol.section is not None:
-                    if symbol.name in seen:
+                    if symbol.name in defined:
                         raise InternalError(f"two objects define '{symbol.name}'")
-                    seen.add(symbol.name)
+                    defined.add(symbol.name)
                     yield symbol.name, self.starts[number, symbol.section] + symbol.value
 
     def _offset_of(self, number: int, symbol: Symbol) -> int:

@@ -50,7 +50,7 @@ def _c(processor: Processor) -> Target:
 
 def _opencl(processor: Processor) -> Target:
     render = import_module("anydim.targets.opencl.render")
-    most_lanes = import_module("anydim.targets.opencl.dialect").MOST_LANES
+    most_lanes = import_module("anydim.targets.opencl.dialect").MAX_LANES
     return Target(
         name="opencl",
         processor=replace(processor.as_plain, most_lanes=most_lanes),

@@ -268,7 +268,7 @@ class OpenClDevice(Device):
         items, part = self._split(kernel, launch, start)
         words[operands + sizes :] = [start, launch.parallel, part, at, launch.stride]
         self._before_work(blocks)
-        self._give(kernel, memories, words)
+        self._set_arguments(kernel, memories, words)
         total, group = c_size_t(items), c_size_t(kernel.group or 1)
         self._enqueue(
             "clEnqueueNDRangeKernel", self._work, kernel.handle, 1, None, byref(total),
@@ -291,11 +291,13 @@ class OpenClDevice(Device):
         count = launch.parallel - start
         if kernel.group:
             return count * kernel.group, 1
-        most = min(self.workers, -(-count // max(1, launch.grain)))
-        part = -(-count // most)
+        workers = min(self.workers, -(-count // max(1, launch.grain)))
+        part = -(-count // workers)
         return -(-count // part), part
 
-    def _give(self, kernel: Kernel, memories: list[c_void_p], words: ctypes.Array[c_int64]) -> None:
+    def _set_arguments(
+        self, kernel: Kernel, memories: list[c_void_p], words: ctypes.Array[c_int64]
+    ) -> None:
         """Set the changed arguments of a launch."""
         given, do = kernel.given, self.library.do
         if not given:

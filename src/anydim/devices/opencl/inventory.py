@@ -13,7 +13,7 @@ from anydim.runtime.system import lock_functions
 
 _PLATFORM_NAME, _PLATFORM_VERSION = 0x0902, 0x0901
 _NAME, _DRIVER, _VERSION, _EXTENSIONS, _TYPE = 0x102B, 0x102D, 0x102F, 0x1030, 0x1000
-_UNITS, _MOST_ITEMS, _LOCAL_BYTES, _LARGEST, _MEMORY = 0x1002, 0x1004, 0x1023, 0x1010, 0x101F
+_UNITS, _MAX_GROUP_SIZE, _LOCAL_BYTES, _LARGEST, _MEMORY = 0x1002, 0x1004, 0x1023, 0x1010, 0x101F
 _ARGUMENT_BYTES, _FLOAT_WORDS, _FLOATS, _LITTLE = 0x1017, 0x1036, 0x101B, 0x1026
 _ALL, _CPU = 0xFFFFFFFF, 1 << 1
 _ROUNDED_DIVIDE = 1 << 7
@@ -116,7 +116,7 @@ def _found(known: Library, platform: int, handle: int, beside: Sequence[int]) ->
         platform=f"{made} {known.text('clGetPlatformInfo', platform, _PLATFORM_VERSION)}",
         name=text(_NAME), version=text(_VERSION), driver=text(_DRIVER),
         processor=bool(number(_TYPE) & _CPU),
-        units=number(_UNITS, 4), items=number(_MOST_ITEMS), local_bytes=number(_LOCAL_BYTES),
+        units=number(_UNITS, 4), items=number(_MAX_GROUP_SIZE), local_bytes=number(_LOCAL_BYTES),
         largest=number(_LARGEST), memory=number(_MEMORY),
         argument_bytes=number(_ARGUMENT_BYTES), lanes=max(1, number(_FLOAT_WORDS, 4)),
         float64="cl_khr_fp64" in text(_EXTENSIONS),

@@ -83,7 +83,7 @@ class SharedOpenClDevice(OpenClDevice):
         address = self._memory.take(bytes)
         with self._mutex:
             rows = sorted([*self._rows(), (address, address + bytes, 0)])
-            self._tell(rows)
+            self._store_rows(rows)
         return address
 
     def _free(self, address: int) -> None:
@@ -94,7 +94,7 @@ class SharedOpenClDevice(OpenClDevice):
         while self._late:
             given = self._late.pop()
             with self._mutex:
-                self._tell([row for row in self._rows() if row[state.FIRST] != given])
+                self._store_rows([row for row in self._rows() if row[state.FIRST] != given])
             self._memory.give(given)
 
     def _rows(self) -> list[tuple[int, ...]]:
@@ -102,7 +102,7 @@ class SharedOpenClDevice(OpenClDevice):
         values = list(self._table)
         return list(zip(*(values[word :: state.BLOCK_WORDS] for word in range(state.BLOCK_WORDS))))
 
-    def _tell(self, rows: list[tuple[int, ...]]) -> None:
+    def _store_rows(self, rows: list[tuple[int, ...]]) -> None:
         self._table = (c_int64 * (state.BLOCK_WORDS * len(rows)))(*sum(rows, ()))
         self.words[state.BLOCKS] = ctypes.addressof(self._table)
         self.words[state.BLOCK_COUNT] = len(rows)

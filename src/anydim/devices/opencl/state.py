@@ -41,8 +41,8 @@ BLOCK_WORDS = 3
 FIRST, BEHIND, WORKED = range(BLOCK_WORDS)
 
 # slots of a kernel: its handle, the group size, 0: any, and the maximum work-items of a range
-HANDLE, GROUP, MOST_ITEMS = range(3)
-MOST_ARGUMENTS = 256  # maximum slots of a launch
+HANDLE, GROUP, MAX_WORK_ITEMS = range(3)
+MAX_ARGUMENTS = 256  # maximum slots of a launch
 
 STAGE_HEAD = 64  # bytes of the head of staged memory: slots NEXT and COMMAND
 NEXT, COMMAND = range(2)

@@ -36,12 +36,12 @@ class Watched:
         rows = [self._times_of(event) for event in events]
         for event in events:
             self._library.do("clReleaseEvent", event)
-        apart = min((after - row[0] for row, (_, after) in zip(rows, self._events)), default=0)
-        return [(begin + apart, end + apart) for _, begin, end in rows]
+        offset = min((after - row[0] for row, (_, after) in zip(rows, self._events)), default=0)
+        return [(begin + offset, end + offset) for _, begin, end in rows]
 
     def _times_of(self, event: int) -> Sequence[int]:
         try:
-            ask = self._library.number
-            return [ask("clGetEventProfilingInfo", event, w) for w in (_QUEUED, _BEGIN, _END)]
+            query = self._library.number
+            return [query("clGetEventProfilingInfo", event, w) for w in (_QUEUED, _BEGIN, _END)]
         except ClError:  # the command failed
             return (0, 0, 0)

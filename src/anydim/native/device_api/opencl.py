@@ -343,10 +343,10 @@ def _launch(body: EntryPoint) -> None:
         body.give(0)
     count = body.let(operands + parameter("sizes"))
     bad, function = body.variable(0), body.variable(0)
-    with body.when(count + 5 > state.MOST_ARGUMENTS):
+    with body.when(count + 5 > state.MAX_ARGUMENTS):
         body.report(slots.LAUNCH, 0, _TOO_MANY)
         body.give(1)
-    given, event = body.array(state.MOST_ARGUMENTS), body.array(1)
+    given, event = body.array(state.MAX_ARGUMENTS), body.array(1)
     split, entry = body.array(2), parameter("entry")
     part = _split(body, split)
     body.call(body.word(common.COPY), given, parameter("arguments"), count * 8)
@@ -384,7 +384,7 @@ def _split(body: EntryPoint, split: ir.Value) -> ir.Value:
         body.store(split, 1, group)
     with body.otherwise():
         shares = body.let((parallel + grain - 1) / grain)
-        workers = body.let(least(body.load(entry, state.MOST_ITEMS), shares))
+        workers = body.let(least(body.load(entry, state.MAX_WORK_ITEMS), shares))
         part.set((parallel + workers - 1) / workers)
         body.store(split, 0, (parallel + part() - 1) / part())
         body.store(split, 1, 1)

@@ -251,8 +251,8 @@ class Values:
         if node.type.dtype.kind == "bool":
             return self._to_flags(node)
         if float16 in (have.dtype, node.type.dtype) and have.dtype != node.type.dtype:
-            way = "from_half" if have.dtype == float16 else "to_half"
-            return Text(self.prelude.call(way, wanted, self.value(node.argument)))
+            function = "from_half" if have.dtype == float16 else "to_half"
+            return Text(self.prelude.call(function, wanted, self.value(node.argument)))
         if node.type.lanes == 1:
             text = self.text(node.argument).inside(ATOM)
             return Text(f"({self.prelude.type(wanted)}){text}", PRODUCT)

@@ -7,7 +7,7 @@ from anydim.base.errors import OptionError
 from anydim.base.text import listed
 from anydim.kernels.launch import TF32
 from anydim.targets.compilation import Compilation
-from anydim.targets.cuda.dialect import MOST_LANES
+from anydim.targets.cuda.dialect import MAX_LANES
 from anydim.targets.cuda.nvrtc import OPTIONS, nvrtc
 from anydim.targets.processor import NATIVE, WARPS, Processor
 from anydim.targets.target import Source
@@ -35,7 +35,7 @@ def architecture(name: str) -> Processor:
         features += [WARPS, *([TF32] if plus else [])]
     return Processor(
         f"{named}{plus}{more}", "nvptx64-nvidia-cuda", named,
-        ",".join(f"+{feature}" for feature in features), 4, _REGISTERS, most_lanes=MOST_LANES,
+        ",".join(f"+{feature}" for feature in features), 4, _REGISTERS, most_lanes=MAX_LANES,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anydim.targets.c.dialect import Dialect, Literals
 from anydim.targets.functions.primitives import Primitives
 
-MOST_LANES = 1
+MAX_LANES = 1
 
 CUDA = Dialect(
     name="CUDA C++17",

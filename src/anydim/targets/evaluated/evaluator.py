@@ -422,7 +422,7 @@ class _Frame:
         if step.result is not None:
             self.names[step.result.name] = before
 
-    def _nothing(self, step: ir.Fence | ir.Pause) -> None:
+    def _no_op(self, step: ir.Fence | ir.Pause) -> None:
         """Do nothing: the interpreter is single-threaded."""
 
 
@@ -439,4 +439,4 @@ _VALUES: dict[type, Callable[[_Frame, Any], Any]] = {**_methods(
 _STEPS: dict[type, Callable[[_Frame, Any], Any]] = {**_methods(
     ir.Let, ir.Declare, ir.Assign, ir.Store, ir.Prefetch, ir.For, ir.While, ir.If, ir.Switch,
     ir.Call, ir.Stack, ir.Return, ir.StoreAt, ir.Atomic,
-), ir.Fence: _Frame._nothing, ir.Pause: _Frame._nothing, **STEPS, **TILE_STEPS}  # fmt: skip
+), ir.Fence: _Frame._no_op, ir.Pause: _Frame._no_op, **STEPS, **TILE_STEPS}  # fmt: skip

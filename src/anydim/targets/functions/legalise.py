@@ -162,8 +162,8 @@ class _Legaliser:
         """Combine both halves repeatedly, down to one lane."""
         while value.type.lanes > 1:
             half = value.type.lanes // 2
-            sides = (tuple(range(start, start + half)) for start in (0, half))
-            parts = tuple(self.writer.name(_picked(value, side)) for side in sides)
+            halves = (tuple(range(start, start + half)) for start in (0, half))
+            parts = tuple(self.writer.name(_lanes_of(value, lanes)) for lanes in halves)
             value = self.apply(function, parts[0].type, parts)
         return value
 
@@ -270,12 +270,12 @@ class _Legaliser:
         return made
 
 
-def _picked(value: ir.Value, lanes: tuple[int, ...]) -> ir.Value:
+def _lanes_of(value: ir.Value, lanes: tuple[int, ...]) -> ir.Value:
     return ir.shuffle(value, value, lanes) if len(lanes) > 1 else value.extract(lanes[0])
 
 
-_NOTHING = type(None)  # an absent mask or result
-_LEAVES = frozenset((ir.Const, ir.Var, ir.Get, ir.Iota, ir.Item, _NOTHING))
+_ABSENT = type(None)  # an absent mask or result
+_LEAVES = frozenset((ir.Const, ir.Var, ir.Get, ir.Iota, ir.Item, _ABSENT))
 _CALLED = frozenset((ir.Const, ir.Splat, ir.Var, ir.Get))  # nodes with facts
 _OPERANDS: dict[type, tuple[str, ...]] = {
     ir.Bitcast: ("argument",),

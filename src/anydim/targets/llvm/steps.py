@@ -143,14 +143,14 @@ class Steps:
     def _loop(self, step: ir.For, start: str, stop: str, width: str, certain: bool) -> None:
         """guard; preheader; body with phis; the test is at the end of the body."""
         emitter, values = self.emitter, self.values
-        ahead, body, after = self._labels("for", step.variable)
+        preheader, body, after = self._labels("for", step.variable)
         guard = emitter.block
         if certain:
-            emitter.jump(ahead)
+            emitter.jump(preheader)
         else:
             flag = emitter.pure(f"icmp slt i64 {start}, {stop}", (start, stop))
-            emitter.branch(flag, ahead, after)
-        emitter.start(ahead)
+            emitter.branch(flag, preheader, after)
+        emitter.start(preheader)
         before = emitter.reserve()
         emitter.jump(body)
         emitter.start(body)
@@ -171,10 +171,12 @@ class Steps:
             latch = emitter.block
             results = {name: values.registers[name][0] for name in changed}
         emitter.branch(again, body, after)
-        phis.append(_phi(variable, "i64", (start, ahead), (following, latch)))
+        phis.append(_phi(variable, "i64", (start, preheader), (following, latch)))
         for name in changed:
             text = _text(outside[name][1])
-            phis.append(_phi(inside[name], text, (outside[name][0], ahead), (results[name], latch)))
+            phis.append(
+                _phi(inside[name], text, (outside[name][0], preheader), (results[name], latch))
+            )
         emitter.start(after)
         routes = [(results, latch)]
         if not certain:
@@ -189,11 +191,11 @@ class Steps:
     def _while(self, step: ir.While) -> None:
         """guard; preheader; body with phis; the condition is repeated at the end of the body."""
         emitter, values = self.emitter, self.values
-        ahead, body, after = self._labels("while")
+        preheader, body, after = self._labels("while")
         guard = values.value(step.condition)
         start = emitter.block
-        emitter.branch(guard, ahead, after)
-        emitter.start(ahead)
+        emitter.branch(guard, preheader, after)
+        emitter.start(preheader)
         before = emitter.reserve()
         emitter.jump(body)
         emitter.start(body)
@@ -213,7 +215,9 @@ class Steps:
         emitter.branch(again, body, after)
         for name in changed:
             text = _text(outside[name][1])
-            phis.append(_phi(inside[name], text, (outside[name][0], ahead), (results[name], latch)))
+            phis.append(
+                _phi(inside[name], text, (outside[name][0], preheader), (results[name], latch))
+            )
         emitter.start(after)
         self._join(outside, [(results, latch), (_current(outside), start)])
 
@@ -260,8 +264,8 @@ class Steps:
         self.emitter.jump(after)
         return {name: registers[name][0] for name in outside}, end
 
-    def _finish(self, after: str, outside: Registers, ways: list[Route | None]) -> None:
-        routes = [way for way in ways if way is not None]
+    def _finish(self, after: str, outside: Registers, branches: list[Route | None]) -> None:
+        routes = [branch for branch in branches if branch is not None]
         if not routes:
             self.ended = True
             return

@@ -282,10 +282,10 @@ class Values:
         cast = "zext" if kind.bytes < wide.bytes else "bitcast"
         left, right = (have.cast(cast, self.value(side), wide) for side in (node.left, node.right))
         name = f"llvm.x86.avx512.vpermi2var.{_PERMUTED[wide.bytes]}.{8 * wide.bytes * lanes}"
-        picked = self.emitter.intrinsic(
+        permuted = self.emitter.intrinsic(
             bits.text, name, *((bits.text, v) for v in (left, indices, right))
         )
-        return bits.cast("trunc" if cast == "zext" else cast, picked, kind)
+        return bits.cast("trunc" if cast == "zext" else cast, permuted, kind)
 
     def _extract(self, node: ir.Extract) -> str:
         value, kind = self.value(node.argument), node.argument.type

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anydim.targets.c.dialect import Dialect, Literals
 from anydim.targets.functions.primitives import Primitives
 
-MOST_LANES = 16  # vectors have 2, 4, 8 or 16 lanes
+MAX_LANES = 16  # vectors have 2, 4, 8 or 16 lanes
 
 OPENCL = Dialect(
     name="OpenCL C 1.2",

@@ -12,7 +12,7 @@ from anydim.base.errors import InternalError
 from anydim.targets.c.forms import Form
 from anydim.targets.c.operations import ARITY, SAME, SCALARS, filled
 from anydim.targets.c.prelude import Helper, Prelude
-from anydim.targets.opencl.dialect import MOST_LANES, OPENCL
+from anydim.targets.opencl.dialect import MAX_LANES, OPENCL
 
 _ANY: dict[tuple[str, str], str] = {
     ("sqrt", "f"): "sqrt(a)",
@@ -68,7 +68,7 @@ _PLAIN: dict[str, str] = {
 def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """Return the helper function of an operation; raises InternalError if there is none."""
     for made in (form, other):
-        if made is not None and made.lanes > MOST_LANES:
+        if made is not None and made.lanes > MAX_LANES:
             raise InternalError(f"OpenCL has no vectors like {made.name}")
     if operation in _MEMORY:
         return _MEMORY[operation](form, other, prelude, OPENCL.spaces.get(space, ""))
