@@ -243,7 +243,7 @@ def test_stray_addresses_are_refused() -> None:
     for n in (-1, 4, 2**40):
         with pytest.raises(InternalError, match="accesses unmapped memory"):
             call((function(body, "n"),), "tested", [space.address_of(words), n], space)
-    with pytest.raises(InternalError, match="odd address"):
+    with pytest.raises(InternalError, match="misaligned access"):
         call((function(body, "n"),), "tested", [space.address_of(words) + 4, 0], space)
 
 

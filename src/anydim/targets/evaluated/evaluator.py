@@ -162,7 +162,7 @@ class _Frame:
         """Convert a computed value to the representation of its type."""
         array = numpy.atleast_1d(array)
         if len(array) != kind.lanes:
-            self.fail(f"a value of {len(array)} lanes stands where {kind} is wanted")
+            self.fail(f"expected {kind}, got a value of {len(array)} lanes")
         if kind == ir.INDEX:
             return int(array[0])
         return converted(array, kind.dtype.numpy)
@@ -179,12 +179,12 @@ class _Frame:
 
     def _var(self, node: ir.Var) -> Any:
         if node.name not in self.names:
-            self.fail(f"'{node.name}' has no value here")
+            self.fail(f"'{node.name}' is used before its definition")
         return self.names[node.name]
 
     def _get(self, node: ir.Get) -> Any:
         if node.name not in self.registers:
-            self.fail(f"register '{node.name}' has no value here")
+            self.fail(f"register '{node.name}' is used before its definition")
         return self.registers[node.name]
 
     def _op(self, node: ir.Op) -> Any:
@@ -193,10 +193,12 @@ class _Frame:
             return PLAIN[node.function](*values)
         for argument in node.arguments[node.function == "select" :]:
             if argument.type != node.arguments[-1].type:
-                self.fail(f"'{node.function}' is given {argument.type} and others")
+                self.fail(
+                    f"'{node.function}' has operands of different types, one of {argument.type}"
+                )
         arrays = [_array_of(v) for v in values]
         if len({len(array) for array in arrays}) != 1:
-            self.fail(f"'{node.function}' is given different numbers of lanes")
+            self.fail(f"'{node.function}' has operands with different numbers of lanes")
         function = OWN.get(node.function) or FUNCTIONS[node.function].numpy
         if arrays[-1].dtype in NARROW and node.function != "select":
             arrays = [converted(a, float32.numpy) for a in arrays]  # as targets compute it
@@ -248,7 +250,7 @@ class _Frame:
         if outside.any():
             at = int(positions[outside][0])
             self.fail(
-                f"{use} of {kind} in '{buffer}' leaves '{pointer.memory.name}': byte {at} "
+                f"{use} of {kind} in '{buffer}' is outside '{pointer.memory.name}': byte {at} "
                 f"of {len(data)}"
             )
         touched = positions[:, None] + numpy.arange(size)
@@ -285,7 +287,7 @@ class _Frame:
         behind, held = first + kind.lanes * size, len(pointer.memory.data)
         if held and (behind <= -NEAR or first >= held + NEAR):
             self.fail(
-                f"masked {use} of {kind} in '{node.buffer}' lies far outside"
+                f"masked {use} of {kind} in '{node.buffer}' is far outside"
                 f" '{pointer.memory.name}': byte {first} of {held}"
             )
 
@@ -301,13 +303,13 @@ class _Frame:
         if step.nontemporal and self._address(ir.Address(step.buffer, step.offset)) % (
             kind.lanes * kind.dtype.bytes
         ):
-            self.fail(f"store of {kind} past the caches at no multiple of its bytes")
+            self.fail(f"misaligned nontemporal store of {kind}")
         if step.mask is not None and kind.lanes > 1:
             self._touches("store", step, kind, offset)
         data, positions = self.elements(step.buffer, kind, offsets[mask], "store")
         memory = self.buffers[step.buffer].memory
         if not memory.writable and mask.any():
-            self.fail(f"store to '{memory.name}', which is only read")
+            self.fail(f"store to '{memory.name}', which is read-only")
         kept = numpy.ascontiguousarray(array[mask])
         data[positions] = kept.view(numpy.uint8).reshape(len(kept), kind.dtype.bytes)
 
@@ -324,7 +326,7 @@ class _Frame:
         """Return the bytes of a scalar at an address."""
         where = self.integer(address) + self.integer(offset) * dtype.bytes
         if where % dtype.bytes:
-            self.fail(f"{dtype} wanted at the odd address {where}")
+            self.fail(f"misaligned access to {dtype} at address {where}")
         return self.space.bytes(where, dtype.bytes)
 
     def _load_at(self, node: ir.LoadAt) -> Any:
@@ -380,7 +382,7 @@ class _Frame:
         result = self._called(step)
         if step.result is not None:
             if result is None:
-                self.fail(f"'{step.function}' returns nothing")
+                self.fail(f"'{step.function}' returns no value")
             self.names[step.result.name] = result
 
     def _called(self, step: ir.Call) -> Any:

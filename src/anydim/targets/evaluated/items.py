@@ -18,14 +18,14 @@ from anydim.targets.evaluated.space import Copy
 
 def _member(frame: Any, what: str) -> Member:
     if frame.item is None:
-        frame.fail(f"there is no {what} where there are no groups")
+        frame.fail(f"{what} outside a work-group")
     member: Member = frame.item
     return member
 
 
 def item(frame: Any, node: ir.Item) -> int:
     """Return the local id of the work-item."""
-    return _member(frame, "item").number
+    return _member(frame, "work-item").number
 
 
 def _barrier(frame: Any, step: ir.Barrier) -> None:
@@ -47,13 +47,13 @@ def _fragments(frame: Any, step: ir.Fragments) -> None:
 
 
 def _copy_aside(frame: Any, step: ir.CopyAside) -> None:
-    _member(frame, "copy aside")
+    _member(frame, "async copy")
     offset, source, valid = map(frame.integer, (step.offset, step.source_offset, step.valid))
     if not 0 <= valid <= step.count:
-        frame.fail(f"a copy aside of {step.count} elements has {valid} valid ones")
+        frame.fail(f"an async copy of {step.count} elements has {valid} valid ones")
     bytes, kind = step.count * step.dtype.bytes, ir.Type(step.dtype)
     if bytes not in (4, 8, 16) or offset % step.count or (valid and source % step.count):
-        frame.fail(f"a copy aside of {bytes} bytes from {source} to {offset}")
+        frame.fail(f"an async copy of {bytes} bytes from {source} to {offset}")
     data, touched = frame.elements(step.source, kind, source + numpy.arange(valid), "load")
     held = numpy.zeros((step.count, step.dtype.bytes), numpy.uint8)
     held[:valid] = data[touched]
