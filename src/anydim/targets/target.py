@@ -81,14 +81,14 @@ class Compiling(Protocol):
 class Target:
     """A code generator, and its processor.
 
-    `templates` are what kernels are made by, most special first. A kernel is launched by `launch`:
-    'range' is a function on a part of 0:parallel, which threads share; those of a 'device' its
-    driver launches (`devices/`), and hosts are of another target. `sources` gives the modules
-    of kernels, of the libraries they use and of others (host code), by name, each once. `compiling`
-    makes objects of modules, on so many threads (0: as the settings say). `load` makes objects
-    callable; None where this machine cannot run them. `ordered` says that its workers are good at
-    what one does after the other: loops in order and routines. `assembly` gives the machine code of
-    a kernel or library as text; None where a target has none to show.
+    `templates` are the kernel templates, most special first. `launch` is the kind of its kernels:
+    'range' kernels are functions on a part of 0:parallel, shared by threads; 'device' kernels are
+    launched by a driver (`devices/`), and their hosts use another target. `sources` returns the
+    modules of kernels, of the libraries they use and of others (host code), by name, each once.
+    `compiling` compiles modules on a number of threads (0: by the settings). `load` makes objects
+    callable; None if this machine cannot run them. `ordered`: its workers run sequential code well,
+    such as ordered loops and routines. `assembly` returns the machine code of a kernel or library
+    as text; None if the target has none.
     """
 
     name: str

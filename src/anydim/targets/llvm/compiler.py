@@ -16,7 +16,7 @@ from anydim.targets.target import Objects, Source
 
 _FOR = re.compile(r"%b\d+\.for\.(\w+)$", re.MULTILINE)  # ends the comment on a block
 _WHILE = re.compile(r"%b\d+\.while$", re.MULTILINE)
-ABI_VERSION = "1"  # of what generated code and its callers agree on
+ABI_VERSION = "1"  # of the interface between generated code and callers
 
 
 def compile_modules(
@@ -40,12 +40,13 @@ def compiling(processor: Processor, threads: int = 0) -> Compilation:
 
 
 def assembly(text: str, processor: Processor, comments: bool = False) -> str:
-    """The machine code of a module as text, to look at; comments name its blocks and loops."""
+    """Return the assembly of a module, for inspection; `comments` name its blocks and loops."""
     return _emitted(text, processor, False, comments).decode()
 
 
 def machine_code(code: Kernel | Library, processor: Processor) -> str:
-    """The assembly of a kernel or library, where each loop begins with the name of its variable."""
+    """Return the assembly of a kernel or library; each loop begins with the name of its
+    variable."""
     level = level_of(code, processor)
     text = assembly(render(code, level, names=True), level, comments=True)
     return _WHILE.sub("while", _FOR.sub(r"for \1", text)).expandtabs()

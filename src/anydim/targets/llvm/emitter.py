@@ -19,14 +19,14 @@ from anydim.targets.processor import Processor
 Lines: TypeAlias = "list[str | Lines]"
 _RARE, _PAST = "!0", "!1"
 
-_ODD = re.compile(r"\W", re.ASCII)  # what a label cannot hold
+_ODD = re.compile(r"\W", re.ASCII)  # characters not allowed in labels
 
 
 @dataclass
 class Module:
-    """What the functions of one module share: for which processor; declarations, weights too.
+    """State shared by the functions of a module: processor, declarations, branch weights.
 
-    With `names`, labels of loops have the names of their variables, for whoever reads the assembly.
+    With `names`, labels of loops contain the names of their variables, for readable assembly.
     """
 
     processor: Processor
@@ -135,7 +135,8 @@ class Emitter:
     # ---- blocks --------------------------------------------------------------------------------
 
     def new_label(self, kind: str = "", variable: str = "") -> str:
-        """A label; where the module has names it says what it begins: b7.while, b8.for.r0."""
+        """Return a label; in a module with names it includes kind and variable: b7.while,
+        b8.for.r0."""
         self._count += 1
         plain = f"b{self._count}"
         if not (kind and self.module.names):

@@ -187,9 +187,9 @@ def version() -> str:
 def emit(
     text: str, triple: str, cpu: str, features: str, as_object: bool = True, comments: bool = False
 ) -> bytes:
-    """Object code of a module, or its assembly; raises RuntimeError for a text LLVM refuses.
+    """Return object code or assembly of a module; raises RuntimeError if LLVM rejects it.
 
-    `comments` of an assembly name blocks, loops and spills.
+    With `comments`, the assembly annotates blocks, loops and spills.
     """
     call = llvm()
     context, module, target = call["ContextCreate"](), None, None

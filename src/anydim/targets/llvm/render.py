@@ -57,13 +57,13 @@ def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
 
 
 def level_of(code: ir.Kernel | ir.Library, processor: Processor) -> Processor:
-    """The processor that code is compiled for: of portable code, the level of this one."""
+    """Return the processor that code is compiled for; for portable code, the processor's level."""
     portable = isinstance(code, ir.Library) and code.portable
     return (portable and processor.level) or processor
 
 
 def render(code: ir.Kernel | ir.Library, processor: Processor, names: bool = False) -> str:
-    """The module of a kernel or of a library; with `names`, labels say which loop they begin.
+    """Return the module of a kernel or of a library; with `names`, labels name their loops.
 
     The object code is the same with and without names.
     """
@@ -73,7 +73,7 @@ def render(code: ir.Kernel | ir.Library, processor: Processor, names: bool = Fal
 
 
 def render_kernel(kernel: ir.Kernel, processor: Processor, names: bool = False) -> str:
-    """The module of a kernel."""
+    """Return the module of a kernel."""
     module = Module(processor, names=names)
     legal = legalise(kernel.functions, primitives(processor))
     functions = [_function(module, f, "internal ") for f in legal]
@@ -81,7 +81,7 @@ def render_kernel(kernel: ir.Kernel, processor: Processor, names: bool = False) 
 
 
 def render_library(library: ir.Library, processor: Processor, names: bool = False) -> str:
-    """The module of a library."""
+    """Return the module of a library."""
     module = Module(processor, names=names)
     legal = legalise(library.functions, primitives(processor))
     functions = [_function(module, f, "" if f.public else "internal ") for f in legal]

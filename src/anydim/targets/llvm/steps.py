@@ -184,7 +184,7 @@ class Steps:
         self._join(outside, routes)
 
     def _labels(self, kind: str, variable: str = "") -> tuple[str, str, str]:
-        """The labels of what stands before a loop, of its body, and of what stands after it."""
+        """Return the labels of a loop's preheader, of its body, and of the code after it."""
         new = self.emitter.new_label
         return new(), new(kind, variable), new()
 
