@@ -83,7 +83,7 @@ def exp_or_zero(x: Lanes) -> Lanes:
 
 
 def _power(x: Lanes, last: float | None) -> Lanes:
-    """e^x; inf above `last`, or for x <= 0 only.
+    """e^x; inf above `last`; None: x <= 0.
 
     The exponent is added to the bits of 2 exp(r); only arguments far from 0 need corrections.
     """
