@@ -1,8 +1,8 @@
-"""What can run kernels beside the host: a driver for each kind of device.
+"""Devices that run kernels besides the host: a driver per kind of device.
 
-In come verbs (allocate, copy, launch, wait), called by host code through words of a table, and
-objects of a target; out go addresses, work done in order, counts, or an error in our words.
+Input: calls of entry points (allocate, copy, launch, wait) from host code through a table of slots,
+and objects of a target. Output: addresses, work in order, counters, or errors.
 
-    opencl/ devices that OpenCL drives
-    engines/    of others, which take whole parts
+    opencl/     devices with an OpenCL driver
+    engines/    other inference engines, which run whole subgraphs
 """

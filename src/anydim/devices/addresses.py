@@ -1,6 +1,7 @@
-"""Virtual addresses, for devices whose memory is handles: block number << 40, plus an offset.
+"""Virtual addresses for devices whose memory objects are handles: block number << 40, plus an
+offset.
 
-Host code adds offsets to addresses; a driver finds the handle and the offset of what came out.
+Host code adds offsets to addresses; a driver maps an address back to handle and offset.
 """
 
 from __future__ import annotations
@@ -9,36 +10,36 @@ from typing import Generic, TypeVar
 
 OFFSET_BITS = 40
 _OFFSETS = (1 << OFFSET_BITS) - 1
-_MOST_BLOCKS = 1 << 22
+_MAX_BLOCKS = 1 << 22
 
 Handle = TypeVar("Handle")
 
 
 class Blocks(Generic[Handle]):
-    """The handles of blocks by number, which begin at 1: no block is at address 0."""
+    """The handles of blocks by number, from 1 on: no block has address 0."""
 
     def __init__(self) -> None:
         self._handles: dict[int, Handle] = {}
         self._last = 0
 
     def add(self, handle: Handle) -> int:
-        """The address of a new block."""
-        number = self._last % _MOST_BLOCKS + 1
+        """Return the address of a new block."""
+        number = self._last % _MAX_BLOCKS + 1
         while number in self._handles:
-            number = number % _MOST_BLOCKS + 1
+            number = number % _MAX_BLOCKS + 1
         self._last = number
         self._handles[number] = handle
         return number << OFFSET_BITS
 
     def find(self, address: int) -> tuple[Handle, int]:
-        """The handle of the block that an address is in, and the bytes before it.
+        """Return the handle of the block that contains an address, and the offset.
 
-        KeyError where there is none.
+        Raises KeyError if there is none.
         """
         return self._handles[address >> OFFSET_BITS], address & _OFFSETS
 
     def remove(self, address: int) -> Handle:
-        """The handle of a block that goes."""
+        """Remove a block; returns its handle."""
         return self._handles.pop(address >> OFFSET_BITS)
 
     def __len__(self) -> int:

@@ -1,9 +1,10 @@
-"""A device as host code reaches it: C functions of int64s, which never raise.
+"""The device interface of host code: C functions of int64s, which never raise.
 
-A verb takes the context first. `allocate` returns an address and `record` an event, 0 where they
-fail; the others return 0, and 1 where they fail. What was raised is kept for the thread, which asks
-for it when the call has ended. Verbs are native functions where the kind of device has some
-(`native/device_api/`), else methods of the device: those take the interpreter's lock.
+An entry point takes the context first. `allocate` returns an address and `record` an event, or 0 on
+failure; the others return 0, or 1 on failure. The exception is stored for the thread, which
+retrieves it at the end of the call. Entry points are native functions for kinds of devices that
+have them (`native/device_api/`), otherwise methods of the device: those take the interpreter's
+lock.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from anydim.devices.device import Device, Launch, device_at
 from anydim.runtime import slots
 from anydim.runtime.device_calls import Note
 
-_TOGETHER, _ALIGNMENT = 64 << 20, 64  # bytes of constants in one block, and where each begins
+_TOGETHER, _ALIGNMENT = 64 << 20, 64  # bytes of constants per block, and their alignment
 _LAUNCH = len(Launch._fields)
 _ARGUMENTS: Mapping[int, int] = {
     slots.ALLOCATE: 1, slots.FREE: 1, slots.COPY_WITHIN: 4, slots.FILL: 3, slots.LAUNCH: _LAUNCH,
@@ -40,10 +41,10 @@ _BEGUN = {
 
 
 class HostedDevice:
-    """A device with the code of a program; its constants go when this does.
+    """A device with the code of a program, and its constants, which it owns.
 
-    `native` are the addresses of native verbs, by their roles in an interface; for the kind of the
-    device there are all of them or none.
+    `native` are the addresses of native entry points, by their roles in an interface; a kind of
+    device has all of them or none.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class HostedDevice:
         self.device = device
         self._entries = device.load(code, symbols) if symbols else {}
         self._constants: dict[str, int] = {}
-        self._blocks: list[int] = []  # that hold them
+        self._blocks: list[int] = []  # blocks of constants
         roles = {word: slots.role(device.native, name) for name, word in slots.NAMES.items()}
         self.native = {w: native[name] for w, name in roles.items() if name in native}
         self._functions, words = _functions(device, _verbs(device))
@@ -61,17 +62,17 @@ class HostedDevice:
         weakref.finalize(self, _free, device, self._blocks).atexit = False
 
     def clocked(self, note: Note, waited: bool) -> ClockedDevice:
-        """The same by verbs that are timed and noted."""
+        """Return the same with timed entry points."""
         return ClockedDevice(self, note, waited)
 
     def entry(self, symbol: str) -> int:
-        """What launches a kernel."""
+        """Return the entry for launches of a kernel."""
         return self._entries[symbol]
 
     def upload(self, arrays: Mapping[str, numpy.ndarray]) -> Mapping[str, int]:
-        """The addresses of constants, copied there when they are first asked for."""
+        """Return the addresses of constants, copied to the device on first use."""
         missing = {name: each for name, each in arrays.items() if name not in self._constants}
-        for group in _together(missing):
+        for group in _blocks_of(missing):
             block = self.device.allocate(max(1, sum(_padded(each) for _, each in group)))
             self._blocks.append(block)
             for name, array in group:
@@ -81,31 +82,31 @@ class HostedDevice:
         return {name: self._constants[name] for name in arrays}
 
     def begin(self) -> None:
-        """Forget what a verb has raised in this thread: a call begins."""
+        """Clear the stored exception of this thread at the begin of a call."""
         self.device.kept.error = None
 
     def raise_kept(self) -> None:
-        """Raise what a verb has raised last in this thread in this call, if anything."""
+        """Raise the stored exception of this thread, if any."""
         error: BaseException | None = getattr(self.device.kept, "error", None)
         self.device.kept.error = None
         if error is not None:
             raise error
 
     def settle(self) -> None:
-        """Return when nothing is in progress; raises nothing."""
-        with suppress(Exception):  # what failed is told by the call that asked for it
+        """Wait until the device is idle; raises nothing."""
+        with suppress(Exception):  # failures are reported by the call that caused them
             self.device.synchronise()
 
 
 class ClockedDevice:
-    """A device with the code of a program, whose verbs are timed; the constants are the other's."""
+    """A device with the code of a program and timed entry points; it shares the constants."""
 
     def __init__(self, plain: HostedDevice, note: Note, waited: bool) -> None:
         self.device = plain.device
         self.upload, self.begin = plain.upload, plain.begin
         self.raise_kept, self.settle = plain.raise_kept, plain.settle
         self._plain = plain
-        self._entries = [0]  # of the device, by the numbers that are given out
+        self._entries = [0]  # entries of the device, by the numbers of launches
         verbs = _verbs(plain.device)
         verbs |= {word: _called(word, plain) for word in plain.native}
         timed = {
@@ -115,12 +116,12 @@ class ClockedDevice:
         self._functions, self.words = _functions(plain.device, timed)
 
     def entry(self, symbol: str) -> int:
-        """A number of a launch."""
+        """Return the number of a launch."""
         self._entries.append(self._plain.entry(symbol))
         return len(self._entries) - 1
 
     def clocked(self, note: Note, waited: bool) -> ClockedDevice:
-        """Another clock for the same device."""
+        """Return another clock for the same device."""
         return self._plain.clocked(note, waited)
 
 
@@ -136,7 +137,7 @@ def _verbs(device: Device) -> dict[int, Callable[..., Any]]:
 
 
 def _of_bytes(verb: Callable[[int, int, int], None]) -> Callable[..., None]:
-    """A copy that is not interested in which of the program's it is."""
+    """Drop the last argument of a copy, its number in the program."""
     return lambda target, source, bytes, which: verb(target, source, bytes)
 
 
@@ -152,32 +153,32 @@ def _timed(
     word: int, verb: Callable[..., Any], note: Note, entries: Sequence[int], device: Device,
     waited: bool,
 ) -> Callable[..., Any]:  # fmt: skip
-    """A verb that looks at the clock before and after; where it is `waited` it is seen through."""
+    """Return an entry point that is timed; if `waited`, until its work is done."""
     begins = word in _BEGUN
 
     def call(*given: int) -> Any:
-        asked, sizes = given, ()
-        if word == slots.LAUNCH:  # its words may change when it has returned
+        arguments, sizes = given, ()
+        if word == slots.LAUNCH:  # its arguments may change after it returns
             launch = Launch(*given)
             first = launch.arguments + 8 * launch.operands
             sizes = tuple((ctypes.c_int64 * launch.sizes).from_address(first))
-            asked = launch._replace(entry=entries[launch.entry])
+            arguments = launch._replace(entry=entries[launch.entry])
         begin, command, result = perf_counter_ns(), -1, None
         try:
-            result = verb(*asked)
+            result = verb(*arguments)
             command = device.noted() if begins else -1
             if waited and begins:
                 device.synchronise()
             return result
         finally:
-            if word != slots.COPY_FROM or result != slots.BY_HOST:  # else others make that copy
+            if word != slots.COPY_FROM or result != slots.BY_HOST:  # else via the host
                 note(word, given, sizes, begin, perf_counter_ns(), command)
 
     return call
 
 
 def _called(word: int, plain: HostedDevice) -> Callable[..., int]:
-    """A native verb as a function of Python; raises what it has told."""
+    """Return a native entry point as a Python function; raises its stored exception."""
     function = _kind(word)(plain.native[word])
     context, failed = plain.device.context, 0 if word in _GIVING else 1
 
@@ -197,7 +198,7 @@ def _kind(word: int) -> Any:
 def _functions(
     device: Device, verbs: Mapping[int, Callable[..., Any]]
 ) -> tuple[list[Any], Mapping[int, int]]:
-    """Functions for native code, which have to stay, and the words that lead to them."""
+    """Return the functions for native code, to be kept alive, and their addresses by slot."""
     functions = {
         word: _kind(word)(_guarded(verb, word in _GIVING, device.kept))
         for word, verb in verbs.items()
@@ -211,12 +212,12 @@ def _functions(
 
 
 def _guarded(verb: Callable[..., Any], giving: bool, kept: threading.local) -> Callable[..., int]:
-    """What a verb gives, 0 if that is nothing; for an error 1, or 0 where it should give some."""
+    """Return a verb's result, 0 for None; on an error store it and return 1, or 0 if `giving`."""
 
     def call(_: int, *given: int) -> int:
         try:
             return int(verb(*given) or 0)
-        except BaseException as error:  # it must not go into native code
+        except BaseException as error:  # must not propagate into native code
             kept.error = error
             return 0 if giving else 1
 
@@ -227,8 +228,8 @@ def _padded(array: numpy.ndarray) -> int:
     return -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
-def _together(arrays: Mapping[str, numpy.ndarray]) -> Iterator[list[tuple[str, numpy.ndarray]]]:
-    """The constants that lie in one block: few large blocks are faster to read than many."""
+def _blocks_of(arrays: Mapping[str, numpy.ndarray]) -> Iterator[list[tuple[str, numpy.ndarray]]]:
+    """Yield the constants of each block: few large blocks are faster to read than many."""
     group: list[tuple[str, numpy.ndarray]] = []
     bytes = 0
     for name, array in arrays.items():

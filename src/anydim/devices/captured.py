@@ -1,9 +1,9 @@
-"""Sequences of launches that come again, as captured graphs of CUDA: one call for all of them.
+"""Recurring sequences of launches as captured CUDA graphs: one call for a whole sequence.
 
-What is launched waits until something else is asked for. A sequence of kernels with sizes that was
-there before is captured then, and launched as a graph from then on. Calls take turns with blocks of
-memory: a few graphs are kept for addresses of a sequence, then one that is captured again is told
-of them. So many sequences are kept, those that were used last.
+Launches are deferred until another operation. If a sequence of kernels with its sizes occurs a
+second time, it is captured and from then on launched as a graph. Calls alternate between blocks of
+memory: a few graphs are cached per sequence, for different addresses; beyond that, a captured graph
+updates one of them. The number of cached sequences is limited; the least recently used is evicted.
 CUDA Driver API, "Stream Management" and "Graph Management".
 """
 
@@ -15,24 +15,24 @@ from typing import Any, Protocol
 
 from anydim.base.records import dataclass
 
-_RELAXED = 2  # CU_STREAM_CAPTURE_MODE: other threads may do what a capture forbids
-_FEW = 3  # launches that a graph is not worth
-_MOST = 4096  # launches that wait
-_ADDRESSES = 4  # sets of them that a sequence has graphs for
-_INFO_BYTES = 64  # more than a CUgraphExecUpdateResultInfo has
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE: no restrictions on other threads
+_TOO_FEW = 3  # launches, too few for a graph
+_MAX_DEFERRED = 4096  # maximum deferred launches
+_ADDRESSES = 4  # graphs per sequence, for different addresses
+_INFO_BYTES = 64  # at least a CUgraphExecUpdateResultInfo
 
 
 class Call(Protocol):
-    """The functions of the driver's library."""
+    """The functions of the driver library."""
 
     def __call__(self, name: str, *given: Any) -> None: ...
 
-    def asked(self, name: str, kind: Any, *given: Any) -> Any: ...
+    def output_of(self, name: str, kind: Any, *given: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A launch whose words are taken: what begins it, what it is at which sizes, and on what."""
+    """A deferred launch: the function that starts it, its kernel and sizes, its addresses."""
 
     begin: Callable[[], None]
     what: bytes
@@ -40,34 +40,34 @@ class Ready:
 
 
 class Captured:
-    """Launches on a stream, at most so many graphs of them kept. Not for several threads at once.
+    """Launches on a stream with a limited number of cached graphs. Not thread-safe.
 
-    The context is current wherever something is done.
+    The context must be current.
     """
 
     def __init__(self, call: Call, stream: int, graphs: int) -> None:
-        self._call, self._stream, self._most = call, stream, graphs
-        self._waiting: list[Ready] = []
-        # graphs by their addresses, by what they do; what was used last is last
+        self._call, self._stream, self._max_sequences = call, stream, graphs
+        self._deferred: list[Ready] = []
+        # graphs by addresses, by sequence; in order of last use
         self._known: dict[bytes, dict[bytes, int]] = {}
 
     def add(self, ready: Ready) -> None:
-        """Launch it, when the sequence that it is part of ends."""
-        self._waiting.append(ready)
-        if len(self._waiting) >= _MOST:
+        """Defer a launch to the end of its sequence."""
+        self._deferred.append(ready)
+        if len(self._deferred) >= _MAX_DEFERRED:
             self.flush()
 
     def flush(self) -> None:
-        """Begin all that waits."""
-        sequence, self._waiting = self._waiting, []
-        if len(sequence) <= _FEW:
+        """Start all deferred launches."""
+        sequence, self._deferred = self._deferred, []
+        if len(sequence) <= _TOO_FEW:
             for each in sequence:
                 each.begin()
             return
         key = b"".join(each.what for each in sequence)
         known = self._known.pop(key, None)
         self._known[key] = {} if known is None else known
-        while len(self._known) > self._most:
+        while len(self._known) > self._max_sequences:
             self._forget(next(iter(self._known)))
         if known is None:
             for each in sequence:
@@ -79,12 +79,12 @@ class Captured:
         self._call("cuGraphLaunch", graph, self._stream)
 
     def trim(self) -> None:
-        """Give all graphs back."""
+        """Release all graphs."""
         while self._known:
             self._forget(next(iter(self._known)))
 
     def _capture(self, sequence: list[Ready], known: dict[bytes, int]) -> int:
-        """The graph of a sequence: a new one, or one of those known, which is told what moved."""
+        """Return the graph of a sequence: a new one, or an updated one."""
         self._call("cuStreamBeginCapture_v2", self._stream, _RELAXED)
         try:
             for each in sequence:
@@ -96,20 +96,22 @@ class Captured:
         try:
             if len(known) >= _ADDRESSES:
                 oldest = known.pop(next(iter(known)))
-                if self._told(oldest, graph):
+                if self._updated(oldest, graph):
                     return oldest
                 self._destroy(oldest)
-            made: int = self._call.asked("cuGraphInstantiateWithFlags", ctypes.c_void_p, graph, 0)
+            made: int = self._call.output_of(
+                "cuGraphInstantiateWithFlags", ctypes.c_void_p, graph, 0
+            )
             return made
         finally:
             self._call("cuGraphDestroy", graph)
 
-    def _told(self, executable: int, graph: int) -> bool:
-        """Whether an executable graph takes the numbers of another one of its form."""
+    def _updated(self, executable: int, graph: int) -> bool:
+        """Whether an executable graph can be updated to another graph of the same form."""
         info = ctypes.create_string_buffer(_INFO_BYTES)
         try:
             self._call("cuGraphExecUpdate_v2", executable, graph, info)
-        except Exception:  # the driver may find them unlike: a new one is made in its place
+        except Exception:  # not updatable: it is replaced by a new one
             return False
         return True
 
@@ -118,5 +120,5 @@ class Captured:
             self._destroy(graph)
 
     def _destroy(self, graph: int) -> None:
-        self._call("cuStreamSynchronize", self._stream)  # it may be at work
+        self._call("cuStreamSynchronize", self._stream)  # it may be running
         self._call("cuGraphExecDestroy", graph)

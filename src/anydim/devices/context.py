@@ -1,9 +1,9 @@
-"""The words of a device, which native verbs count and work with (`native/device_api/`).
+"""Slots of a device for native entry points (`native/device_api/`), at its context address.
 
-A device has them at an address, its context. First come the counters of the verbs that have native
-functions, then what tells Python of a failure: a function of the number of a verb (its place in
-`runtime/slots.py`), of the function that failed and of the code that it gave, which keeps an error
-for the thread. What follows is that of the kind of device; it begins with functions of the system.
+First come the counters of the entry points with native functions, then a Python function that
+reports failures: it takes the number of an entry point (its index in `runtime/slots.py`), the
+number of the failed function and its error code, and stores an exception for the thread. The slots
+after that depend on the kind of device; they begin with functions of the system.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ LAUNCHES, COPIES_IN, COPIES_OUT, COPIES_WITHIN, BYTES_IN, BYTES_OUT, BYTES_WITHI
 COUNTED = 8
 FAILED, COPY, FILL_BYTES, ALLOCATE_BYTES, FREE_BYTES = range(COUNTED, COUNTED + 5)
 LOCK, UNLOCK, MUTEX = range(FREE_BYTES + 1, FREE_BYTES + 4)
-# 0, or devices that have the same one copy from each other's memory; AT_ONCE: nothing is ever in
-# progress there, and its memory is the host's
+# equal families, except 0, can copy from each other's memory; AT_ONCE: synchronous, and its
+# memory is the host's
 FAMILY, AT_ONCE = MUTEX + 1, 1
 OWN = 20

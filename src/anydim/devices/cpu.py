@@ -1,7 +1,6 @@
-"""The processor of the host as a device: memory of its own, kernels of the program's own target.
+"""The host's processor as a device: its own memory, kernels of the program's own target.
 
-It works when it is asked to, one thread, so that nothing is ever in progress. Two of them
-("cpu:0", "cpu:1") are two devices with nothing in common.
+It is single-threaded and synchronous. Two of them ("cpu:0", "cpu:1") are separate devices.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _KERNEL = ctypes.CFUNCTYPE(
 
 
 class CpuDevice(Device):
-    """It runs what `link` makes of objects."""
+    """Runs kernels that `link` loads from objects."""
 
     target = "llvm"
     kind = KIND
@@ -34,7 +33,7 @@ class CpuDevice(Device):
 
     @property
     def identity(self) -> str:
-        """Every number is the same processor."""
+        """The same processor for every number."""
         return "cpu"
 
     def _allocate(self, bytes: int) -> int:
@@ -57,7 +56,7 @@ class CpuDevice(Device):
 
     def _load(self, code: Mapping[str, bytes], symbols: Sequence[str]) -> Mapping[str, int]:
         if self.link is None:
-            raise self.failed("load", "nothing links code for it")
+            raise self.failed("load", "no target links code for it")
         entries, kept = self.link(code, symbols)
         self._code.append(kept)
         self._kernels |= {address: _KERNEL(address) for address in entries.values()}
@@ -70,7 +69,7 @@ class CpuDevice(Device):
         return 1
 
     def _wait(self, event: int) -> None:
-        """Everything is done at once."""
+        """Return; all work is synchronous."""
 
     def _synchronise(self) -> None:
-        """Everything is done at once."""
+        """Return; all work is synchronous."""

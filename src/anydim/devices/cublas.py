@@ -1,8 +1,8 @@
-"""cuBLAS, NVIDIA's library of matrix products, for launches that are plain products.
+"""cuBLAS, NVIDIA's matrix multiply library, for plain matmul kernels.
 
 The functions are those of `cublas_api.h` (cuBLAS Library User Guide, version 12). The library comes
-with the wheel `nvidia-cublas-cu12`, or with a toolkit. Its matrices lie column by column: ours, row
-by row, are theirs transposed, so that it is asked for the product of both swapped.
+with the wheel `nvidia-cublas-cu12`, or with a toolkit. Its matrices are column-major: ours,
+row-major, are their transposes, so operands are passed in reverse order.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.devices.wheels import places
+from anydim.devices.wheels import library_paths
 
-PREFIX = "cublas"  # of kernels that are plain products: PREFIX, factors, results, a number
-# the numbers of a launch: extents, then where factors begin and how far neighbours on each axis are
+PREFIX = "cublas"  # names of plain matmul kernels: PREFIX, operand types, result type, a number
+# parameters of a launch: extents, then offset and strides of each operand
 WORDS = (
     "m", "n", "k", "batch", "a_start", "a_m", "a_k", "a_batch", "b_start", "b_k", "b_n", "b_batch",
     "c_m", "c_batch",
 )  # fmt: skip
-_LARGEST = (1 << 31) - 1  # of an int
+_LARGEST = (1 << 31) - 1  # maximum of an int
 _PLAIN, _TRANSPOSED = 0, 1  # cublasOperation_t
 _BEST = -1  # cublasGemmAlgo_t: CUBLAS_GEMM_DEFAULT
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A type of elements: cudaDataType_t, bytes, and cublasComputeType_t of what it is added to."""
+    """An element type: cudaDataType_t, bytes, and cublasComputeType_t of the accumulator."""
 
     data: int
     bytes: int
     computed: int
 
 
-# sums of float32 by CUBLAS_COMPUTE_32F, with tf32 by _32F_FAST_TF32; those of float64 by _64F
+# float32 accumulates by CUBLAS_COMPUTE_32F, with tf32 by _32F_FAST_TF32; float64 by _64F
 _KINDS: Mapping[str, _Kind] = {
     "float32": _Kind(0, 4, 68), "tf32": _Kind(0, 4, 77), "float64": _Kind(1, 8, 70),
     "float16": _Kind(2, 2, 68), "bfloat16": _Kind(14, 2, 68),
@@ -55,12 +55,12 @@ _CALLS: Mapping[str, tuple[Any, ...]] = {
 
 
 class CublasError(Exception):
-    """A call that did not succeed."""
+    """A failed call."""
 
 
 @dataclass(frozen=True)
 class _Matrix:
-    """How a factor lies: transposed or not, the elements between its rows, or columns."""
+    """The layout of an operand: whether it is transposed, and its leading dimension."""
 
     operation: int
     stride: int
@@ -80,20 +80,20 @@ class Cublas:
     def _do(self, name: str, *given: Any) -> None:
         code = self._functions[name](*given)
         if code:
-            told = self._functions["cublasGetStatusName"](code) or b"an unknown status"
-            raise CublasError(f"{name}: {told.decode(errors='replace')}")
+            status = self._functions["cublasGetStatusName"](code) or b"an unknown status"
+            raise CublasError(f"{name}: {status.decode(errors='replace')}")
 
     def handle(self, stream: int) -> int:
-        """What products on a stream are asked for with, in the context that is current."""
+        """Return a handle for matmuls on a stream, in the current context."""
         made = ctypes.c_void_p()
         self._do("cublasCreate_v2", ctypes.byref(made))
         self._do("cublasSetStream_v2", made, stream)
         return made.value or 0
 
     def multiply(self, handle: int, symbol: str, words: Sequence[int]) -> bool:
-        """Begin the product of a kernel of that name; False where the library takes no such one.
+        """Start the matmul of a kernel by its name; False if the library does not support it.
 
-        `words` are the addresses of both factors and of the result, then `WORDS`.
+        `words` are the addresses of both operands and of the result, then `WORDS`.
         """
         _, factors, results, _ = symbol.split("_")
         one, other = _KINDS[factors], _KINDS[results]
@@ -118,7 +118,7 @@ class Cublas:
 
 
 def _matrix(rows: int, columns: int, row: int, column: int) -> _Matrix | None:
-    """A matrix with such strides as the library takes it: one of them is 1."""
+    """Return the layout of a matrix with unit stride along one axis, otherwise None."""
     if column == 1 or columns <= 1:
         stride = max(row, columns, 1) if rows <= 1 or not columns else row
         if max(columns, 1) <= stride <= _LARGEST:
@@ -132,12 +132,12 @@ def _matrix(rows: int, columns: int, row: int, column: int) -> _Matrix | None:
 
 @lru_cache(maxsize=1)
 def cublas() -> Cublas:
-    """The library that is here. Raises OptionError where there is none."""
+    """Return the installed library. Raises OptionError if there is none."""
     problem = "no library"
     packages = ("nvidia.cublas", "nvidia.cu13")
-    for place in places(packages, "cublas", "cublas64_{}.dll", ("12", "13")):
+    for path in library_paths(packages, "cublas", "cublas64_{}.dll", ("12", "13")):
         try:
-            return Cublas(ctypes.CDLL(place))
+            return Cublas(ctypes.CDLL(path))
         except (OSError, AttributeError) as error:
             problem = str(error)
-    raise OptionError(f"cuBLAS is not here: {problem}", "pip install nvidia-cublas-cu12")
+    raise OptionError(f"cuBLAS is missing: {problem}", "pip install nvidia-cublas-cu12")

@@ -1,8 +1,8 @@
-"""NVIDIA's devices, by the functions of their driver library; no toolkit is needed.
+"""NVIDIA devices, by the functions of their driver library; no toolkit is needed.
 
-Code is cubins, one for each module (`targets/cuda`). Addresses are the device's own. All verbs go
-to one stream; what the host gives is copied to page-locked memory first, so that a copy need not be
-waited for. `library` opens the driver's library; tests give another one.
+Code is cubins, one per module (`targets/cuda`). Addresses are the device's own. All commands use
+one stream; host data is copied to page-locked memory first, so that a copy returns without waiting.
+`library` opens the driver library; tests replace it.
 
 The functions are those of the CUDA driver API 11 and later (`cuda.h`, CUDA Toolkit documentation).
 """
@@ -27,12 +27,12 @@ from anydim.devices.device import Device, Launch
 _OK, _NO_MEMORY, _NO_DEVICE = 0, 2, 100
 _COMPUTE_MAJOR, _COMPUTE_MINOR = 75, 76  # CUdevice_attribute
 _MULTIPROCESSORS = 16
-_MOST_ITEMS = 0  # CUfunction_attribute: of a block, which is what a kernel was compiled for
+_MAX_THREADS = 0  # CUfunction_attribute: threads per block that a kernel was compiled for
 _TIMING_OFF = 2  # CUevent_flags
-_STAGE_BYTES = 1 << 20  # page-locked memory that small copies go through
-_BLOCKS = 8  # for each multiprocessor, of a kernel that works on a range
-_WORKERS, _MOST_WORKERS = 4, 512  # for each multiprocessor and in all, where each has scratch
-RANGE = "_range"  # the variable whose name begins with a kernel's says that it works on one
+_STAGE_BYTES = 1 << 20  # page-locked staging memory of small copies
+_BLOCKS = 8  # blocks per multiprocessor of a range kernel
+_WORKERS, _MAX_WORKERS = 4, 512  # per multiprocessor and in total, if each has scratch
+RANGE = "_range"  # suffix of the variable that marks a range kernel
 
 _PARAMETERS, _PARAMETERS_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE
 
@@ -80,11 +80,11 @@ _CALLS: Mapping[str, tuple[Any, ...]] = {
 
 
 class Failed(Exception):
-    """A call that did not succeed, with the driver's own text."""
+    """A failed call, with the driver's text."""
 
 
 class Library:
-    """The functions of the driver's library; a call that fails raises `Failed`, or MemoryError."""
+    """The functions of the driver library; a call that fails raises `Failed`, or MemoryError."""
 
     def __init__(self, library: Any) -> None:
         self._functions: dict[str, Callable[..., int]] = {}
@@ -100,8 +100,8 @@ class Library:
         if code != _OK:
             raise Failed(f"{name}: {self._text(code)}")
 
-    def asked(self, name: str, kind: Any, *given: Any) -> Any:
-        """What a call writes to its first argument."""
+    def output_of(self, name: str, kind: Any, *given: Any) -> Any:
+        """Return the output of a call, written to its first argument."""
         held = kind()
         self(name, ctypes.byref(held), *given)
         return held.value
@@ -114,22 +114,23 @@ class Library:
 
 @lru_cache(maxsize=1)
 def driver_library() -> Library:
-    """That of this machine, initialised. Raises DeviceError where there is none."""
+    """Return the driver library of this machine, initialised. Raises DeviceError if there is
+    none."""
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         library = Library(ctypes.CDLL(name))
         library("cuInit", 0)
     except (OSError, AttributeError, Failed) as error:
         raise DeviceError(
-            f"there is no CUDA driver that works: {error}",
-            "install NVIDIA's driver, or put these parts elsewhere: devices={...: 'cpu'}",
+            f"there is no working CUDA driver: {error}",
+            "install NVIDIA's driver, or use another device: devices={...: 'cpu'}",
         ) from None
     return library
 
 
 @dataclass(frozen=True)
 class Found:
-    """A device that a machine has: `architecture` is that of its code, such as 'sm_90'."""
+    """A device of this machine; `architecture` is that of its code, such as 'sm_90'."""
 
     number: int
     name: str
@@ -139,40 +140,40 @@ class Found:
 
     @property
     def about(self) -> str:
-        """What it is, for people."""
+        """A description for users."""
         units = f"{self.multiprocessors} multiprocessors"
         return f"{self.name}, {self.architecture}, {units}, {bytes_text(self.memory)}"
 
 
 def found(library: Library | None = None) -> list[Found]:
-    """The devices that the driver shows. Raises DeviceError where there is no driver."""
+    """Return the devices that the driver lists. Raises DeviceError if there is no driver."""
     call = library or driver_library()
-    return [_found(call, number) for number in range(call.asked("cuDeviceGetCount", _WORD))]
+    return [_found(call, number) for number in range(call.output_of("cuDeviceGetCount", _WORD))]
 
 
 def _found(call: Library, number: int) -> Found:
-    device = call.asked("cuDeviceGet", _WORD, number)
+    device = call.output_of("cuDeviceGet", _WORD, number)
     text = ctypes.create_string_buffer(256)
     call("cuDeviceGetName", text, len(text), device)
     major, minor, units = (
-        call.asked("cuDeviceGetAttribute", _WORD, attribute, device)
+        call.output_of("cuDeviceGetAttribute", _WORD, attribute, device)
         for attribute in (_COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS)
     )
-    memory = call.asked("cuDeviceTotalMem_v2", _COUNT, device)
+    memory = call.output_of("cuDeviceTotalMem_v2", _COUNT, device)
     return Found(number, text.value.decode(), f"sm_{major}{minor}", memory, units)
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A kernel: its function, the items of a block, and whether these share out a range.
+    """A kernel: its function, the threads of a block, and whether the threads share a range.
 
-    Else each block is a group of items, which does one place of it.
+    Otherwise each block is a work-group that runs one position.
     """
 
     function: int
-    items: int
+    threads: int
     shared: bool
-    product: str = ""  # its name, where a library may do what it does
+    product: str = ""  # its name, if a library may replace it
 
 
 class CudaDevice(Device):
@@ -186,22 +187,22 @@ class CudaDevice(Device):
     ) -> None:  # fmt: skip
         super().__init__(name)
         graphs = settings.cuda_graphs if graphs is None else graphs
-        self._products = products  # opened for the first kernel that is a plain product
+        self._products = products  # opened for the first plain matmul kernel
         self._handle = 0
         self.call = library or driver_library()
         shown = found(self.call)
         if number >= len(shown):
             raise DeviceError(
                 f"there is no device '{name}': the CUDA driver shows {len(shown)}",
-                "anydim devices lists what is here",
+                "`anydim devices` lists the devices of this machine",
             )
         self.about = shown[number]
-        self.workers = min(_MOST_WORKERS, _WORKERS * self.about.multiprocessors)
-        self._device = self.call.asked("cuDeviceGet", _WORD, number)
-        self._context = self.call.asked("cuDevicePrimaryCtxRetain", _ANY, self._device)
+        self.workers = min(_MAX_WORKERS, _WORKERS * self.about.multiprocessors)
+        self._device = self.call.output_of("cuDeviceGet", _WORD, number)
+        self._context = self.call.output_of("cuDevicePrimaryCtxRetain", _ANY, self._device)
         with self:
-            self._stream = self.call.asked("cuStreamCreate", _ANY, 1)  # apart from stream 0
-            self._stage = self.call.asked("cuMemHostAlloc", _ANY, _STAGE_BYTES, 0)
+            self._stream = self.call.output_of("cuStreamCreate", _ANY, 1)  # independent of stream 0
+            self._stage = self.call.output_of("cuMemHostAlloc", _ANY, _STAGE_BYTES, 0)
         self._captured = Captured(self.call, self._stream, graphs) if graphs else None
         self._staged = 0
         self._modules: list[tuple[int, bytes]] = []
@@ -211,7 +212,7 @@ class CudaDevice(Device):
 
     @property
     def identity(self) -> str:
-        """Its name and what code it takes."""
+        """Its name and architecture."""
         return f"{self.about.name} {self.about.architecture}"
 
     @property
@@ -220,7 +221,7 @@ class CudaDevice(Device):
         return self.about.architecture
 
     def __enter__(self) -> None:
-        """Threads have contexts of their own: this one's for what follows."""
+        """Make this device's context current: contexts are per thread."""
         self.call("cuCtxPushCurrent_v2", self._context)
 
     def __exit__(self, *error: object) -> None:
@@ -229,7 +230,7 @@ class CudaDevice(Device):
     # ---- memory --------------------------------------------------------------------------------
 
     def _flushed(self) -> CudaDevice:
-        """It, when launches that wait have begun: what follows comes after them."""
+        """Return the device after starting deferred launches, for commands that follow them."""
         if self._captured is not None:
             with self._lock, self:
                 self._captured.flush()
@@ -242,12 +243,12 @@ class CudaDevice(Device):
 
     def _allocate(self, bytes: int) -> int:
         with self:
-            address: int = self.call.asked("cuMemAlloc_v2", _ADDRESS, bytes)
+            address: int = self.call.output_of("cuMemAlloc_v2", _ADDRESS, bytes)
             return address
 
     def _free(self, address: int) -> None:
         with self._flushed():
-            self.call("cuStreamSynchronize", self._stream)  # memory in use is not given back
+            self.call("cuStreamSynchronize", self._stream)  # memory in use must not be freed
             self.call("cuMemFree_v2", address)
 
     def _copy_in(self, target: int, source: int, bytes: int) -> None:
@@ -257,7 +258,7 @@ class CudaDevice(Device):
                 self.call("cuStreamSynchronize", self._stream)
                 return
             at = -(-self._staged // 64) * 64
-            if at + bytes > _STAGE_BYTES:  # what was staged before has to be taken first
+            if at + bytes > _STAGE_BYTES:  # wait until the staged bytes have been read
                 self.call("cuStreamSynchronize", self._stream)
                 at = 0
             ctypes.memmove(self._stage + at, source, bytes)
@@ -282,29 +283,29 @@ class CudaDevice(Device):
         with self:
             first = len(self._modules)
             for data in code.values():
-                module = self.call.asked("cuModuleLoadData", _ANY, data)
+                module = self.call.output_of("cuModuleLoadData", _ANY, data)
                 self._modules.append((module, data))
             return {symbol: self._entry(symbol, first) for symbol in symbols}
 
     def _entry(self, symbol: str, first: int) -> int:
-        """The number of a kernel; 1 or more, so that none is no address."""
+        """Return the number of a kernel, from 1 on, so that 0 is never an address."""
         for module, _ in self._modules[first:]:
             try:
-                function = self.call.asked("cuModuleGetFunction", _ANY, module, symbol.encode())
+                function = self.call.output_of("cuModuleGetFunction", _ANY, module, symbol.encode())
             except Failed:
                 continue
-            items = self.call.asked("cuFuncGetAttribute", _WORD, _MOST_ITEMS, function)
+            threads = self.call.output_of("cuFuncGetAttribute", _WORD, _MAX_THREADS, function)
             product = symbol if symbol.startswith(f"{PREFIX}_") else ""
             if product and not self._handle:
                 self._handle = self._products().handle(self._stream)
-            self._entries.append(_Entry(function, items, self._shared(module, symbol), product))
+            self._entries.append(_Entry(function, threads, self._shared(module, symbol), product))
             return len(self._entries)
         raise Failed(f"no module has the kernel '{symbol}'")
 
     def _shared(self, module: int, symbol: str) -> bool:
         bytes = ctypes.c_size_t()
         try:
-            self.call.asked(
+            self.call.output_of(
                 "cuModuleGetGlobal_v2", _ANY, ctypes.byref(bytes), module,
                 f"{symbol}{RANGE}".encode(),
             )  # fmt: skip
@@ -314,34 +315,34 @@ class CudaDevice(Device):
 
     def _launch(self, launch: Launch) -> None:
         entry = self._entries[launch.entry - 1]
-        blocks, items, part = launch.parallel, entry.items, 1
+        blocks, threads, part = launch.parallel, entry.threads, 1
         if entry.shared:
-            most = self.workers if launch.stride else self._most_items(entry)
-            items = 1 if launch.stride else items  # few workers: each has a warp of its own
-            workers = max(1, min(-(-launch.parallel // max(1, launch.grain)), most))
+            limit = self.workers if launch.stride else self._max_threads(entry)
+            threads = 1 if launch.stride else threads  # few workers: each has its own warp
+            workers = max(1, min(-(-launch.parallel // max(1, launch.grain)), limit))
             part = -(-launch.parallel // workers)
-            blocks = -(-launch.parallel // (part * items))
+            blocks = -(-launch.parallel // (part * threads))
         count = launch.operands + launch.sizes
         words = (ctypes.c_int64 * (count + 4))()
         ctypes.memmove(words, launch.arguments, 8 * count)
         words[count:] = [launch.parallel, part, launch.scratch, launch.stride]
-        begin = partial(self._begin, entry, blocks, items, words, count)
+        begin = partial(self._begin, entry, blocks, threads, words, count)
         if self._captured is None:
             with self:
                 begin()
             return
         whole, first = bytes(words), 8 * launch.operands
-        moving = whole[:first] + whole[8 * (count + 2) : 8 * (count + 3)]  # scratch moves too
-        what = struct.pack("qqqq", launch.entry, blocks, items, launch.operands)
+        addresses = whole[:first] + whole[8 * (count + 2) : 8 * (count + 3)]  # with scratch
+        what = struct.pack("qqqq", launch.entry, blocks, threads, launch.operands)
         what += whole[first : 8 * (count + 2)] + whole[8 * (count + 3) :]
         with self:
-            self._captured.add(Ready(begin, what, moving))
+            self._captured.add(Ready(begin, what, addresses))
 
     def _begin(
-        self, entry: _Entry, blocks: int, items: int, words: ctypes.Array[ctypes.c_int64],
+        self, entry: _Entry, blocks: int, threads: int, words: ctypes.Array[ctypes.c_int64],
         count: int,
     ) -> None:  # fmt: skip
-        """Ask for a launch now, in the context; a library takes its first `count` words."""
+        """Start a launch now, in the context; a library takes its first `count` slots."""
         if entry.product and self._products().multiply(
             self._handle, entry.product, words[:count]
         ):  # fmt: skip
@@ -351,29 +352,29 @@ class CudaDevice(Device):
             _PARAMETERS, ctypes.addressof(words), _PARAMETERS_SIZE, ctypes.addressof(size), None
         )
         self.call(
-            "cuLaunchKernel", entry.function, blocks, 1, 1, items, 1, 1, 0, self._stream, None,
+            "cuLaunchKernel", entry.function, blocks, 1, 1, threads, 1, 1, 0, self._stream, None,
             extra,
         )  # fmt: skip
 
-    def _most_items(self, entry: _Entry) -> int:
-        return entry.items * _BLOCKS * self.about.multiprocessors
+    def _max_threads(self, entry: _Entry) -> int:
+        return entry.threads * _BLOCKS * self.about.multiprocessors
 
     def _record(self) -> int:
         with self._flushed():
-            event = self.call.asked("cuEventCreate", _ANY, _TIMING_OFF)
+            event = self.call.output_of("cuEventCreate", _ANY, _TIMING_OFF)
             self.call("cuEventRecord", event, self._stream)
         self._last += 1
         self._events[self._last] = event
         return self._last
 
     def _wait(self, event: int) -> None:
-        with self._lock:  # the events up to it are ours now
+        with self._lock:  # this thread owns the events up to it
             mine = {number: self._events.pop(number) for number in list(self._events)
                     if number <= event}  # fmt: skip
         with self:
             if event in mine:
                 self.call("cuEventSynchronize", mine[event])
-            else:  # another thread waits for it, or did
+            else:  # another thread waits, or has waited, for it
                 self.call("cuStreamSynchronize", self._stream)
             for held in mine.values():
                 self.call("cuEventDestroy_v2", held)

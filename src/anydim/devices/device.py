@@ -1,16 +1,16 @@
-"""What a device is to a program: verbs, done in the order of the calls, and counters of them.
+"""The device interface of a program: commands in call order, and counters.
 
     device = open_device("null")
-    block = device.allocate(4096)                   an address: an int64, whatever the memory is
+    block = device.allocate(4096)                   an address: an int64 for any kind of memory
     device.copy_in(block, array.ctypes.data, 4096)
     device.launch(Launch(entry, ...))
     device.copy_out(array.ctypes.data, block, 4096)
     device.wait(device.record())                    now the bytes are in the array
 
-Addresses can be added to: a value in an arena lies at the arena's address plus an offset. A device
-whose memory is handles gives out virtual addresses (`addresses.py`). All verbs of a device happen
-as if one after the other, in the order of the calls, whichever threads they come from: that a block
-is freed or used again needs no waiting. A driver with several queues keeps to that by events.
+Addresses support offsets: the address of a value in an arena is the arena's address plus an offset.
+Devices whose memory objects are handles use virtual addresses (`addresses.py`). All commands of a
+device behave as if executed one after the other, in call order, from all threads: freeing or
+reusing a block needs no wait. A driver with several queues ensures that by events.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _NATIVE = {
 }  # fmt: skip
 
 
-HOSTS = ("cpu", "host")  # what users call the processor that runs the program itself
+HOSTS = ("cpu", "host")  # names of the host's processor
 
 
 class Link(Protocol):
-    """Object code of the processor that runs this -> where each of `symbols` begins."""
+    """Links object code of the host's processor and resolves `symbols`."""
 
     def __call__(
         self, code: Mapping[str, bytes], symbols: Sequence[str]
@@ -50,13 +50,12 @@ class Link(Protocol):
 
 
 class Launch(NamedTuple):
-    """One launch of a kernel.
+    """A launch of a kernel.
 
-    `entry` is what `load` gave for its symbol. `arguments` is the address, in the memory of the
-    host, of int64 words: first the addresses of so many `operands` in the memory of the device,
-    then so many `sizes`; they may change when `launch` has returned. The work is 0:`parallel`, of
-    which a part smaller than `grain` is not worth a worker of its own; `scratch` is the address of
-    `stride` bytes for each worker. `flops` and `moved` (bytes) are estimates.
+    `entry` is the result of `load` for its symbol. `arguments` is the address, in host memory, of
+    int64 slots: first the device addresses of `operands`, then `sizes`; they may change after
+    `launch` returns. The range is 0:`parallel`, at least `grain` of it per worker; `scratch` is the
+    address of `stride` bytes per worker. `flops` and `moved` (bytes) are estimates.
     """
 
     entry: int
@@ -73,7 +72,7 @@ class Launch(NamedTuple):
 
 @dataclass
 class Counters:
-    """What a device was asked for since it was opened; `bytes` are those in use now."""
+    """Counts of commands since the device was opened; `bytes` is the memory in use."""
 
     launches: int = 0
     copies_in: int = 0
@@ -84,13 +83,13 @@ class Counters:
     bytes_within: int = 0
     waits: int = 0
     allocations: int = 0
-    blocks: int = 0  # in use now
+    blocks: int = 0  # currently in use
     bytes: int = 0
-    most_bytes: int = 0  # at a time
+    most_bytes: int = 0  # peak
 
     @property
     def copies(self) -> int:
-        """Copies between the device and the host."""
+        """The number of copies between the device and the host."""
         return self.copies_in + self.copies_out
 
 
@@ -98,45 +97,45 @@ _OPEN: weakref.WeakValueDictionary[int, Device] = weakref.WeakValueDictionary()
 
 
 def device_at(context: int) -> Device:
-    """The device whose words are there."""
+    """Return the device with these slots."""
     return _OPEN[context]
 
 
-def _telling(device: weakref.ref[Device]) -> Any:
-    """A function that native code tells failures of a device."""
+def _failure_callback(device: weakref.ref[Device]) -> Any:
+    """Return the function by which native code reports failures of a device."""
 
-    def tell(verb: int, function: int, code: int) -> None:
+    def report(verb: int, function: int, code: int) -> None:
         known = device()
         if known is not None:
             known.keep(verb, function, code)
 
-    return _FAILED(tell)
+    return _FAILED(report)
 
 
 class Device(ABC):
-    """An open device; `name` is what it is asked for by ('opencl:0'), `target` what makes its code.
+    """An open device; `name` is its name in `devices=` ('opencl:0'), `target` generates its code.
 
-    Verbs count, keep threads apart and make every failure a DeviceError with the device's own text
-    inside; a subclass writes those with an underscore, which may raise anything. `link` makes code
-    of this processor callable, for devices that run such; whoever brings code sets it. So many
-    `workers` share a kernel that runs on a range.
+    Public methods count, synchronise threads and convert every failure to a DeviceError with the
+    device's text; a subclass implements those with an underscore, which may raise anything. `link`
+    loads code of this processor, for devices that run it; the code's owner sets it. `workers` share
+    a range kernel.
     """
 
-    target: str  # a name of `targets/targets.py`, or that of `made_by`
+    target: str  # a name in `targets/targets.py`, or that of `made_by`
     workers: int = 1
     kind: str = (
-        ""  # of native verbs (`native/device_api/`) that do what the class says; no subclass's
+        ""  # of native entry points (`native/device_api/`) for exactly this class; not inherited
     )
-    own_words: int = 0  # that native verbs work with
-    on_host: bool = False  # whether it works in the memory of the host
-    made_by: Any = None  # the Target that makes its code, where it is none of those with a name
+    own_words: int = 0  # number of slots for native entry points
+    on_host: bool = False  # whether it works in host memory
+    made_by: Any = None  # its Target, if that is not a named one
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.link: Link | None = None
-        self.kept = threading.local()  # what the last verb has raised in a call of this thread
+        self.kept = threading.local()  # the last exception in a call of this thread
         self.words = (ctypes.c_int64 * (context.OWN + self.own_words))()
-        self._failed = _telling(weakref.ref(self))
+        self._failed = _failure_callback(weakref.ref(self))
         malloc, free, copy, fill = memory_functions()
         self.words[context.COPY], self.words[context.FILL_BYTES] = copy, fill
         self.words[context.ALLOCATE_BYTES], self.words[context.FREE_BYTES] = malloc, free
@@ -148,44 +147,44 @@ class Device(ABC):
 
     @property
     def identity(self) -> str:
-        """What its measured speed is kept under; '' where it is measured each time."""
+        """The key of its measured speed in the cache; '' disables caching."""
         return ""
 
     @property
     def processor(self) -> str:
-        """What its target is told to make code for."""
+        """The processor for its target."""
         return "native"
 
     def clock(self) -> float:
-        """Seconds, of which a difference is what something took."""
+        """Return seconds; differences are durations."""
         return perf_counter()
 
     @property
     def counters(self) -> Counters:
-        """What it was asked for so far."""
+        """The counts so far."""
         counted, native = self._counted, self.words
         more = {name: getattr(counted, name) + native[word] for name, word in _NATIVE.items()}
         return replace(counted, **more)
 
     @property
     def context(self) -> int:
-        """What native verbs are called with."""
+        """The context argument of native entry points."""
         return ctypes.addressof(self.words)
 
     @property
     def native(self) -> str:
-        """The kind of native verbs that do what this one does, '' where there are none."""
+        """The kind of its native entry points, '' if there are none."""
         return str(vars(type(self)).get("kind", ""))
 
     # ---- memory --------------------------------------------------------------------------------
 
     def allocate(self, bytes: int) -> int:
-        """The address of a new block of so many bytes, 1 or more, aligned to 64; not 0.
+        """Allocate a block of `bytes` >= 1, aligned to 64; returns its address, not 0.
 
-        Raises DeviceMemoryError where there is no memory.
+        Raises DeviceMemoryError if out of memory.
         """
         with self._lock:
-            address: int = self._told("memory", self._allocate, bytes)
+            address: int = self._converting_errors("memory", self._allocate, bytes)
             counters = self._counted
             self._sizes[address] = bytes
             counters.allocations += 1
@@ -195,45 +194,45 @@ class Device(ABC):
             return address
 
     def free(self, address: int) -> None:
-        """Give a block back, as soon as what was called before is done with it."""
+        """Free a block after the commands issued so far."""
         with self._lock:
             bytes = self._sizes.pop(address)
             self._counted.blocks -= 1
             self._counted.bytes -= bytes
-            self._told("free", self._free, address)
+            self._converting_errors("free", self._free, address)
 
     def copy_in(self, target: int, source: int, bytes: int) -> None:
-        """Host to device. The bytes of the host are taken when this returns."""
+        """Copy host to device. The host bytes have been read when this returns."""
         with self._lock:
             self._counted.copies_in += 1
             self._counted.bytes_in += bytes
             if bytes:
-                self._told("copy in", self._copy_in, target, source, bytes)
+                self._converting_errors("copy in", self._copy_in, target, source, bytes)
 
     def copy_out(self, target: int, source: int, bytes: int) -> None:
-        """Device to host. The bytes are there when an event recorded after it has been waited for;
-        the memory of the host must stay until then."""
+        """Copy device to host. The bytes are valid after waiting for a later event; the host memory
+        must stay allocated until then."""
         with self._lock:
             self._counted.copies_out += 1
             self._counted.bytes_out += bytes
             if bytes:
-                self._told("copy out", self._copy_out, target, source, bytes)
+                self._converting_errors("copy out", self._copy_out, target, source, bytes)
 
     def copy_within(self, target: int, source: int, bytes: int) -> None:
-        """Between blocks of the device, which do not overlap."""
+        """Copy between blocks of the device, which do not overlap."""
         with self._lock:
             self._counted.copies_within += 1
             self._counted.bytes_within += bytes
             if bytes:
-                self._told("copy within", self._copy_within, target, source, bytes)
+                self._converting_errors("copy within", self._copy_within, target, source, bytes)
 
     def copy_from(self, target: int, origin: Device, source: int, bytes: int) -> bool:
-        """From the memory of another device; False where that has to go by way of the host.
+        """Copy from the memory of another device; False if it has to go via the host.
 
-        It comes after what either device was asked for before, and what follows comes after it.
+        The copy follows earlier commands of both devices and precedes later ones.
         """
         with self._lock:
-            if bytes and not self._told(
+            if bytes and not self._converting_errors(
                 "copy from", self._copy_from, target, origin, source, bytes
             ):
                 return False
@@ -245,66 +244,66 @@ class Device(ABC):
         return True
 
     def fill(self, target: int, value: int, bytes: int) -> None:
-        """All bytes take a value of 0 to 255."""
+        """Set all bytes to a value of 0 to 255."""
         with self._lock:
             if bytes:
-                self._told("fill", self._fill, target, value, bytes)
+                self._converting_errors("fill", self._fill, target, value, bytes)
 
     # ---- work ----------------------------------------------------------------------------------
 
     def load(self, code: Mapping[str, bytes], symbols: Sequence[str]) -> Mapping[str, int]:
-        """Make objects of the device's target, by module, callable: an entry for each symbol.
+        """Load objects of the device's target, by module; returns an entry for each symbol.
 
-        It stays until the device goes.
+        The code stays loaded until the device is closed.
         """
         with self._lock:
-            entries: Mapping[str, int] = self._told("load", self._load, code, symbols)
+            entries: Mapping[str, int] = self._converting_errors("load", self._load, code, symbols)
             return entries
 
     def launch(self, launch: Launch) -> None:
-        """Begin a kernel; nothing happens for an empty range."""
+        """Start a kernel; an empty range is a no-op."""
         with self._lock:
             self._counted.launches += 1
             if launch.parallel > 0:
-                self._told("launch", self._launch, launch)
+                self._converting_errors("launch", self._launch, launch)
 
     def record(self) -> int:
-        """An event, 1 or more: it happens when all that was called so far is done."""
+        """Record an event, 1 or more, that completes with all commands issued so far."""
         with self._lock:
-            event: int = self._told("record", self._record)
+            event: int = self._converting_errors("record", self._record)
             return event
 
     def wait(self, event: int) -> None:
-        """Return when an event has happened; all events up to it are forgotten."""
+        """Wait for an event; all events up to it are released."""
         self._counted.waits += 1
-        self._told("wait", self._wait, event)
+        self._converting_errors("wait", self._wait, event)
 
     def trim(self) -> None:
-        """Give back what is kept for later calls, of which blocks are no part."""
+        """Release cached resources other than blocks."""
         with self._lock:
-            self._told("trim", self._trim)
+            self._converting_errors("trim", self._trim)
 
     def synchronise(self) -> None:
-        """Return when nothing is in progress, whatever became of it."""
-        self._told("synchronise", self._synchronise)
+        """Wait until the device is idle, ignoring failures."""
+        self._converting_errors("synchronise", self._synchronise)
 
     # ---- times ---------------------------------------------------------------------------------
 
     def watch(self) -> bool:
-        """Have the device note when it does what it is asked for; False where it cannot, or does
-        so already. What is in progress is waited for."""
+        """Start recording times of commands; False if unsupported or already active. Waits for
+        idle."""
         return False
 
     def noted(self) -> int:
-        """The number of the command that the last verb of this thread began, counted from `watch`
-        on; -1 where it began none."""
+        """Return the number of the last command of this thread, counted from `watch` on, or -1."""
         return -1
 
     def unwatch(self) -> list[tuple[int, int]]:
-        """Note no more; begin and end of each command, in ns of `time.perf_counter_ns`."""
+        """Stop recording; returns begin and end of each command, in ns of
+        `time.perf_counter_ns`."""
         return []
 
-    # ---- what a driver writes ------------------------------------------------------------------
+    # ---- implemented by drivers ----------------------------------------------------------------
 
     @abstractmethod
     def _allocate(self, bytes: int) -> int: ...
@@ -346,10 +345,10 @@ class Device(ABC):
     def _synchronise(self) -> None: ...
 
     def _trim(self) -> None:
-        return  # most keep nothing
+        return  # most devices cache nothing
 
-    def _told(self, verb: str, work: Callable[..., Any], *given: Any) -> Any:
-        """What a driver's verb gives; what it raises becomes an error of ours."""
+    def _converting_errors(self, verb: str, work: Callable[..., Any], *given: Any) -> Any:
+        """Return the result of a driver's method, converting exceptions."""
         try:
             return work(*given)
         except UserError:
@@ -361,28 +360,28 @@ class Device(ABC):
             raise self.failed(verb, f"{type(error).__name__}: {error}") from error
 
     def keep(self, verb: int, function: int, code: int) -> None:
-        """Native code tells that a verb failed: the error of that is kept for the thread."""
+        """Store the exception for a failure reported by native code, for this thread."""
         name = next(name for name, word in slots.NAMES.items() if word == verb)
         try:
-            self._told(name.replace("_", " "), self._raise, function, code)
-        except BaseException as error:  # it must not go into native code
+            self._converting_errors(name.replace("_", " "), self._raise, function, code)
+        except BaseException as error:  # must not propagate into native code
             self.kept.error = error
 
     def _raise(self, function: int, code: int) -> None:
-        """Raise what a code means that a function gave, both as native verbs say them."""
-        raise RuntimeError(f"function {function} gave {code}")
+        """Raise the exception for an error code of a function, by its number."""
+        raise RuntimeError(f"function {function} returned {code}")
 
     # ---- errors --------------------------------------------------------------------------------
 
     def failed(self, verb: str, text: str) -> DeviceError:
-        """The error for a verb that failed with the device's own text."""
+        """Return the error for a failed command, with the device's text."""
         return DeviceError(
             f"device '{self.name}': {verb} failed: {text}",
             "call the model again, or put its parts elsewhere: devices={...: 'cpu'}",
         )
 
     def no_memory(self, bytes: int | None, text: str = "") -> DeviceMemoryError:
-        """The error for so many bytes that there are not, None: who knows how many."""
+        """Return the error for a failed allocation; None: the number of bytes is unknown."""
         said = f": {text}" if text else ""
         wanted = "" if bytes is None else f" for {bytes} bytes"
         return DeviceMemoryError(

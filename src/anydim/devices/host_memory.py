@@ -1,4 +1,4 @@
-"""Blocks in the memory of the host, for devices that work in it."""
+"""Blocks in host memory, for devices that work in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy
 from anydim.runtime.pages import Pages
 
 _ALIGNMENT = 64
-_LARGE = 1 << 20  # bytes of a block that is worth large pages of its own
+_LARGE = 1 << 20  # bytes of a block from which huge pages pay off
 
 
 class HostMemory:
@@ -17,7 +17,7 @@ class HostMemory:
         self._held: dict[int, numpy.ndarray] = {}
 
     def take(self, bytes: int) -> int:
-        """The address of a new block, aligned to 64. Raises MemoryError."""
+        """Allocate a block, aligned to 64; returns its address. Raises MemoryError."""
         if bytes < _LARGE:
             memory = numpy.empty(bytes + _ALIGNMENT, numpy.uint8)
         else:
@@ -27,5 +27,5 @@ class HostMemory:
         return address
 
     def give(self, address: int) -> None:
-        """Give a block back."""
+        """Free a block."""
         del self._held[address]

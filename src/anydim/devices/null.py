@@ -1,7 +1,7 @@
-"""A device that computes nothing: it counts, and says how long the work would have taken.
+"""A simulated device: it counts commands and estimates their time, but computes nothing.
 
-What it is asked for takes no time and gives zeros; `seconds` grows by what a `TimeModel` says of
-it. So the cost of a placement is a number that does not depend on the machine.
+Commands take no time and results are zero; `seconds` grows by the estimates of a `TimeModel`. The
+cost of a placement is thus a number that does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from anydim.devices.device import Device, Launch
 
 @dataclass(frozen=True)
 class TimeModel:
-    """How long a simulated device takes.
+    """The speed of a simulated device.
 
-    `latency`: seconds of a launch, `copy_latency` of a copy; `bandwidth`: bytes per second between
-    host and device, `memory` within it. `flops` per second of each kind of kernel, by what its name
-    begins with ('contraction', 'rows', 'pointwise'), '' for all others. A kernel takes the longer
-    of its arithmetic and its bytes.
+    `latency`: seconds per launch, `copy_latency` per copy; `bandwidth`: bytes per second between
+    host and device, `memory` within it. `flops` per second of each kind of kernel, by the prefix of
+    its name ('contraction', 'rows', 'pointwise'), '' for all others. A kernel takes the maximum of
+    its compute and memory times.
     """
 
     latency: float = 0.0
@@ -32,19 +32,19 @@ class TimeModel:
     flops: Mapping[str, float] = field(default_factory=dict)
 
     def copy(self, bytes: int) -> float:
-        """Seconds of a copy from or to the host."""
+        """Return the seconds of a copy from or to the host."""
         return self.copy_latency + bytes / self.bandwidth
 
     def launch(self, kind: str, flops: int, moved: int) -> float:
-        """Seconds of a launch of a kind of kernel."""
+        """Return the seconds of a launch of a kind of kernel."""
         speed = self.flops.get(kind, self.flops.get("", float("inf")))
         return self.latency + max(flops / speed, moved / self.memory)
 
 
 class NullDevice(Device):
-    """It has `capacity` bytes of memory, None: any number; `seconds` is what it was busy."""
+    """It has `capacity` bytes of memory, None: unlimited; `seconds` is its busy time."""
 
-    target = "llvm"  # its kernels are made, and never run
+    target = "llvm"  # its kernels are compiled, but never run
 
     def __init__(
         self, name: str = "null", time: TimeModel | None = None, capacity: int | None = None
@@ -58,7 +58,7 @@ class NullDevice(Device):
         self._events = 0
 
     def clock(self) -> float:
-        """Of the simulated device."""
+        """Return the simulated seconds."""
         return self.seconds
 
     def _allocate(self, bytes: int) -> int:
@@ -106,10 +106,10 @@ class NullDevice(Device):
         return self._events
 
     def _wait(self, event: int) -> None:
-        """Everything is done at once."""
+        """Return; all work is synchronous."""
 
     def _synchronise(self) -> None:
-        """Everything is done at once."""
+        """Return; all work is synchronous."""
 
     def _inside(self, address: int, bytes: int) -> None:
         held, offset = self._blocks.find(address)

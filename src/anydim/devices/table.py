@@ -1,4 +1,4 @@
-"""Every kind of device there is, by name: "cpu", "cpu:1", "null"."""
+"""All kinds of devices, by name: "cpu", "cpu:1", "null"."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from anydim.runtime.cpu import processor_name
 class Driver:
     """A kind of device.
 
-    `open(name, number)` opens the one of a number; it raises DeviceError where there is none, with
-    the text of the system inside. `here()` says what each device is that this machine has, in the
-    order of numbers; it raises DeviceError where there can be none.
+    `open(name, number)` opens a device; it raises DeviceError with the system's text if there is
+    none. `here()` describes each device of this machine, in the order of numbers; it raises
+    DeviceError if none is possible.
     """
 
     about: str
@@ -38,76 +38,77 @@ class Driver:
 
 DRIVERS: Mapping[str, Driver] = {
     "cpu": Driver(
-        "this machine's processor, with memory of its own for each number",
+        "this machine's processor; each number has its own memory",
         lambda name, number: CpuDevice(name),
         lambda: [f"{processor_name() or platform.machine()}, one thread each, any number"],
     ),
-    "opencl": Driver("a device that OpenCL drives", opened_opencl, lambda: _told(opencl_devices())),
+    "opencl": Driver("an OpenCL device", opened_opencl, lambda: _descriptions(opencl_devices())),
     "cuda": Driver(
-        "a device of NVIDIA's, by its driver", CudaDevice, lambda: _told(cuda_devices())
+        "an NVIDIA device, by its driver", CudaDevice, lambda: _descriptions(cuda_devices())
     ),
     "null": Driver(
-        "computes nothing, counts what it is asked for", lambda name, number: NullDevice(name),
-        lambda: ["computes nothing and counts, any number"],
+        "simulated: counts commands, computes nothing", lambda name, number: NullDevice(name),
+        lambda: ["simulated, any number"],
     ),
 }  # fmt: skip
-_MOST = 1 << 16
-_KINDS = {"gpu": "'cuda' for a graphics card of NVIDIA's, 'opencl' for any"}  # said of others
+_MAX_NUMBER = 1 << 16
+_KINDS = {"gpu": "'cuda' for an NVIDIA graphics card, 'opencl' for any"}  # hints
 
 
-def _told(found: Sequence[OpenCl | Cuda]) -> list[str]:
+def _descriptions(found: Sequence[OpenCl | Cuda]) -> list[str]:
     if not found:
-        raise DeviceError("its driver shows no device", "install the driver of the device")
+        raise DeviceError("its driver lists no device", "install the driver of the device")
     return [each.about for each in found]
 
 
 def driver_of(name: str) -> tuple[Driver, int]:
-    """The driver and the number that a name says: "cpu:1"; none is 0. Raises DeviceError."""
+    """Return the driver and the number in a name: "cpu:1"; the default is 0. Raises DeviceError."""
     kind, colon, number = text_of("device", name).partition(":")
     if kind not in DRIVERS:
-        hint = f"say {_KINDS[kind]}" if kind in _KINDS else suggestion(kind, DRIVERS)
+        hint = f"use {_KINDS[kind]}" if kind in _KINDS else suggestion(kind, DRIVERS)
         hint = hint or f"there are {listed(DRIVERS)}, with a number: 'cpu:0'"
         raise DeviceError(
-            f"there is no device '{name}'", f"{hint}\n  `anydim devices` lists what is here"
+            f"there is no device '{name}'",
+            f"{hint}\n  `anydim devices` lists those of this machine",
         )
-    if colon and not (number.isascii() and number.isdigit() and int(number[:9]) < _MOST):
+    if colon and not (number.isascii() and number.isdigit() and int(number[:9]) < _MAX_NUMBER):
         raise DeviceError(f"there is no device '{name}'", f"give a number: '{kind}:0'")
     return DRIVERS[kind], int(number or 0)
 
 
 def open_device(name: str) -> Device:
-    """The device of a name, opened anew: 'cpu' is 'cpu:0'. Raises DeviceError if there is none."""
+    """Open the device of a name: 'cpu' is 'cpu:0'. Raises DeviceError if there is none."""
     driver, number = driver_of(name)
     return driver.open(f"{name.partition(':')[0]}:{number}", number)
 
 
 def opened_devices(devices: Any) -> dict[str, Device]:
-    """What `devices={"accel": "opencl:0"}` says, opened; two names of one device are one.
+    """Open the devices of `devices={"accel": "opencl:0"}`; two names of one device share it.
 
-    A value is the name of a device or an open one. Raises OptionError for what is neither,
-    DeviceError for a device that there is not.
+    A value is the name of a device or an open one. Raises OptionError for other values, DeviceError
+    for a missing device.
     """
     if devices is None:
         return {}
     if not isinstance(devices, Mapping):
         said = devices if isinstance(devices, str) else "opencl:0"
-        hint = f"say what the names of the program stand for: devices={{'accel': '{said}'}}"
+        hint = f"expected a dict of the program's device names: devices={{'accel': '{said}'}}"
         raise OptionError(f"devices is {shown(devices)}", hint)
     known: dict[tuple[Driver, int], Device] = {}
     found = {}
     for name, given in devices.items():
         if not text_of("the name of a device", name) or name in HOSTS:
             raise OptionError(
-                f"devices: '{name}' is the processor that runs the program itself",
-                f"take another name for a device of one's own: devices={{'accel': {given!r}}}",
+                f"devices: '{name}' is the host's own processor",
+                f"choose another name for the device: devices={{'accel': {given!r}}}",
             )
         if isinstance(given, Device):
             found[name] = given
             continue
         if not isinstance(given, str):
             raise OptionError(
-                f"what device '{name}' stands for is {shown(given)}",
-                "give the name of a device, such as 'opencl:0', or an open one",
+                f"device '{name}' is {shown(given)}",
+                "expected the name of a device, such as 'opencl:0', or an open device",
             )
         kind = given
         key = driver_of(kind)
@@ -118,9 +119,9 @@ def opened_devices(devices: Any) -> dict[str, Device]:
 
 
 def unknown_device(model: str, wanted: Sequence[str], known: Sequence[str]) -> DeviceError:
-    """The error for devices that a model's parts are on, where nobody says what they are."""
+    """Return the error for devices that a model refers to and the caller did not define."""
     said = f"; devices= names {listed(known)}" if known else ""
     return DeviceError(
         f"{model} has parts on {listed(wanted)}{said}",
-        f"say what that is: devices={{'{wanted[0]}': 'cpu:0'}}",
+        f"define it: devices={{'{wanted[0]}': 'cpu:0'}}",
     )

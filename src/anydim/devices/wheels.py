@@ -1,4 +1,4 @@
-"""Shared libraries of NVIDIA's wheels: where they may be, wheels first, then the system."""
+"""Paths of shared libraries in NVIDIA's wheels and in the system."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 
-def places(
+def library_paths(
     packages: Sequence[str], stem: str, windows: str, versions: Sequence[str]
 ) -> Iterator[str]:
-    """Paths and names of a library, such as 'nvrtc', to try in turn.
+    """Yield paths and names of a library, such as 'nvrtc', to try in order, wheels first.
 
-    `packages` are the wheels' that may have it, `windows` the pattern of its name there, in which
-    `{}` stands for a version; `versions` are those that a system may have.
+    `packages` are the wheels that may contain it, `windows` the pattern of its file name on
+    Windows, with `{}` for a version; `versions` are those that a system may have.
     """
     here = sys.platform == "win32"
     for package in packages:

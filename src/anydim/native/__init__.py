@@ -1,6 +1,6 @@
-"""Records of a program -> the host code around its kernels, compiled and linked with them.
+"""Generates the host code of a program, and compiles and links it with its kernels.
 
-In come a program's records (`program/`) and a target; out goes an executable (`runtime/`).
+Input: a program's records (`program/`) and a target. Output: an executable (`runtime/`).
 
-    device_api/      verbs of devices as functions of host code
+    device_api/      device runtime API as host code
 """

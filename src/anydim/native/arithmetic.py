@@ -1,7 +1,7 @@
-"""Size expressions -> host code on int64s, with Python's meaning of // and %.
+"""Size expressions -> host code on int64s, with Python's semantics of // and %.
 
-An operation whose result provably fits 64 bits is a plain one; another one reports overflow in a
-flag that the caller asks for. A divisor that may be 0 sets the flag too; nothing here can trap.
+If the result of an operation provably fits 64 bits, it is a plain instruction; otherwise it sets an
+overflow flag. A divisor that may be 0 sets the flag too; no generated instruction traps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RELATIONS = {
 
 @dataclass(frozen=True)
 class Ranged:
-    """An int64 and where it lies."""
+    """An int64 and its interval."""
 
     value: ir.Value
     range: Interval
@@ -31,10 +31,10 @@ class Ranged:
 
 @dataclass
 class Arithmetic:
-    """Writes sizes into `body`; `symbols` holds the value of each known dim.
+    """Emits size expressions into `body`; `symbols` holds the value of each known dim.
 
-    `overflow` is a flag: whether something so far did not fit or divided by 0; None: surely not.
-    `atoms` are the values of quotients, minima and others that are written already.
+    `overflow` is the flag of an overflow or division by 0 so far; None: proved absent. `atoms`
+    holds the values of emitted quotients, minima and other atoms.
     """
 
     body: Body
@@ -44,25 +44,25 @@ class Arithmetic:
     _known: dict[tuple[str, ir.Value, ir.Value], Ranged] = field(default_factory=dict)
 
     def size(self, size: Size) -> ir.Value:
-        """The value of a size."""
+        """Return the value of a size."""
         symbol = self.symbols.__getitem__
         return size.fold(self._constant, symbol, self._apply, self.atoms).value
 
     def holds(self, left: ir.Value, relation: str, right: ir.Value) -> ir.Value:
-        """A flag: `left relation right`."""
+        """Return the flag `left relation right`."""
         return self.body.let(apply(_RELATIONS[relation], left, right))
 
-    def must(self, flag: ir.Value) -> None:
-        """Something else that has to hold for sizes to be what they should be."""
+    def require(self, flag: ir.Value) -> None:
+        """Add a condition to `fits`."""
         self._fail_if(~flag)
 
     @property
     def fits(self) -> ir.Value:
-        """A flag: whether all sizes so far are what they should be."""
+        """The flag that no size so far overflowed."""
         return TRUE if self.overflow is None else self.body.let(~self.overflow)
 
     def _constant(self, value: int) -> Ranged:
-        if abs(value) > LARGEST:  # no call can have this size
+        if abs(value) > LARGEST:  # unreachable: no call has this size
             self._fail_if(TRUE)
             value = LARGEST
         return Ranged(constant(value), Interval(value, value))
@@ -129,7 +129,7 @@ def _extreme(
 
 
 def _positive(left: Ranged, right: Ranged) -> bool:
-    """Whether a division needs no floor: C's is the same."""
+    """Whether floor division equals C's truncating division."""
     return left.range.low >= 0 and right.range.low > 0
 
 

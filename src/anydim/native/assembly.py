@@ -1,4 +1,4 @@
-"""The machine code of the kernels of a program as text: of one, or a list to choose from."""
+"""The assembly of a program's kernels: of one kernel, or a list to choose from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEADERS = ("", "name", "launches", "nodes")
 
 
 def assembly_texts(made: Assembled, target: Target) -> KernelTexts:
-    """The stage `assembly`: kernels that the host launches, and libraries that they call."""
+    """The stage `assembly`: kernels launched by the host, and libraries that they call."""
     listing = _Listing(made, target)
     return KernelTexts(listing.texts, listing.choice)
 
@@ -44,7 +44,7 @@ class _Listing:
         return {name: partial(self._text, name) for name in self.code}
 
     def choice(self) -> str:
-        """All of it where there is one kernel, else a list."""
+        """Return the assembly of a single kernel, otherwise a list of kernels."""
         if len(self.kernels) < 2:
             return "\n".join(text() for text in self.texts().values())
         title = "choose a kernel: show('assembly', kernel='PATTERN') or --kernel PATTERN"
@@ -60,7 +60,7 @@ class _Listing:
         return [site.source for site in self.made.program.host_sites if site.kernel == name]
 
     def _users(self, library: str) -> list[str]:
-        """The kernels that call a library."""
+        """Return the kernels that call a library."""
         found = self.kernels.items()
         return [name for name, each in found if any(library == one.name for one in each.libraries)]
 
@@ -76,7 +76,7 @@ class _Listing:
         return head + self.target.assembly(self.code[name], processor)
 
     def _head(self, name: str) -> list[str]:
-        """What stands above the code: whose it is, and what it calls."""
+        """Return the header: the source nodes of the code, and the libraries it calls."""
         if name not in self.kernels:
             return [f"library {name} of {', '.join(self._users(name))}"]
         sources = self._sources(name)

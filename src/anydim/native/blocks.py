@@ -1,24 +1,24 @@
-"""Blocks of memory for values that cross steps: host code that is the same for every program.
+"""Reference-counted memory blocks for values that outlive a step; the same code for every program.
 
-A block has a head (`runtime/context.py`), then its bytes, 64-byte aligned. It counts who holds it;
-when nobody does, it is kept for the next one who asks for about as much. All blocks in use are in a
-list, so that nothing is lost when a call ends early. What is in use and what is kept never take
-more together than what was in use at some time: for a new block, kept ones go back to the system.
-A block of a value without elements has no bytes: only its head takes memory.
+A block has a head (`runtime/context.py`), then its bytes, 64-byte aligned. When its reference count
+reaches 0, it is cached for an allocation of similar size. All live blocks are in a list, so that
+none leaks when a call ends early. Live and cached bytes together never exceed the peak of live
+bytes: cached blocks are freed before a new one is allocated. The block of an empty value has no
+bytes, only its head takes memory.
 
-    anydim_allocate(call, bytes) -> block   that one holds; 0: no memory for what FOUND says, or
-                                            more than is allowed
-    anydim_hold(block)                      one more holds it; 0 is nobody's
-    anydim_drop(call, block)                one less
-    anydim_arena(call, bytes) -> address    of at least so many bytes; what they held before is lost
-    anydim_grow(call, words of data, block and room, used, bytes) -> flag
-                                            room for one more than `used` items of so many bytes
-    anydim_leave(call, block) -> address    take it out: it belongs to somebody else
-    anydim_clear(call) -> number            drop everything in use; how many blocks that was
-    anydim_trim(call, bytes)                keep no more than so many bytes
+    anydim_allocate(call, bytes) -> block   with one reference; 0: out of memory (FOUND has the
+                                            bytes), or above the memory limit
+    anydim_hold(block)                      add a reference; 0 is ignored
+    anydim_drop(call, block)                remove a reference
+    anydim_arena(call, bytes) -> address    of at least `bytes`; previous contents are lost
+    anydim_grow(call, addresses of data, block and capacity, used, bytes) -> flag
+                                            ensure capacity for used + 1 items of `bytes` each
+    anydim_leave(call, block) -> address    remove it from the live list: ownership moves
+    anydim_clear(call) -> number            drop all live blocks; returns their number
+    anydim_trim(call, bytes)                cache at most `bytes`
 
-Blocks of a device (`runtime/slots.py`) are kept by the same code, with `anydim_device_` before its
-names and the words of the device for those of the call: only their heads are memory of the host.
+The same code manages blocks of a device (`runtime/slots.py`), with the prefix `anydim_device_` and
+the slots of the device in place of the call's; their heads are in host memory.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ CLEAR, TRIM = "anydim_clear", "anydim_trim"
 
 @dataclass(frozen=True)
 class Memory:
-    """Where blocks lie: what its functions are called, and how it is had and given back.
+    """A kind of memory: the prefix of its functions, its allocation and deallocation.
 
-    `data` is where the bytes of a block begin, `allowance` the words of the call whose ALLOWED says
-    what it may take more, 0: any number.
+    `data` returns the address of a block's bytes, `allowance` the call slots whose ALLOWED is the
+    remaining budget, 0: unlimited.
     """
 
     name: str
@@ -56,22 +56,22 @@ class Memory:
     allowance: Callable[[Body], ir.Value]
 
     def function(self, name: str) -> str:
-        """What a public function is called."""
+        """Return the symbol of a public function."""
         return name.replace("anydim", self.name)
 
 
-_MOST = 1 << 60  # bytes: whoever asks for more has miscounted
-_TRIES = 8  # kept blocks of about the size that are looked at
+_MAX_BYTES = 1 << 60  # bytes: a larger request is a miscalculation
+_TRIES = 8  # cached blocks examined per bin
 _CALL, _BLOCK, _BYTES = parameter("call"), parameter("block"), parameter("bytes")
 
 
 def blocks_code() -> ir.Library:
-    """The module for memory of the host."""
+    """Return the module for host memory."""
     return ir.Library("blocks", lambda: tuple(_functions(SYSTEM)), "of every program", True)
 
 
 def device_blocks_code() -> ir.Library:
-    """The module for memory of devices."""
+    """Return the module for device memory."""
     made = lambda: tuple(_functions(DEVICE))  # noqa: E731
     return ir.Library("device blocks", made, identity="of every program with devices")
 
@@ -96,50 +96,50 @@ def _functions(memory: Memory) -> Iterator[ir.Function]:
 
 
 def _count(body: Body, word: int, amount: ir.Value | int) -> ir.Value:
-    """A word of the call plus an amount; the new value."""
+    """Add an amount to a call slot; returns the new value."""
     new = body.let(body.load(_CALL, word) + amount)
     body.store(_CALL, word, new)
     return new
 
 
 def _bin(body: Body, bytes: ir.Value) -> ir.Value:
-    """The number of the bin of a size: its power of two; empty ones are with those of 1 byte."""
+    """Return the bin of a size: its power of two; empty blocks are in the bin of 1 byte."""
     return body.let(63 - apply("leading_zeros", (bytes | 1).bits(uint64)).bits(int64))
 
 
 def _first(body: Body, bin: ir.Value) -> ir.Value:
-    """The address of the word that leads to the first kept block of a bin."""
+    """Return the address of the slot with the first cached block of a bin."""
     return body.let(_CALL + 8 * context.BINS + 8 * bin)
 
 
 def _take_first(body: Body, link: ir.Value, block: ir.Value) -> None:
-    """A kept block that a word leads to is kept no more."""
+    """Unlink a cached block from the slot that refers to it."""
     body.store(link, 0, body.load(block, NEXT))
     _count(body, context.CACHED_BYTES, 0 - body.load(block, BYTES))
 
 
-# ---- blocks come -------------------------------------------------------------------------------
+# ---- allocation --------------------------------------------------------------------------------
 
 
 def _allocate(memory: Memory) -> ir.Function:
     body = Body()
-    with body.when((_BYTES < 0) | (_BYTES > _MOST)):
+    with body.when((_BYTES < 0) | (_BYTES > _MAX_BYTES)):
         body.store(_CALL, context.FOUND, 0)
         body.give(0)
     bytes = body.let((_BYTES + 63) & -64)
-    most = body.variable(bytes * 2)  # of a kept block that may serve
-    with body.when(bytes < MAPPED):  # those that were results serve results
-        most.set(least(most(), MAPPED))
-    with _allowance(body, memory) as (words, left):
-        with body.when(bytes >= left):
+    limit = body.variable(bytes * 2)  # maximum size of a cached block for reuse
+    with body.when(bytes < MAPPED):  # keep large blocks, mapped for results, for results
+        limit.set(least(limit(), MAPPED))
+    with _allowance(body, memory) as (words, remaining):
+        with body.when(bytes >= remaining):
             body.store(words, context.REFUSED, 1)
             body.give(0)
-        most.set(bytes)
+        limit.set(bytes)
     bin = _bin(body, bytes)
     first = _first(body, bin)
-    link = body.variable(body.ask("find", first, bytes, most()))
+    link = body.variable(body.ask("find", first, bytes, limit()))
     with body.when(link().equals(0)):
-        link.set(body.ask("find", first + 8, bytes, most()))
+        link.set(body.ask("find", first + 8, bytes, limit()))
     block = body.variable(0)
     with body.when(link().equals(0)):
         block.set(body.ask("fresh", _CALL, bytes, bin))
@@ -155,25 +155,26 @@ def _allocate(memory: Memory) -> ir.Function:
 
 @contextmanager
 def _allowance(body: Body, memory: Memory) -> Iterator[tuple[ir.Value, ir.Value]]:
-    """Where a call may take so many bytes: the words that say so, and one more than are left."""
+    """Guard code by whether the call has a memory budget; yields its slots and remaining bytes +
+    1."""
     words = body.let(memory.allowance(body))
     with body.when(words.differs(0)):
-        left = body.load(words, context.ALLOWED)
-        with body.when(left > 0):
-            yield words, left
+        remaining = body.load(words, context.ALLOWED)
+        with body.when(remaining > 0):
+            yield words, remaining
 
 
 def _find() -> ir.Function:
-    """The word that leads to the least block that fits, among the first few of a bin; 0: none."""
+    """Return the link to the smallest fitting block among the first few of a bin; 0: none."""
     body = Body()
     link, tries = body.variable(parameter("first")), body.variable(_TRIES)
-    found, least_of = body.variable(0), body.variable(parameter("most") + 1)
+    found, smallest = body.variable(0), body.variable(parameter("most") + 1)
     with body.loop(lambda: body.load(link()).differs(0) & (tries() > 0)):
         kept = body.load(link())
         has = body.load(kept, BYTES)
-        with body.when((has >= _BYTES) & (has < least_of())):
+        with body.when((has >= _BYTES) & (has < smallest())):
             found.set(link())
-            least_of.set(has)
+            smallest.set(has)
         link.set(kept + 8 * NEXT)
         tries.set(select(has.equals(_BYTES), 0, tries() - 1))
     body.give(found())
@@ -181,7 +182,7 @@ def _find() -> ir.Function:
 
 
 def _fresh() -> ir.Function:
-    """A block from the system, after kept ones have made room for it; 0: no memory."""
+    """Allocate a block from the system after cached ones were freed for it; 0: out of memory."""
     body = Body()
     limit = body.load(_CALL, context.LIMIT)
     used = body.load(_CALL, context.LIVE_BYTES) + _BYTES
@@ -203,7 +204,7 @@ def _from_system(memory: Memory) -> ir.Function:
 
 
 def _take_memory(body: Body) -> None:
-    """Head and bytes in one piece."""
+    """Allocate head and bytes together."""
     memory = body.ask(body.load(_CALL, context.MALLOC), _BYTES + 2 * HEAD)
     with body.when(memory.equals(0)):
         body.give(0)
@@ -222,12 +223,12 @@ def _copy_memory(body: Body, target: ir.Value, source: ir.Value, bytes: ir.Value
 
 
 def _take_of_device(body: Body) -> None:
-    """A head of the host, and bytes of the device."""
+    """Allocate a head in host memory and the bytes on the device."""
     block = body.ask(body.load(_CALL, slots.MALLOC), HEAD)
     with body.when(block.equals(0)):
         body.give(0)
     of = body.load(_CALL, slots.CONTEXT)
-    data = body.ask(body.load(_CALL, slots.ALLOCATE), of, greatest(_BYTES, 64))  # none is empty
+    data = body.ask(body.load(_CALL, slots.ALLOCATE), of, greatest(_BYTES, 64))  # never 0
     with body.when(data.equals(0)):
         body.call(body.load(_CALL, slots.FREE_HEAD), block)
         body.give(0)
@@ -244,7 +245,7 @@ def _give_to_device(body: Body, block: ir.Value) -> None:
 
 
 def _copy_of_device(body: Body, target: ir.Value, source: ir.Value, bytes: ir.Value) -> None:
-    """What fails is told when the call goes on."""
+    """Copy on the device; its failure is reported when the call goes on."""
     of = body.load(_CALL, slots.CONTEXT)
     failed = body.ask(body.load(_CALL, slots.COPY_WITHIN), of, target, source, bytes)
     with body.when(failed.differs(0)):
@@ -263,10 +264,10 @@ DEVICE = Memory(
 
 
 def _enlist(memory: Memory) -> ir.Function:
-    """First of the list of blocks in use, held by one."""
+    """Insert a block at the head of the live list with one reference."""
     body = Body()
-    with _allowance(body, memory) as (words, left):
-        body.store(words, context.ALLOWED, left - body.load(_BLOCK, BYTES))
+    with _allowance(body, memory) as (words, remaining):
+        body.store(words, context.ALLOWED, remaining - body.load(_BLOCK, BYTES))
     head = body.load(_CALL, context.LIVE)
     body.store(_BLOCK, NEXT, head)
     body.store(_BLOCK, PREVIOUS, 0)
@@ -281,13 +282,13 @@ def _enlist(memory: Memory) -> ir.Function:
     return body.function("enlist", ("call", "block"), result=False)
 
 
-# ---- blocks go ---------------------------------------------------------------------------------
+# ---- deallocation ------------------------------------------------------------------------------
 
 
 def _delist(memory: Memory) -> ir.Function:
     body = Body()
-    with _allowance(body, memory) as (words, left):
-        body.store(words, context.ALLOWED, left + body.load(_BLOCK, BYTES))
+    with _allowance(body, memory) as (words, remaining):
+        body.store(words, context.ALLOWED, remaining + body.load(_BLOCK, BYTES))
     next, previous = body.load(_BLOCK, NEXT), body.load(_BLOCK, PREVIOUS)
     with body.when(previous.equals(0)):
         body.store(_CALL, context.LIVE, next)
@@ -301,7 +302,7 @@ def _delist(memory: Memory) -> ir.Function:
 
 
 def _shelve() -> ir.Function:
-    """Out of use, into the bin of its size."""
+    """Move a live block to the bin of its size."""
     body = Body()
     body.call("delist", _CALL, _BLOCK)
     bytes = body.load(_BLOCK, BYTES)
@@ -313,11 +314,11 @@ def _shelve() -> ir.Function:
 
 
 def _give_back(memory: Memory) -> ir.Function:
-    """Keep at most `most` bytes; bins from `start` down, then round."""
-    body, most = Body(), parameter("most")
+    """Free cached blocks until at most `most` bytes remain; bins from `start` down, wrapping."""
+    body, limit = Body(), parameter("most")
     empty = body.variable(0)
     cached = context.CACHED_BYTES
-    with body.loop(lambda: (body.load(_CALL, cached) > most) & (empty() < 64)):
+    with body.loop(lambda: (body.load(_CALL, cached) > limit) & (empty() < 64)):
         first = _first(body, (parameter("start") - empty()) & 63)
         block = body.load(first)
         with body.when(block.equals(0)):
@@ -330,7 +331,7 @@ def _give_back(memory: Memory) -> ir.Function:
 
 def _trim(memory: Memory) -> ir.Function:
     body = Body()
-    body.call("give_back", _CALL, select(_BYTES > 0, _BYTES, -1), 63)  # -1: empty ones, too
+    body.call("give_back", _CALL, select(_BYTES > 0, _BYTES, -1), 63)  # -1: free empty blocks too
     return body.function(memory.function(TRIM), ("call", "bytes"), public=True, result=False)
 
 
@@ -354,7 +355,7 @@ def _clear(memory: Memory) -> ir.Function:
     return body.function(memory.function(CLEAR), ("call",), public=True)
 
 
-# ---- blocks are held ---------------------------------------------------------------------------
+# ---- reference counts --------------------------------------------------------------------------
 
 
 def _hold(memory: Memory) -> ir.Function:

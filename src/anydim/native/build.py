@@ -1,4 +1,4 @@
-"""Program -> executable: compile what is not on disk, link it with the host code."""
+"""Program -> executable: compiles uncached modules and links them with the host code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Assembled:
-    """A program with what stands beside its records, by name: kernels, and arrays of constants."""
+    """A program with its kernels and constant arrays, by name."""
 
     program: Program
     kernels: Mapping[str, Kernel]
@@ -36,7 +36,7 @@ class Assembled:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A program as texts of modules, by name, and what their code asks of whoever calls it."""
+    """The module texts of a program, by name, and the interface of their code."""
 
     sources: Mapping[str, Source]
     interface: Interface
@@ -44,7 +44,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Built:
-    """A program that can be called, and how many of its modules were compiled and found on disk."""
+    """A callable program, and the numbers of modules compiled and found on disk."""
 
     executable: Executable[Any]
     compiled: int
@@ -55,10 +55,10 @@ def build(
     made: Assembled, target: Target, work: Compiling,
     devices: Mapping[str, Placed] | None = None, engines: Mapping[str, Engine] | None = None,
 ) -> Built:  # fmt: skip
-    """Compile and load a program, whose kernels may be begun in `work`.
+    """Compile and load a program; its kernels may be compiling in `work` already.
 
-    `devices` and `engines` are those that its names stand for. Raises GraphError when the inputs
-    do not tell every needed dim, DeviceError where one does not take its code or part.
+    `devices` and `engines` are those that its names refer to. Raises GraphError if the inputs do
+    not determine every needed dim, DeviceError if a device rejects its code or an engine its part.
     """
     if target.load is None:
         raise InternalError(f"code of {target.name} for {target.processor.name} cannot run here")
@@ -84,28 +84,28 @@ def build(
 
 
 def begin_host(target: Target, work: Compiling) -> None:
-    """Have compiled what the host of every program takes."""
+    """Start compiling the host modules that every program has."""
     work.begin(target.sources([threads_code(), invoke_code()], target.processor))
 
 
 def begin(code: Kernel | Library, target: Target, work: Compiling) -> None:
-    """Have a kernel compiled, with its libraries, while the rest of its program is made."""
+    """Start compiling a kernel and its libraries while the rest of the program is compiled."""
     work.begin(target.sources([code], target.processor))
 
 
 def prepare(made: Assembled, target: Target) -> Prepared:
-    """A program for a target, with nothing compiled yet; errors are those of `build`."""
+    """Return the module texts for a target, nothing compiled yet; raises as `build`."""
     if target.launch != "range":
         raise OptionError(
-            f"target '{target.name}' makes code for devices, none of a host",
-            "compile for another target, and give parts a device: devices={'accel': 'opencl:0'}",
+            f"target '{target.name}' generates device code only, no host code",
+            "compile for another target and place nodes: devices={'accel': 'opencl:0'}",
         )
     code, interface = modules(made)
     return Prepared(target.sources(code, target.processor), interface)
 
 
 def modules(made: Assembled) -> tuple[tuple[Kernel | Library, ...], Interface]:
-    """The host of a program and its kernels as loop IR; errors are those of `build`."""
+    """Return the host modules and kernels of a program as loop IR; raises as `build`."""
     _verify(made)
     host = host_of(made.program)
     segments = (segment for segment in made.program.segments if not segment.device)
@@ -114,19 +114,19 @@ def modules(made: Assembled) -> tuple[tuple[Kernel | Library, ...], Interface]:
 
 
 def module_texts(made: Assembled, target: Target) -> dict[str, str]:
-    """The text of every module of a program, by name."""
+    """Return the text of every module of a program, by name."""
     return {name: source.text() for name, source in prepare(made, target).sources.items()}
 
 
 def _verify(made: Assembled) -> None:
-    """Every site has the operands and sizes of its kernel, and speaks of buffers that there are."""
+    """Verify that every site matches its kernel's signature and refers to existing buffers."""
     for segment in made.program.segments:
         if len(segment.buffer) != len(segment.buffers):
-            raise InternalError(f"{segment.signature.name}: two buffers have one name")
+            raise InternalError(f"{segment.signature.name}: two buffers have the same name")
         for site in segment.sites:
             kernel = made.kernels.get(site.kernel)
             if kernel is None:
-                raise InternalError(f"a launch of '{site.kernel}', which the program does not hold")
+                raise InternalError(f"a launch of '{site.kernel}', which is missing in the program")
             operands, sizes = len(kernel.operands), len(kernel.sizes)
             if len(site.operands) != operands or len(site.sizes) != sizes:
                 raise InternalError(f"'{site.kernel}' takes {operands} operands and {sizes} sizes")

@@ -1,4 +1,4 @@
-"""Which body of a site serves a launch: `runtime/variant_tables.py` looked up by native code."""
+"""Variant dispatch of a launch: lookup of `runtime/variant_tables.py` in native code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TABLE, _SIZES, _COUNT = (parameter(name) for name in ("table", "sizes", "count"
 
 
 def choosing_code() -> Iterator[ir.Function]:
-    """`choose(table, arguments)`: the row for a launch's sizes, 0: the generic body serves it."""
+    """`choose(table, arguments)`: returns the row for a launch's sizes, 0: the generic variant."""
     yield _hash()
     yield _same()
     yield _holds()
@@ -35,12 +35,12 @@ def _hash() -> ir.Function:
 
 
 def _just_stored(body: Body, number: ir.Value) -> ir.Value:
-    """A size; atomic, as a vector of words that were stored one by one is waited for."""
+    """Load a size; atomic, since a vector load of slots stored one by one is slow."""
     return body.atomic("load", _SIZES + 8 * number)
 
 
 def _same() -> ir.Function:
-    """Whether `count` words at two addresses are the same."""
+    """Whether `count` slots at two addresses are equal."""
     body, other = Body(), parameter("other")
     with body.range(0, _COUNT) as number:
         differ = _just_stored(body, number).differs(body.load(other, number))
@@ -76,7 +76,7 @@ def _choose() -> ir.Function:
 
 
 def _holds() -> ir.Function:
-    """Whether sizes lie in a span, and what its row says of its parallel range holds there."""
+    """Whether sizes are inside a span, and its `extent` supports them."""
     body, row = Body(), parameter("row")
     low = body.let(row + 8 * variant_tables.FIRST)
     high = body.let(low + 8 * _COUNT)
@@ -92,7 +92,7 @@ def _holds() -> ir.Function:
 
 
 def _spanned() -> ir.Function:
-    """The row of a span that has the sizes; 0 where none has."""
+    """Return the row of a span that contains the sizes, otherwise 0."""
     body = Body()
     last = body.load(_TABLE, variant_tables.LAST_SPAN)
     with body.when(last.differs(0)):
@@ -105,7 +105,7 @@ def _spanned() -> ir.Function:
 
 
 def _within(body: Body, row: ir.Value) -> None:
-    """Leave with a row if it has the sizes."""
+    """Return a row if its span contains the sizes."""
     with body.when(body.ask("holds", _SIZES, row, _COUNT).differs(0)):
         body.store(row, variant_tables.HITS, body.load(row, variant_tables.HITS) + 1)
         body.store(_TABLE, variant_tables.LAST_SPAN, row)
@@ -113,7 +113,7 @@ def _within(body: Body, row: ir.Value) -> None:
 
 
 def _hit(body: Body, row: ir.Value, sizes: ir.Value, count: ir.Value) -> None:
-    """Leave with a row if it is of these sizes."""
+    """Return a row if it has these sizes."""
     with body.when(body.ask("same", sizes, row + 8 * variant_tables.FIRST, count).differs(0)):
         body.store(row, variant_tables.HITS, body.load(row, variant_tables.HITS) + 1)
         body.store(_TABLE, variant_tables.LAST, row)
@@ -121,7 +121,7 @@ def _hit(body: Body, row: ir.Value, sizes: ir.Value, count: ir.Value) -> None:
 
 
 def _miss() -> ir.Function:
-    """Count sizes, and have a row made for them where somebody makes rows at once."""
+    """Count the sizes of a miss and notify the callback, if any."""
     body = Body()
     body.store(_TABLE, variant_tables.MISSES, body.load(_TABLE, variant_tables.MISSES) + 1)
     with body.when(body.load(_TABLE, variant_tables.SEEN).differs(0)):
@@ -134,11 +134,11 @@ def _miss() -> ir.Function:
 
 
 def _note() -> ir.Function:
-    """Count sizes in their row of what was seen, whose other sizes go when they come less often."""
+    """Count sizes in their counter row; frequent sizes replace rare ones."""
     body = Body()
-    place = body.ask("hash_of", _SIZES, _COUNT) & body.load(_TABLE, variant_tables.SEEN_MASK)
+    index = body.ask("hash_of", _SIZES, _COUNT) & body.load(_TABLE, variant_tables.SEEN_MASK)
     words = _COUNT + variant_tables.FIRST_SEEN
-    row = body.let(body.load(_TABLE, variant_tables.SEEN) + 8 * place * words)
+    row = body.let(body.load(_TABLE, variant_tables.SEEN) + 8 * index * words)
     held = row + 8 * variant_tables.FIRST_SEEN
     before = body.load(row, variant_tables.COUNT)
     with body.when(body.ask("same", _SIZES, held, _COUNT).differs(0)):

@@ -1,7 +1,7 @@
-"""A part that an engine runs: what it reads goes into words, results are where it puts them.
+"""Emits a delegated step: passes inputs and destinations of results to an engine in slots.
 
-A result whose sizes are known before has its block before, and the engine writes there. One whose
-sizes the engine finds gets its block when it has run, and is copied there: once.
+A result with known sizes is allocated before the run, and the engine writes there. A result whose
+sizes the engine determines is allocated after the run and copied once.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from anydim.program.region import EngineStep
 from anydim.runtime.delegated import FETCH, RUN
 
 
-def handed(code: Code, number: int, step: EngineStep) -> None:
-    """The code of a step."""
-    place = code.places.handed[number]
-    word = _inputs(code, step, place.first)
+def delegated(code: Code, number: int, step: EngineStep) -> None:
+    """Emit the code of a step."""
+    value = code.slots.handed[number]
+    word = _inputs(code, step, value.first)
     arithmetic = code.arithmetic()
     for _, sizes in step.vectors:
         for size in sizes:
@@ -27,24 +27,24 @@ def handed(code: Code, number: int, step: EngineStep) -> None:
     bytes = {name: arithmetic.size(tensor_bytes(code.spec(name))) for name in known}
     for name in known:
         for axis, size in enumerate(code.spec(name).shape):
-            code.store(code.place(name).shape + axis, arithmetic.size(size))
+            code.store(code.value(name).shape + axis, arithmetic.size(size))
     code.fits(arithmetic, step.source)
     for name in known:
-        code.store_block(code.place(name), *code.allocate(bytes[name], step.source))
+        code.store_block(code.value(name), *code.allocate(bytes[name], step.source))
     first = word
     _outputs(code, step, first, known)
-    some = ZERO if len(known) == len(step.makes) else ONE  # elements that there are
+    elements = ZERO if len(known) == len(step.makes) else ONE  # nonzero if any result has elements
     for name in known:
-        some = code.body.let(some | bytes[name])
-    with code.body.when(some.differs(0)):
+        elements = code.body.let(elements | bytes[name])
+    with code.body.when(elements.differs(0)):
         sizes_needed = [arithmetic.size(size) for size in step.needed]
         empty = code.failure("empty", step.source)
         code.leave_first([(code.body.let(size.differs(0)), empty) for size in sizes_needed])
-        _ask(code, step, place.function, place.first, RUN)
+        _call_part(code, step, value.function, value.first, RUN)
     found = [name for name in step.makes if name not in known]
     if found:
         _found(code, step, first, found)
-        _ask(code, step, place.function, place.first, FETCH)
+        _call_part(code, step, value.function, value.first, FETCH)
     code.made(step.makes, step.source)
 
 
@@ -55,22 +55,22 @@ def _known(code: Code, name: str) -> bool:
 
 
 def _inputs(code: Code, step: EngineStep, word: int) -> int:
-    """Where inputs lie, and their sizes; the word behind them."""
+    """Store addresses and sizes of inputs; returns the slot after them."""
     for name in step.reads:
-        place, rank = code.place(name), code.spec(name).rank
-        code.copy(place.data, word)
-        code.copy(place.shape, word + 1, rank)
+        value, rank = code.value(name), code.spec(name).rank
+        code.copy(value.data, word)
+        code.copy(value.shape, word + 1, rank)
         word += 1 + rank
     return word
 
 
 def _outputs(code: Code, step: EngineStep, word: int, known: list[str]) -> None:
-    """Where results are wanted, and their sizes; 0 and -1 where the engine finds them."""
+    """Store destinations and sizes of results; 0 and -1 if the engine determines them."""
     for name in step.makes:
-        place, rank = code.place(name), code.spec(name).rank
+        value, rank = code.value(name), code.spec(name).rank
         if name in known:
-            code.copy(place.data, word)
-            code.copy(place.shape, word + 1, rank)
+            code.copy(value.data, word)
+            code.copy(value.shape, word + 1, rank)
         else:
             code.store(word, 0)
             for axis in range(rank):
@@ -79,19 +79,19 @@ def _outputs(code: Code, step: EngineStep, word: int, known: list[str]) -> None:
 
 
 def _found(code: Code, step: EngineStep, word: int, found: list[str]) -> None:
-    """Blocks for results of which the engine has found the sizes."""
+    """Allocate results whose sizes the engine determined."""
     for name in step.makes:
-        place, spec = code.place(name), code.spec(name)
+        value, spec = code.value(name), code.spec(name)
         if name in found:
-            code.copy(word + 1, place.shape, spec.rank)
+            code.copy(word + 1, value.shape, spec.rank)
             bytes: ir.Value = constant(spec.dtype.bytes)
             for axis in range(spec.rank):
-                bytes = code.body.let(bytes * code.load(place.shape + axis))
-            code.store_block(place, *code.allocate(bytes, step.source))
-            code.copy(place.data, word)
+                bytes = code.body.let(bytes * code.load(value.shape + axis))
+            code.store_block(value, *code.allocate(bytes, step.source))
+            code.copy(value.data, word)
         word += 1 + spec.rank
 
 
-def _ask(code: Code, step: EngineStep, function: int, first: int, what: int) -> None:
-    failed = code.body.ask(code.load(function), code.address(first), what)
+def _call_part(code: Code, step: EngineStep, function: int, first: int, request: int) -> None:
+    failed = code.body.ask(code.load(function), code.address(first), request)
     code.leave_unless(failed.equals(0), code.failure("engine", step.source))

@@ -1,7 +1,7 @@
-"""The launches of a segment that runs on a device: by its verbs, on its memory, in order.
+"""Launches of a segment on a device: by its entry points, in its memory, in order.
 
-A launch returns when the device has taken it. The words of indices that launches check lie behind
-the arena on the device; they are read back when all has been launched, which waits for the device.
+A launch returns when the device has enqueued it. The status slots of checked indices follow the
+arena on the device; they are read back, synchronously, after all launches.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from anydim.runtime import slots
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, POOL, Layout
 from anydim.runtime.positions import FINE
 
-STEPS_PER_FUNCTION = 16  # keeps register allocation of long programs cheap
+STEPS_PER_FUNCTION = 16  # bounds register allocation time of long programs
 
 
 def on_device(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
-    """All launches; the word POOL of the block says where the words of the device are.
+    """Yield the functions with all launches; slot POOL of the block has the address of the device
+    slots.
 
-    Returns the code of the first checked index that left its axis, one more than there are where
-    the device failed, else 0.
+    They return the code of the first checked index out of range, the number of checks + 1 if the
+    device failed, otherwise 0.
     """
     starts, words = range(0, len(program.sites), STEPS_PER_FUNCTION), words_of(program, layout)
     for number, start in enumerate(starts):
@@ -44,14 +45,14 @@ def on_device(program: Segment, layout: Layout, name: str) -> Iterator[ir.Functi
     yield body.function(name, ("block",), public=True, quick=True)
 
 
-def ask(body: Body, words: ir.Value, verb: int, *given: ir.Value | int) -> ir.Value:
-    """What a verb of a device returns, whose words are there."""
+def call_device(body: Body, words: ir.Value, verb: int, *given: ir.Value | int) -> ir.Value:
+    """Call an entry point of the device with these slots."""
     of = body.load(words, slots.CONTEXT)
     return body.ask(body.load(words, verb), of, *given)
 
 
 class _Statuses:
-    """The words of checked indices of a segment, here and on the device."""
+    """The status slots of a segment's checked indices, on the host and on the device."""
 
     def __init__(self, body: Body, layout: Layout) -> None:
         self.body, self.words = (
@@ -63,30 +64,30 @@ class _Statuses:
     def clear(self, failed: int) -> None:
         for word in self.words:
             self.body.store(BLOCK, word, FINE)
-        self._try(failed, slots.COPY_IN, *self._places())
+        self._try(failed, slots.COPY_IN, *self._addresses())
 
     def read(self, failed: int) -> None:
-        here, there = self._places()[::-1]
+        here, there = self._addresses()[::-1]
         self._try(failed, slots.COPY_OUT, here, there)
         words = self.body.load(BLOCK, POOL)
-        event = ask(self.body, words, slots.RECORD)
+        event = call_device(self.body, words, slots.RECORD)
         with self.body.when(event.equals(0)):
             self.body.give(failed)
-        with self.body.when(ask(self.body, words, slots.WAIT, event).differs(0)):
+        with self.body.when(call_device(self.body, words, slots.WAIT, event).differs(0)):
             self.body.give(failed)
         found = [self.body.load(BLOCK, word) for word in self.words]
         inside = [self.body.let(index.equals(FINE)) for index in found]
         self.body.give(verdict(self.body, inside, 1))
 
-    def _places(self) -> tuple[ir.Value, ir.Value]:
-        """There, and here."""
+    def _addresses(self) -> tuple[ir.Value, ir.Value]:
+        """Return their addresses on the device and on the host."""
         body = self.body
         there = body.let(body.load(BLOCK, ARENA) + body.load(BLOCK, ARENA_BYTES))
         return there, body.let(BLOCK + 8 * self.words.start)
 
     def _try(self, failed: int, verb: int, target: ir.Value, source: ir.Value) -> None:
         words = self.body.load(BLOCK, POOL)
-        bad = ask(self.body, words, verb, target, source, self.bytes, 0)
+        bad = call_device(self.body, words, verb, target, source, self.bytes, 0)
         with self.body.when(bad.differs(0)):
             self.body.give(failed)
 
@@ -95,8 +96,8 @@ def _chunk(
     number: int, first: int, steps: Sequence[Site], program: Segment, words: Words
 ) -> ir.Function:
     body = Body()
-    most = max(len(step.operands) + len(step.sizes) for step in steps)
-    chunk = _Launches(program, words, body, body.array(max(most, 1)))
+    count = max(len(step.operands) + len(step.sizes) for step in steps)
+    chunk = _Launches(program, words, body, body.array(max(count, 1)))
     for site, step in enumerate(steps, first):
         chunk.launch(site, step)
     body.give(0)
@@ -111,7 +112,7 @@ class _Launches(Chunk):
         values = (*map(self.buffer, step.operands), *map(self.size, step.sizes))
         for word, value in enumerate(values):
             body.store(self.arguments, word, value)
-        bad = ask(
+        bad = call_device(
             body, words, slots.LAUNCH, body.load(self.load(CODE), site), self.arguments,
             len(step.operands), len(step.sizes), self.size(step.parallel), self.size(step.grain),
             self.buffer(step.workspace) if step.workspace else 0, self.size(step.scratch),

@@ -1,8 +1,8 @@
-"""Program -> its host code: `bind` (sizes, checks, slots) and `run` (launches).
+"""Program -> its host code: `bind` (sizes, checks) and `run` (launches).
 
-Both take the address of a block (`runtime/layout.py`). `run` finds the kernel of each launch in a
-table, so that what a launch runs is no matter of its code. The module calls functions of
-`native/threads.py` and `native/stopping.py` by name and needs nothing else from outside.
+Both take the address of a block (`runtime/layout.py`). `run` loads the kernel of each launch from a
+table, so that its code does not depend on variants. The module calls functions of
+`native/threads.py` and `native/stopping.py` by name and has no other dependencies.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from anydim.kernels.ir import constant
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.body import Body
 from anydim.native.device_emit import STEPS_PER_FUNCTION, on_device
-from anydim.native.entry import Entry, Questions, verdict
+from anydim.native.entry import Entry, EntryChecks, verdict
 from anydim.native.launch_words import BLOCK, Chunk, Words, words_of
 from anydim.native.stopping import LOOK, STARTED
 from anydim.native.threads import BEGIN, LAUNCH, REST, WAKE, WORTH_WAKING
-from anydim.native.written import written
+from anydim.native.written import emit_sizes
 from anydim.program.binding import asked
 from anydim.program.segment import Segment, Site
 from anydim.runtime import variant_tables
@@ -43,10 +43,7 @@ BIND, RUN = "anydim_bind", "anydim_run"
 
 @dataclass(frozen=True)
 class Host:
-    """The host code of a program, and what runtime needs to call it.
-
-    `asked` are the dims that the caller gives, by word.
-    """
+    """The host code of a program and its interface; `asked`: dims set by the caller, with slots."""
 
     code: ir.Library
     layout: Layout
@@ -55,23 +52,23 @@ class Host:
 
 
 def emit(program: Segment) -> Host:
-    """The host code; dims that no input tells are read from their words."""
+    """Return the host code; dims that no input determines are read from their slots."""
     layout, needed = _layout(program), _needed(program)
     waiting = asked(program.signature, needed)
-    questions = Questions.of(program.signature, needed, frozenset(waiting))
+    checks = EntryChecks.of(program.signature, needed, frozenset(waiting))
 
     def made() -> tuple[ir.Function, ...]:
-        return *_bind(program, questions, layout, waiting), *_run(program, layout, RUN)
+        return *_bind(program, checks, layout, waiting), *_run(program, layout, RUN)
 
     code, names = ir.Library("host", made, key_of(repr(program))), program.signature.box.names
     words = tuple((name, layout.first_dim + names.index(name)) for name in waiting)
-    return Host(code, layout, questions.first + questions.second, words)
+    return Host(code, layout, checks.first + checks.second, words)
 
 
 def emit_segment(program: Segment, prefix: str) -> ir.Library:
-    """The code of a program that is a step of a region; its functions are `part_names(prefix)`.
+    """Return the code of a program that is a step of a region, as functions `part_names(prefix)`.
 
-    The caller writes the dims; nothing but the size of numbers is left to be checked.
+    The caller writes the dims; only overflow is checked.
     """
 
     def made() -> tuple[ir.Function, ...]:
@@ -89,7 +86,7 @@ def _layout(program: Segment) -> Layout:
 
 
 def part_names(prefix: str) -> tuple[str, str]:
-    """The functions of a segment: its bind and its run."""
+    """Return the names of a segment's bind and run."""
     return f"{prefix}_bind", f"{prefix}_run"
 
 
@@ -97,7 +94,7 @@ def part_names(prefix: str) -> tuple[str, str]:
 
 
 def _bind(
-    program: Segment, questions: Questions, layout: Layout, waiting: Sequence[str]
+    program: Segment, checks: EntryChecks, layout: Layout, waiting: Sequence[str]
 ) -> Iterator[ir.Function]:
     signature, body = program.signature, Body()
     given = {
@@ -105,11 +102,11 @@ def _bind(
         for number, name in enumerate(signature.box.names)
         if name in waiting
     }
-    entry = Entry(signature, questions, body, BLOCK, layout.input_axis, given)
+    entry = Entry(signature, checks, body, BLOCK, layout.input_axis, given)
     entry.solve()
     others: dict[str, Ranged] = {}
     for number, dim in enumerate(signature.box.dims):
-        if dim.name not in entry.dims:  # nothing depends on it
+        if dim.name not in entry.dims:  # unused
             others[dim.name] = Ranged(constant(min(dim.lo, LARGEST)), dim.range)
         value = (entry.dims | others)[dim.name].value
         body.store(BLOCK, layout.first_dim + number, value)
@@ -118,14 +115,14 @@ def _bind(
         body.give(code)
     arithmetic = entry.within(others)
     holding = entry.between(arithmetic)
-    yield from written(program, layout, arithmetic)
+    yield from emit_sizes(program, layout, arithmetic)
     holding.append(arithmetic.fits)
-    body.give(verdict(body, holding, 1 + len(questions.first)))
+    body.give(verdict(body, holding, 1 + len(checks.first)))
     yield _straight(body, BIND)
 
 
 def _bind_given(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
-    """Sizes from dims that the caller has written and checked; 1 when one does not fit 64 bits."""
+    """Compute sizes from dims that the caller has written and checked; 1 if one exceeds 64 bits."""
     body = Body()
     dims = {
         dim.name: Ranged(body.load(BLOCK, layout.first_dim + number), dim.range)
@@ -133,7 +130,7 @@ def _bind_given(program: Segment, layout: Layout, name: str) -> Iterator[ir.Func
         if dim.name in needed_dims(program)
     }
     arithmetic = Arithmetic(body, dims)
-    yield from written(program, layout, arithmetic)
+    yield from emit_sizes(program, layout, arithmetic)
     body.give(verdict(body, [arithmetic.fits], 1))
     yield _straight(body, name)
 
@@ -151,7 +148,7 @@ def _needed(program: Segment) -> frozenset[str]:
 
 
 def needed_dims(program: Segment) -> frozenset[str]:
-    """The dims that what the program does depends on, beside what it checks."""
+    """Return the dims that the program depends on, except for its checks."""
     sizes = [*program.slots, *(z for spec in program.signature.outputs for z in spec.shape)]
     return frozenset().union(*(size.symbols for size in sizes))
 
@@ -160,18 +157,18 @@ def needed_dims(program: Segment) -> frozenset[str]:
 
 
 def stops(program: Segment) -> bool:
-    """Whether a call may be stopped in it: where a launch may take long."""
+    """Whether a call may stop in it: whether any launch may take long."""
     return not program.device and any(map(_long, program.sites))
 
 
 def _long(site: Site) -> bool:
-    """Whether the range of a launch may be as long as its grain."""
+    """Whether the range of a launch may reach its grain size."""
     range, grain = site.parallel.constant, site.grain.constant
     return range is None or grain is None or range >= grain
 
 
 def _setups(program: Segment, layout: Layout) -> Iterator[ir.Function]:
-    """A function for each setup, which fills its block; it returns what a run returns."""
+    """Yield a function per setup that fills its block; it returns the code of a run."""
     start, words, stopping = 0, words_of(program, layout), stops(program)
     for number, setup in enumerate(program.setups):
         body, stop = Body(), start + setup.launches
@@ -195,7 +192,7 @@ def _setup_name(number: int) -> str:
 
 
 def _set_up(program: Segment, layout: Layout, body: Body) -> None:
-    """Run the setups whose blocks are not filled; leave with the code of one that fails."""
+    """Run the setups with empty blocks; return the code of one that fails."""
     for number in range(len(program.setups)):
         empty, behind = (layout.setup(number) + word for word in (EMPTY, BEHIND))
         with body.when(body.load(BLOCK, empty).differs(0)):
@@ -209,7 +206,7 @@ def _set_up(program: Segment, layout: Layout, body: Body) -> None:
 
 
 def _checks(program: Segment, launches: range) -> range:
-    """The indices that some launches check, in order of their words."""
+    """Return the indices that some launches check, in order of their slots."""
     words = [
         program.buffer[name]
         for number in launches
@@ -222,16 +219,16 @@ def _checks(program: Segment, launches: range) -> range:
 
 
 def _found(body: Body, layout: Layout, checks: range) -> ir.Value:
-    """The code of the first of these indices that left its axis, else 0."""
+    """Return the code of the first of these indices that is out of range, otherwise 0."""
     words = [layout.first_status + number for number in checks]
     inside = [body.let(body.load(BLOCK, word).equals(FINE)) for word in words]
     return verdict(body, inside, 1 + checks.start)
 
 
 def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
-    """All launches of a call; returns the code of the first checked index that left its axis, or 0.
+    """Yield all launches of a call; returns the code of the first index out of range, or 0.
 
-    Where it `stops`, the verdicts of `stopping.py` are codes behind those.
+    If it `stops`, the verdicts of `stopping.py` are the codes after those.
     """
     yield from _setups(program, layout)
     count, words = len(program.sites), words_of(program, layout)
@@ -241,7 +238,7 @@ def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
         steps = program.sites[start : start + STEPS_PER_FUNCTION]
         yield _chunk(f"part{number}", start, steps, program, words, stopping, count)
     body = Body()
-    if name == RUN:  # else a part of a call
+    if name == RUN:  # otherwise a part of a call
         body.call(BEGIN, body.load(BLOCK, POOL))
         if stopping:
             with body.when(body.load(BLOCK, STOPPING).differs(0)):
@@ -271,7 +268,7 @@ def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
 
 
 def _wake(body: Body) -> None:
-    """Wake workers for launches that are worth it."""
+    """Wake the workers if the launches are worth it."""
     with body.when(body.load(BLOCK, PARALLEL) >= WORTH_WAKING):
         body.call(WAKE, body.load(BLOCK, POOL))
 
@@ -280,13 +277,13 @@ def _chunk(
     name: str, first: int, steps: Sequence[Site], program: Segment, words: Words, stopping: bool,
     end: int,
 ) -> ir.Function:  # fmt: skip
-    """Some launches; the verdict, where it is `stopping`. Short ones are looked behind together.
+    """Return some launches; the verdict, if it is `stopping`. Short launches are checked together.
 
-    Behind those that `end` there nobody looks.
+    There is no check after the launches that `end`.
     """
     body = Body()
-    most = max(len(step.operands) + len(step.sizes) for step in steps)
-    chunk = _Launches(program, words, body, body.array(most + variant_tables.MORE))
+    count = max(len(step.operands) + len(step.sizes) for step in steps)
+    chunk = _Launches(program, words, body, body.array(count + variant_tables.MORE))
     for site, step in enumerate(steps, first):
         chunk.launch(site, step)
     if stopping:
@@ -305,7 +302,7 @@ class _Launches(Chunk):
         self.arena, self.pool, self.code = map(self.load, (ARENA, POOL, CODE))
 
     def launch(self, site: int, step: Site) -> None:
-        """Launch, and leave with the verdict of one that may take long, unless it is 0."""
+        """Launch, and return the verdict of a launch that may take long, unless it is 0."""
         values = (*map(self.buffer, step.operands), *map(self.size, step.sizes))
         for word, value in enumerate(values):
             self.body.store(self.arguments, word, value)

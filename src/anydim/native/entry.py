@@ -1,7 +1,7 @@
-"""Shapes that came -> dims, and the checks on them, as host code.
+"""Shapes of inputs -> dims, and the checks on them, as host code.
 
-First the dims are computed and checked one by one; what holds between them is computed only where
-every dim lies inside its bounds, so that it provably fits 64 bits where the bounds say so.
+First the dims are computed and checked one by one. Relations between dims are evaluated only if
+every dim is inside its bounds, so that they provably fit 64 bits if the bounds imply it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from anydim.sizes import Interval
 
 
 @dataclass(frozen=True)
-class Questions:
-    """How dims follow from the shapes that come, the checks of each dim, and those between dims."""
+class EntryChecks:
+    """The dims that follow from given shapes, and the checks of and between dims."""
 
     sources: tuple[Source, ...]
     first: tuple[Check, ...]
@@ -32,24 +32,23 @@ class Questions:
     def of(
         signature: Signature, needed: frozenset[str] = frozenset(),
         given: frozenset[str] = frozenset(),
-    ) -> Questions:  # fmt: skip
-        """`given` dims have a value; GraphError where nothing tells one that is `needed`."""
+    ) -> EntryChecks:  # fmt: skip
+        """`given` dims have a value; raises GraphError if nothing determines a `needed` one."""
         sources = solve(signature, needed, given)
-        return Questions(
+        return EntryChecks(
             sources, first_checks(signature, sources), second_checks(signature, sources)
         )
 
 
 @dataclass
 class Entry:
-    """Writes into `body`; `axis(input, axis)` is the word of the block with that size.
+    """Emits into `body`; `axis(input, axis)` is the slot with that size.
 
-    `given` are values of dims that have one already. `dims` holds the value of each dim that is
-    known.
+    `given` are values of dims that have one already. `dims` holds the values of known dims.
     """
 
     signature: Signature
-    questions: Questions
+    checks: EntryChecks
     body: Body
     block: ir.Value
     axis: Callable[[int, int], int]
@@ -57,13 +56,13 @@ class Entry:
 
     def __post_init__(self) -> None:
         self.dims: dict[str, Ranged] = dict(self.given)
-        self._whole: dict[str, ir.Value] = {}  # whether an axis tells a whole number
+        self._whole: dict[str, ir.Value] = {}  # whether an axis determines an integer
         self._arithmetic = Arithmetic(self.body, self.dims)
 
     def solve(self) -> None:
-        """Compute the dims that the shapes tell."""
-        for source in self.questions.sources:
-            value = self._came(source.input, source.axis)
+        """Compute the dims that the shapes determine."""
+        for source in self.checks.sources:
+            value = self._size_of(source.input, source.axis)
             if source.rest != 0:
                 value = self.body.let(value - self._arithmetic.size(source.rest))
             if not source.direct:
@@ -71,20 +70,20 @@ class Entry:
                 value, self._whole[source.dim] = _quotient(value, factor, self.body)
             self.dims[source.dim] = Ranged(value, Interval())
 
-    def _came(self, input: int, axis: int) -> ir.Value:
+    def _size_of(self, input: int, axis: int) -> ir.Value:
         return self.body.load(self.block, self.axis(input, axis))
 
     def inside(self) -> list[ir.Value]:
-        """A flag for each of `first`: each dim is a whole number inside its bounds."""
-        return [self._inside(check) for check in self.questions.first]
+        """Return a flag for each of `first`: the dim is an integer inside its bounds."""
+        return [self._inside(check) for check in self.checks.first]
 
     def between(self, arithmetic: Arithmetic) -> list[ir.Value]:
-        """A flag for each of `second` but the last, which is that all sizes fit."""
-        second = (check for check in self.questions.second if check.kind != "large")
+        """Return a flag for each of `second` but the last, which is that all sizes fit."""
+        second = (check for check in self.checks.second if check.kind != "large")
         return [self._between(check, arithmetic) for check in second]
 
     def within(self, others: Mapping[str, Ranged] | None = None) -> Arithmetic:
-        """Arithmetic on dims that are inside their bounds; goes on with the overflow so far."""
+        """Return arithmetic on dims inside their bounds; continues the overflow flag."""
         dims = {**(others or {}), **self.dims}
         names = {dim.name: dim.range for dim in self.signature.box.dims if dim.name in dims}
         known = {name: Ranged(dims[name].value, range) for name, range in names.items()}
@@ -109,11 +108,11 @@ class Entry:
         value = arithmetic.size(check.size)
         if check.kind == "constraint":
             return arithmetic.holds(value, ">=", ZERO)
-        return arithmetic.holds(self._came(check.input, check.axis), "==", value)
+        return arithmetic.holds(self._size_of(check.input, check.axis), "==", value)
 
 
 def verdict(body: Body, holding: Sequence[ir.Value], first: int) -> ir.Value:
-    """0 when all flags hold, else the code of the first that does not; codes count from `first`."""
+    """Return 0 if all flags hold, otherwise the code of the first that fails, from `first` on."""
     code = ZERO
     for number in reversed(range(len(holding))):
         if holding[number] is not TRUE:
@@ -122,7 +121,7 @@ def verdict(body: Body, holding: Sequence[ir.Value], first: int) -> ir.Value:
 
 
 def _quotient(value: ir.Value, factor: ir.Value, body: Body) -> tuple[ir.Value, ir.Value]:
-    """value / factor, and a flag that says whether there is just one whole solution."""
+    """Return value / factor, and the flag that it has exactly one integer solution."""
     usable = body.let(factor > 0)
     divisor = body.let(select(usable, factor, 1))
     quotient = body.let(value / divisor)

@@ -1,4 +1,4 @@
-"""A program -> the code of its host, and what that asks of whoever calls it."""
+"""Program -> the code of its host, and the interface of that code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SAME = (
     "device verbs",
     "invoke",
     "threads",
-)  # modules that are the same for every program
+)  # modules independent of the program
 _POOL = {"worker": WORKER, "stop": STOP}
 _STRAIGHT = {"bind": BIND, "run": RUN, "invoke": INVOKE, **_POOL}
 _REGIONS = {
@@ -47,14 +47,14 @@ class Host:
 
 
 def host_of(program: Program) -> Host:
-    """The host of a program; raises GraphError when the inputs do not tell every needed dim."""
+    """Return the host of a program; raises GraphError if the inputs do not determine all dims."""
     segment = program.straight
     host = _regions(program) if segment is None else _straight(segment)
     return Host((*host.code, invoke_code(), threads_code()), host.interface)
 
 
 def host_text(program: Program) -> str:
-    """The host code that is the program's own, as loop IR."""
+    """Return the program's own host code as loop IR."""
     own = (module for module in host_of(program).code if module.name not in _SAME)
     return "\n".join(map(print_library, own))
 
@@ -95,7 +95,7 @@ def _setups(segment: Segment, layout: Layout) -> Iterator[SetupPlace]:
 
 
 def _dims(segment: Segment, layout: Layout) -> dict[str, int]:
-    """The words of the dims."""
+    """Return the slots of the dims."""
     return {name: layout.first_dim + n for n, name in enumerate(segment.signature.box.names)}
 
 
@@ -125,48 +125,48 @@ def _kernels(segment: Segment) -> tuple[str, ...]:
 
 def _regions(program: Program) -> Host:
     made = emit_regions(program)
-    layout, places = made.layout, made.layout.regions[-1]
-    inputs = [places.values[spec.name] for spec in program.signature.inputs]
+    layout, entry = made.layout, made.layout.regions[-1]
+    inputs = [entry.values[spec.name] for spec in program.signature.inputs]
     start = inputs[0] if inputs else Place(0, 0, 0)
     held, segments = list(_constants(program, layout)), _segments(program, layout)
-    own = [(segment, place) for segment, place in segments if not segment.device]
+    own = [(segment, block) for segment, block in segments if not segment.device]
     shapes = {constant.name: constant.shape for constant in program.constants}
     interface = Interface(
         functions={**_REGIONS, **_of_devices()} if layout.homes else _REGIONS,
         words=layout.words,
         inputs=start.data,
         shapes=start.shape,
-        results=tuple((place.data, place.owner, place.shape) for place in places.results),
-        constants=tuple((place.data, name) for place, name, device in held if not device),
-        tables=tuple((place.base + CONSTANTS, segment.constants) for segment, place in own),
-        entries=tuple((place.base + CODE, _kernels(segment)) for segment, place in own),
-        numbers=tuple((place.shape + axis, size) for place, name, _ in held
+        results=tuple((value.data, value.owner, value.shape) for value in entry.results),
+        constants=tuple((value.data, name) for value, name, device in held if not device),
+        tables=tuple((block.base + CONSTANTS, segment.constants) for segment, block in own),
+        entries=tuple((block.base + CODE, _kernels(segment)) for segment, block in own),
+        numbers=tuple((value.shape + axis, size) for value, name, _ in held
                       for axis, size in enumerate(shapes[name])),
         failures=made.failures,
-        asked=tuple((dim, places.dims[dim]) for dim in made.asked),
+        asked=tuple((dim, entry.dims[dim]) for dim in made.asked),
         devices=tuple(_on_device(device, layout, held, segments) for device in layout.homes),
-        handed=tuple(_handed(program, layout)),
+        handed=tuple(_delegated(program, layout)),
     )  # fmt: skip
     parts = (emit_segment(part, segment_name(n)) for n, part in enumerate(program.segments))
-    more = (device_blocks_code(), _verbs().verbs_code()) if layout.homes else ()
+    more = (device_blocks_code(), _device_api().entry_points_code()) if layout.homes else ()
     blocks = (blocks_code(), *more)
     return Host((*parts, made.code, *blocks), interface)
 
 
 def _of_devices() -> dict[str, str]:
-    """The functions of programs with devices."""
+    """Return the functions of programs with devices."""
     own = {"device_clear": DEVICE.function(CLEAR), "device_trim": DEVICE.function(TRIM)}
-    return {**own, **_verbs().VERBS}
+    return {**own, **_device_api().ENTRY_POINTS}
 
 
-def _verbs() -> Any:
+def _device_api() -> Any:
     return import_module("anydim.native.device_api.table")
 
 
-def _handed(program: Program, layout: RegionLayout) -> Iterator[HandedPart]:
-    """What engines run, and where the words of it are."""
-    for region, places in zip(program.regions, layout.regions):
-        for step, place in zip(region.handed, places.handed.values()):
+def _delegated(program: Program, layout: RegionLayout) -> Iterator[HandedPart]:
+    """Yield the delegated parts with their slots."""
+    for region, slots in zip(program.regions, layout.regions):
+        for step, part in zip(region.handed, slots.handed.values()):
             ports = [
                 tuple(Port(known, spec.dtype, spec.rank) for known, spec in zip(names, specs))
                 for names, specs in (
@@ -176,7 +176,7 @@ def _handed(program: Program, layout: RegionLayout) -> Iterator[HandedPart]:
             ]
             vectors = tuple((name, len(sizes)) for name, sizes in step.vectors)
             yield HandedPart(
-                step.engine, step.model, step.source, place.function, place.first,
+                step.engine, step.model, step.source, part.function, part.first,
                 ports[0], vectors, ports[1],
             )  # fmt: skip
 
@@ -185,23 +185,23 @@ def _on_device(
     device: str, layout: RegionLayout, held: Sequence[tuple[Place, str, str]],
     segments: Sequence[tuple[Segment, SegmentPlace]],
 ) -> OnDevice:  # fmt: skip
-    own = [(segment, place) for segment, place in segments if segment.device == device]
+    own = [(segment, block) for segment, block in segments if segment.device == device]
     return OnDevice(
         name=device,
         home=layout.homes[device],
-        constants=tuple((place.data, name) for place, name, where in held if where == device),
-        tables=tuple((place.base + CONSTANTS, segment.constants) for segment, place in own),
-        entries=tuple((place.base + CODE, _kernels(segment)) for segment, place in own),
+        constants=tuple((value.data, name) for value, name, where in held if where == device),
+        tables=tuple((block.base + CONSTANTS, segment.constants) for segment, block in own),
+        entries=tuple((block.base + CODE, _kernels(segment)) for segment, block in own),
     )
 
 
 def _constants(program: Program, layout: RegionLayout) -> Iterator[tuple[Place, str, str]]:
-    """The constants of regions: where their words are, and on which device they lie."""
-    for region, places in zip(program.regions, layout.regions):
+    """Yield the constants of regions with their slots and devices."""
+    for region, slots in zip(program.regions, layout.regions):
         for value, name in region.constants.items():
-            yield places.values[value], name, region.devices.get(value, "")
+            yield slots.values[value], name, region.devices.get(value, "")
 
 
 def _segments(program: Program, layout: RegionLayout) -> list[tuple[Segment, SegmentPlace]]:
-    places = (place for region in layout.regions for place in region.segments.values())
-    return list(zip(program.segments, places))
+    blocks = (block for region in layout.regions for block in region.segments.values())
+    return list(zip(program.segments, blocks))

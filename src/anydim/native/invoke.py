@@ -1,21 +1,22 @@
-"""A call from Python as native code: the same for every program.
+"""A call from Python as native code, the same for every program.
 
     anydim_invoke(self, arguments, count) -> a new reference to
-        a dict with the results, None: nothing was done, False: the call failed
-    anydim_invoke_regions, of programs of regions: the same, or
-        True: the results lie in the memory of the call, for Python to take
+        a dict with the results, None: declined, nothing done, False: the call failed
+    anydim_invoke_regions, of region programs: the same, or
+        True: the results are in the memory of the call, for Python to fetch
 
 It is a builtin function of Python (METH_FASTCALL) of two arguments: the inputs by name, and the
-arrays for results by name or None. `self` is an array of words, the table of `runtime/invoke.py`.
-It takes what is like the last call of its frame: arrays of the exact types, with the shapes that
-the frame is bound to. Anything else is left to Python, which checks it and says what is wrong; so
-are exceptions of the types ERRORS. The function raises others: handlers of signals raise them in
-Python code that it calls.
+destination arrays by name or None. `self` is an array of slots, the table of `runtime/invoke.py`.
+It accepts arguments like those of the frame's last call: arrays of the exact types, with the shapes
+that the frame is bound to. Other arguments, and exceptions of the types ERRORS, are left to Python,
+which checks them and reports errors. The function raises other exceptions: those of signal handlers
+in Python code that it calls.
 
-Tensors of another library come in by its DLPack exchange API (a table of C functions), and results
-are made by that library then: https://dmlc.github.io/dlpack/latest/c_api.html
+Tensors of another library are imported by its DLPack exchange API (a table of C functions), and
+results are then tensors of that library: https://dmlc.github.io/dlpack/latest/c_api.html
 
-Inputs are held while the kernels run without Python's lock: other threads may change the dict.
+Inputs are referenced while the kernels run without Python's lock: other threads may change the
+dict.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from anydim.kernels.ir import Like, greatest
 from anydim.native.body import Body, as_word, parameter
 from anydim.runtime import invoke as words
 
-_Put = Callable[[ir.Value, ir.Value], None]  # of a row and its result, which is dropped
+_Put = Callable[[ir.Value, ir.Value], None]  # of a row and its result, which is released
 
 INVOKE, INVOKE_REGIONS = "anydim_invoke", "anydim_invoke_regions"
 
@@ -36,18 +37,18 @@ _TABLE, _ROW, _OBJECT, _COUNT, _KIND = map(
     parameter, (_TABLE_NAME, "row", "object", "count", "kind")
 )
 _ARRAYS, _TENSORS = 1, 2  # kinds of inputs
-_HALF = 0xFFFFFFFF  # the bits of a C int in a word
+_HALF = 0xFFFFFFFF  # mask of a C int
 _CPU = 1  # DLPack's kDLCPU
-# words of Python's and numpy's objects
+# slots of Python's and numpy's objects
 _TYPE, _DATA, _AXES, _DIMENSIONS, _ELEMENT, _FLAGS = 1, 2, 3, 4, 7, 8
-# words of a DLTensor, and of the one in a DLManagedTensorVersioned
+# slots of a DLTensor, and of the one in a DLManagedTensorVersioned
 _DL_DATA, _DL_DEVICE, _DL_KIND, _DL_SHAPE, _DL_STRIDES, _DL_OFFSET, _DL_WORDS = range(7)
 _MANAGED, _MANAGED_WORDS, _VERSION = 4, 10, 1  # version 1.0
-_LINE = 64  # bytes of a line of the cache
+_LINE = 64  # bytes of a cache line
 
 
 def invoke_code() -> ir.Library:
-    """The module."""
+    """Return the module."""
     return ir.Library("invoke", lambda: tuple(_functions()), "of every program", True)
 
 
@@ -69,7 +70,7 @@ def _functions() -> Iterator[ir.Function]:
 
 
 def _quick(body: Body, name: str, parameters: tuple[str, ...], **more: bool) -> ir.Function:
-    """What has been written, as a function that is compiled in less time: it has no long loops."""
+    """Return the emitted code as a function that is compiled faster, since it has no long loops."""
     return body.function(name, parameters, quick=True, **more)
 
 
@@ -78,12 +79,12 @@ def _row(first: ir.Value, number: ir.Value) -> ir.Value:
 
 
 def _python(body: Body, function: int) -> ir.Value:
-    """The address of a function of Python."""
+    """Return the address of a Python function."""
     return body.load(_TABLE, function)
 
 
 def _failed(body: Body, status: ir.Value) -> ir.Value:
-    """Whether a C function that returns an int did not return 0."""
+    """Whether a C function that returns an int returned nonzero."""
     return body.let(status & _HALF).differs(0)
 
 
@@ -91,7 +92,7 @@ def _failed(body: Body, status: ir.Value) -> ir.Value:
 
 
 def _same_sizes() -> ir.Function:
-    """1 where sizes are those of the row's shape."""
+    """Return 1 if sizes equal the row's shape."""
     body, sizes = Body(), parameter("sizes")
     shape = body.load(_ROW, words.SHAPE)
     rank = body.load(_ROW, words.RANK)
@@ -105,16 +106,16 @@ def _same_sizes() -> ir.Function:
 
 
 def _is_array() -> ir.Function:
-    """1 where an object is an array as a row wants it, with these flags; its address is noted."""
+    """Return 1 if an object is an array with the row's type and these flags; stores its address."""
     body, flags = Body(), parameter("flags")
     with body.when(body.load(_OBJECT, _TYPE).differs(body.load(_TABLE, words.ARRAY))):
-        body.give(0)  # before anything else is read: other objects are shorter
-    for seen, wanted in (
+        body.give(0)  # before other loads: other objects are shorter
+    for view, wanted in (
         (body.load(_OBJECT, _ELEMENT), body.load(_ROW, words.ELEMENT)),
         (body.load(_OBJECT, _AXES) & _HALF, body.load(_ROW, words.RANK)),
         (body.load(_OBJECT, _FLAGS) & flags, flags),
     ):
-        with body.when(seen.differs(wanted)):
+        with body.when(view.differs(wanted)):
             body.give(0)
     same = body.ask("same_sizes", _ROW, body.load(_OBJECT, _DIMENSIONS))
     with body.when(same.equals(0)):
@@ -125,9 +126,9 @@ def _is_array() -> ir.Function:
 
 
 def _says_false() -> ir.Function:
-    """1 where a tensor neither records gradients nor is negated, as far as its type has these.
+    """Return 1 if a tensor neither records gradients nor is negated, where its type has these.
 
-    0 where that raised an exception, too.
+    Returns 0 if the query raised an exception.
     """
     body = Body()
     found = body.ask(_python(body, words.ATTRIBUTE), _OBJECT, body.load(_TABLE, words.RECORDING))
@@ -150,25 +151,25 @@ def _says_false() -> ir.Function:
 
 
 def _is_tensor() -> ir.Function:
-    """The same for a tensor of the library that the table knows, on the CPU, in one piece.
+    """The same for a contiguous CPU tensor of the library in the table.
 
-    One that records gradients, or holds its numbers negated, is Python's to look at. 0 where the
-    library raised an exception, too.
+    A tensor that records gradients, or is lazily negated, is left to Python. Returns 0 if the
+    library raised an exception.
     """
     body = Body()
     with body.when(body.load(_OBJECT, _TYPE).differs(body.load(_TABLE, words.TENSOR))):
         body.give(0)
     with body.when(body.ask("says_false", _TABLE, _OBJECT).equals(0)):
         body.give(0)
-    seen = body.array(_DL_WORDS)
-    status = body.ask(_python(body, words.VIEW), _OBJECT, seen)
+    view = body.array(_DL_WORDS)
+    status = body.ask(_python(body, words.VIEW), _OBJECT, view)
     with body.when(_failed(body, status)):
         body.give(0)
-    with body.when((body.load(seen, _DL_DEVICE) & _HALF).differs(_CPU)):
+    with body.when((body.load(view, _DL_DEVICE) & _HALF).differs(_CPU)):
         body.give(0)
-    with body.when(body.load(seen, _DL_KIND).differs(body.load(_ROW, words.KIND))):
+    with body.when(body.load(view, _DL_KIND).differs(body.load(_ROW, words.KIND))):
         body.give(0)
-    shape, strides = body.load(seen, _DL_SHAPE), body.load(seen, _DL_STRIDES)
+    shape, strides = body.load(view, _DL_SHAPE), body.load(view, _DL_STRIDES)
     same = body.ask("same_sizes", _ROW, shape)
     with body.when(same.equals(0) | strides.equals(0)):
         body.give(0)
@@ -179,9 +180,9 @@ def _is_tensor() -> ir.Function:
         with body.when(size.differs(1) & body.load(strides, axis).differs(step())):
             apart.set(1)
         step.set(step() * size)
-    with body.when(apart().differs(0) & step().differs(0)):  # strides of no elements are any
+    with body.when(apart().differs(0) & step().differs(0)):  # not of empty tensors
         body.give(0)
-    data = body.let(body.load(seen, _DL_DATA) + body.load(seen, _DL_OFFSET))
+    data = body.let(body.load(view, _DL_DATA) + body.load(view, _DL_OFFSET))
     with body.when((data & (body.load(_ROW, words.ALIGNMENT) - 1)).differs(0)):
         body.give(0)
     body.store(body.load(_ROW, words.POINTER), 0, data)
@@ -190,7 +191,7 @@ def _is_tensor() -> ir.Function:
 
 
 def _let_go() -> ir.Function:
-    """Drop the first inputs, which are held."""
+    """Release the first inputs."""
     body = Body()
     rows = body.let(_TABLE + 8 * words.ROWS)
     with body.range(0, _COUNT) as number:
@@ -199,7 +200,7 @@ def _let_go() -> ir.Function:
 
 
 def _hold_inputs() -> ir.Function:
-    """Hold the inputs: ARRAYS, or TENSORS where some of them are; 0 where one does not fit."""
+    """Reference the inputs: ARRAYS, or TENSORS if some of them are; 0 if one does not match."""
     body = Body()
     given, into = parameter("given"), parameter("into")
     rows, fits = body.let(_TABLE + 8 * words.ROWS), body.variable(0)
@@ -224,7 +225,7 @@ def _hold_inputs() -> ir.Function:
 
 
 def _declined() -> ir.Function:
-    """1, and no exception is set; 0 where one is set that a first call would not report."""
+    """Return 1 with no exception set; 0 if one is set that a first call would not report."""
     body = Body()
     with body.when(body.ask(_python(body, words.OCCURRED)).equals(0)):
         body.give(1)
@@ -240,10 +241,10 @@ def _declined() -> ir.Function:
 
 
 def _new_tensor() -> ir.Function:
-    """A tensor of the other library with the row's shape; 0 where there is none.
+    """Return a new tensor of the other library with the row's shape, otherwise 0.
 
-    Its memory is a block of the system's that begins with what manages it, so that the library
-    gives it back by `free`.
+    Its memory is a malloc block that begins with its manager, so that the library frees both by
+    `free`.
     """
     body = Body()
     rank, shape = body.load(_ROW, words.RANK), body.load(_ROW, words.SHAPE)
@@ -282,7 +283,7 @@ def _new_tensor() -> ir.Function:
 
 
 def _new_result() -> ir.Function:
-    """An array for a row, or a tensor, whose address is noted; 0 where there is none."""
+    """Return a new array or tensor for a row, whose address is stored; 0 on failure."""
     body = Body()
     with body.when(_KIND.equals(_TENSORS)):
         body.give(body.ask("new_tensor", _TABLE, _ROW))
@@ -296,9 +297,9 @@ def _new_result() -> ir.Function:
 
 
 def _result() -> ir.Function:
-    """A new reference to what is given for a row, if anything is, else to a new result.
+    """Return a new reference to the given destination of a row, otherwise to a new result.
 
-    0 where that does not fit, or there is none.
+    Returns 0 if the destination does not match or allocation failed.
     """
     body, into = Body(), parameter("into")
     with body.when(into.equals(body.load(_TABLE, words.NONE))):
@@ -315,7 +316,7 @@ def _result() -> ir.Function:
 
 
 def _results() -> ir.Function:
-    """A new dict with all results; 0 where one does not fit or cannot be had."""
+    """Return a new dict with all results; 0 if one does not match or cannot be allocated."""
 
     def each(body: Body, row: ir.Value, put: _Put) -> None:
         made = body.ask("result", _TABLE, row, parameter("into"), _KIND)
@@ -326,17 +327,17 @@ def _results() -> ir.Function:
 
 
 def _copied_results() -> ir.Function:
-    """A new dict with copies of all results, where they have the sizes of the last ones; else 0."""
+    """Return a new dict with copies of all results, if they have the last sizes; otherwise 0."""
 
     def each(body: Body, row: ir.Value, put: _Put) -> None:
-        size, place = body.load(row, words.COPIED), body.load(row, words.POINTER)
-        source = body.load(place)
+        size, slot = body.load(row, words.COPIED), body.load(row, words.POINTER)
+        source = body.load(slot)
         same = body.ask("same_sizes", row, body.load(row, words.FOUND))
         with body.when((size >= 0) & same.differs(0)):
             made = body.ask("new_result", _TABLE, row, _KIND)
             with body.when(made.differs(0)):
-                body.call(_python(body, words.COPY), body.load(place), source, size)
-                body.store(place, 0, source)  # as the run has left it, where Python takes it yet
+                body.call(_python(body, words.COPY), body.load(slot), source, size)
+                body.store(slot, 0, source)  # as the run has stored it, for Python to fetch
                 put(row, made)
 
     return _dict_of_results("copied_results", ("table", "kind"), each)
@@ -345,7 +346,7 @@ def _copied_results() -> ir.Function:
 def _dict_of_results(
     name: str, parameters: tuple[str, ...], each: Callable[[Body, ir.Value, _Put], None]
 ) -> ir.Function:
-    """A new dict with what `each` puts there for the row of a result; 0 where it puts nothing."""
+    """Return a new dict with the values that `each` stores for results' rows; 0 on failure."""
     body = Body()
     filled = body.ask(_python(body, words.NEW))
     with body.when(filled.equals(0)):
@@ -373,7 +374,7 @@ def _dict_of_results(
 
 
 def _decline(body: Body, object: int) -> None:
-    """Return a reference to None or True; nothing where an exception has to be raised."""
+    """Return a reference to None or True; no value if an exception has to be raised."""
     with body.when(body.ask("declined", _TABLE).equals(0)):
         body.give(0)
     _give(body, object)
@@ -387,7 +388,7 @@ def _give(body: Body, object: int) -> None:
 
 
 def _begin(body: Body) -> tuple[ir.Value, ir.Value]:
-    """Hold the inputs; their kind, and the arrays for results or None. Leaves where they differ."""
+    """Reference the inputs; returns their kind, and the destinations. Declines on a mismatch."""
     arguments = parameter("arguments")
     body.let(body.load(parameter("self"), _DATA), _TABLE_NAME)
     given, into = body.load(arguments, 0), body.load(arguments, 1)
@@ -407,7 +408,7 @@ def _begin(body: Body) -> tuple[ir.Value, ir.Value]:
 
 
 def _run(body: Body) -> ir.Value:
-    """Run without Python's lock, and let go of the inputs; whether that failed is noted."""
+    """Run without Python's lock and release the inputs; whether it failed is stored."""
     state = body.ask(_python(body, words.UNLOCK))
     failed = body.ask(body.load(_TABLE, words.RUN), body.load(_TABLE, words.BLOCK))
     body.call(_python(body, words.LOCK), state)

@@ -1,4 +1,4 @@
-"""The words that launches read, each once in a function: addresses of buffers, sizes."""
+"""Slots that launches read, each loaded once per function: addresses of buffers, sizes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BLOCK = parameter("block")
 
 @dataclass(frozen=True)
 class Words:
-    """The words of sizes and pointers in a block, of constants in their table.
+    """Slots of sizes and pointers in a block, and of constants in their table.
 
-    `setups` are those of the addresses of blocks in which values of setups lie, by value.
+    `setups` are the slots with the addresses of setup blocks, by value.
     """
 
     slots: Mapping[Size, int]
@@ -41,7 +41,7 @@ def words_of(program: Segment, layout: Layout) -> Words:
 
 
 class Chunk:
-    """The body of a function that does some of the launches."""
+    """The body of a function with some of the launches."""
 
     def __init__(self, program: Segment, words: Words, body: Body, arguments: ir.Value) -> None:
         self.program, self.words, self.body = program, words, body
@@ -81,7 +81,7 @@ class Chunk:
         return self.load(self.words.pointers[name])
 
     def statuses(self) -> ir.Value:
-        """Where the words of checked indices begin; on a device, behind its arena."""
+        """The address of the status slots of checked indices; on a device they follow its arena."""
         if self.program.device:
             return self.body.let(self.load(ARENA) + self.load(ARENA_BYTES))
         return BLOCK + 8 * self.words.first_status

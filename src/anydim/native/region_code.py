@@ -1,7 +1,7 @@
-"""What the code of all steps of a region is made with: words, checks, sizes, values, held regions.
+"""Shared code generation of region steps: slots, checks, sizes, values, nested regions.
 
-Steps are written one after another into one function. Whatever may go wrong leaves it with
-the number of a failure; what a call holds is given back by whoever made the call.
+Steps are emitted in order into one function. On a failure it returns the failure's number; the
+caller of the program releases the blocks of the call.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from anydim.kernels.ir import Like
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.blocks import ALLOCATE, DEVICE, DROP, HOLD, SYSTEM, Memory
 from anydim.native.body import TRUE, Body, parameter
-from anydim.native.device_emit import ask
-from anydim.native.entry import Entry, Questions, verdict
+from anydim.native.device_emit import call_device
+from anydim.native.entry import Entry, EntryChecks, verdict
 from anydim.program.binding import told
 from anydim.program.program import Program
 from anydim.program.region import CopyStep, Region, SegmentStep, copies
@@ -34,17 +34,17 @@ BLOCK = parameter("block")
 
 
 def memory_of(device: str) -> Memory:
-    """The memory of a device, '' the host."""
+    """Return the memory of a device, '' is the host."""
     return DEVICE if device else SYSTEM
 
 
 def function_name(program: Program, number: int) -> str:
-    """The function of a region."""
+    """Return the symbol of a region."""
     return MAIN if number == len(program.regions) - 1 else f"anydim_region{number}"
 
 
 class _Dims(dict[str, Ranged]):
-    """Values of dims, loaded when first asked for."""
+    """Values of dims, loaded at first use."""
 
     def __init__(self, body: Body, words: Mapping[str, int], signature: Signature) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _Dims(dict[str, Ranged]):
     def __missing__(self, name: str) -> Ranged:
         if name not in self.words:
             raise GraphError(
-                f"{self.where}: no input tells the size of dim '{name}'",
+                f"{self.where}: no input determines the size of dim '{name}'",
                 "some input needs an axis whose size is that dim, or linear in it",
             )
         value = self.body.load(BLOCK, self.words[name])
@@ -63,23 +63,23 @@ class _Dims(dict[str, Ranged]):
 
 
 class Code:
-    """The function of one region; `known` are the dims that have values so far."""
+    """The function of a region; `known` are the dims with values so far."""
 
     def __init__(
         self, program: Program, number: int, layout: RegionLayout, failures: list[Failure]
     ) -> None:
         self.program, self.number, self.layout, self.failures = program, number, layout, failures
         self.region = program.regions[number]
-        self.places: RegionPlaces = layout.regions[number]
+        self.slots: RegionPlaces = layout.regions[number]
         self.body = Body()
         self.known: set[str] = set()
         steps, before = self.region.steps, sum(1 for _ in copies(program.regions[:number]))
-        own = [place for place, step in enumerate(steps) if isinstance(step, CopyStep)]
-        self.copies = {place: before + n for n, place in enumerate(own, 1)}  # their numbers
+        own = [index for index, step in enumerate(steps) if isinstance(step, CopyStep)]
+        self.copies = {index: before + n for n, index in enumerate(own, 1)}  # numbers of copies
         self.lent = _lent(self.region) if number == len(program.regions) - 1 else {}
-        self.coming: dict[str, tuple[str, int]] = {}  # values on their way from devices: events
+        self.coming: dict[str, tuple[str, int]] = {}  # values in transfer from devices: event slots
 
-    # ---- words, failures ---------------------------------------------------------------
+    # ---- slots, failures ---------------------------------------------------------------
 
     def load(self, word: int) -> ir.Value:
         return self.body.load(BLOCK, word)
@@ -88,7 +88,7 @@ class Code:
         self.body.store(BLOCK, word, value)
 
     def address(self, word: int) -> ir.Value:
-        """Where a word is."""
+        """Return the address of a slot."""
         return self.body.let(BLOCK + 8 * word)
 
     def copy(self, source: int, target: int, words: int = 1) -> None:
@@ -96,7 +96,7 @@ class Code:
             self.store(target + word, self.load(source + word))
 
     def leave_unless(self, flag: ir.Value, failure: Failure) -> None:
-        """Return the number of a failure where a flag does not hold."""
+        """Return the number of a failure unless a flag holds."""
         self.leave_first([(flag, failure)])
 
     def leave_first(self, checks: Sequence[tuple[ir.Value, Failure]]) -> None:
@@ -109,16 +109,16 @@ class Code:
         self.leave_with(verdict(self.body, [flag for flag, _ in checks], first))
 
     def leave_with(self, code: ir.Value, offset: int = 0) -> None:
-        """Return a code, moved by an offset, unless it is 0."""
+        """Return a code plus an offset, unless the code is 0."""
         with self.body.when(code.differs(0)):
             self.body.give(code + offset)
 
     def failure(self, kind: str, source: str = "", **more: Any) -> Failure:
-        """A failure of a step that comes from `source`."""
+        """Return the record of a failure of a step from `source`."""
         if kind == "time" and self.program.loops:
             kind = "loop"
         name = source or self.region.signature.name
-        words = {dim: self.places.dims[dim] for dim in self.region.signature.box.names
+        words = {dim: self.slots.dims[dim] for dim in self.region.signature.box.names
                  if dim in self.known}  # fmt: skip
         signature = replace(self.region.signature, name=name, guards=(), noun="size")
         return replace(Failure(kind, signature, words), **more)
@@ -126,59 +126,59 @@ class Code:
     # ---- sizes ---------------------------------------------------------------------------------
 
     def arithmetic(self, dims: Mapping[str, Ranged] | None = None) -> Arithmetic:
-        """Sizes over the dims that are known; for use inside the present `with` block."""
-        known = {dim: self.places.dims[dim] for dim in self.known}
+        """Return arithmetic over the known dims, for use inside the current `with` block."""
+        known = {dim: self.slots.dims[dim] for dim in self.known}
         found = _Dims(self.body, known, self.region.signature)
         found.update(dims or {})
         return Arithmetic(self.body, found)
 
     def fits(self, arithmetic: Arithmetic, source: str = "") -> None:
-        """Leave when something in the sizes computed so far did not fit."""
+        """Return a failure if a size so far overflowed."""
         failed = self.failure("check", source, check=Check("large"))
         self.leave_unless(arithmetic.fits, failed)
 
-    def tell(
-        self, where: str, noun: str, specs: Sequence[TensorSpec], places: Sequence[Place],
+    def determine(
+        self, where: str, noun: str, specs: Sequence[TensorSpec], values: Sequence[Place],
         found: frozenset[str] = frozenset(), everything: bool = False,
     ) -> None:  # fmt: skip
-        """Find dims by shapes that came, check shapes, and whatever speaks of dims known only now.
+        """Determine dims by given shapes, then check shapes, constraints and guards on new dims.
 
-        `found` are dims that have values, but had none before; `everything` checks what speaks of
-        the other ones too.
+        `found` are dims with values that had none before; `everything`: check all constraints and
+        guards.
         """
         signature = self._event(where, noun, specs, found, everything)
 
         def axis(tensor: int, axis: int) -> int:
-            return places[tensor].shape + axis
+            return values[tensor].shape + axis
 
         spoken = _symbols(signature)
         dims = self.arithmetic().symbols
         given = {name: dims[name] for name in sorted(self.known & spoken)}
-        questions = Questions.of(signature, given=frozenset(given))
-        entry = Entry(signature, questions, self.body, BLOCK, axis, given)
+        checks = EntryChecks.of(signature, given=frozenset(given))
+        entry = Entry(signature, checks, self.body, BLOCK, axis, given)
         entry.solve()
-        for source in questions.sources:
-            self.store(self.places.dims[source.dim], entry.dims[source.dim].value)
-        self.known |= {source.dim for source in questions.sources}
+        for source in checks.sources:
+            self.store(self.slots.dims[source.dim], entry.dims[source.dim].value)
+        self.known |= {source.dim for source in checks.sources}
         shapes = tuple(
-            tuple(place.shape + axis for axis in range(spec.rank))
-            for spec, place in zip(specs, places)
+            tuple(value.shape + axis for axis in range(spec.rank))
+            for spec, value in zip(specs, values)
         )
 
         def failed(check: Check) -> Failure:
             return replace(self.failure("check"), signature=signature, check=check, shapes=shapes)
 
-        self.leave_first([(f, failed(c)) for f, c in zip(entry.inside(), questions.first)])
+        self.leave_first([(f, failed(c)) for f, c in zip(entry.inside(), checks.first)])
         arithmetic = entry.within()
         holding = entry.between(arithmetic)
         holding.append(arithmetic.fits)
-        self.leave_first([(f, failed(c)) for f, c in zip(holding, questions.second)])
+        self.leave_first([(f, failed(c)) for f, c in zip(holding, checks.second)])
 
     def _event(
         self, where: str, noun: str, specs: Sequence[TensorSpec], found: frozenset[str],
         everything: bool,
     ) -> Signature:  # fmt: skip
-        """The shapes that come and what has to hold from now on, as the signature of a program."""
+        """Return the given shapes and the new constraints and guards as a signature."""
         whole = self.region.signature
         before = frozenset() if everything else frozenset(self.known - found)
         after = frozenset(self.known) | told(whole.box, specs, frozenset(self.known))
@@ -193,56 +193,57 @@ class Code:
 
     # ---- values --------------------------------------------------------------------------------
 
-    def place(self, name: str) -> Place:
-        return self.places.values[name]
+    def value(self, name: str) -> Place:
+        return self.slots.values[name]
 
     def spec(self, name: str) -> TensorSpec:
         return self.region.values[name]
 
-    def hand(self, source: Place, target: Place, rank: int) -> None:
-        """Copy the words of a value."""
+    def copy_value(self, source: Place, target: Place, rank: int) -> None:
+        """Copy the slots of a value."""
         self.copy(source.data, target.data)
         self.copy(source.owner, target.owner)
         self.copy(source.shape, target.shape, rank)
 
     def allocate(self, bytes: ir.Value, source: str, device: str = "") -> tuple[ir.Value, ir.Value]:
-        """A new block and the address of its bytes."""
+        """Allocate a block; returns it and the address of its bytes."""
         where = self.home(device) if device else BLOCK
         block = self.body.ask(memory_of(device).function(ALLOCATE), where, bytes)
         self.leave_unless(block.differs(0), self.failure("memory", source, found=context.FOUND))
         return block, self.body.let(memory_of(device).data(self.body, block))
 
     def target(self, name: str) -> Target | None:
-        """Where to ask for the place of a value that is a slice of a stack around this region."""
+        """Return the slots for the destination of a slice of an outer stack, if the value is
+        one."""
         outputs = self.region.signature.outputs
-        found = (n for n in self.places.targets if outputs[n].name == name)
-        return next((self.places.targets[n] for n in found), None)
+        found = (n for n in self.slots.targets if outputs[n].name == name)
+        return next((self.slots.targets[n] for n in found), None)
 
-    def store_block(self, place: Place, block: ir.Value, memory: ir.Value) -> None:
-        """A value lies in a block, at an address."""
-        self.store(place.owner, block)
-        self.store(place.data, memory)
+    def store_block(self, value: Place, block: ir.Value, memory: ir.Value) -> None:
+        """Set block and address of a value."""
+        self.store(value.owner, block)
+        self.store(value.data, memory)
 
     def drop(self, owner: int, device: str = "") -> None:
-        """One holds the block of a device less whose address stands in a word."""
+        """Release the block in a slot."""
         where = self.home(device) if device else BLOCK
         self.body.call(memory_of(device).function(DROP), where, self.load(owner))
 
     def hold(self, owner: int) -> None:
-        """One more holds the block whose address stands in a word."""
+        """Retain the block in a slot."""
         self.body.call(HOLD, self.load(owner))
 
     def copy_bytes(
         self, target: ir.Value, source: ir.Value, bytes: ir.Value, device: str = ""
     ) -> None:
-        """Within the memory of a device."""
+        """Copy within the memory of a device."""
         if device:
             self.do(device, slots.COPY_WITHIN, target, source, bytes, 0)
         else:
             self.body.call(self.load(context.COPY), target, source, bytes)
 
     def fill(self, target: ir.Value, bytes: ir.Value, device: str = "") -> None:
-        """Make all bytes 0."""
+        """Fill with zeros."""
         if device:
             self.do(device, slots.FILL, target, 0, bytes)
         else:
@@ -251,30 +252,30 @@ class Code:
     # ---- devices -------------------------------------------------------------------------------
 
     def device(self, value: str) -> str:
-        """Where a value is, '' the host."""
+        """Return the device of a value, '' is the host."""
         return self.region.devices.get(value, "")
 
     def home(self, device: str) -> ir.Value:
-        """Where the words of a device are."""
+        """Return the address of a device's slots."""
         return self.address(self.layout.homes[device])
 
     def do(self, device: str, verb: int, *given: ir.Value | int) -> None:
-        """A verb of a device; leave where it fails."""
-        failed = ask(self.body, self.home(device), verb, *given)
+        """Call an entry point of a device; return its failure."""
+        failed = call_device(self.body, self.home(device), verb, *given)
         self.leave_unless(failed.equals(0), self.failure("device", found=self.layout.homes[device]))
 
     def on_host(self, device: str) -> ir.Value:
-        """Whether a device works in the memory of the host."""
+        """Whether a device works in host memory."""
         return self.body.load(self.home(device), slots.ON_HOST).differs(0)
 
     def event(self, device: str) -> ir.Value:
-        """An event after all that the device was asked for; leave where it fails."""
-        event = ask(self.body, self.home(device), slots.RECORD)
+        """Record an event after all commands of the device so far; return its failure."""
+        event = call_device(self.body, self.home(device), slots.RECORD)
         self.leave_unless(event.differs(0), self.failure("device", found=self.layout.homes[device]))
         return event
 
     def arrived(self, values: Iterable[str]) -> None:
-        """Wait for those of some values that are on their way here."""
+        """Wait for those of some values that are in transfer to the host."""
         for value in values:
             if value in self.coming:
                 device, word = self.coming.pop(value)
@@ -283,12 +284,12 @@ class Code:
     # ---- other regions -------------------------------------------------------------------------
 
     def enter(self, number: int, source: str, own: str = "") -> None:
-        """Give a region the dims that it has from here, but one of its own."""
+        """Pass the dims of this region to another one, except for its `own`."""
         callee = self.program.regions[number]
         words = self.layout.regions[number].dims
         checks = []
         for name in sorted(callee.given - {own}):
-            value = self.load(self.places.dims[name])
+            value = self.load(self.slots.dims[name])
             self.store(words[name], value)
             here, other = self.region.signature.box.dim(name), callee.signature.box.dim(name)
             if other.lo > here.lo or (other.hi is not None and other.hi != here.hi):
@@ -300,10 +301,10 @@ class Code:
         self.leave_first(checks)
 
     def give(self, name: str, region: int, input: int) -> None:
-        """Let an input of a region be a value of this one."""
+        """Bind an input of a region to a value of this one."""
         spec = self.program.regions[region].signature.inputs[input]
         target = self.layout.regions[region].values[spec.name]
-        self.hand(self.place(name), target, spec.rank)
+        self.copy_value(self.value(name), target, spec.rank)
 
     def run(self, region: int) -> None:
         name = function_name(self.program, region)
@@ -316,24 +317,24 @@ class Code:
             self.give(name, region, input)
         self.run(region)
         for name, result in zip(makes, self.layout.regions[region].results):
-            self.hand(result, self.place(name), self.spec(name).rank)
+            self.copy_value(result, self.value(name), self.spec(name).rank)
 
     def made(self, makes: Sequence[str], source: str) -> None:
-        """Check the shapes of results that came, which may tell dims."""
+        """Check the shapes of given results, which may determine dims."""
         specs = [self.spec(name) for name in makes]
-        places = [self.place(name) for name in makes]
-        self.tell(source or self.region.signature.name, "result", specs, places)
+        values = [self.value(name) for name in makes]
+        self.determine(source or self.region.signature.name, "result", specs, values)
 
-    def truth(self, place: Place) -> ir.Value:
-        """A flag: the bool scalar at a place."""
-        return self.body.load(self.load(place.data), 0, boolean)
+    def truth(self, value: Place) -> ir.Value:
+        """Return the flag of a bool scalar."""
+        return self.body.load(self.load(value.data), 0, boolean)
 
 
 def _lent(region: Region) -> dict[str, str]:
-    """Values of the outermost region that need no copy on a device in the memory of the host.
+    """Return values of the entry region that are not copied on a device in host memory.
 
-    By their names there: inputs, which the caller keeps; and results that a segment makes on such a
-    device, which the call keeps. Neither is given back before all work of the call is done.
+    The keys are their names on the device: inputs, which the caller owns; and results of segments
+    on such a device, which the call owns. Neither is released before all work of the call is done.
     """
     inputs = {spec.name for spec in region.signature.inputs}
     results = {spec.name for spec in region.signature.outputs}
@@ -348,12 +349,12 @@ def _lent(region: Region) -> dict[str, str]:
 
 
 def tensor_bytes(spec: TensorSpec) -> Size:
-    """Bytes of a tensor."""
+    """Return the bytes of a tensor."""
     return product(spec.shape) * spec.dtype.bytes
 
 
 def _symbols(signature: Signature) -> frozenset[str]:
-    """The dims that shapes, constraints and guards speak of."""
+    """Return the dims in shapes, constraints and guards."""
     sizes = [size for spec in signature.inputs for size in spec.shape]
     sizes += signature.box.constraints
     sizes += [side for guard in signature.guards for side in (guard.left, guard.right)]

@@ -1,8 +1,8 @@
-"""Regions -> host code: a function for each region, which returns 0 or the number of a failure.
+"""Regions -> host code: a function per region that returns 0 or the number of a failure.
 
-All functions take the memory of the call (`region_layout.py`). A value made by a step is held by
-its region until its last reader has run; whoever passes it on holds it too. Inputs of a region are
-held by whoever runs it. Results change hands.
+All functions take the memory of the call (`region_layout.py`). A region holds a reference to a
+value of a step until its last use; passing it on adds a reference. The caller of a region holds
+those of its inputs. Ownership of results moves to the caller.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from anydim.kernels.ir import constant, select
 from anydim.native import blocks
 from anydim.native.arithmetic import LARGEST
 from anydim.native.blocks import DROP
-from anydim.native.delegate_emit import handed
-from anydim.native.device_emit import ask
+from anydim.native.delegate_emit import delegated
+from anydim.native.device_emit import call_device
 from anydim.native.emit import needed_dims, part_names, stops
 from anydim.native.region_code import BLOCK, MAIN, Code, function_name, tensor_bytes
 from anydim.native.region_loop import loop
@@ -48,16 +48,16 @@ from anydim.sizes import Guard
 
 @dataclass(frozen=True)
 class RegionHost:
-    """The code of all regions, where its words are, and what its failures mean."""
+    """The code of all regions, the layout of their slots, and the meaning of failure numbers."""
 
     code: ir.Library
     layout: RegionLayout
     failures: tuple[Failure, ...]
-    asked: tuple[str, ...]  # dims of the last region that the caller gives
+    asked: tuple[str, ...]  # dims of the entry region that the caller sets
 
 
 def emit_regions(program: Program) -> RegionHost:
-    """The code of a program; GraphError when a region's inputs do not tell a dim it needs."""
+    """Return the code of a program; raises GraphError if inputs do not determine a needed dim."""
     layout = region_layout(program)
     failures: list[Failure] = []
     functions = tuple(
@@ -68,7 +68,7 @@ def emit_regions(program: Program) -> RegionHost:
 
 
 def _asked(region: Region) -> tuple[str, ...]:
-    """The dims that segments of a region need and that neither inputs nor other steps may tell."""
+    """Return the dims that segments need and neither inputs nor other steps may determine."""
     needed: set[str] = set()
     told: set[str] = set(region.given)
     for step in region.steps:
@@ -84,13 +84,13 @@ def _asked(region: Region) -> tuple[str, ...]:
 
 
 def segment_name(number: int) -> str:
-    """What the functions of a segment begin with; segments count through all regions."""
+    """Return the prefix of a segment's functions; segments are numbered through all regions."""
     return f"anydim_segment{number}"
 
 
 def _function(code: Code) -> ir.Function:
-    """The function of a region."""
-    region, places = code.region, code.places
+    """Return the function of a region."""
+    region, own = code.region, code.slots
     code.known |= region.given
     if code.number == len(code.program.regions) - 1:
         code.known.update(_asked(region))
@@ -99,16 +99,16 @@ def _function(code: Code) -> ir.Function:
         code.body.call(BEGIN, code.load(context.POOL))
         code.body.call(STARTED, BLOCK)
     inputs = region.signature.inputs
-    shapes = [places.values[spec.name] for spec in inputs]
-    code.tell(region.signature.name, "input", inputs, shapes, everything=True)
+    shapes = [own.values[spec.name] for spec in inputs]
+    code.determine(region.signature.name, "input", inputs, shapes, everything=True)
     for number, step in enumerate(region.steps):
         code.arrived(step.reads)
         _STEPS[type(step)](code, number, step)
     code.arrived([spec.name for spec in region.signature.outputs])
-    _given_back(code)
-    for spec, target, moved in zip(region.signature.outputs, places.results, places.moved):
+    _wait_for_lent(code)
+    for spec, target, moved in zip(region.signature.outputs, own.results, own.moved):
         if not moved:
-            code.hand(code.place(spec.name), target, spec.rank)
+            code.copy_value(code.value(spec.name), target, spec.rank)
             code.hold(target.owner)
     code.body.give(0)
     return code.body.function(name, ("block",), public=name == MAIN)
@@ -116,12 +116,12 @@ def _function(code: Code) -> ir.Function:
 
 def _release(code: Code, number: int, step: ReleaseStep) -> None:
     for name in step.reads:
-        code.drop(code.place(name).owner, code.device(name))
+        code.drop(code.value(name).owner, code.device(name))
 
 
 def _copy(code: Code, number: int, step: CopyStep) -> None:
-    """A value on another device; what comes to the host is waited for where it is read."""
-    spec, value, made = code.spec(step.value), code.place(step.value), code.place(step.made)
+    """Copy a value to another device; a copy to the host is waited for before its first use."""
+    spec, value, made = code.spec(step.value), code.value(step.value), code.value(step.made)
     code.copy(value.shape, made.shape, spec.rank)
     bytes = constant(spec.dtype.bytes)
     for axis in range(spec.rank):
@@ -130,22 +130,24 @@ def _copy(code: Code, number: int, step: CopyStep) -> None:
     lent = {step.made: step.value, step.value: step.made}.items() & code.lent.items()
     if lent:
         with code.body.when(code.on_host(step.origin or step.target)):
-            if not step.origin:  # a result lies here already
+            if not step.origin:  # a result is here already
                 code.store(made.data, data)
                 code.store(made.owner, 0)
         with code.body.otherwise():
-            _moved(code, number, step, data, bytes)
+            _copy_to_block(code, number, step, data, bytes)
     else:
-        _moved(code, number, step, data, bytes)
+        _copy_to_block(code, number, step, data, bytes)
     if not step.target:
-        code.store(code.places.events[number], code.event(step.origin))
-        code.coming[step.made] = (step.origin, code.places.events[number])
+        code.store(code.slots.events[number], code.event(step.origin))
+        code.coming[step.made] = (step.origin, code.slots.events[number])
 
 
-def _moved(code: Code, number: int, step: CopyStep, data: ir.Value, bytes: ir.Value) -> None:
-    """The bytes of a value, to a block of its own."""
+def _copy_to_block(
+    code: Code, number: int, step: CopyStep, data: ir.Value, bytes: ir.Value
+) -> None:
+    """Copy a value to a newly allocated block."""
     block, memory = code.allocate(bytes, step.source, step.target)
-    code.store_block(code.place(step.made), block, memory)
+    code.store_block(code.value(step.made), block, memory)
     if not step.origin:
         code.do(step.target, slots.COPY_IN, memory, data, bytes, code.copies[number])
     elif not step.target:
@@ -154,19 +156,19 @@ def _moved(code: Code, number: int, step: CopyStep, data: ir.Value, bytes: ir.Va
         _across(code, step, memory, data, bytes, code.copies[number])
 
 
-def _waited(code: Code) -> set[str]:
-    """The devices of which a result came, and was waited for, after all that may be work there."""
+def _waited_devices(code: Code) -> set[str]:
+    """Return the devices from which a result was copied and waited for after the last work."""
     steps = code.region.steps
     work = [n for n, step in enumerate(steps) if not isinstance(step, (CopyStep, ReleaseStep))]
     after = steps[max(work, default=-1) + 1 :]
-    came = (step for step in after if isinstance(step, CopyStep) and not step.target)
-    return {step.origin for step in came if step.made not in code.coming}
+    copies = (step for step in after if isinstance(step, CopyStep) and not step.target)
+    return {step.origin for step in copies if step.made not in code.coming}
 
 
-def _given_back(code: Code) -> None:
-    """The caller has its arrays back when no device works on them any more."""
+def _wait_for_lent(code: Code) -> None:
+    """Wait until no device works on arrays of the caller."""
     lent = {code.device(name) for name in code.lent}
-    for device in sorted(lent - _waited(code)):
+    for device in sorted(lent - _waited_devices(code)):
         with code.body.when(code.on_host(device)):
             code.do(device, slots.WAIT, code.event(device))
 
@@ -174,14 +176,16 @@ def _given_back(code: Code) -> None:
 def _across(
     code: Code, step: CopyStep, target: ir.Value, source: ir.Value, bytes: ir.Value, which: int
 ) -> None:
-    """From one device to another: within it, if they are one; else by way of the host, at need."""
+    """Copy between devices: within a shared context, otherwise directly, or via the host."""
     contexts = (code.layout.homes[device] + slots.CONTEXT for device in (step.origin, step.target))
     first, second = map(code.load, contexts)
     with code.body.when(first.equals(second)):
         code.do(step.target, slots.COPY_WITHIN, target, source, bytes, which)
     with code.body.otherwise():
         home_of = code.home(step.target)
-        found = ask(code.body, home_of, slots.COPY_FROM, target, first, source, bytes, which)
+        found = call_device(
+            code.body, home_of, slots.COPY_FROM, target, first, source, bytes, which
+        )
         failed = code.failure("device", found=code.layout.homes[step.target])
         code.leave_unless(found.differs(1), failed)
         with code.body.when(found.equals(slots.BY_HOST)):
@@ -202,31 +206,31 @@ def _by_host(
 
 
 def _segment(code: Code, number: int, step: SegmentStep) -> None:
-    program, place = step.segment, code.places.segments[number]
-    bind, run = part_names(segment_name(place.number))
-    body, layout = code.body, place.layout
+    program, block = step.segment, code.slots.segments[number]
+    bind, run = part_names(segment_name(block.number))
+    body, layout = code.body, block.layout
     for input, name in enumerate(step.reads):
-        code.copy(code.place(name).data, place.base + layout.pointer(input))
+        code.copy(code.value(name).data, block.base + layout.pointer(input))
     _bind(code, number, step, bind)
     if program.total_bytes.constant != 0 or (program.device and program.positions):
-        arena = _arena(code, program, code.load(place.base + ARENA_BYTES))
+        arena = _arena(code, program, code.load(block.base + ARENA_BYTES))
         refused = code.failure("memory", step.source, found=context.FOUND)
         code.leave_unless(arena.differs(0), refused)
-        code.store(place.base + ARENA, arena)
+        code.store(block.base + ARENA, arena)
     for output, name in enumerate(step.makes):
         size = tensor_bytes(code.spec(name)).constant
-        bytes = code.load(place.bytes + output) if size is None else constant(size)
+        bytes = code.load(block.bytes + output) if size is None else constant(size)
         _result(code, name, bytes, step.source)
     if program.device:
-        code.store(place.base + POOL, code.home(program.device))
+        code.store(block.base + POOL, code.home(program.device))
     elif program.threads > 1:
-        several = code.load(place.base + PARALLEL).differs(0)
-        code.store(place.base + POOL, select(several, code.load(context.POOL), 0))
-    failed = body.ask(run, code.address(place.base))
+        several = code.load(block.base + PARALLEL).differs(0)
+        code.store(block.base + POOL, select(several, code.load(context.POOL), 0))
+    failed = body.ask(run, code.address(block.base))
     stopping = stops(program)
     if program.positions or program.device or stopping:
         offset = len(code.failures)
-        first = place.base + layout.first_status
+        first = block.base + layout.first_status
         code.failures += [
             code.failure("position", step.source, position=position, found=first + word)
             for word, position in enumerate(program.positions)
@@ -240,7 +244,7 @@ def _segment(code: Code, number: int, step: SegmentStep) -> None:
 
 
 def _arena(code: Code, program: Segment, bytes: ir.Value) -> ir.Value:
-    """Memory for what a segment keeps for itself; on a device, with words of checked indices."""
+    """Allocate the arena of a segment; on a device, with the status slots of checked indices."""
     if not program.device:
         return code.body.ask(blocks.ARENA, BLOCK, bytes)
     arena = blocks.DEVICE.function(blocks.ARENA)
@@ -248,78 +252,78 @@ def _arena(code: Code, program: Segment, bytes: ir.Value) -> ir.Value:
 
 
 def _result(code: Code, name: str, bytes: ir.Value, source: str) -> None:
-    """Where a segment writes a result: where the loop around it wants a slice, or a new block."""
-    place, target, device = code.place(name), code.target(name), code.device(name)
+    """Set the destination of a segment's result: a slice of an outer stack, or a new block."""
+    value, target, device = code.value(name), code.target(name), code.device(name)
     if device and name in code.lent:
         _lent_result(code, name, bytes, source)
         return
     if target is None:
-        code.store_block(place, *code.allocate(bytes, source, device))
+        code.store_block(value, *code.allocate(bytes, source, device))
         return
-    wanted = code.load(target.data)
-    with code.body.when(wanted.differs(0)):
-        code.store_block(place, code.load(target.owner), wanted)
+    requested = code.load(target.data)
+    with code.body.when(requested.differs(0)):
+        code.store_block(value, code.load(target.owner), requested)
         code.hold(target.owner)
         code.store(target.data, 0)
     with code.body.otherwise():
-        code.store_block(place, *code.allocate(bytes, source, device))
+        code.store_block(value, *code.allocate(bytes, source, device))
 
 
 def _lent_result(code: Code, name: str, bytes: ir.Value, source: str) -> None:
-    """A device in the memory of the host writes a result of the call where it is wanted."""
-    place, device = code.place(name), code.device(name)
+    """Let a device in host memory write a result of the call directly to its destination."""
+    value, device = code.value(name), code.device(name)
     with code.body.when(code.on_host(device)):
         block, memory = code.allocate(bytes, source)
-        code.store_block(code.place(code.lent[name]), block, memory)
-        code.store_block(place, constant(0), memory)
+        code.store_block(code.value(code.lent[name]), block, memory)
+        code.store_block(value, constant(0), memory)
     with code.body.otherwise():
-        code.store_block(place, *code.allocate(bytes, source, device))
+        code.store_block(value, *code.allocate(bytes, source, device))
 
 
 def _bind(code: Code, number: int, step: SegmentStep, bind: str) -> None:
-    """Sizes of the segment, unless they are those of the last time."""
-    program, place, body = step.segment, code.places.segments[number], code.body
+    """Bind the sizes of the segment, unless they equal the last ones."""
+    program, block, body = step.segment, code.slots.segments[number], code.body
     names = program.signature.box.names
-    first = place.base + place.layout.first_dim
+    first = block.base + block.layout.first_dim
     used = [dim for dim in names if dim in needed_dims(program)]
-    changed = body.let(code.load(place.bound).equals(0))
+    changed = body.let(code.load(block.bound).equals(0))
     dims = code.arithmetic().symbols
     for dim in used:
         before = code.load(first + names.index(dim))
         changed = body.let(changed | dims[dim].value.differs(before))
     with body.when(changed):
-        code.store(place.bound, 0)
+        code.store(block.bound, 0)
         for dim in used:
-            code.copy(code.places.dims[dim], first + names.index(dim))
+            code.copy(code.slots.dims[dim], first + names.index(dim))
         failed = code.failure("check", step.source, check=Check("large"))
-        bad = body.ask(bind, code.address(place.base))
+        bad = body.ask(bind, code.address(block.base))
         code.leave_unless(bad.equals(0), failed)
         arithmetic = code.arithmetic()
         for output, name in enumerate(step.makes):
             size = tensor_bytes(code.spec(name))
             if size.constant is None:
-                code.store(place.bytes + output, arithmetic.size(size))
+                code.store(block.bytes + output, arithmetic.size(size))
         code.fits(arithmetic, step.source)
-        code.store(place.base + STOPPING, BLOCK)
-        code.store(place.bound, 1)
+        code.store(block.base + STOPPING, BLOCK)
+        code.store(block.bound, 1)
 
 
-# ---- found dims, other regions -----------------------------------------------------------------
+# ---- data-dependent dims, other regions --------------------------------------------------------
 
 
 def _find(code: Code, number: int, step: FindStep) -> None:
-    spec, place = code.spec(step.value), code.place(step.value)
+    spec, sizes = code.spec(step.value), code.value(step.value)
     if spec.rank and spec.shape[0].constant != len(step.dims):
-        came = code.load(place.shape)
+        count = code.load(sizes.shape)
         dims = ", ".join(step.dims)
-        failed = code.failure("count", step.source, dim=dims, found=place.shape)
-        code.leave_unless(came.equals(len(step.dims)), failed)
-    data = code.load(place.data)
+        failed = code.failure("count", step.source, dim=dims, found=sizes.shape)
+        code.leave_unless(count.equals(len(step.dims)), failed)
+    data = code.load(sizes.data)
     code.known |= set(step.dims)
     checks = []
     for word, name in enumerate(step.dims):
         value = code.body.load(data, word)
-        code.store(code.places.dims[name], value)
+        code.store(code.slots.dims[name], value)
         dim = code.region.signature.box.dim(name)
         failed = code.failure("found", step.source, dim=name)
         checks.append((code.body.let(value >= dim.lo), failed))
@@ -328,7 +332,7 @@ def _find(code: Code, number: int, step: FindStep) -> None:
             checks.append((code.body.let(value <= high), failed))
     code.leave_first(checks)
     where = step.source or code.region.signature.name
-    code.tell(where, "size", (), (), found=frozenset(step.dims))
+    code.determine(where, "size", (), (), found=frozenset(step.dims))
 
 
 def _call(code: Code, number: int, step: CallStep) -> None:
@@ -344,7 +348,7 @@ def _branch(code: Code, number: int, step: BranchStep) -> None:
         holds = arithmetic.holds(left, guard.relation, right)
         code.fits(arithmetic, step.source)
     else:
-        holds = code.truth(code.place(step.condition))
+        holds = code.truth(code.value(step.condition))
     with body.when(holds):
         code.use(step.then, step.given, step.makes, step.source)
     with body.otherwise():
@@ -359,6 +363,6 @@ _STEPS: dict[type[Step], Callable[..., None]] = {
     CallStep: _call,
     LoopStep: loop,
     CopyStep: _copy,
-    EngineStep: handed,
+    EngineStep: delegated,
     ReleaseStep: _release,
 }

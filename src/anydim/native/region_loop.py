@@ -1,8 +1,8 @@
-"""The code of a loop: a region again and again, values that go on, results that stack up.
+"""Emits loops over regions: trip counts, carried values, stacked results.
 
-The carried values live in the words of the body's inputs, the number of the iteration in the word
-of its dim. A stack is a value of the region around; a slice whose sizes are known before the loop
-is made right where it belongs, if a segment of the body makes it; another one is copied there.
+The carried values are in the input slots of the body, the iteration number in the slot of its dim.
+A stack is a value of the outer region. A slice with sizes known before the loop is written directly
+to its stack if a segment of the body produces it; other slices are copied there.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ def loop(code: Code, number: int, step: LoopStep) -> None:
 
 @dataclass(frozen=True)
 class _Stacked:
-    """A stack, the value that it becomes, and the slices that the body makes.
+    """A stack, the value that it becomes, and the slices of the body.
 
-    `known`: the sizes of slices are known before the loop. `target` is where the body takes the
-    address for its slice from, if it can write there itself. All lie on one `device`.
+    `known`: the sizes of slices are known before the loop. `target` are the slots of the slice's
+    destination, if the body can write there directly. All memory is on `device`.
     """
 
     stack: Stack
     spec: TensorSpec
-    place: Place
+    value: Place
     slice: TensorSpec
     result: Place
     words: int
@@ -60,13 +60,13 @@ class _Stacked:
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """The sizes of a slice, as they are declared outside."""
+        """The sizes of a slice, over dims of the outer region."""
         return self.spec.shape[1:]
 
     def slices(self) -> Iterator[tuple[int, int]]:
-        """For each axis of a slice, the words with its size in the stack and in the result."""
+        """Yield, for each axis of a slice, the slots of its size in the stack and in the result."""
         for axis in range(len(self.sizes)):
-            yield self.place.shape + 1 + axis, self.result.shape + axis
+            yield self.value.shape + 1 + axis, self.result.shape + axis
 
 
 class _Loop:
@@ -74,19 +74,19 @@ class _Loop:
         self.code, self.step = code, step
         self.writer = code.body
         self.body = code.program.regions[step.body]
-        self.places: RegionPlaces = code.layout.regions[step.body]
-        self.inputs = [self.places.values[spec.name] for spec in self.body.signature.inputs]
-        self.counter = self.places.dims[step.counter]
-        self.words = code.places.loops[number]
+        self.slots: RegionPlaces = code.layout.regions[step.body]
+        self.inputs = [self.slots.values[spec.name] for spec in self.body.signature.inputs]
+        self.counter = self.slots.dims[step.counter]
+        self.words = code.slots.loops[number]
         self.trips, self.going = self.words.trips, self.words.going
         first = self.first_carried = 0 if step.condition is None else 1
         self.carried = [
-            (self.inputs[n], self.places.results[first + n], self.body.signature.inputs[n])
+            (self.inputs[n], self.slots.results[first + n], self.body.signature.inputs[n])
             for n in range(len(step.carried))
         ]
-        self.stacks = [self._stacked(n) for n in range(len(step.stacks))]
+        self.stacks = [self._stack_of(n) for n in range(len(step.stacks))]
 
-    def _stacked(self, number: int) -> _Stacked:
+    def _stack_of(self, number: int) -> _Stacked:
         step, code = self.step, self.code
         stack, name = step.stacks[number], step.makes[len(step.carried) + number]
         output = self.first_carried + len(step.carried) + number
@@ -95,12 +95,12 @@ class _Loop:
         fixed = known and stack.extent is not None
         if (stack.history or stack.initial is not None) and not fixed:
             raise GraphError(
-                f"{step.source}: a stack that starts from a tensor, or that iterations read, has "
+                f"{step.source}: a stack with an initial tensor, or read by iterations, has "
                 "sizes that are not known before the loop"
             )
-        target = self.places.targets.get(output) if known else None
+        target = self.slots.targets.get(output) if known else None
         return _Stacked(
-            stack, spec, code.place(name), made, self.places.results[output],
+            stack, spec, code.value(name), made, self.slots.results[output],
             self.words.stacks + STACK_WORDS * number, known, target, code.device(name),
         )  # fmt: skip
 
@@ -111,28 +111,28 @@ class _Loop:
             self.pause()
             for stacked in self.stacks:
                 if stacked.target is not None:
-                    self.aim(stacked)
+                    self.pass_destination(stacked)
             code.run(step.body)
             self.after()
             code.store(self.counter, code.load(self.counter) + 1)
-        for name, (place, _, spec) in zip(step.makes, self.carried):
-            code.hand(place, code.place(name), spec.rank)
+        for name, (value, _, spec) in zip(step.makes, self.carried):
+            code.copy_value(value, code.value(name), spec.rank)
         for stacked in self.stacks:
             self.finish(stacked)
         code.made(step.makes, step.source)
 
     def more(self) -> ir.Value:
-        """Whether there is another iteration."""
+        """Return the flag that another iteration follows."""
         code = self.code
         more = code.load(self.counter) < code.load(self.trips)
         return more if self.step.condition is None else more & code.load(self.going).differs(0)
 
     def pause(self) -> None:
-        """Look now and then whether the call took too long, or a signal ends it."""
+        """Check periodically for the time limit and for signals."""
         code = self.code
-        left = self.writer.let(code.load(context.COUNTDOWN) - 1)
-        code.store(context.COUNTDOWN, left)
-        with self.writer.when(left <= 0):
+        remaining = self.writer.let(code.load(context.COUNTDOWN) - 1)
+        code.store(context.COUNTDOWN, remaining)
+        with self.writer.when(remaining <= 0):
             verdict = self.writer.ask(PAUSE, BLOCK)
             code.leave_first([
                 (verdict.differs(each), code.failure(kind, self.step.source))
@@ -148,7 +148,7 @@ class _Loop:
         code.store(self.trips, trips)
         code.fits(arithmetic, step.source)
         if step.condition is not None:
-            code.store(self.going, as_word(code.truth(code.place(step.condition))))
+            code.store(self.going, as_word(code.truth(code.value(step.condition))))
         code.enter(step.body, step.source, own=step.counter)
         for input, name in enumerate(step.carried):
             code.give(name, step.body, input)
@@ -161,25 +161,25 @@ class _Loop:
         for stacked in self.stacks:
             self.prepare(stacked)
             if stacked.stack.history:
-                code.hand(stacked.place, self.inputs[history], stacked.spec.rank)
+                code.copy_value(stacked.value, self.inputs[history], stacked.spec.rank)
                 history += 1
 
     def prepare(self, stacked: _Stacked) -> None:
-        """Allocate a stack whose sizes are known."""
-        code, place, words = self.code, stacked.place, stacked.words
-        for word in (place.data, place.owner, words + ROOM):
+        """Allocate a stack of known sizes."""
+        code, value, words = self.code, stacked.value, stacked.words
+        for word in (value.data, value.owner, words + ROOM):
             code.store(word, 0)
         arithmetic = code.arithmetic()
         if stacked.known:
             for axis, size in enumerate(stacked.sizes):
-                code.store(place.shape + 1 + axis, arithmetic.size(size))
+                code.store(value.shape + 1 + axis, arithmetic.size(size))
             bytes = arithmetic.size(product(stacked.sizes) * stacked.spec.dtype.bytes)
             code.store(words + BYTES, bytes)
         extent = self.extent(stacked)
         if extent is None:
             code.fits(arithmetic, self.step.source)
             return
-        code.store(place.shape, arithmetic.size(extent))
+        code.store(value.shape, arithmetic.size(extent))
         code.store(words + ROOM, arithmetic.size(extent))
         if not stacked.known:
             code.fits(arithmetic, self.step.source)
@@ -195,19 +195,19 @@ class _Loop:
             code.fill(memory, all_bytes, stacked.device)
 
     def begin_from(self, stacked: _Stacked, name: str) -> None:
-        """Copy what the stack holds before the first iteration."""
-        code, initial, place = self.code, self.code.place(name), stacked.place
+        """Copy the initial contents of a stack."""
+        code, initial, value = self.code, self.code.value(name), stacked.value
         rank = stacked.spec.rank
         if code.spec(name).shape != stacked.spec.shape:
-            pairs = [(place.shape + axis, initial.shape + axis) for axis in range(rank)]
-            self.same(pairs, place.shape, initial.shape, rank)
+            pairs = [(value.shape + axis, initial.shape + axis) for axis in range(rank)]
+            self.same(pairs, value.shape, initial.shape, rank)
         bytes = constant(stacked.spec.dtype.bytes)
         for axis in range(rank):
-            bytes = self.writer.let(bytes * code.load(place.shape + axis))
-        code.copy_bytes(code.load(place.data), code.load(initial.data), bytes, stacked.device)
+            bytes = self.writer.let(bytes * code.load(value.shape + axis))
+        code.copy_bytes(code.load(value.data), code.load(initial.data), bytes, stacked.device)
 
     def extent(self, stacked: _Stacked) -> Size | None:
-        """The number of slices, where it is known before the loop."""
+        """Return the number of slices, if it is known before the loop."""
         if stacked.stack.extent is not None:
             return stacked.stack.extent
         if self.step.trips is not None and self.step.condition is None:
@@ -215,7 +215,7 @@ class _Loop:
         return None
 
     def covered(self, stacked: _Stacked) -> bool:
-        """Whether the iterations surely write every slice once."""
+        """Whether the iterations provably write every slice once."""
         extent, trips = self.extent(stacked), self.step.trips
         if extent is None or trips is None or self.step.condition is not None:
             return False
@@ -227,21 +227,21 @@ class _Loop:
 
     def allocate(self, stacked: _Stacked, bytes: ir.Value) -> ir.Value:
         block, memory = self.code.allocate(bytes, self.step.source, stacked.device)
-        self.code.store_block(stacked.place, block, memory)
+        self.code.store_block(stacked.value, block, memory)
         return memory
 
     # ---- in an iteration -----------------------------------------------------------------------
 
-    def aim(self, stacked: _Stacked) -> None:
-        """Tell the body where its slice goes."""
+    def pass_destination(self, stacked: _Stacked) -> None:
+        """Pass the destination of its slice to the body."""
         target = stacked.target
         assert target is not None
         self.locate(stacked)
         self.code.store(target.data, self.address(stacked))
-        self.code.copy(stacked.place.owner, target.owner)
+        self.code.copy(stacked.value.owner, target.owner)
 
     def locate(self, stacked: _Stacked) -> None:
-        """Compute which slice it is, and see that there is one."""
+        """Compute the position of the slice and check it."""
         code, words = self.code, stacked.words
         counter = code.load(self.counter)
         if stacked.stack.extent is None:
@@ -249,7 +249,7 @@ class _Loop:
             if self.extent(stacked) is None:
                 self.grow(stacked, counter)
             return
-        arithmetic = self.turn_arithmetic(counter)
+        arithmetic = self.iteration_arithmetic(counter)
         position = arithmetic.size(stacked.stack.position)
         code.store(words + AT, position)
         code.fits(arithmetic, self.step.source)
@@ -258,16 +258,16 @@ class _Loop:
             failed = code.failure("place", self.step.source, found=words + AT, size=words + ROOM)
             code.leave_unless(inside, failed)
 
-    def turn_arithmetic(self, counter: ir.Value) -> Arithmetic:
+    def iteration_arithmetic(self, counter: ir.Value) -> Arithmetic:
         trips = self.step.trips
-        most = None if trips is None else self.code.region.signature.box.interval(trips).hi
-        last = None if most is None else max(most - 1, 0)
+        bound = None if trips is None else self.code.region.signature.box.interval(trips).hi
+        last = None if bound is None else max(bound - 1, 0)
         return self.code.arithmetic({self.step.counter: Ranged(counter, Interval(0, last))})
 
     def grow(self, stacked: _Stacked, counter: ir.Value) -> None:
-        """Make room for one more slice."""
-        code, place, words = self.code, stacked.place, stacked.words
-        cells = map(code.address, (place.data, place.owner, words + ROOM))
+        """Ensure capacity for one more slice."""
+        code, value, words = self.code, stacked.value, stacked.words
+        cells = map(code.address, (value.data, value.owner, words + ROOM))
         where = code.home(stacked.device) if stacked.device else BLOCK
         grow = memory_of(stacked.device).function(GROW)
         done = self.writer.ask(grow, where, *cells, counter, code.load(words + BYTES))
@@ -275,27 +275,27 @@ class _Loop:
         code.leave_unless(done.differs(0), refused)
 
     def address(self, stacked: _Stacked) -> ir.Value:
-        """Where the slice goes that was located."""
+        """Return the address of the located slice."""
         code = self.code
         at, bytes = code.load(stacked.words + AT), code.load(stacked.words + BYTES)
-        return self.writer.let(code.load(stacked.place.data) + at * bytes)
+        return self.writer.let(code.load(stacked.value.data) + at * bytes)
 
     def after(self) -> None:
-        """Take the results of an iteration."""
+        """Process the results of an iteration."""
         code = self.code
         if self.step.condition is not None:
-            place = self.places.results[0]
-            code.store(self.going, as_word(code.truth(place)))
-            code.drop(place.owner)
-        for (place, result, spec), name in zip(self.carried, self.step.makes):
-            code.drop(place.owner, code.device(name))
-            code.hand(result, place, spec.rank)
+            value = self.slots.results[0]
+            code.store(self.going, as_word(code.truth(value)))
+            code.drop(value.owner)
+        for (value, result, spec), name in zip(self.carried, self.step.makes):
+            code.drop(value.owner, code.device(name))
+            code.copy_value(result, value, spec.rank)
         for stacked in self.stacks:
             self.keep(stacked)
             code.drop(stacked.result.owner, stacked.device)
 
     def keep(self, stacked: _Stacked) -> None:
-        """Put a slice into its stack, unless the body did."""
+        """Copy a slice into its stack, unless the body wrote it there."""
         code = self.code
         if not stacked.known:
             self.first_shape(stacked)
@@ -312,7 +312,7 @@ class _Loop:
             code.copy_bytes(there, made, bytes, stacked.device)
 
     def first_shape(self, stacked: _Stacked) -> None:
-        """The first slice tells the sizes of all; later ones have to have them."""
+        """Set the sizes of slices by the first slice; check those of later slices."""
         code = self.code
         with self.writer.when(code.load(self.counter).equals(0)):
             bytes = constant(stacked.spec.dtype.bytes)
@@ -326,7 +326,7 @@ class _Loop:
             self.same_slices(stacked)
 
     def allocate_slices(self, stacked: _Stacked) -> None:
-        """Allocate a stack by what stands in its words: room, and bytes of a slice."""
+        """Allocate a stack by its slots ROOM and BYTES."""
         code, words = self.code, stacked.words
         room, bytes = code.load(words + ROOM), code.load(words + BYTES)
         failed = code.failure("check", self.step.source, check=Check("large"))
@@ -335,11 +335,11 @@ class _Loop:
         code.fill(self.allocate(stacked, total), total, stacked.device)
 
     def same_slices(self, stacked: _Stacked) -> None:
-        shape, made = stacked.place.shape + 1, stacked.result.shape
+        shape, made = stacked.value.shape + 1, stacked.result.shape
         self.same(list(stacked.slices()), shape, made, len(stacked.sizes))
 
     def same(self, pairs: list[tuple[int, int]], shape: int, made: int, rank: int) -> None:
-        """Leave unless sizes agree, word by word."""
+        """Return a failure unless the sizes agree."""
         code = self.code
         shapes = tuple(tuple(range(first, first + rank)) for first in (made, shape))
         failed = code.failure("slice", self.step.source, shapes=shapes)
@@ -351,11 +351,11 @@ class _Loop:
     # ---- after the last iteration --------------------------------------------------------------
 
     def finish(self, stacked: _Stacked) -> None:
-        """The number of slices of a stack that grew, and the sizes of slices that never came."""
+        """Set the number of slices of a grown stack, and slice sizes if no iteration ran."""
         code = self.code
         growing = self.extent(stacked) is None
         if growing:
-            code.copy(self.counter, stacked.place.shape)
+            code.copy(self.counter, stacked.value.shape)
         if stacked.known:
             return
         with self.writer.when(code.load(self.counter).equals(0)):

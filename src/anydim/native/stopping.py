@@ -1,14 +1,14 @@
-"""Whether a call shall go on: host code that is the same for every program.
+"""Time limits and signals during a call; host code that is the same for every program.
 
-A loop counts a word of the call down with every iteration and pauses when it is 0. How many
-iterations it counts doubles while they are quick, so that the clock is read every few milliseconds
-at most. Behind a launch that may have taken long `LOOK` reads a clock that takes less time than
-that and is some milliseconds late. Python looks at its signals every tenth of a second, with its
-lock, on the main thread.
+A loop decrements a countdown in the call's memory with every iteration and pauses at 0. The
+countdown doubles while iterations are fast, so that the clock is read every few milliseconds at
+most. After a launch that may have taken long, `LOOK` reads a clock that takes less time than that
+and is some milliseconds late. Python's signals are checked every 0.1 s, with its lock, on the main
+thread.
 
-    anydim_started(call)  begin to count
-    anydim_pause(call), anydim_look(call) -> 0: go on; TIMEOUT: the call took too long;
-                          INTERRUPTED: a signal raised an exception, which is kept in the call
+    anydim_started(call)  start counting
+    anydim_pause(call), anydim_look(call) -> 0: continue; TIMEOUT: the call took too long;
+                          INTERRUPTED: a signal raised an exception, stored in the call's memory
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from anydim.runtime import context
 
 STARTED, PAUSE, LOOK = "anydim_started", "anydim_pause", "anydim_look"
 TIMEOUT, INTERRUPTED = VERDICTS = 1, 2
-KINDS = ("time", "interrupted")  # of failures, for each verdict
+KINDS = ("time", "interrupted")  # kind of failure per verdict
 
-_MILLISECOND = 1_000_000  # of nanoseconds
-_QUICK, _SLOW = 4 * _MILLISECOND, 40 * _MILLISECOND  # between two looks at the clock
+_MILLISECOND = 1_000_000  # in nanoseconds
+_QUICK, _SLOW = 4 * _MILLISECOND, 40 * _MILLISECOND  # between two readings of the clock
 _BETWEEN_SIGNALS = 100 * _MILLISECOND
-_MOST = 1 << 20  # iterations between two looks
+_MAX_COUNTDOWN = 1 << 20  # iterations between two readings
 _NEVER = 1 << 62
 _CALL = parameter("call")
 
 
 def stopping_functions() -> Iterator[ir.Function]:
-    """The functions, those that others call first."""
+    """Yield the functions, callees first."""
     yield _signals()
     yield _verdict()
     yield _started()
@@ -42,14 +42,14 @@ def stopping_functions() -> Iterator[ir.Function]:
 
 
 def _clock(body: Body, number: int) -> ir.Value:
-    """Nanoseconds by the clock whose number is in a word."""
+    """Read the clock whose id is in a slot, in nanoseconds."""
     time = body.array(2)
     body.call(body.load(_CALL, context.CLOCK), body.load(_CALL, number), time)
     return body.let(body.load(time, 0) * 1_000_000_000 + body.load(time, 1))
 
 
 def _started() -> ir.Function:
-    """A short call never takes Python's lock: signals were looked at just now."""
+    """Start counting; signals were checked just before, so short calls never take Python's lock."""
     body = Body()
     has_clock = body.load(_CALL, context.CLOCK).differs(0)
     body.store(_CALL, context.LAST_LOOK, 0)
@@ -68,7 +68,7 @@ def _pause() -> ir.Function:
     since = body.let(now - body.load(_CALL, context.LAST_LOOK))
     step = body.variable(body.load(_CALL, context.STEP))
     with body.when(since < _QUICK):
-        step.set(least(step() * 2, _MOST))
+        step.set(least(step() * 2, _MAX_COUNTDOWN))
     with body.when(since > _SLOW):
         step.set(greatest(step() >> 4, 1))
     body.store(_CALL, context.LAST_LOOK, now)
@@ -99,7 +99,7 @@ def _verdict() -> ir.Function:
 
 
 def _signals() -> ir.Function:
-    """On the main thread, run Python's handlers of signals; what one raises is kept."""
+    """Run Python's signal handlers on the main thread; an exception that one raises is stored."""
     body = Body()
     with body.when(body.load(_CALL, context.TAKE_LOCK).equals(0)):
         body.give(0)
@@ -110,8 +110,8 @@ def _signals() -> ir.Function:
     body.call(body.load(_CALL, context.CHECK_SIGNALS))
     raised = body.ask(body.load(_CALL, context.HAS_RAISED))
     with body.when(raised.differs(0)):
-        places = [body.let(_CALL + 8 * (context.RAISED + word)) for word in range(3)]
-        body.call(body.load(_CALL, context.FETCH), *places)
+        slots = [body.let(_CALL + 8 * (context.RAISED + word)) for word in range(3)]
+        body.call(body.load(_CALL, context.FETCH), *slots)
     body.call(body.load(_CALL, context.GIVE_LOCK), state)
     with body.when(raised.differs(0)):
         body.give(INTERRUPTED)

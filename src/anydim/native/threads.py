@@ -1,28 +1,25 @@
-"""A small fork-join pool: the same for every program, compiled once per machine.
+"""A small fork-join thread pool, the same for every program, compiled once per machine.
 
-The caller publishes a launch, takes parts itself, and waits for parts that workers have taken;
-it never waits for a worker to wake:
+The caller publishes a launch, runs parts itself, and waits for parts that workers have claimed; it
+never waits for a worker to wake up:
 
     state = launch number << 16 | parts
 
-Each part has a word with the number of the last launch in which it was claimed, so a late worker
-cannot take a part of another launch: all parts of its own were claimed then. Every thread looks
-first at the part that was its own in the last launch too, as what it wrote then is in its cache.
+Each part has a slot with the number of the last launch in which it was claimed, so a late worker
+cannot claim a part of another launch: all parts of its own were claimed then. Every thread first
+tries the part that it ran in the last launch, since its data are in the thread's cache.
 
-A worker that finds nothing spins a while, then blocks; not so soon between `WAKE` and `REST`, when
-launches that one thread does alone pass. Little work wakes nobody: who is up does it. In a loop
-little work becomes much: launches of a call are counted that a sleeper could have shared, and when
-they are as much as is worth waking for, as much is likely to follow.
-A launch whose range is as long as its grain may have taken long: the caller looks behind it, and
-behind pieces of a long range, whether the call shall go on (`stopping.py`), and a result that is
-not 0 says that it shall not.
-A range of stages (a grain below 0: so many positions each) is a launch after the other; scratch is
-one for all threads then.
+An idle worker spins for a while, then blocks; it spins longer between `WAKE` and `REST`, while
+single-threaded launches pass. Little work wakes no worker: the awake ones do it. In a loop, little
+work adds up: the work of launches that a sleeper could have shared is summed over the call, and
+sleepers are woken when the sum is worth it, since as much is likely to follow. After a launch whose
+range reaches its grain size, and after pieces of a long range, the caller checks whether to stop
+the call (`stopping.py`); a nonzero result stops it. A range of stages (a grain size < 0: -grain
+positions per stage) is a sequence of launches; scratch is then shared by all threads.
 
-Blocking uses functions of the system that come in through the pool (`runtime/threads.py` fills it).
-Whoever changes what a sleeper waits for does so before it looks whether anybody sleeps; a sleeper
-counts itself before it looks whether it may sleep; both with sequential consistency, so no wake-up
-is lost.
+Blocking uses functions of the system, passed in the pool (`runtime/threads.py` fills it). A thread
+that changes a condition does so before it checks for sleepers; a sleeper increments the count of
+sleepers before it checks the condition; both are sequentially consistent, so no wake-up is lost.
 """
 
 from __future__ import annotations
@@ -39,35 +36,35 @@ from anydim.runtime import variant_tables
 
 LAUNCH, WORKER, STOP = "anydim_launch", "anydim_worker", "anydim_stop"
 WAKE, REST, BEGIN = "anydim_wake", "anydim_rest", "anydim_begin"
-WORTH_WAKING = 32  # parts of the least size in a call, some 100 us: a worker gets up in 50
-_PIECE = 1 << 13  # parts of the least size between two looks; a product that packs has no more
-_PATIENCE = 20  # times as long that a worker spins in a call: the caller takes 40 us to wake it
+WORTH_WAKING = 32  # grains in a call, some 100 us: a worker wakes up in 50 us
+_PIECE = 1 << 13  # grains between two checks; a packed matmul has no more
+_PATIENCE = 20  # factor of a worker's spinning time in a call: waking it takes the caller 40 us
 
-# words of a pool: state, parts done and the job are each on cache lines of their own
+# slots of a pool: state, parts done and the job are on separate cache lines
 _STATE, _DONE, _JOB, _SLEEPERS = 0, 8, 16, 24
 _WAKES, _CALLER_SLEEPS, _STOP, _ALIVE, _SPINS, _THREADS, _BUSY = range(25, 32)
 _LOCK, _UNLOCK, _WAIT, _BROADCAST, _YIELD = range(32, 37)  # functions
 _MUTEX, _OF_WORKERS, _OF_CALLER = range(37, 40)  # the mutex, and conditions
-_MISSED = 40  # parts of the least size that sleepers of this call could have had
-_CLAIMS = 48  # a word for each part
-# words of a job: the last ones are the bytes from one thread's scratch to the next, and where the
-# range begins
+_MISSED = 40  # grains of this call that sleepers could have run
+_CLAIMS = 48  # a slot per part
+# slots of a job: the last ones are the stride between the threads' scratch in bytes, and the
+# start of the range
 _KERNEL, _ARGUMENTS, _PARALLEL, _PARTS, _SCRATCH, _STRIDE, _FIRST = range(_JOB, _JOB + 7)
 
-_TURN = 64  # looks between two turns of others, some 3 us
+_SPINS_PER_YIELD = 64  # spins between two yields of the core, some 3 us
 
 _LAUNCHED = ("pool", "kernel", "arguments", "parallel", "grain", "scratch", "stride", "call")
 _POOL, _THREAD = parameter("pool"), parameter("thread")
 
 
 def threads_code() -> ir.Library:
-    """The module."""
+    """Return the module."""
     return ir.Library("threads", lambda: tuple(_functions()), "of every program", True)
 
 
 def _functions() -> Iterator[ir.Function]:
     yield _claim()
-    yield _tell()
+    yield _notify()
     yield _work()
     yield _wake_sleepers()
     yield _wake()
@@ -91,23 +88,23 @@ def _at(word: int) -> ir.Value:
 
 
 def _number(state: ir.Value) -> ir.Value:
-    """That of the launch."""
+    """Return the launch number of a state."""
     return state >> 16
 
 
 def _claim() -> ir.Function:
-    """1 where a part of the launch `number` is the caller's now, 0 where it is somebody else's."""
+    """Claim a part of launch `number`; returns 1 on success, 0 if another thread has it."""
     body, number = Body(), parameter("number")
     claim = body.let(_at(_CLAIMS) + 8 * parameter("part"))
-    seen = body.let(body.atomic("load", claim))
-    with body.when(seen < number):
-        body.give(as_word(body.atomic("exchange_if", claim, seen, number).equals(seen)))
+    claimed = body.let(body.atomic("load", claim))
+    with body.when(claimed < number):
+        body.give(as_word(body.atomic("exchange_if", claim, claimed, number).equals(claimed)))
     body.give(0)
     return body.function("claim", ("pool", "number", "part"))
 
 
 def _work() -> ir.Function:
-    """Take and do parts until none is left, the thread's own first; the number of the launch."""
+    """Claim and run parts until none remains, the thread's own first; returns the launch number."""
     body = Body()
     state = body.let(body.atomic("load", _at(_STATE)))
     number, parts = body.let(_number(state)), body.let(state & 65535)
@@ -115,7 +112,7 @@ def _work() -> ir.Function:
     left = body.variable(parts)
     with body.loop(lambda: left() > 0):
         with body.when(body.ask("claim", _POOL, number, part()).differs(0)):
-            _part(body, part())
+            _run_part(body, part())
             now = body.atomic("add", _at(_DONE), 1) + 1
             with body.when(now.equals(parts)):
                 asleep = body.atomic("load", _at(_CALLER_SLEEPS))
@@ -129,8 +126,8 @@ def _work() -> ir.Function:
     return body.function("work", ("pool", "thread"))
 
 
-def _part(body: Body, part: ir.Value) -> None:
-    """Do a part."""
+def _run_part(body: Body, part: ir.Value) -> None:
+    """Run a part."""
     words = range(_KERNEL, _FIRST + 1)
     kernel, arguments, parallel, parts, scratch, stride, first = (
         body.load(_POOL, word) for word in words
@@ -142,10 +139,10 @@ def _part(body: Body, part: ir.Value) -> None:
     body.call(kernel, arguments, start, stop, scratch + _THREAD * stride)
 
 
-def _tell() -> ir.Function:
-    """Wake everybody who waits on a condition, or is about to.
+def _notify() -> ir.Function:
+    """Wake all threads that wait on a condition, or are about to.
 
-    Not while the mutex is held: who gets up at once, in this thread's place, would wait for it.
+    Not while the mutex is held: a thread that wakes up at once would wait for it.
     """
     body = Body()
     mutex = body.load(_POOL, _MUTEX)
@@ -163,7 +160,7 @@ def _wake_sleepers() -> ir.Function:
 
 
 def _wake() -> ir.Function:
-    """Work will come soon, until `REST`: sleeping workers get up and spin."""
+    """Announce work until `REST`: sleeping workers wake up and spin."""
     body = Body()
     with body.when(_POOL.differs(0)):
         body.publish(_at(_BUSY), 1)
@@ -173,7 +170,7 @@ def _wake() -> ir.Function:
 
 
 def _rest() -> ir.Function:
-    """No more work will come soon."""
+    """End the announcement of work."""
     body = Body()
     with body.when(_POOL.differs(0)):
         body.publish(_at(_BUSY), 0)
@@ -181,7 +178,7 @@ def _rest() -> ir.Function:
 
 
 def _begin() -> ir.Function:
-    """A call of many launches begins, nobody knows how many."""
+    """Begin a call with an unknown number of launches."""
     body = Body()
     with body.when(_POOL.differs(0)):
         body.store(_POOL, _MISSED, 0)
@@ -189,7 +186,7 @@ def _begin() -> ir.Function:
 
 
 def _stop() -> ir.Function:
-    """All workers leave."""
+    """Stop all workers."""
     body = Body()
     body.publish(_at(_STOP), 1)
     body.call("tell", _POOL, body.load(_POOL, _OF_WORKERS))
@@ -197,9 +194,10 @@ def _stop() -> ir.Function:
 
 
 def _launch_chosen() -> ir.Function:
-    """Launch the body that a table has for these sizes, else, or for lack of scratch, the other.
+    """Launch the variant that a table has for these sizes; the generic one if none, or scratch is
+    short.
 
-    An empty range asks for no body.
+    An empty range selects no variant.
     """
     _, kernel, arguments, parallel, grain, scratch, stride, call = map(parameter, _LAUNCHED)
     body = Body()
@@ -231,7 +229,7 @@ def _launch_chosen() -> ir.Function:
 def _launch_spanned(
     body: Body, table: ir.Value, row: ir.Value, code: ir.Value, least: ir.Value
 ) -> None:
-    """Launch the body of a span, unless it is none, with the launch's own scratch; and leave."""
+    """Launch the variant of a span, if it has one, with the launch's own scratch, and return."""
     _, _, arguments, parallel, _, scratch, stride, call = map(parameter, _LAUNCHED)
     with body.when(code.differs(0)):
         range, extent = body.variable(parallel), body.load(row, variant_tables.EXTENT)
@@ -244,7 +242,7 @@ def _launch_spanned(
 def _launch() -> ir.Function:
     """Run a kernel over 0:parallel, on the caller alone or with the workers of the pool.
 
-    The address of a kernel may be that of a table of several, tagged (`runtime/variant_tables.py`).
+    The kernel's address may be a tagged address of a variant table (`runtime/variant_tables.py`).
     """
     _, kernel, arguments, parallel, grain, scratch, stride, call = map(parameter, _LAUNCHED)
     body = Body()
@@ -264,17 +262,17 @@ def _launch() -> ir.Function:
             body.give(body.ask("alone", kernel, arguments, parallel, piece, scratch, call))
         body.call(kernel, arguments, 0, parallel, scratch)
         body.give(0)
-    many = body.let(parallel / select(staged, 1, grain))
-    apart = body.let(select(staged, 0, stride))
-    job = (kernel, arguments, width, parts(), scratch, apart)
+    grains = body.let(parallel / select(staged, 1, grain))
+    scratch_stride = body.let(select(staged, 0, stride))
+    job = (kernel, arguments, width, parts(), scratch, scratch_stride)
     for word, value in enumerate(job, _JOB):
         body.store(_POOL, word, value)
-    looked = body.let(select(call.equals(0), parallel, grain * _PIECE))
-    piece = body.let(select(staged, width, looked))
+    checked = body.let(select(call.equals(0), parallel, grain * _PIECE))
+    piece = body.let(select(staged, width, checked))
     with _pieces(body, parallel, piece) as (first, size):
         body.store(_POOL, _FIRST, first)
         body.store(_POOL, _PARALLEL, size)
-        body.call("share", _POOL, parts(), many)
+        body.call("share", _POOL, parts(), grains)
         with body.when(call.differs(0)):
             verdict = body.ask(LOOK, call)
             with body.when(verdict.differs(0)):
@@ -287,7 +285,7 @@ def _launch() -> ir.Function:
 def _pieces(
     body: Body, range: ir.Value, piece: ir.Value
 ) -> Iterator[tuple[ir.Value, ir.Value]]:  # fmt: skip
-    """Pieces of a range: where one begins, and its size; the last one may be twice as large."""
+    """Yield start and size of the pieces of a range; the last one may be up to twice as large."""
     first = body.variable(0)
     with body.loop(lambda: first() < range):
         left = body.let(range - first())
@@ -297,7 +295,7 @@ def _pieces(
 
 
 def _alone() -> ir.Function:
-    """Run a kernel on the caller, piece by piece, while the call shall go on."""
+    """Run a kernel on the caller, piece by piece, until the call has to stop."""
     names = ("kernel", "arguments", "parallel", "piece", "scratch", "call")
     kernel, arguments, parallel, piece, scratch, call = map(parameter, names)
     body = Body()
@@ -311,16 +309,16 @@ def _alone() -> ir.Function:
 
 
 def _share() -> ir.Function:
-    """Do the job with the workers of the pool; so `many` parts of the least size come in all."""
-    body, parts, many = Body(), parameter("parts"), parameter("many")
+    """Run the job with the workers of the pool; `many` is its number of grains."""
+    body, parts, grains = Body(), parameter("parts"), parameter("many")
     body.publish(_at(_DONE), 0)
     number = _number(body.atomic("load", _at(_STATE))) + 1
     body.publish(_at(_STATE), (number << 16) | parts)
     body.emit(ir.Fence())
     with body.when(body.atomic("load", _at(_SLEEPERS)).differs(0)):
-        missed = body.let(body.load(_POOL, _MISSED) + many)
+        missed = body.let(body.load(_POOL, _MISSED) + grains)
         body.store(_POOL, _MISSED, missed)
-        with body.when((many >= WORTH_WAKING // 2) | (missed >= WORTH_WAKING)):
+        with body.when((grains >= WORTH_WAKING // 2) | (missed >= WORTH_WAKING)):
             body.store(_POOL, _MISSED, 0)
             body.call("tell", _POOL, body.load(_POOL, _OF_WORKERS))
     body.ask("work", _POOL, 0)
@@ -359,7 +357,7 @@ def _block(body: Body, parts: ir.Value) -> None:
 
 
 def _worker() -> ir.Function:
-    """The life of a worker."""
+    """The main loop of a worker."""
     body = Body()
     stopped = body.variable(0)
     with body.loop(lambda: stopped().equals(0)):
@@ -370,7 +368,7 @@ def _worker() -> ir.Function:
 
 
 def _wait_for_work() -> ir.Function:
-    """Spin for another launch than `number`, then block; whether the worker has to leave."""
+    """Spin for another launch than `number`, then block; returns whether the worker has to stop."""
     body = Body()
     spins, spin, long = body.load(_POOL, _SPINS), body.variable(0), body.variable(0)
     with body.loop(lambda: spin() <= spins):
@@ -390,9 +388,9 @@ def _wait_for_work() -> ir.Function:
 
 
 def _pause(body: Body, spin: ir.Value, spins: ir.Value) -> None:
-    """Before another look; who else wants the core, perhaps the caller, has turns later on."""
+    """Pause between two checks; later ones also yield the core, perhaps to the caller."""
     body.emit(ir.Pause())
-    with body.when((spin > spins) & (spin & (_TURN - 1)).equals(0)):
+    with body.when((spin > spins) & (spin & (_SPINS_PER_YIELD - 1)).equals(0)):
         body.ask(body.load(_POOL, _YIELD))
 
 
@@ -401,22 +399,22 @@ def _has_work(body: Body) -> ir.Value:
 
 
 def _sleep() -> ir.Function:
-    """Block until there is work, a wake-up or the end."""
+    """Block until there is work, a wake-up or the stop."""
     body = Body()
     mutex, condition = body.load(_POOL, _MUTEX), body.load(_POOL, _OF_WORKERS)
     before = body.atomic("load", _at(_WAKES))
     body.call(body.load(_POOL, _LOCK), mutex)
     body.atomic("add", _at(_SLEEPERS), 1)
-    up = body.variable(_may_get_up(body, before))
+    up = body.variable(_may_wake_up(body, before))
     with body.loop(lambda: ~up()):
         body.call(body.load(_POOL, _WAIT), condition, mutex)
-        up.set(_may_get_up(body, before))
+        up.set(_may_wake_up(body, before))
     body.atomic("add", _at(_SLEEPERS), -1)
     body.call(body.load(_POOL, _UNLOCK), mutex)
     return body.function("sleep", ("pool", "number"), result=False)
 
 
-def _may_get_up(body: Body, before: ir.Value) -> ir.Value:
+def _may_wake_up(body: Body, before: ir.Value) -> ir.Value:
     work = _has_work(body)
     stop = body.atomic("load", _at(_STOP)).differs(0)
     return body.let(work | stop | body.atomic("load", _at(_WAKES)).differs(before))

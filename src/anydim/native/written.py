@@ -1,7 +1,7 @@
-"""The sizes that launches need, as host code: written into the words of a call's block.
+"""Emits the sizes that launches need into the slots of a call's block.
 
-Many of them go into functions of their own, some each: a compiler's time for one function grows
-faster than the function. The sizes that others are made of come first; those read them again.
+Many sizes are split into functions of `PER_FUNCTION` sizes each, since compile time grows faster
+than the length of a function. Subexpressions come first; later functions reload them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from anydim.program.segment import Segment
 from anydim.runtime.layout import ARENA_BYTES, BEHIND, BYTES, EMPTY, PARALLEL, Layout
 from anydim.sizes import Atom, Interval, Size
 
-TOGETHER = 256  # sizes that the function writes which has checked the dims
+MAX_INLINE_SIZES = 256  # sizes in the function that checks the dims
 PER_FUNCTION = 64
 _BLOCK = parameter("block")
 
 
-def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterator[ir.Function]:
-    """Write output shapes, slots, bytes, and whether any launch can use several threads.
+def emit_sizes(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterator[ir.Function]:
+    """Emit output shapes, sizes, bytes, and whether any launch can use several threads.
 
-    The functions that have to stand before the one that this is written into.
+    Yields the functions that precede the one that this is emitted into.
     """
     body = arithmetic.body
     for number, spec in enumerate(program.signature.outputs):
@@ -35,17 +35,17 @@ def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterato
     words = {size: layout.first_slot + number for number, size in enumerate(program.slots)}
     wide = Counter(step.shared for step in program.sites[program.first_launch :])
     ranges = sorted(wide, key=_in_order) if program.threads > 1 else []
-    if len(words) <= TOGETHER:
+    if len(words) <= MAX_INLINE_SIZES:
         for size, word in words.items():
             body.store(_BLOCK, word, arithmetic.size(size))
         _write_bytes(program, layout, arithmetic, arithmetic.size)
-        _several([(*range, wide[range]) for range in ranges], arithmetic)
+        _emit_parallel([(*range, wide[range]) for range in ranges], arithmetic)
         return
     parts = _Parts(program, layout, words, arithmetic.symbols)
     body.store(_BLOCK, PARALLEL, ZERO)
     for function in parts.functions(ranges):
         yield function
-        arithmetic.must(body.let(body.ask(function.name, _BLOCK).equals(1)))
+        arithmetic.require(body.let(body.ask(function.name, _BLOCK).equals(1)))
 
     def again(size: Size) -> ir.Value:
         fixed = size.constant
@@ -57,9 +57,9 @@ def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterato
 def _write_bytes(
     program: Segment, layout: Layout, arithmetic: Arithmetic, value: Callable[[Size], ir.Value]
 ) -> None:
-    """Write the bytes of the arena and of blocks; small blocks lie behind it, and are part of it.
+    """Emit the bytes of the arena and of setup blocks, initially empty.
 
-    No block is filled yet.
+    Small blocks are part of the arena.
     """
     body, end, shared = arithmetic.body, value(program.total_bytes), ZERO
     for number, setup in enumerate(program.setups):
@@ -77,12 +77,15 @@ def _write_bytes(
 
 def _in_order(range: tuple[Size, Size]) -> str:
     parallel, grain = range
-    return f"({parallel!r}, {grain})"  # as text, so that programs are the same in every process
+    return f"({parallel!r}, {grain})"  # as text, for the same order in every process
 
 
-def _several(ranges: Sequence[tuple[Size, Size, int]], arithmetic: Arithmetic) -> None:
-    """Write whether any of these parallel ranges, each so often, is worth a second thread: 1, and
-    whether all of them are worth waking it: `WORTH_WAKING`."""
+def _emit_parallel(ranges: Sequence[tuple[Size, Size, int]], arithmetic: Arithmetic) -> None:
+    """Emit whether any of the parallel ranges is worth a second thread: 1, and whether all together
+    are worth waking it: `WORTH_WAKING`.
+
+    `ranges` has (range, grain size, number of launches).
+    """
     body, several, grains = arithmetic.body, FALSE, ZERO
     for parallel, grain, often in ranges:
         length, least = arithmetic.size(parallel), arithmetic.size(grain)
@@ -97,7 +100,7 @@ def _several(ranges: Sequence[tuple[Size, Size, int]], arithmetic: Arithmetic) -
 
 
 class _Parts:
-    """The functions that write some sizes each; `dims` are where the symbols lie."""
+    """Functions that compute some sizes each; `dims` are the values of the symbols."""
 
     def __init__(
         self, program: Segment, layout: Layout, words: Mapping[Size, int],
@@ -106,10 +109,10 @@ class _Parts:
         names = program.signature.box.names
         self.words = words
         self.symbols = {n: (layout.first_dim + names.index(n), dims[n].range) for n in dims}
-        self.atoms: dict[str, tuple[int, Interval]] = {}  # those that are written: word and range
+        self.atoms: dict[str, tuple[int, Interval]] = {}  # emitted atoms: slot and range
 
     def functions(self, ranges: Sequence[tuple[Size, Size]]) -> Iterator[ir.Function]:
-        """1 where all sizes of a function fit, else 0."""
+        """Yield the functions; each returns 1 if all its sizes fit, otherwise 0."""
         order = sorted(self.words, key=lambda size: (size.depth, size.atom is None))
         for number, start in enumerate(range(0, len(order), PER_FUNCTION)):
             yield self._sizes(f"sizes{number}", order[start : start + PER_FUNCTION])
@@ -117,7 +120,7 @@ class _Parts:
             yield self._ranges(f"several{number}", ranges[start : start + PER_FUNCTION])
 
     def _sizes(self, name: str, sizes: Sequence[Size]) -> ir.Function:
-        arithmetic = self._knowing(sizes)
+        arithmetic = self._arithmetic_for(sizes)
         body = arithmetic.body
         for size in sizes:
             body.store(_BLOCK, self.words[size], arithmetic.size(size))
@@ -130,30 +133,30 @@ class _Parts:
     def _ranges(self, name: str, ranges: Sequence[tuple[Size, Size]]) -> ir.Function:
         body, several = Body(), FALSE
         for parallel, grain in ranges:
-            length, least = (self._written(body, size) for size in (parallel, grain))
+            length, least = (self._reload(body, size) for size in (parallel, grain))
             several = body.let((length >= 2 * least) | several)
         word = as_word(several) * WORTH_WAKING
         body.store(_BLOCK, PARALLEL, body.load(_BLOCK, PARALLEL) | word)
         body.give(ONE)
         return body.function(name, ("block",), quick=True)
 
-    def _written(self, body: Body, size: Size) -> ir.Value:
-        """The value of a size that is written already."""
+    def _reload(self, body: Body, size: Size) -> ir.Value:
+        """Reload the value of a size."""
         fixed = size.constant
         return body.load(_BLOCK, self.words[size]) if fixed is None else constant(fixed)
 
-    def _knowing(self, sizes: Sequence[Size]) -> Arithmetic:
-        """Arithmetic in a new function, on the dims and written atoms that sizes are made of."""
+    def _arithmetic_for(self, sizes: Sequence[Size]) -> Arithmetic:
+        """Return arithmetic in a new function, on the dims and emitted atoms of the sizes."""
         body = Body()
         symbols: dict[str, Ranged] = {}
         atoms: dict[str, Ranged] = {}
         pending = [atom for size in sizes for monomial in size.coefficients for atom in monomial]
-        seen: set[str] = set()
+        visited: set[str] = set()
         while pending:
             atom = pending.pop()
-            if atom in seen:
+            if atom in visited:
                 continue
-            seen.add(atom)
+            visited.add(atom)
             if not isinstance(atom, Atom):
                 symbols[atom] = self._loaded(body, *self.symbols[atom])
             elif atom in self.atoms:

@@ -1,7 +1,7 @@
-"""Modules on their way to object code: begun one by one while others are still being made.
+"""Concurrent compilation of modules, begun one by one while others are still being made.
 
-A module that the cache has is taken from there; the others go to threads, which write their texts
-and compile them. Settings hold there as they did when a module was begun.
+Cached modules are loaded; threads generate and compile the others. Settings apply as they were when
+a module was begun.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from anydim.targets.target import Objects, Source
 
 
 class Compilation:
-    """Compiles with `compiled`, finds objects again by `key`; `threads` 0 is as the settings say.
+    """Compiles with `compiled` and caches objects by `key`; `threads` 0 uses the setting.
 
-    With one thread nothing happens before `finish`. At the end of a `with` block no thread works.
+    With one thread nothing runs before `finish`. At the end of a `with` block no thread is running.
     """
 
     def __init__(
@@ -29,12 +29,12 @@ class Compilation:
         self._compiled, self._key = compiled, key
         self._cache = user_cache()
         self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
-        self._found: dict[str, bytes] = {}  # by the identity of the source
+        self._found: dict[str, bytes] = {}  # by the source's identity
         self._begun: dict[str, Future[bytes]] = {}
         self._beside: list[Future[None]] = []
 
     def begin(self, modules: Mapping[str, Source]) -> None:
-        """Have these modules compiled, unless they are at hand or begun."""
+        """Start compiling these modules, except for cached and started ones."""
         for source in modules.values():
             identity = source.identity
             if self._pool is None or identity in self._begun or identity in self._found:
@@ -44,14 +44,14 @@ class Compilation:
                 self._begun[identity] = self._pool.submit(run, self._made, source)
 
     def beside(self, work: Callable[[], None]) -> None:
-        """Have something done that holds no lock of the interpreter for long."""
+        """Run work concurrently that does not hold the interpreter's lock for long."""
         if self._pool is None:
             work()
         else:
             self._beside.append(self._pool.submit(copy_context().run, work))
 
     def finish(self, modules: Mapping[str, Source]) -> Objects:
-        """Objects of these modules, those that were not begun included; all else is done."""
+        """Return the objects of these modules, begun or not; all other work is done."""
         self.begin(modules)
         code, compiled = {}, []
         for name, source in modules.items():
@@ -72,7 +72,7 @@ class Compilation:
         return Objects(code, tuple(compiled))
 
     def _is_kept(self, source: Source) -> bool:
-        """Whether the cache has the object, which is then at hand."""
+        """Whether the cache has the object, which is then loaded."""
         data = None if self._cache is None else self._cache.get(self._key(source))
         if data is not None:
             self._found[source.identity] = data

@@ -1,4 +1,4 @@
-"""The devices that a program's names stand for, with the targets that make code for them."""
+"""The devices that a program's names refer to, with their targets."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from anydim.targets.targets import CUDA, target
 
 @dataclass(frozen=True)
 class Placed:
-    """An open device, and what makes code for it."""
+    """An open device and its target."""
 
     device: Device
     target: Target
 
     def rounding(self) -> Placed:
-        """The same where products of float32 may be rounded to tf32, as far as it can do that."""
+        """Return the same with tf32 rounding of float32 matmuls allowed, if the device has it."""
         if self.target.name != CUDA or self.device.made_by is not None:
             return self
         processor = target(CUDA, f"{self.device.processor}+{TF32}").processor
         return replace(self, target=replace(self.target, processor=processor))
 
     def hosted(self, kernels: Sequence[Kernel], native: Mapping[str, int]) -> HostedDevice:
-        """The device with these kernels on it; `native` are verbs that the host's code has."""
+        """Return the device with these kernels; `native` are entry points in host code."""
         sources = self.target.sources(kernels, self.target.processor)
         code = self.target.compile(sources).code
         if self.target.load is not None:
@@ -43,9 +43,9 @@ class Placed:
 
 
 def placed_devices(devices: Any) -> dict[str, Placed]:
-    """What `devices={"accel": "opencl:0"}` says, opened, with the targets that make their code.
+    """Open the devices of `devices={"accel": "opencl:0"}` with their targets.
 
-    Errors are those of `opened_devices`.
+    Raises as `opened_devices`.
     """
     opened = opened_devices(devices)
     return {
@@ -57,14 +57,16 @@ def placed_devices(devices: Any) -> dict[str, Placed]:
 def asked(
     devices: Mapping[str, Placed], templates: Mapping[str, tuple[Template, ...]]
 ) -> dict[str, Placed]:
-    """The devices with templates that go before those of their targets, by the targets' names.
+    """Return the devices with `templates`, by target name, in front of those of their targets.
 
-    Raises OptionError where there is no device of such a target.
+    Raises OptionError if there is no device of such a target.
     """
     for name in templates:
         if all(each.target.name != name for each in devices.values()):
-            hint = f"put parts on one: devices={{'accel': '{name}:0'}}, or take another strategy"
-            raise OptionError(f"a library for '{name}' devices, and there is none of them", hint)
+            hint = (
+                f"place nodes on one: devices={{'accel': '{name}:0'}}, or choose another strategy"
+            )
+            raise OptionError(f"a library for '{name}' devices, but the program has none", hint)
     return {
         name: replace(each, target=replace(
             each.target,

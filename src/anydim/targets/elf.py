@@ -1,6 +1,6 @@
-"""Reads relocatable ELF objects of 64 bits, little-endian: what compilers of every target write.
+"""Reads relocatable 64-bit little-endian ELF objects, the output of every target's compiler.
 
-Objects come from a compiler that we called, so that what does not fit is our bug.
+Objects come from a compiler that we called, so malformed input is an internal error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNUSED = (".eh_frame", ".note", ".comment", ".llvm", ".ARM", ".debug", ".stack_
 
 @dataclass(frozen=True)
 class Symbol:
-    """`section` is the number of the section it stands in, None where another object has it."""
+    """`section` is the number of its section, None if another object defines it."""
 
     name: str
     section: int | None
@@ -34,7 +34,8 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Relocation:
-    """At `offset` of its section, the place of `symbol` plus `addend` is written as `kind` says."""
+    """Write the address of `symbol` plus `addend` at `offset` of the section; `kind` is its
+    encoding."""
 
     offset: int
     kind: int
@@ -44,7 +45,7 @@ class Relocation:
 
 @dataclass(frozen=True)
 class Section:
-    """What is mapped at run time: code, or data that nobody writes."""
+    """A section that is mapped at run time: code, or read-only data."""
 
     name: str
     data: bytes
@@ -54,7 +55,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Object:
-    """The sections of an object by number, and all symbols that it defines or wants."""
+    """The sections of an object by number, and all symbols that it defines or imports."""
 
     architecture: str
     sections: dict[int, Section]
@@ -62,10 +63,10 @@ class Object:
 
 
 def read_object(data: bytes) -> Object:
-    """The parts of an object; raises InternalError for what cannot be in an image."""
+    """Parse an object; raises InternalError for content that an image does not support."""
     ident, kind, machine = _HEADER.unpack_from(data)[:3]
     if ident[:6] != b"\x7fELF\x02\x01" or kind != _RELOCATABLE or machine not in ARCHITECTURES:
-        raise InternalError("compiled code is no relocatable ELF object of 64 bits")
+        raise InternalError("compiled code is not a relocatable 64-bit ELF object")
     return _Reader(data).object(ARCHITECTURES[machine])
 
 
@@ -104,7 +105,7 @@ class _Reader:
         if not flags & _ALLOCATED or not size or name.startswith(_UNUSED):
             return False
         if flags & (_WRITE | _THREAD_LOCAL) or row[1] == _NOBITS:
-            raise InternalError(f"compiled code has memory that is written: '{name}', {size} bytes")
+            raise InternalError(f"compiled code has writable data: '{name}', {size} bytes")
         return True
 
     def bytes(self, row: tuple[int, ...]) -> bytes:
@@ -117,10 +118,10 @@ class _Reader:
                 continue
             for name, info, _, section, value, _ in _SYMBOL.iter_unpack(self.bytes(row)):
                 if section == _COMMON:
-                    raise InternalError("compiled code has memory that is written")
-                place = None if section in (0, _ABSOLUTE) else section
+                    raise InternalError("compiled code has writable data")
+                defined_in = None if section in (0, _ABSOLUTE) else section
                 public = info >> 4 in (_GLOBAL, _WEAK)
-                found.append(Symbol(self.text(row[6], name), place, value, public))
+                found.append(Symbol(self.text(row[6], name), defined_in, value, public))
         return found
 
     def relocations(self, row: tuple[int, ...], symbols: list[Symbol]) -> list[Relocation]:

@@ -1,7 +1,7 @@
-"""Objects -> one image of code that runs wherever it is mapped, with nothing left to be linked.
+"""Links objects to one position-independent image without unresolved symbols.
 
-An image is what `runtime/image.py` reads: a head, then code and read-only data of all objects. It
-has no address in it, no symbol from outside and no memory that is written.
+An image is read by `runtime/image.py`: a head, then code and read-only data of all objects. It
+contains no absolute address, no external symbol and no writable data.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from anydim.targets.relocations import RULES
 
 _ALIGNMENT = 64  # of functions: a cache line
 _LARGEST = 1 << 27  # bytes; how far an aarch64 branch reaches
-_PADDING = b"\xcc"  # x86-64: a trap; aarch64 never runs what stands between functions
+_PADDING = b"\xcc"  # x86-64: a trap; aarch64 never runs the gap between functions
 
 
 def link(objects: Iterable[bytes], entries: Sequence[str], stamp: bytes = bytes(32)) -> bytes:
-    """The image of objects; `entries` are the symbols that can be asked for, in that order.
+    """Return the image of objects; `entries` are its exported symbols, in that order.
 
-    `stamp` names what the code belongs to, 32 bytes. Raises InternalError where objects need what
-    an image does not have, or do not fit together.
+    `stamp` identifies the owner of the code in 32 bytes. Raises InternalError if objects need a
+    feature that an image does not support, or are incompatible.
     """
     return _Link([read_object(data) for data in objects], entries).image(stamp)
 
 
 @dataclass(frozen=True)
 class _Placed:
-    """A section of an object (both by number) and where it starts in the image."""
+    """A section of an object (both by number) and its offset in the image."""
 
     object: int
     number: int
@@ -65,8 +65,8 @@ class _Link:
                         f"a relocation of kind {relocation.kind} to '{relocation.symbol.name}' in "
                         f"'{each.section.name}' for {self.architecture}"
                     )
-                place = self._place(each.object, relocation.symbol) + relocation.addend
-                rule(code, each.start + relocation.offset, place)
+                target = self._offset_of(each.object, relocation.symbol) + relocation.addend
+                rule(code, each.start + relocation.offset, target)
         missing = [name for name in self.entries if name not in self.public]
         if missing:
             raise InternalError(f"no object defines {missing}")
@@ -76,7 +76,7 @@ class _Link:
         return bytes(code)
 
     def _placed(self) -> Iterable[_Placed]:
-        """Code first, then data, so that code lies close together."""
+        """Lay out code first, then data, so that code is contiguous."""
         sections = [
             (not section.name.startswith(".text"), number, own, section)
             for number, made in enumerate(self.objects)
@@ -89,16 +89,16 @@ class _Link:
             yield _Placed(number, own, section, start)
 
     def _public(self) -> Iterable[tuple[str, int]]:
-        seen: set[str] = set()
+        defined: set[str] = set()
         for number, made in enumerate(self.objects):
             for symbol in made.symbols:
                 if symbol.public and symbol.section is not None:
-                    if symbol.name in seen:
+                    if symbol.name in defined:
                         raise InternalError(f"two objects define '{symbol.name}'")
-                    seen.add(symbol.name)
+                    defined.add(symbol.name)
                     yield symbol.name, self.starts[number, symbol.section] + symbol.value
 
-    def _place(self, number: int, symbol: Symbol) -> int:
+    def _offset_of(self, number: int, symbol: Symbol) -> int:
         if symbol.section is not None:
             return self.starts[number, symbol.section] + symbol.value
         if symbol.name not in self.public:

@@ -1,8 +1,8 @@
-"""The most that this machine computes and reads: two small kernels, timed.
+"""Measures peak compute and read rates of this machine with two small kernels.
 
-One does multiply-adds on registers, as many chains at once as there are registers for; the other
-adds up an array again and again: small ones, which caches hold, up to one that is larger than all
-caches. Each thread runs its own; rates are those of all.
+One runs multiply-adds on registers, in as many independent chains as fit the registers; the other
+sums an array repeatedly: sizes from small ones in caches up to one larger than all caches. Each
+thread runs its own; rates are totals.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from anydim.program.profile.limits import Limits
 from anydim.targets.run import ENTRY, build
 from anydim.targets.targets import target
 
-_READ_BYTES = tuple(1 << bits for bits in (14, 16, 18, 20, 22, 24))  # of all threads together
-_MEMORY_BYTES, _PART_BYTES = 1 << 27, 1 << 24  # of an array that no cache holds, read in parts
-_CALL_BYTES = 1 << 26  # that are read in one call at least, of what caches hold
-_ROUNDS = 24  # of about a millisecond: others may take the processor for longer
+_READ_BYTES = tuple(1 << bits for bits in (14, 16, 18, 20, 22, 24))  # total over threads
+_MEMORY_BYTES, _PART_BYTES = 1 << 27, 1 << 24  # of an array larger than all caches, read in parts
+_CALL_BYTES = 1 << 26  # minimum bytes read per call of cached sizes
+_ROUNDS = 24  # of about 1 ms each; the best one excludes preemption
 _STEPS = 1 << 17  # multiply-adds of a chain
 _START, _STOP = ir.Var(ir.INDEX, "start"), ir.Var(ir.INDEX, "stop")
 _INDEX = ir.Var(ir.INDEX, "i")
 
 
 def fastest(threads: int) -> Limits:
-    """Measure: about a third of a second where nothing else runs."""
+    """Measure the rates: about a third of a second on an idle machine."""
     processor = target("llvm").processor
     lanes, chains = processor.vector_bytes // 4, max(4, processor.registers * 3 // 4)
     with ExitStack() as held, ThreadPoolExecutor(threads) as pool:
@@ -44,17 +44,19 @@ def fastest(threads: int) -> Limits:
             numpy.full(_MEMORY_BYTES // 4 // threads, 1e-30, numpy.float32) for _ in range(threads)
         ]
         work = [[_call(computing, array, _STEPS) for array in arrays]]
-        flops = 2.0 * _STEPS * chains * lanes * threads / _least(pool, work)
+        flops = 2.0 * _STEPS * chains * lanes * threads / _minimum_seconds(pool, work)
         reads = []
         for size in _READ_BYTES:
-            each = _whole(size // threads, lanes)
+            each = _elements_of(size // threads, lanes)
             times = max(1, _CALL_BYTES // threads // (4 * each))
-            seconds = _least(pool, [[_call(reading, array, times, each) for array in arrays]])
+            seconds = _minimum_seconds(
+                pool, [[_call(reading, array, times, each) for array in arrays]]
+            )
             reads.append((size, 4.0 * each * times * threads / seconds))
-        each = _whole(_PART_BYTES // threads, lanes)
+        each = _elements_of(_PART_BYTES // threads, lanes)
         parts = [[_call(reading, array[at:], 1, each) for array in arrays]
                  for at in range(0, len(arrays[0]) - each + 1, each)]  # fmt: skip
-        reads.append((_MEMORY_BYTES, 4.0 * each * threads / _least(pool, parts)))
+        reads.append((_MEMORY_BYTES, 4.0 * each * threads / _minimum_seconds(pool, parts)))
     return Limits(threads, flops, tuple(reads))
 
 
@@ -65,15 +67,17 @@ def _call(
     return lambda: entry(ctypes.addressof(block), 0, stop, None)
 
 
-def _whole(bytes: int, lanes: int) -> int:
-    """Elements of so many bytes, a multiple of what one step reads."""
+def _elements_of(bytes: int, lanes: int) -> int:
+    """Return the elements in `bytes`, rounded to a multiple of one step's."""
     return max(1, bytes // 4 // (8 * lanes)) * (8 * lanes)
 
 
-def _least(pool: ThreadPoolExecutor, work: Sequence[Sequence[Callable[[], None]]]) -> float:
-    """Seconds of a round, in which all threads make one call: the best of some rounds.
+def _minimum_seconds(
+    pool: ThreadPoolExecutor, work: Sequence[Sequence[Callable[[], None]]]
+) -> float:
+    """Return the minimum seconds of a round, in which all threads make one call.
 
-    `work` has the calls of rounds, which take turns.
+    `work` has the calls of rounds, which alternate.
     """
     times = []
     for calls in islice(cycle(work), _ROUNDS):
@@ -85,7 +89,7 @@ def _least(pool: ThreadPoolExecutor, work: Sequence[Sequence[Callable[[], None]]
 
 
 def _computing(lanes: int, chains: int) -> ir.Kernel:
-    """Chains of multiply-adds; their ends are stored, so that they are computed."""
+    """Chains of multiply-adds; the results are stored, so that they are not optimised away."""
     kind = ir.Type(float32, lanes)
     factor = ir.Load(kind, "x", ir.Const(ir.INDEX, 0))
     names = [f"chain{number}" for number in range(chains)]
@@ -105,13 +109,13 @@ def _computing(lanes: int, chains: int) -> ir.Kernel:
 
 
 def _reading(lanes: int) -> ir.Kernel:
-    """The sum of the first `length` elements of an array, in eight registers, again and again."""
+    """Sum the first `length` elements of an array repeatedly, in eight registers."""
     kind = ir.Type(float32, lanes)
     names = [f"sum{number}" for number in range(8)]
     step = []
     for number, name in enumerate(names):
-        place = _INDEX + number * lanes
-        value = ir.Op(kind, "add", (ir.Get(kind, name), ir.Load(kind, "x", place)))
+        offset = _INDEX + number * lanes
+        value = ir.Op(kind, "add", (ir.Get(kind, name), ir.Load(kind, "x", offset)))
         step.append(ir.Assign(name, value))
     body: tuple[ir.Step, ...] = (
         *(ir.Declare(name, ir.Const(kind, 0.0)) for name in names),

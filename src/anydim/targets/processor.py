@@ -1,12 +1,12 @@
-"""The processors that code is made for: this one, or one that is described by name.
+"""Processors as compile targets: this one, or one described by name.
 
     x86-64-v2  x86-64-v3  x86-64-v4       the levels of the x86-64 ABI
     aarch64                               ARMv8-A with NEON
-    x86-64-v3+vnni  aarch64+dotprod       and one thing more
-    native                                the one that this process runs on
+    x86-64-v3+vnni  aarch64+dotprod       and one additional feature
+    native                                the processor of this process
 
-LLVM ends the process over features that do not belong to a processor, so that only the pairs of
-this table are ever handed to it.
+LLVM aborts the process if a feature does not belong to a processor, so only the pairs of this table
+are ever passed to it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ WARPS = "warps"  # a feature: that of `Machine`
 
 @dataclass(frozen=True)
 class Processor:
-    """What code is made for; all of it but the caches is part of the key of a cached object.
+    """A compile target; all fields except cache sizes are in the key of a cached object.
 
-    `name` is the one that users give, `triple`, `cpu` and `features` ('+avx2,-sse4a') are LLVM's.
-    Vectors have `vector_bytes` bytes and `most_lanes` lanes at most (0: any number), of which there
-    are `registers`. Caches are bytes of one core's share. A `plain` one is for targets that have no
-    way to say what few processors do.
+    `name` is the name in the user interface, `triple`, `cpu` and `features` ('+avx2,-sse4a') are
+    LLVM's. Vectors have up to `vector_bytes` bytes and `most_lanes` lanes (0: unlimited), in
+    `registers` registers. Cache bytes are the share of one core. A `plain` one is for targets
+    without syntax for rare instructions.
     """
 
     name: str
@@ -49,18 +49,18 @@ class Processor:
 
     @cached_property
     def has(self) -> frozenset[str]:
-        """The features that it has, without their sign."""
+        """Its enabled features, without sign."""
         return frozenset(f[1:] for f in self.features.split(",") if f.startswith("+"))
 
     @property
     def architecture(self) -> str:
-        """'x86_64' or 'aarch64', or what else LLVM calls it."""
+        """'x86_64', 'aarch64', or another name of LLVM's."""
         name = self.triple.split("-")[0]
         return _SAME.get(name, name)
 
     @property
     def machine(self) -> Machine:
-        """What templates know of it."""
+        """Its description for templates."""
         fused = "fma" in self.has or self.architecture == "aarch64"
         return Machine(
             self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused,
@@ -72,8 +72,10 @@ class Processor:
 
     @cached_property
     def level(self) -> Processor | None:
-        """The processor of the table below whose code this one runs too, and whose vectors and
-        registers are its own; None where there is none, or objects have another format."""
+        """The highest level in the table whose code this processor runs, or None.
+
+        Vectors, registers and object format must be the same.
+        """
         if "linux" not in self.triple:
             return None
         levels = (row.processor for row in reversed(_ROWS))
@@ -84,7 +86,7 @@ class Processor:
 
     @property
     def as_plain(self) -> Processor:
-        """The same for targets that have no way to say what to do with tiles and the like."""
+        """The same for targets without syntax for tiles and the like."""
         kept = (f for f in self.features.split(",") if f[1:] not in _TILES)
         return replace(self, features=",".join(kept), plain=True)
 
@@ -94,7 +96,7 @@ class Processor:
         return frozenset(_FLAGS.get(f, f.replace(".", "_").replace("-", "_")) for f in self.has)
 
 
-_KEPT = 40 << 20  # what third caches hold
+_KEPT = 40 << 20  # assumed size of the last-level cache
 _SAME = {"AMD64": "x86_64", "amd64": "x86_64", "arm64": "aarch64"}
 _FLAGS = {
     "64bit": "lm", "bmi": "bmi1", "crc32": "sse4_2", "lzcnt": "abm", "prfchw": "3dnowprefetch",
@@ -106,7 +108,7 @@ _FLAGS = {
 
 @dataclass(frozen=True)
 class _Described:
-    """A row of the table; `more` are features that may be added, by the names that users give."""
+    """A row of the table; `more` are optional features, by the names in the user interface."""
 
     processor: Processor
     more: Mapping[str, tuple[str, ...]]
@@ -116,7 +118,7 @@ def _text(features: tuple[str, ...]) -> str:
     return ",".join(f"+{feature}" for feature in sorted(features))
 
 
-# ELF whatever system this is; the calling convention is that of Linux, the BSDs and macOS
+# ELF on every system; the calling convention of Linux, the BSDs and macOS
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 _V2 = ("cx16", "popcnt", "sahf", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
@@ -139,7 +141,7 @@ _BY_NAME = {row.processor.name: row for row in _ROWS}
 
 
 def described(text: str) -> Processor:
-    """The processor that a text describes; raises OptionError where there is none."""
+    """Return the processor described by a text; raises OptionError if it is unknown."""
     name, *added = text.split("+")
     row = _BY_NAME.get(name)
     if row is None:
@@ -158,7 +160,7 @@ def described(text: str) -> Processor:
 
 
 def every_name() -> tuple[str, ...]:
-    """All processors that can be described."""
+    """Return the names of all processors that can be described."""
     return tuple(
         text for row in _ROWS
         for text in (row.processor.name, *(f"{row.processor.name}+{more}" for more in row.more))

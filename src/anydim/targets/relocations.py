@@ -1,8 +1,8 @@
-"""How places are written into code that stays where it is put: relative to the instruction.
+"""Relocations of position-independent code: all are relative to the instruction.
 
-A rule takes the image, where to write, the place it speaks of (addend included), and writes. What
-would need an address at run time has no rule. An address that is loaded from a table of addresses
-(a "global offset table") is computed instead: everything is in the image.
+A rule takes the image, the offset to patch, and the referenced offset (addend included), and writes
+there. Relocations that need an absolute address at run time have no rule. An address loaded from a
+global offset table is computed instead, since everything is in the image.
 
 Sources: System V ABI for x86-64, section 4.4; ELF for the Arm 64-bit Architecture, section 5.7.
 """
@@ -19,65 +19,65 @@ Rule = Callable[[bytearray, int, int], None]
 
 
 def _signed(value: int, bits: int, what: str) -> int:
-    """The low bits of a number that fits them with its sign."""
+    """Return the low bits of a number that fits them as a signed integer."""
     if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         raise InternalError(f"{what} of {value} bytes in an image")
     return value & ((1 << bits) - 1)
 
 
-def _relative32(code: bytearray, at: int, place: int) -> None:
-    struct.pack_into("<I", code, at, _signed(place - at, 32, "a distance"))
+def _relative32(code: bytearray, at: int, target: int) -> None:
+    struct.pack_into("<I", code, at, _signed(target - at, 32, "a distance"))
 
 
-def _relative64(code: bytearray, at: int, place: int) -> None:
-    struct.pack_into("<Q", code, at, _signed(place - at, 64, "a distance"))
+def _relative64(code: bytearray, at: int, target: int) -> None:
+    struct.pack_into("<Q", code, at, _signed(target - at, 64, "a distance"))
 
 
 # ---- x86-64 --------------------------------------------------------------------------------------
 
 
-def _load_of_address(code: bytearray, at: int, place: int) -> None:
-    """`mov place@GOTPCREL(%rip), register` becomes `lea place(%rip), register`."""
+def _load_of_address(code: bytearray, at: int, target: int) -> None:
+    """Relax `mov target@GOTPCREL(%rip), register` to `lea target(%rip), register`."""
     if code[at - 2] != 0x8B:
         raise InternalError(f"instruction {code[at - 3 : at].hex()} takes an address from a table")
     code[at - 2] = 0x8D
-    _relative32(code, at, place)
+    _relative32(code, at, target)
 
 
 # ---- aarch64 -------------------------------------------------------------------------------------
 
 
-def _branch(code: bytearray, at: int, place: int) -> None:
-    """B and BL: 26 bits of words."""
+def _branch(code: bytearray, at: int, target: int) -> None:
+    """B and BL: 26 bits, in instructions."""
     (word,) = struct.unpack_from("<I", code, at)
-    distance = _signed(place - at, 28, "a jump") >> 2
+    distance = _signed(target - at, 28, "a jump") >> 2
     struct.pack_into("<I", code, at, word & 0xFC000000 | distance)
 
 
-def _page(code: bytearray, at: int, place: int) -> None:
-    """ADRP: 21 bits of pages of 4 KiB; images are aligned to pages."""
+def _page(code: bytearray, at: int, target: int) -> None:
+    """ADRP: 21 bits, in pages of 4 KiB; images are aligned to pages."""
     (word,) = struct.unpack_from("<I", code, at)
-    pages = _signed((place >> 12) - (at >> 12), 21, "a distance in pages")
+    pages = _signed((target >> 12) - (at >> 12), 21, "a distance in pages")
     word = word & 0x9F00001F | (pages & 3) << 29 | pages >> 2 << 5
     struct.pack_into("<I", code, at, word)
 
 
-def _in_page(code: bytearray, at: int, place: int, shift: int = 0) -> None:
-    """ADD, or a load or store of 1 << shift bytes: the place inside its page."""
+def _in_page(code: bytearray, at: int, target: int, shift: int = 0) -> None:
+    """ADD, or a load or store of 1 << shift bytes: the offset inside the page."""
     (word,) = struct.unpack_from("<I", code, at)
-    inside = place & 0xFFF
+    inside = target & 0xFFF
     if inside & ((1 << shift) - 1):
-        raise InternalError("a place that is not aligned in an image")
+        raise InternalError("a misaligned target in an image")
     struct.pack_into("<I", code, at, word & 0xFFC003FF | inside >> shift << 10)
 
 
-def _address_in_page(code: bytearray, at: int, place: int) -> None:
-    """`ldr xd, [xn, :got_lo12:place]` becomes `add xd, xn, :lo12:place`."""
+def _address_in_page(code: bytearray, at: int, target: int) -> None:
+    """Relax `ldr xd, [xn, :got_lo12:target]` to `add xd, xn, :lo12:target`."""
     (word,) = struct.unpack_from("<I", code, at)
     if word & 0xFFC00000 != 0xF9400000:
         raise InternalError(f"instruction {word:08x} takes an address from a table")
     struct.pack_into("<I", code, at, 0x91000000 | word & 0x3FF)
-    _in_page(code, at, place)
+    _in_page(code, at, target)
 
 
 RULES: Mapping[str, Mapping[int, Rule]] = {

@@ -1,4 +1,4 @@
-"""Compile one kernel and call it on numpy arrays: for tests and experiments."""
+"""Compiles single kernels and calls them on numpy arrays, for tests and experiments."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ENTRY = ctypes.CFUNCTYPE(
 
 
 def build(kernel: Kernel, vector_bytes: int = 64, processor: Processor | None = None) -> Code:
-    """The kernel and its libraries, compiled and loaded by the target that the settings name.
+    """Compile and load the kernel and its libraries by the target in the settings.
 
-    Its entry is `address(kernel.name)`. A `processor` other than this one has less than it.
+    Its entry is `address(kernel.name)`. A `processor` must be a subset of this one.
     """
     made = target(settings.target)
     if made.launch == "device":
@@ -57,7 +57,7 @@ def call(
     stop: int,
     scratch: int | numpy.ndarray = 0,
 ) -> None:
-    """Call a loaded kernel: pack the argument block, give it so many bytes of scratch, or these."""
+    """Call a loaded kernel: pack the argument block; scratch is allocated or given."""
     if address < 0:
         assert isinstance(scratch, int)
         run_on_device(-address, arrays, sizes, start, stop, scratch)

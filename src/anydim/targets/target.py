@@ -1,4 +1,4 @@
-"""What a target is: one record that says how kernels become code for a kind of machine."""
+"""The record of a target: code generation for a kind of machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anydim.targets.processor import Processor
 
 
 class Code(Protocol):
-    """Loaded code: where its exported functions start, until it is closed."""
+    """Loaded code with the addresses of its exported functions, until it is closed."""
 
     def address(self, symbol: str) -> int: ...
 
@@ -25,7 +25,7 @@ class Code(Protocol):
 
 
 class Load(Protocol):
-    """Links objects and finds `symbols`; `imports` gives addresses that no object defines."""
+    """Links objects and resolves `symbols`; `imports` are addresses that no object defines."""
 
     def __call__(
         self,
@@ -37,10 +37,10 @@ class Load(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a module, written only when no compiled object of its identity is at hand.
+    """The text of a module, generated only if no compiled object of its identity is cached.
 
-    Texts of one `identity` are equal; a text may be its own. `processor` is the one that it is
-    compiled for, None: that of the target.
+    Sources of one `identity` have equal texts; a text may be its own identity. `processor` is the
+    one that it is compiled for, None: the target's.
     """
 
     identity: str
@@ -54,16 +54,16 @@ class Source:
 
 @dataclass(frozen=True)
 class Objects:
-    """Object code by module name, and the names of those that were compiled now."""
+    """Object code by module name, and the names of newly compiled modules."""
 
     code: Mapping[str, bytes]
     compiled: tuple[str, ...]
 
 
 class Compiling(Protocol):
-    """Modules on their way to objects; those that are begun are compiled beside other work.
+    """A compilation in progress; begun modules are compiled concurrently with other work.
 
-    So is done what `beside` is given; at the end of `finish` it is done.
+    Work passed to `beside` also runs concurrently; `finish` waits for it.
     """
 
     def begin(self, modules: Mapping[str, Source]) -> None: ...
@@ -79,16 +79,16 @@ class Compiling(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """A way to make code, and the processor that it makes it for.
+    """A code generator, and its processor.
 
-    `templates` are what kernels are made by, most special first. A kernel is launched by `launch`:
-    'range' is a function on a part of 0:parallel, which threads share; those of a 'device' its
-    driver launches (`devices/`), and hosts are of another target. `sources` gives the modules
-    of kernels, of the libraries they use and of others (host code), by name, each once. `compiling`
-    makes objects of modules, on so many threads (0: as the settings say). `load` makes objects
-    callable; None where this machine cannot run them. `ordered` says that its workers are good at
-    what one does after the other: loops in order and routines. `assembly` gives the machine code of
-    a kernel or library as text; None where a target has none to show.
+    `templates` are the kernel templates, most special first. `launch` is the kind of its kernels:
+    'range' kernels are functions on a part of 0:parallel, shared by threads; 'device' kernels are
+    launched by a driver (`devices/`), and their hosts use another target. `sources` returns the
+    modules of kernels, of the libraries they use and of others (host code), by name, each once.
+    `compiling` compiles modules on a number of threads (0: by the settings). `load` makes objects
+    callable; None if this machine cannot run them. `ordered`: its workers run sequential code well,
+    such as ordered loops and routines. `assembly` returns the machine code of a kernel or library
+    as text; None if the target has none.
     """
 
     name: str
@@ -102,11 +102,11 @@ class Target:
     assembly: Callable[[Kernel | Library, Processor], str] | None = None
 
     def compile(self, modules: Mapping[str, Source], threads: int = 0) -> Objects:
-        """Objects of modules, from the cache or made now."""
+        """Return the objects of modules, cached or compiled now."""
         with self.compiling(self.processor, threads) as work:
             return work.finish(modules)
 
     @property
     def machine(self) -> Machine:
-        """What templates know of the processor."""
+        """The description of the processor for templates."""
         return self.processor.machine

@@ -1,4 +1,4 @@
-"""Every target there is, by name; what makes code for one is imported when it is asked for."""
+"""All targets by name; the code generator of a target is imported on demand."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _c(processor: Processor) -> Target:
 
 def _opencl(processor: Processor) -> Target:
     render = import_module("anydim.targets.opencl.render")
-    most_lanes = import_module("anydim.targets.opencl.dialect").MOST_LANES
+    most_lanes = import_module("anydim.targets.opencl.dialect").MAX_LANES
     return Target(
         name="opencl",
         processor=replace(processor.as_plain, most_lanes=most_lanes),
@@ -63,7 +63,7 @@ def _opencl(processor: Processor) -> Target:
 
 
 def _opencl_groups(processor: Processor) -> Target:
-    """The same for devices whose items are slow alone: graphics cards."""
+    """The same for devices with slow single work-items: graphics cards."""
     return replace(
         _opencl(processor),
         name="opencl-groups",
@@ -87,7 +87,7 @@ def _cuda(processor: Processor) -> Target:
 
 
 def _of_groups() -> tuple[Template, ...]:
-    """The templates of devices whose items work in groups, one lane each."""
+    """Return the templates of devices whose work-items form groups, one lane each."""
     modules = (import_module(f"anydim.kernels.gpu.{name}") for name in _GROUPED)
     grouped = (module.TEMPLATE for module in modules)
     return (*grouped, *(t for t in TEMPLATES if t.name not in _OF_VECTORS))
@@ -105,9 +105,9 @@ TARGETS = {**HOSTS, **OF_DEVICES}
 
 
 def target(name: str = "llvm", processor: str = NATIVE) -> Target:
-    """The target of that name for a processor: this machine's, or a described one.
+    """Return the target of a name for a processor: this machine's, or a described one.
 
-    Raises OptionError when there is none.
+    Raises OptionError if there is none.
     """
     if text_of("target", name) not in TARGETS:
         hint = suggestion(name, TARGETS) or f"the targets are {listed(TARGETS)}"

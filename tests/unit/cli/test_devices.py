@@ -26,7 +26,7 @@ def test_what_is_here_and_what_is_not(capsys: pytest.CaptureFixture[str]) -> Non
         text = printed(capsys)
     assert re.search(r"^cpu:0 +\S.*, one thread each, any number", text, re.MULTILINE)
     assert re.search(r"^opencl +none: .*nowhere(.*\n +)*.*anydim\[opencl\]", text, re.MULTILINE)
-    assert re.search(r"^null:0 +computes nothing", text, re.MULTILINE)
+    assert re.search(r"^null:0 +simulated", text, re.MULTILINE)
 
 
 def test_a_driver_that_fails_is_no_crash(

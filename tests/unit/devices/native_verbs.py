@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from anydim.devices.c_entry_points import HostedDevice
 from anydim.devices.device import Device
-from anydim.native.device_api.table import VERBS, verbs_code
+from anydim.native.device_api.table import ENTRY_POINTS, entry_points_code
 from anydim.runtime import slots
 from anydim.targets.targets import target
 
@@ -21,9 +21,9 @@ PYTHON = (
 def _loaded(name: str) -> tuple[dict[str, int], object]:
     made = target(name)
     assert made.load is not None
-    objects = made.compile(made.sources([verbs_code()], made.processor))
-    loaded = made.load(objects.code.values(), tuple(VERBS.values()))
-    return {role: loaded.address(symbol) for role, symbol in VERBS.items()}, loaded
+    objects = made.compile(made.sources([entry_points_code()], made.processor))
+    loaded = made.load(objects.code.values(), tuple(ENTRY_POINTS.values()))
+    return {role: loaded.address(symbol) for role, symbol in ENTRY_POINTS.items()}, loaded
 
 
 class Native:

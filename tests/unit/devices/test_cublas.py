@@ -124,11 +124,11 @@ def test_a_library_may_round_where_that_is_allowed(
 
 
 def test_a_library_without_a_device_or_without_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ad.OptionError, match="cuBLAS is not here: libnone"):
-        monkeypatch.setattr("anydim.devices.cublas.places", lambda *_: iter(["libnone.so"]))
+    with pytest.raises(ad.OptionError, match="cuBLAS is missing: libnone"):
+        monkeypatch.setattr("anydim.devices.cublas.library_paths", lambda *_: iter(["libnone.so"]))
         cublas.cache_clear()
         ad.compile(chain(float32), strategy='library("cublas")')
     monkeypatch.setattr("anydim.devices.cublas.cublas", lambda: Cublas(FakeCublas()))
     for devices in (None, {"accel": "cpu:0"}):
-        with pytest.raises(ad.OptionError, match="for 'cuda' devices, and there is none of them"):
+        with pytest.raises(ad.OptionError, match="for 'cuda' devices, but the program has none"):
             ad.compile(chain(float32), strategy='library("cublas")', devices=devices)

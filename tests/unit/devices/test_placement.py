@@ -142,12 +142,12 @@ def test_wrong_rules(placement: object, words: str) -> None:
 @pytest.mark.parametrize(
     ("devices", "placement", "words"),
     [
-        ({"accel": "gpu"}, None, "'cuda' for a graphics card of NVIDIA's, 'opencl' for any"),
+        ({"accel": "gpu"}, None, "'cuda' for an NVIDIA graphics card, 'opencl' for any"),
         ({"accel": "opncl"}, None, "did you mean 'opencl'"),
         ({"accel": "fpga"}, None, "there are 'cpu', 'opencl', 'cuda'"),
-        ({"accel": 0}, None, "give the name of a device, such as 'opencl:0'"),
+        ({"accel": 0}, None, "expected the name of a device, such as 'opencl:0'"),
         ("opencl", None, r"devices=\{'accel': 'opencl'\}"),
-        ({"cpu": "cpu:1"}, None, "take another name"),
+        ({"cpu": "cpu:1"}, None, "choose another name"),
         ({"accel": "cpu:1"}, {"*": "cpu:1"}, r"devices=\{'accel': 'cpu:1'\}, placement="),
         ({"accel": "cpu:1"}, "automatic", "or auto"),
     ],

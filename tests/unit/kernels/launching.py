@@ -49,7 +49,7 @@ class Prepared:
         constants: frozenset[str] = frozenset(), schedule: object | None = None,
     ) -> None:  # fmt: skip
         self.group = group
-        most = {"opencl": opencl.MOST_LANES, "cuda": cuda.MOST_LANES}.get(settings.target, 0)
+        most = {"opencl": opencl.MAX_LANES, "cuda": cuda.MAX_LANES}.get(settings.target, 0)
         permutes = machine.permutes and settings.target == "llvm"  # others are never told
         self.machine = machine = replace(machine, most_lanes=most, permutes=permutes)
         for template in templates:

@@ -32,7 +32,7 @@ class Running:
         **attributes: Any,
     ) -> None:  # fmt: skip
         self.routine = routine
-        most = {"opencl": opencl.MOST_LANES, "cuda": cuda.MOST_LANES}.get(settings.target, 0)
+        most = {"opencl": opencl.MAX_LANES, "cuda": cuda.MAX_LANES}.get(settings.target, 0)
         machine = replace(machine, most_lanes=most)
         self.attributes = FrozenMapping(attributes)
         self.results = routine.infer(types, self.attributes, box)

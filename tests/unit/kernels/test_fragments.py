@@ -77,9 +77,9 @@ def sums_of(group: int) -> ir.Kernel:
 def test_items_without_a_warp_are_refused() -> None:
     arrays = [np.zeros(4, np.float32)] * 2
     evaluator.run(sums_of(2 * WARP), arrays, [0])
-    with pytest.raises(InternalError, match="of 33 items has no whole warps"):
+    with pytest.raises(InternalError, match="of 33 work-items has no whole warps"):
         evaluator.run(sums_of(33), arrays, [0])
-    with pytest.raises(InternalError, match="no groups"):
+    with pytest.raises(InternalError, match="outside a work-group"):
         evaluator.run(sums_of(0), arrays, [0])
 
 

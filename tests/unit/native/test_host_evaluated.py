@@ -35,7 +35,7 @@ def test_sizes_are_those_of_evaluate(high: int | None) -> None:
     for a, b in itertools.product((0, 1, 2, 3, 7, 8, 9, 19, 20), repeat=2):
         space, block = Space(), numpy.zeros(host.layout.words, numpy.int64)
         block[host.layout.input_shapes :][:2] = a, b
-        code = call(host.code.functions, BIND, [space.place(block)], space)
+        code = call(host.code.functions, BIND, [space.address_of(block)], space)
         kind = host.checks[code - 1].kind if code else ""
         try:
             wanted = [size.evaluate({"a": a, "b": b}) for size in made.slots]
@@ -53,10 +53,10 @@ def bound(program: Program, *shape: int) -> tuple[Space, numpy.ndarray, list[num
     host, space = emit(segment), Space()
     block = numpy.zeros(host.layout.words, numpy.int64)
     block[host.layout.input_shapes :][: 2 * len(shape)] = 2 * shape
-    assert call(host.code.functions, BIND, [space.place(block)], space) == 0
+    assert call(host.code.functions, BIND, [space.address_of(block)], space) == 0
     random = numpy.random.default_rng(0)
     tensors = [random.standard_normal(shape).astype(numpy.float32) for _ in range(3)]
-    block[POINTERS:][:3] = [space.place(tensor) for tensor in tensors]
+    block[POINTERS:][:3] = [space.address_of(tensor) for tensor in tensors]
     return space, block, tensors
 
 
@@ -80,9 +80,9 @@ def test_a_program_runs_its_launches_in_order(shape: tuple[int, int]) -> None:
     parts: list[tuple[int, int]] = []
     table = numpy.full(2, add_kernel(space, parts), numpy.int64)
     arena = numpy.zeros(int(block[ARENA_BYTES]) + 64, numpy.uint8)
-    block[ARENA], block[POOL], block[CODE] = space.place(arena), 0, space.place(table)
+    block[ARENA], block[POOL], block[CODE] = space.address_of(arena), 0, space.address_of(table)
     functions = (*emit(made.straight).code.functions, *threads_code().functions)
-    assert call(functions, RUN, [space.place(block)], space) == 0
+    assert call(functions, RUN, [space.address_of(block)], space) == 0
     count = shape[0] * shape[1]
     assert parts == ([(0, count)] * 2 if count else [])
     assert numpy.array_equal(y, a + b + b) or not count
@@ -105,7 +105,7 @@ def test_a_thread_takes_its_own_part_first_and_none_that_was_taken(thread: int) 
     pool = numpy.zeros(POOL_WORDS + 4, numpy.int64)
     pool[THREADS], pool[0] = 4, 7 << 16 | 4  # the seventh launch, in four parts
     pool[JOB : JOB + 6] = kernel, 0, 4, 4, 0, 0
-    memory, work = space.place(pool), threads_code().functions
+    memory, work = space.address_of(pool), threads_code().functions
     assert call(work, "work", [memory, thread], space) == 7
     assert taken == [(thread + number) % 4 for number in range(4)]
     assert pool[DONE] == 4
@@ -124,7 +124,7 @@ def test_a_launch_does_every_part_once(threads: int) -> None:
         pool = numpy.zeros(POOL_WORDS + threads, numpy.int64)
         pool[THREADS] = threads
         kernel = space.function(lambda a, start, stop, s, parts=parts: parts.append((start, stop)))
-        memory = space.place(pool)
+        memory = space.address_of(pool)
         given = [memory, kernel, 1, parallel, grain, 0, 0, 0]
         for _ in range(3):
             parts.clear()
@@ -146,7 +146,7 @@ def test_a_sleeper_is_woken_once_it_has_missed_enough(grains: int) -> None:
     pool[LOCKING : LOCKING + 5] = space.function(lambda *_: 0)
     pool[LOCKING + 3] = space.function(lambda *_: told.append(1))
     kernel = space.function(lambda a, start, stop, s: None)
-    memory, functions = space.place(pool), threads_code().functions
+    memory, functions = space.address_of(pool), threads_code().functions
     needed = 1 if 2 * grains >= WORTH_WAKING else -(-WORTH_WAKING // grains)
     for _ in range(2):
         call(functions, BEGIN, [memory], space)
@@ -176,7 +176,7 @@ def test_a_long_launch_looks_at_the_clock_between_pieces(threads: int, range: in
 
     kernel = space.function(lambda a, start, stop, s: parts.append((start, stop)))
     words[context.CLOCK] = space.function(clock)
-    memory, call_words = space.place(pool) if threads else 0, space.place(words)
+    memory, call_words = space.address_of(pool) if threads else 0, space.address_of(words)
     given = [memory, kernel, 1, range, grain, 0, 0, call_words]
     for deadline, verdict in ((0, 0), (4_500_000_000, TIMEOUT)):
         words[context.DEADLINE], looks[0] = deadline, 0
@@ -195,7 +195,7 @@ class Blocks:
     def __init__(self) -> None:
         self.space, self.given = Space(), 0
         self.words = numpy.zeros(context.WORDS, numpy.int64)
-        self.address = self.space.place(self.words)
+        self.address = self.space.address_of(self.words)
         self.words[context.MALLOC] = self.space.function(self.malloc)
         self.words[context.FREE] = self.space.function(self.free)
         self.words[context.COPY] = self.space.function(self.copy)
@@ -204,7 +204,7 @@ class Blocks:
         if bytes > 1 << 20:
             return 0
         self.given += 1
-        return self.space.place(numpy.zeros(bytes, numpy.uint8))
+        return self.space.address_of(numpy.zeros(bytes, numpy.uint8))
 
     def free(self, memory: int) -> None:
         self.given -= 1
@@ -241,7 +241,7 @@ def test_blocks_are_counted_and_come_back() -> None:
 def test_a_block_grows_and_leaves() -> None:
     blocks = Blocks()
     cells = numpy.zeros(3, numpy.int64)  # data, owner, room
-    at = blocks.space.place(cells)
+    at = blocks.space.address_of(cells)
     for used in range(9):
         assert blocks(GROW, at, at + 8, at + 16, used, 8) == 1
         blocks.space.bytes(int(cells[0]) + 8 * used, 8).view(numpy.int64)[:] = used * used

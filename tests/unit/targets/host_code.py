@@ -44,6 +44,6 @@ class Both:
         made = self._native(block.ctypes.data, *arguments)
         again, space = numpy.array([*words, 0], numpy.int64), Space()
         name = self.functions[-1].name
-        meant = call(self.functions, name, [space.place(again), *arguments], space)
+        meant = call(self.functions, name, [space.address_of(again), *arguments], space)
         assert (made, block.tolist()) == (meant, again.tolist())
         return made, block.tolist()[:-1]

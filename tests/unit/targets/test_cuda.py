@@ -235,7 +235,7 @@ def test_nvrtc_takes_the_kernels(architecture: str) -> None:
 
 @pytest.mark.parametrize("name", ["sm_1", "sm_90+tf", "sm_90+"])
 def test_architectures_that_there_are_not(name: str) -> None:
-    with pytest.raises(OptionError, match=re.escape(f"no CUDA architecture '{name}'")):
+    with pytest.raises(OptionError, match=re.escape(f"unknown CUDA architecture '{name}'")):
         target("cuda", name)
 
 

@@ -32,11 +32,11 @@ def test_accesses_inside() -> None:
 
 @pytest.mark.parametrize("offset", [-1, 5, 8, 2**40])
 def test_stray_accesses(offset: int) -> None:
-    with pytest.raises(InternalError, match="leaves 'x'"):
+    with pytest.raises(InternalError, match="is outside 'x'"):
         run(ir.Let("v", ir.Load(V4, "x", number(offset))))
-    with pytest.raises(InternalError, match="leaves 'y'"):
+    with pytest.raises(InternalError, match="is outside 'y'"):
         run(ir.Store("y", number(offset), ir.Const(V4, 1)))
-    with pytest.raises(InternalError, match="leaves 'x'"):
+    with pytest.raises(InternalError, match="is outside 'x'"):
         offsets = ir.Splat(ir.Type(int64, 4), number(8 if offset > 0 else -1))
         run(ir.Let("v", ir.Gather(V4, "x", offsets)))
 
@@ -46,7 +46,7 @@ def test_masked_lanes_may_be_anywhere() -> None:
     mask = op("less", ir.Iota(lanes), ir.Splat(lanes, index("n")))
     steps = (ir.Store("y", number(6), ir.Load(V4, "x", number(6), mask), mask),)
     assert run(*steps, n=2).tolist() == [0, 0, 0, 0, 0, 0, 6, 7]
-    with pytest.raises(InternalError, match="leaves"):
+    with pytest.raises(InternalError, match="is outside"):
         run(*steps, n=3)
 
 
@@ -64,7 +64,7 @@ def test_a_vector_without_lanes_is_not_far_outside(offset: int) -> None:
 
 
 def test_inputs_are_not_written() -> None:
-    with pytest.raises(InternalError, match="only read"):
+    with pytest.raises(InternalError, match="read-only"):
         run(ir.Store("x", number(0), ir.Const(F32, 1)))
 
 

@@ -128,10 +128,10 @@ def test_the_same_objects_make_the_same_image(name: str) -> None:
         ((CALLER,), ("outer",), "'inner', which no object defines"),
         ((INNER,), ("outer",), "no object defines"),
         ((INNER, INNER.replace("10", "11")), ("inner",), "two objects define 'inner'"),
-        (("@state = global i64 5\ndefine ptr @f() {\n  ret ptr @state\n}\n",), ("f",), "written"),
-        (("@zeros = global [4 x i64] zeroinitializer\n",), (), "written"),
-        (("@me = constant ptr @me\n",), (), "written"),
-        (("@t = thread_local global i64 1\n",), (), "written"),
+        (("@state = global i64 5\ndefine ptr @f() {\n  ret ptr @state\n}\n",), ("f",), "writable"),
+        (("@zeros = global [4 x i64] zeroinitializer\n",), (), "writable"),
+        (("@me = constant ptr @me\n",), (), "writable"),
+        (("@t = thread_local global i64 1\n",), (), "writable"),
     ],
 )  # fmt: skip
 def test_what_no_image_can_have_is_our_bug(

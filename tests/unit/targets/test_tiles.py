@@ -56,11 +56,11 @@ def test_products(unsigned: bool, compiled: bool) -> None:
 
 @pytest.mark.parametrize("before, expected", [
     ((), "no tile"),
-    ((ir.Tiles(True), ir.Tiles(True)), "begin where there are some"),
-    ((ir.Tiles(True), ir.TileDots(0, 1, 2, True)), "holds nothing"),
+    ((ir.Tiles(True), ir.Tiles(True)), "configured twice"),
+    ((ir.Tiles(True), ir.TileDots(0, 1, 2, True)), "before its assignment"),
     ((ir.Tiles(True), ir.TileZero(8)), "no tile 8"),
-    ((ir.Tiles(True), ir.TileMemory(0, "a", ZERO, ir.Const(ir.INDEX, 19))), "leaves 'a'"),
-    ((ir.Tiles(True), ir.TileZero(0), ir.TileMemory(0, "a", ZERO, ROW, True)), "only read"),
+    ((ir.Tiles(True), ir.TileMemory(0, "a", ZERO, ir.Const(ir.INDEX, 19))), "is outside 'a'"),
+    ((ir.Tiles(True), ir.TileZero(0), ir.TileMemory(0, "a", ZERO, ROW, True)), "read-only"),
 ])  # fmt: skip
 def test_the_evaluator_refuses(before: tuple[ir.Step, ...], expected: str) -> None:
     a, b, y = arrays()

@@ -1,5 +1,5 @@
-"""Engines of others that run whole parts of a program: onnxruntime, OpenVINO.
+"""Other inference engines that run whole subgraphs of a program: onnxruntime, OpenVINO.
 
-In comes an ONNX model and where its inputs lie; out go results, where they are wanted. Nothing is
-copied between: engines read and write the memory of the program.
+Input: an ONNX model and the addresses of its inputs. Output: results, written to their
+destinations. No copies: engines read and write the memory of the program.
 """

@@ -1,7 +1,7 @@
-"""Parts that engines run as host code reaches them: a C function of two int64s for each.
+"""Delegated subgraphs as called by host code: a C function of two int64s each.
 
-It reads the words of a part (`runtime/delegated.py`) and never raises: it returns 1, and what was
-raised is kept for the thread, which asks for it when the call has ended.
+It reads the slots of a part (`runtime/delegated.py`) and never raises: on failure it returns 1, and
+the exception is stored for the thread, which retrieves it at the end of the call.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _WORD = 8  # bytes
 
 
 class HandedParts:
-    """The parts of a program, loaded by their engines; `arrays` hold their models."""
+    """The delegated parts of a program, loaded by their engines; `arrays` contain their models."""
 
     def __init__(
         self, parts: Sequence[HandedPart], engines: Mapping[str, Engine],
         arrays: Mapping[str, numpy.ndarray], threads: int,
     ) -> None:  # fmt: skip
-        """Raises DeviceError for a part that its engine does not take."""
+        """Raises DeviceError for a part that its engine rejects."""
         self._kept = threading.local()
         self._models = {part.model: arrays[part.model] for part in parts}
         self._runs = [
@@ -37,20 +37,20 @@ class HandedParts:
         ]
 
     def functions(self) -> Iterator[tuple[int, int]]:
-        """The word of each part's function, and the function's address."""
+        """Yield the slot and the address of each part's function."""
         for run in self._runs:
             yield run.part.function, run.address
 
     def model(self, name: str) -> bytes:
-        """The ONNX model of a part, by the name of the constant that it is."""
+        """Return the ONNX model of a part, by the name of its constant."""
         return self._models[name].tobytes()
 
     def begin(self) -> None:
-        """Forget what a part has raised in this thread, and what it has found."""
+        """Clear this thread's stored exception and results."""
         self._kept.error, self._kept.found = None, {}
 
     def raise_kept(self) -> None:
-        """Raise what a part has raised last in this thread in this call, if anything."""
+        """Raise the stored exception of this thread's call, if any."""
         error: BaseException | None = getattr(self._kept, "error", None)
         self.begin()
         if error is not None:
@@ -74,30 +74,30 @@ class _Run:
     def _call(self, address: int, what: int) -> int:
         try:
             work = self._run if what == RUN else self._fetch
-            self.engine.told("run", lambda: work(address), self.where)
+            self.engine.converting_errors("run", lambda: work(address), self.where)
             return 0
-        except BaseException as error:  # it must not go into native code
+        except BaseException as error:  # must not propagate into native code
             self.kept.error = error
             return 1
 
     def _run(self, address: int) -> None:
         words = self._words.from_address(address)
-        given, place = _tensors(words, self.part.inputs, 0)
+        given, index = _tensors(words, self.part.inputs, 0)
         for _, count in self.part.vectors:
-            given.append(Tensor(address + _WORD * place, int64, (count,)))
-            place += count
-        first = place
-        wanted, place = _tensors(words, self.part.outputs, place)
-        made = self.loaded.run(given, [each if each.address else None for each in wanted])
+            given.append(Tensor(address + _WORD * index, int64, (count,)))
+            index += count
+        first = index
+        outputs, index = _tensors(words, self.part.outputs, index)
+        made = self.loaded.run(given, [each if each.address else None for each in outputs])
         for port, found in zip(self.part.outputs, made):
             if found is not None:
-                _tell(words, first, port, found)
+                _store_found(words, first, port, found)
             first += 1 + port.rank
         if any(made):
             self.kept.found[address] = made
 
     def _fetch(self, address: int) -> None:
-        """Copy what was found to where it is wanted."""
+        """Copy the results with sizes found by the engine to their destinations."""
         words = self._words.from_address(address)
         outputs, _ = _tensors(words, self.part.outputs, self._first_output())
         for tensor, found in zip(outputs, self.kept.found.pop(address)):
@@ -109,17 +109,17 @@ class _Run:
         return self.part.words - outputs
 
 
-def _tensors(words: Any, ports: Sequence[Port], place: int) -> tuple[list[Tensor], int]:
-    """The tensors that words say, from a place on; the place behind them."""
+def _tensors(words: Any, ports: Sequence[Port], index: int) -> tuple[list[Tensor], int]:
+    """Parse tensors from slots at an index; returns them and the index after them."""
     found = []
     for port in ports:
-        end = place + 1 + port.rank
-        found.append(Tensor(words[place], port.dtype, tuple(words[place + 1 : end])))
-        place = end
-    return found, place
+        end = index + 1 + port.rank
+        found.append(Tensor(words[index], port.dtype, tuple(words[index + 1 : end])))
+        index = end
+    return found, index
 
 
-def _tell(words: Any, place: int, port: Port, found: Found) -> None:
+def _store_found(words: Any, index: int, port: Port, found: Found) -> None:
     if len(found.shape) != port.rank:
         raise ValueError(f"output '{port.name}' has {len(found.shape)} axes, expected {port.rank}")
-    words[place + 1 : place + 1 + port.rank] = list(found.shape)
+    words[index + 1 : index + 1 + port.rank] = list(found.shape)

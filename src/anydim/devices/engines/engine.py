@@ -1,11 +1,11 @@
-"""What an engine is to a program: ONNX models made ready, and runs of them on memory that is ours.
+"""The engine interface: loads ONNX models and runs them on the memory of a program.
 
     engine = open_engine("onnxruntime")
     part = engine.load(model, inputs, outputs, threads=2)
     made = part.run([Tensor(address, float32, (3, 4))], [None])
 
-A wanted result is a Tensor: the engine writes there. None: the engine finds its sizes, and keeps it
-where it likes; what comes back for it is where it lies, as long as `made` is held.
+A Tensor as output: the engine writes there. None: the engine determines the sizes and allocates the
+result, which is returned and valid while `made` is referenced.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Tensor(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Bytes of all elements."""
+        """The number of bytes."""
         return prod(self.shape) * self.dtype.bytes
 
 
 @dataclass(frozen=True)
 class Found:
-    """A result whose sizes the engine found; it lies at `address` as long as `keep` is held."""
+    """A result with sizes found by the engine, at `address`; valid while `keep` is referenced."""
 
     address: int
     shape: tuple[int, ...]
@@ -47,42 +47,43 @@ class Found:
 
 
 class Part(ABC):
-    """A model that an engine has made ready. Several threads may run it at once."""
+    """A model loaded by an engine; thread-safe."""
 
     @abstractmethod
     def run(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor | None]
     ) -> Sequence[Found | None]:
-        """Run it; what was not wanted anywhere comes back. Whatever the engine raises is raised."""
+        """Run it; returns the results without destination. Exceptions of the engine propagate."""
 
 
 class Engine(ABC):
-    """An engine that is installed; `name` is what it is asked for by."""
+    """An installed engine; `name` is its name in `devices=`."""
 
     name: str
 
     @abstractmethod
     def version(self) -> str:
-        """The version that is installed."""
+        """The installed version."""
 
     def load(
         self, model: bytes, inputs: Sequence[Port], outputs: Sequence[Port], threads: int
     ) -> Part:
-        """Make an ONNX model ready for `threads` threads.
+        """Load an ONNX model for `threads` threads.
 
-        Raises DeviceError, with the engine's own text inside, for one that it does not take.
+        Raises DeviceError, with the engine's text, if it rejects the model.
         """
-        part: Part = self.told("load", lambda: self._load(model, inputs, outputs, threads))
+        part: Part = self.converting_errors(
+            "load", lambda: self._load(model, inputs, outputs, threads)
+        )
         return part
 
     @abstractmethod
     def holds(self, dtype: DType) -> bool:
-        """Whether tensors of a type can go in and come out."""
+        """Whether inputs and outputs may have a type."""
 
     def check(self, model: bytes) -> None:
-        """Raise DeviceError, with the engine's own text inside, for a model that it does not
-        take; faster than `load`."""
-        self.told("check", lambda: self._check(model))
+        """Raise DeviceError, with the engine's text, if it rejects a model; faster than `load`."""
+        self.converting_errors("check", lambda: self._check(model))
 
     @abstractmethod
     def _check(self, model: bytes) -> None: ...
@@ -92,8 +93,8 @@ class Engine(ABC):
         self, model: bytes, inputs: Sequence[Port], outputs: Sequence[Port], threads: int
     ) -> Part: ...
 
-    def told(self, verb: str, work: Callable[[], Any], where: str = "") -> Any:
-        """What some work of the engine gives; what it raises becomes an error of ours."""
+    def converting_errors(self, verb: str, work: Callable[[], Any], where: str = "") -> Any:
+        """Return the result of some work of the engine, converting exceptions."""
         try:
             return work()
         except UserError:
@@ -102,15 +103,15 @@ class Engine(ABC):
             raise DeviceMemoryError(
                 f"{where}engine '{self.name}': no memory to {verb}: {error}", "use smaller inputs"
             ) from None
-        except Exception as error:  # engines have exceptions of their own, with no common base
+        except Exception as error:  # exceptions of engines have no common base
             raise DeviceError(
                 f"{where}engine '{self.name}': {verb} failed: {_text(error)}",
-                "mend the input, or let anydim compile that part: placement={...: 'cpu'}",
+                "fix the input, or let anydim compile that part: placement={...: 'cpu'}",
             ) from error
 
 
 def _text(error: Exception) -> str:
-    """What an engine says, on one line and not without end."""
+    """Return an engine's error text in one line, shortened."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -119,7 +120,7 @@ _LONGEST = 600
 
 
 def view(tensor: Tensor) -> numpy.ndarray:
-    """The elements of a tensor as bytes of its memory."""
+    """Return a view of a tensor's memory as bytes."""
     if not tensor.bytes:
         return numpy.empty(0, numpy.uint8)
     memory = (ctypes.c_uint8 * tensor.bytes).from_address(tensor.address)

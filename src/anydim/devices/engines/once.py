@@ -1,4 +1,4 @@
-"""A model that an engine runs on numpy arrays, for references."""
+"""Runs a model once by an engine on numpy arrays, for references."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def evaluated(
     engine: str, model: bytes, inputs: Sequence[Port], given: Sequence[numpy.ndarray],
     outputs: Sequence[Port], where: str = "",
 ) -> list[numpy.ndarray]:  # fmt: skip
-    """The results of a model for arrays of the types of its inputs.
+    """Return the results of a model for arrays of its inputs' types.
 
-    Raises MissingError where the engine is not installed, DeviceError where it fails.
+    Raises MissingError if the engine is not installed, DeviceError if it fails.
     """
     part = _loaded(engine, model, tuple(inputs), tuple(outputs))
     arrays = [numpy.ascontiguousarray(array).reshape(array.shape) for array in given]
     tensors = [
         Tensor(array.ctypes.data, port.dtype, array.shape) for port, array in zip(inputs, arrays)
     ]
-    found = open_engine(engine).told(
+    found = open_engine(engine).converting_errors(
         "run", lambda: part.run(tensors, [None] * len(outputs)), f"{where}: " if where else ""
     )
     return [_copied(port, each) for port, each in zip(outputs, found)]

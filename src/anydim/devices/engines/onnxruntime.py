@@ -1,4 +1,4 @@
-"""onnxruntime's CPU provider as an engine: inputs and results are bound where they lie."""
+"""onnxruntime's CPU provider as an engine: inputs and results are bound in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anydim.devices.engines.engine import Engine, Found, Part, Tensor
 from anydim.runtime.delegated import Port
 
 _PROVIDERS = ["CPUExecutionProvider"]
-_QUIET = 4  # what goes wrong is raised; its log need not tell of it, too
+_QUIET = 4  # fatal only: errors are raised, and need not be logged
 _CODES = {"bfloat16": 16, "float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19,
           "float8_e5m2fnuz": 20}  # fmt: skip
 """Of types that numpy lacks, the numbers that ONNX has for them."""
@@ -37,8 +37,10 @@ _CRASHING = frozenset((
 
 
 def may_crash(operator: str) -> bool:
-    """Whether an operator may end the process where a tensor is empty; of one that is not the
-    standard's, 'domain.name', nobody knows."""
+    """Whether an operator may abort the process on an empty tensor.
+
+    Unknown, hence True, for operators outside the standard, 'domain.name'.
+    """
     return "." in operator or operator in _CRASHING
 
 
@@ -48,19 +50,19 @@ class OnnxRuntime(Engine):
     name = "onnxruntime"
 
     def __init__(self) -> None:
-        """Raises MissingError where it is not installed."""
+        """Raises MissingError if it is not installed."""
         self.module: ModuleType = peer_module()
 
     def version(self) -> str:
-        """The version that is installed."""
+        """The installed version."""
         return str(self.module.__version__)
 
     def holds(self, dtype: DType) -> bool:
-        """All types that have elements of their own bytes, but the narrowest floats."""
+        """All types with elements of whole bytes, except for the narrowest floats."""
         return dtype.is_native or dtype.name in _CODES
 
     def session(self, model: bytes, threads: int, optimised: bool = True) -> Any:
-        """A session for a model; what onnxruntime raises is raised."""
+        """Return a session for a model; exceptions of onnxruntime propagate."""
         options = self.module.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -81,16 +83,18 @@ class OnnxRuntime(Engine):
         return _Session(self.session(model, threads), inputs, outputs)
 
     def results(self, model: bytes) -> list[Told]:
-        """What it says of the results of a model; DeviceError for one that it does not take."""
-        session = self.told("check", lambda: self.session(model, 1, optimised=False))
+        """Return its inferred results of a model; raises DeviceError if it rejects the model."""
+        session = self.converting_errors("check", lambda: self.session(model, 1, optimised=False))
         return [Told.of(result.type, result.shape) for result in session.get_outputs()]
 
 
 @dataclass(frozen=True)
 class Told:
-    """What onnxruntime says of a result before a run: its type, and a number, a name or nothing for
-    each size. A scalar, and what it knows nothing of, have no sizes. `dtype` is '' for what is no
-    tensor of numbers."""
+    """A result as inferred by onnxruntime before a run: its type, and a number, a name or None per
+    size.
+
+    Scalars and unknown results have no sizes. `dtype` is '' unless it is a tensor of numbers.
+    """
 
     text: str
     dtype: str
@@ -98,14 +102,14 @@ class Told:
 
     @staticmethod
     def of(text: str, shape: Any) -> Told:
-        """By its own words: 'tensor(float)', ['n', 4]."""
+        """Parse onnxruntime's description: 'tensor(float)', ['n', 4]."""
         inner = text.removeprefix("tensor(").removesuffix(")")
         dtype = _NAMES.get(inner, inner) if text.startswith("tensor(") else ""
         return Told(text, dtype, tuple(shape or ()))
 
 
 class _Session(Part):
-    """A session, with a binding of its own for each thread."""
+    """A session with a binding per thread."""
 
     def __init__(self, session: Any, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
         self._session = session
@@ -116,7 +120,7 @@ class _Session(Part):
     def run(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor | None]
     ) -> Sequence[Found | None]:
-        """Run it on memory that is bound, not copied."""
+        """Run it on bound memory, without copies."""
         binding = self._binding()
         for (name, kind), tensor in zip(self._inputs, inputs):
             binding.bind_input(name, "cpu", 0, kind, tensor.shape, tensor.address)
@@ -128,7 +132,7 @@ class _Session(Part):
         try:
             self._session.run_with_iobinding(binding)
         except BaseException:
-            self._own.binding = None  # what it holds is of a run that failed
+            self._own.binding = None  # its contents are from a failed run
             raise
         if all(outputs):
             return [None] * len(outputs)
@@ -147,5 +151,5 @@ class _Session(Part):
 
 
 def element(dtype: DType) -> Any:
-    """What onnxruntime calls an element type."""
+    """Return onnxruntime's name of an element type."""
     return _CODES.get(dtype.name, dtype.numpy.type)

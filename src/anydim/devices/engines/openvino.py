@@ -1,4 +1,4 @@
-"""OpenVINO's CPU plugin as an engine: its tensors are over the memory of the program."""
+"""OpenVINO's CPU plugin as an engine: its tensors wrap the memory of the program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anydim.runtime.delegated import Port
 
 _CONFIG = {
     "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1,
-    "INFERENCE_PRECISION_HINT": "f32",  # else it computes in bfloat16 where the machine can
+    "INFERENCE_PRECISION_HINT": "f32",  # the default is bfloat16 on machines that have it
 }  # fmt: skip
 _TYPES = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64",
@@ -31,7 +31,7 @@ class OpenVino(Engine):
     name = "openvino"
 
     def __init__(self) -> None:
-        """Raises MissingError where it is not installed."""
+        """Raises MissingError if it is not installed."""
         try:
             self.module = importlib.import_module("openvino")
         except ImportError as error:
@@ -41,7 +41,7 @@ class OpenVino(Engine):
         self._core = self.module.Core()
 
     def version(self) -> str:
-        """The version that is installed."""
+        """The installed version."""
         return str(self.module.__version__)
 
     def holds(self, dtype: DType) -> bool:
@@ -67,13 +67,13 @@ class OpenVino(Engine):
 
 
 class _Compiled(Part):
-    """A compiled model, with as many requests as there are runs at once."""
+    """A compiled model, with one request per concurrent run."""
 
     def __init__(
         self, module: Any, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port]
     ) -> None:
         self._module, self._compiled = module, compiled
-        self._inputs = _places(compiled.inputs, inputs)
+        self._inputs = _port_numbers(compiled.inputs, inputs)
         self._outputs = [port.name for port in outputs]
         if len(compiled.outputs) != len(outputs):
             raise RuntimeError(f"{len(compiled.outputs)} outputs for {len(outputs)}")
@@ -82,35 +82,35 @@ class _Compiled(Part):
     def run(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor | None]
     ) -> Sequence[Found | None]:
-        """Run it on tensors over memory that is the program's."""
+        """Run it on tensors that wrap the program's memory."""
         try:
             request = self._idle.pop()
         except IndexError:
             request = self._compiled.create_infer_request()
-        for place, tensor in zip(self._inputs, inputs):
-            if place is not None:
-                request.set_input_tensor(place, self._tensor(tensor))
-        for place, wanted in enumerate(outputs):
+        for port, tensor in zip(self._inputs, inputs):
+            if port is not None:
+                request.set_input_tensor(port, self._tensor(tensor))
+        for port, wanted in enumerate(outputs):
             if wanted is not None:
-                request.set_output_tensor(place, self._tensor(wanted))
+                request.set_output_tensor(port, self._tensor(wanted))
         request.infer()
-        made = [self._made(request, place, wanted) for place, wanted in enumerate(outputs)]
+        made = [self._made(request, port, wanted) for port, wanted in enumerate(outputs)]
         if all(outputs):
-            self._idle.append(request)  # others hold what it has found
+            self._idle.append(request)  # a request with referenced results is not reused
         return made
 
-    def _made(self, request: Any, place: int, wanted: Tensor | None) -> Found | None:
-        tensor = request.get_output_tensor(place)
+    def _made(self, request: Any, port: int, wanted: Tensor | None) -> Found | None:
+        tensor = request.get_output_tensor(port)
         shape = tuple(tensor.shape)
         if wanted is None:
             return Found(tensor.data.ctypes.data, shape, (request, tensor))
-        if shape in ((), (1,)) and wanted.shape in ((), (1,)):  # which of them it does not keep
+        if shape in ((), (1,)) and wanted.shape in ((), (1,)):  # it may confuse these two
             if wanted.address != tensor.data.ctypes.data:
                 view(wanted)[:] = tensor.data.reshape(-1).view(numpy.uint8)
             return None
         if shape != wanted.shape:
             raise DeviceError(
-                f"output '{self._outputs[place]}' has shape {shape}, expected {wanted.shape}"
+                f"output '{self._outputs[port]}' has shape {shape}, expected {wanted.shape}"
             )
         return None
 
@@ -123,11 +123,11 @@ class _Compiled(Part):
 
 
 def _native(tensor: Tensor) -> numpy.dtype:
-    """A numpy type of the same bytes that OpenVINO knows."""
+    """Return a numpy type with the same bytes that OpenVINO supports."""
     return tensor.dtype.numpy if tensor.dtype.is_native else numpy.dtype(f"u{tensor.dtype.bytes}")
 
 
-def _places(known: Sequence[Any], ports: Sequence[Port]) -> list[int | None]:
-    """Where the inputs of a model are, by name; None for one that it does not read."""
-    found = {name: place for place, each in enumerate(known) for name in each.get_names()}
+def _port_numbers(known: Sequence[Any], ports: Sequence[Port]) -> list[int | None]:
+    """Return the port numbers of a model's inputs by name; None for one that it does not read."""
+    found = {name: port for port, each in enumerate(known) for name in each.get_names()}
     return [found.get(port.name) for port in ports]

@@ -1,4 +1,4 @@
-"""Every engine that parts can be handed to, by name."""
+"""All engines for delegated subgraphs, by name."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from anydim.devices.engines.openvino import OpenVino
 
 @dataclass(frozen=True)
 class EngineKind:
-    """An engine: its distribution, the extra of anydim that brings it, and what opens it.
+    """An engine: its distribution, its extra of anydim, and its constructor.
 
-    `open` raises MissingError where it is not installed.
+    `open` raises MissingError if it is not installed.
     """
 
     about: str
@@ -27,7 +27,7 @@ class EngineKind:
     open: Callable[[], Engine]
 
     def here(self) -> str:
-        """What is installed; raises DeviceError where nothing is. Imports nothing."""
+        """Return the installed version; raises DeviceError if there is none. Imports nothing."""
         name = self.distribution
         if util.find_spec(name) is None:
             raise DeviceError(f"{name} is not installed", f"pip install anydim[{name}]")
@@ -46,7 +46,7 @@ _LOCK = threading.Lock()
 
 
 def open_engine(name: str) -> Engine:
-    """The engine of a name, one for the process. Raises MissingError where it is not installed."""
+    """Return the engine of a name, one per process. Raises MissingError if it is not installed."""
     with _LOCK:
         return _opened(name)
 
@@ -57,7 +57,7 @@ def _opened(name: str) -> Engine:
 
 
 def named_engines(devices: Any) -> tuple[Any, dict[str, str | Engine]]:
-    """What `devices={"accel": "onnxruntime", ...}` says: devices, and engines by their names."""
+    """Split `devices={"accel": "onnxruntime", ...}` into devices, and engines by name."""
     if not isinstance(devices, Mapping):
         return devices, {}
     engines = {
@@ -69,9 +69,9 @@ def named_engines(devices: Any) -> tuple[Any, dict[str, str | Engine]]:
 
 
 def engine_named(name: str, given: Mapping[str, str | Engine]) -> Engine | None:
-    """The engine that a name of the program stands for; None where it stands for none.
+    """Return the engine that a name in the program refers to, otherwise None.
 
-    The names of engines stand for themselves. Raises MissingError where it is not installed.
+    The names of engines refer to themselves. Raises MissingError if it is not installed.
     """
     wanted = given.get(name, name)
     if isinstance(wanted, Engine):
@@ -80,5 +80,5 @@ def engine_named(name: str, given: Mapping[str, str | Engine]) -> Engine | None:
 
 
 def is_engine(name: str, given: Mapping[str, str | Engine]) -> bool:
-    """Whether a name of the program stands for an engine; opens nothing."""
+    """Whether a name in the program refers to an engine; opens nothing."""
     return name in given or name in ENGINES

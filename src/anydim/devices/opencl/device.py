@@ -1,8 +1,7 @@
-"""The driver of an OpenCL device: a context, a queue for work, one for copies, and programs.
+"""The driver of an OpenCL device: a context, a queue for kernels, one for copies, and programs.
 
-What two queues do happens as if in the order of the calls: a copy waits for the work that was
-begun on its block, work for the copies of its blocks. Arguments that a kernel has from its last
-launch are not given again.
+The two queues behave as if in call order: a copy waits for earlier kernels on its block, a kernel
+for the copies of its blocks. Unchanged arguments of a kernel's last launch are not set again.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ from anydim.devices.opencl.programs import build
 from anydim.devices.opencl.watching import PROFILED, Watched
 
 _COMPILE_GROUP = 0x11B1
-_ITEMS_ELSEWHERE = 256  # of a unit that is no core of a processor, of kernels on ranges
+_ITEMS_ELSEWHERE = 256  # work-items per compute unit other than a CPU core, of range kernels
 
 
 @dataclass(eq=False)
 class _Block:
-    """Memory: its handle, the event of its last copy and the number of that, its last launch."""
+    """Memory: its handle, the event and the number of its last copy, the number of its last
+    launch."""
 
     memory: c_void_p
     copied: int = 0
@@ -36,25 +36,25 @@ class _Block:
 
 @dataclass
 class Kernel:
-    """A kernel that can be launched: `group` items together, 0: any number of them."""
+    """A launchable kernel: `group` work-items per group, 0: any number."""
 
     handle: int
     name: str
     group: int
-    given: list[object] = field(default_factory=list)  # the arguments it has
+    given: list[object] = field(default_factory=list)  # its current arguments
 
 
 def context_of(library: Library, handles: Sequence[int]) -> int:
-    """A new context of devices."""
+    """Create a context of devices."""
     given = (c_void_p * len(handles))(*handles)
     return library.make("clCreateContext", None, len(handles), given, None, None)
 
 
 class OpenClDevice(Device):
-    """Device `number` of OpenCL; raises DeviceError where there is none."""
+    """Device `number` of OpenCL; raises DeviceError if there is none."""
 
-    target = "opencl"  # of a processor
-    shared = False  # whether it works in memory of the host
+    target = "opencl"  # for a processor
+    shared = False  # whether it works in host memory
 
     def __init__(self, name: str = "opencl:0", number: int = 0) -> None:
         super().__init__(name)
@@ -65,26 +65,26 @@ class OpenClDevice(Device):
         self.library = library()
         self._context = self._made_context()
         self._work, self._copies = self._queues(0)
-        self._profiled: tuple[int, int] | None = None  # queues of who watches
+        self._profiled: tuple[int, int] | None = None  # profiling queues while watching
         self._watched: Watched | None = None
         self._blocks: Blocks[_Block] = Blocks()
         self._kernels: list[Kernel] = []
         self._programs: list[int] = []
-        self._launched = self._waited = 0  # launches, and those that copies come after
-        self._copied = self._arrived = 0  # copies, and those that are known to be done
+        self._launched = self._waited = 0  # launches, and those that copies have waited for
+        self._copied = self._arrived = 0  # copies, and those known to be done
         self._events: dict[int, tuple[int, ...]] = {}
-        self._until: dict[int, tuple[int, int]] = {}  # launches and copies before an event
+        self._until: dict[int, tuple[int, int]] = {}  # launches and copies before each event
         self._last_event = 0
         self._staged: dict[int, list[object]] = {}
         self._staging: list[object] = []
 
     def _made_context(self) -> int:
-        """A context of its own."""
+        """Create its own context."""
         return context_of(self.library, (self.found.handle,))
 
     @property
     def identity(self) -> str:
-        """What it is, with its driver."""
+        """The device and its driver version."""
         return self.found.identity
 
     # ---- times ---------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class OpenClDevice(Device):
         return first, second
 
     def _use(self, work: int, copies: int, watched: Watched | None) -> None:
-        """What comes goes to these queues; nothing is in progress."""
+        """Switch to other queues; the device is idle."""
         self._work, self._copies, self._watched = work, copies, watched
 
     def watch(self) -> bool:
@@ -121,7 +121,7 @@ class OpenClDevice(Device):
             return watched.times()
 
     def _enqueue(self, name: str, *given: object) -> None:
-        """A command whose event nobody needs, but who watches."""
+        """Enqueue a command; its event is kept only while watching."""
         if self._watched is None:
             self.library.do(name, *given, None)
             return
@@ -145,7 +145,7 @@ class OpenClDevice(Device):
         block, at = self._blocks.find(target)
         idle = block.worked <= self._waited and block.copy <= self._arrived
         data: object = source
-        if not idle:  # the caller may change its bytes when this returns
+        if not idle:  # the caller may change its bytes after this returns
             data = ctypes.create_string_buffer(ctypes.string_at(source, bytes), bytes)
             self._staging.append(data)
         waits = self._before_copy([block])
@@ -188,7 +188,7 @@ class OpenClDevice(Device):
     # ---- order between the queues --------------------------------------------------------------
 
     def _before_copy(self, blocks: Iterable[_Block]) -> tuple[int, object]:
-        """What a copy waits for: the work begun so far, if some of it was on these blocks."""
+        """Return the wait list of a copy: the kernels so far, if any used these blocks."""
         if all(block.worked <= self._waited for block in blocks):
             return 0, None
         event = c_void_p()
@@ -208,7 +208,7 @@ class OpenClDevice(Device):
         block.copied, block.copy = event.value or 0, self._copied
 
     def _before_work(self, blocks: Sequence[_Block]) -> None:
-        """Work on these blocks waits for the copies of them."""
+        """Let kernels on these blocks wait for the copies of them."""
         pending = [b.copied for b in blocks if b.copied and b.copy > self._arrived]
         if pending:
             self.library.do("clFlush", self._copies)
@@ -248,11 +248,11 @@ class OpenClDevice(Device):
         return len(self._kernels)
 
     def launch_part(self, launch: Launch, start: int) -> None:
-        """Begin a kernel on `start`:`parallel`, a part of its range."""
+        """Start a kernel on `start`:`parallel`, a part of its range."""
         with self._lock:
             self._counted.launches += 1
             if launch.parallel > start:
-                self._told("launch", self._launch, launch, start)
+                self._converting_errors("launch", self._launch, launch, start)
 
     def _launch(self, launch: Launch, start: int = 0) -> None:
         kernel = self._kernels[launch.entry - 1]
@@ -262,21 +262,21 @@ class OpenClDevice(Device):
         )
         blocks: list[_Block] = []
         memories: list[c_void_p] = []
-        for place in range(operands):
-            words[place] = self._place(words[place], blocks, memories)
-        at = self._place(launch.scratch, blocks, memories)
+        for index in range(operands):
+            words[index] = self._locate(words[index], blocks, memories)
+        at = self._locate(launch.scratch, blocks, memories)
         items, part = self._split(kernel, launch, start)
         words[operands + sizes :] = [start, launch.parallel, part, at, launch.stride]
         self._before_work(blocks)
-        self._give(kernel, memories, words)
+        self._set_arguments(kernel, memories, words)
         total, group = c_size_t(items), c_size_t(kernel.group or 1)
         self._enqueue(
             "clEnqueueNDRangeKernel", self._work, kernel.handle, 1, None, byref(total),
             byref(group), 0, None,
         )  # fmt: skip
 
-    def _place(self, address: int, blocks: list[_Block], memories: list[c_void_p]) -> int:
-        """The offset of an address in its block, which is noted; nothing is at address 0."""
+    def _locate(self, address: int, blocks: list[_Block], memories: list[c_void_p]) -> int:
+        """Return the offset of an address in its block, and record the block; address 0 is null."""
         if not address:
             memories.append(c_void_p())
             return 0
@@ -287,23 +287,25 @@ class OpenClDevice(Device):
         return offset
 
     def _split(self, kernel: Kernel, launch: Launch, start: int) -> tuple[int, int]:
-        """How many items run, and how many places of the range each of them does."""
+        """Return the number of work-items, and the positions of the range per work-item."""
         count = launch.parallel - start
         if kernel.group:
             return count * kernel.group, 1
-        most = min(self.workers, -(-count // max(1, launch.grain)))
-        part = -(-count // most)
+        workers = min(self.workers, -(-count // max(1, launch.grain)))
+        part = -(-count // workers)
         return -(-count // part), part
 
-    def _give(self, kernel: Kernel, memories: list[c_void_p], words: ctypes.Array[c_int64]) -> None:
-        """The arguments of a launch, but for those that the kernel has."""
+    def _set_arguments(
+        self, kernel: Kernel, memories: list[c_void_p], words: ctypes.Array[c_int64]
+    ) -> None:
+        """Set the changed arguments of a launch."""
         given, do = kernel.given, self.library.do
         if not given:
             given.extend([None] * (len(memories) + 1))
-        for place, memory in enumerate(memories):
-            if given[place] is not memory:
-                do("clSetKernelArg", kernel.handle, place, 8, byref(memory))
-                given[place] = memory
+        for index, memory in enumerate(memories):
+            if given[index] is not memory:
+                do("clSetKernelArg", kernel.handle, index, 8, byref(memory))
+                given[index] = memory
         raw = bytes(words)
         if given[-1] != raw:
             do("clSetKernelArg", kernel.handle, len(memories), len(raw), words)
@@ -312,7 +314,7 @@ class OpenClDevice(Device):
     def _record(self) -> int:
         events = []
         queues = [self._copies]
-        if self._waited < self._launched:  # else the copies come after all work
+        if self._waited < self._launched:  # otherwise the copies are after all kernels
             queues.append(self._work)
         for queue in queues:
             event = c_void_p()
@@ -326,7 +328,7 @@ class OpenClDevice(Device):
         return self._last_event
 
     def _wait(self, event: int) -> None:
-        with self._lock:  # others may forget these events meanwhile
+        with self._lock:  # other threads may release these events meanwhile
             waited = self._events.get(event, ())
             for handle in waited:
                 self.library.do("clRetainEvent", handle)

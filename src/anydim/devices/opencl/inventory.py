@@ -1,4 +1,4 @@
-"""The devices that libOpenCL knows, in the order in which they are numbered."""
+"""The devices that libOpenCL lists, in the order of their numbers."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from anydim.runtime.system import lock_functions
 
 _PLATFORM_NAME, _PLATFORM_VERSION = 0x0902, 0x0901
 _NAME, _DRIVER, _VERSION, _EXTENSIONS, _TYPE = 0x102B, 0x102D, 0x102F, 0x1030, 0x1000
-_UNITS, _MOST_ITEMS, _LOCAL_BYTES, _LARGEST, _MEMORY = 0x1002, 0x1004, 0x1023, 0x1010, 0x101F
+_UNITS, _MAX_GROUP_SIZE, _LOCAL_BYTES, _LARGEST, _MEMORY = 0x1002, 0x1004, 0x1023, 0x1010, 0x101F
 _ARGUMENT_BYTES, _FLOAT_WORDS, _FLOATS, _LITTLE = 0x1017, 0x1036, 0x101B, 0x1026
 _ALL, _CPU = 0xFFFFFFFF, 1 << 1
 _ROUNDED_DIVIDE = 1 << 7
-# shared virtual memory: that of the system, or what the host sees at once; kernels of a processor
-# run in this process, where they reach all that it reaches
+# shared virtual memory: fine-grained, of the system or of buffers; kernels of a processor run
+# in this process and access all of its memory
 _SHARED, _ANYWHERE, _IN_STEP = 0x1053, 1 << 2, 1 << 1
 
 
 @dataclass(frozen=True)
 class Found:
-    """A device: its handle, what it is, and what it has.
+    """A device: its handle, description and limits.
 
-    `units` work at the same time. A group has at most `items` items and `local_bytes` of memory
-    that they share. `largest` bytes make a block, `memory` all of them. `argument_bytes` is what
-    a kernel is given at most. Floats of 64 bits are there with `float64`; `divides` says that
-    quotients and roots of float32 are rounded correctly where that is asked for, `shares` that it
-    works in the memory of the host, at the host's own addresses. `beside` are the devices of its
-    platform, it among them.
+    `units` is the number of compute units. A group has at most `items` work-items and `local_bytes`
+    of local memory. `largest` is the maximum bytes of a block, `memory` the total. `argument_bytes`
+    is the maximum of a kernel's arguments. `float64`: it supports 64-bit floats; `divides`: it can
+    round division and square root of float32 correctly; `shares`: it works in host memory, with the
+    host's addresses. `beside` are all devices of its platform.
     """
 
     handle: int
@@ -54,18 +53,19 @@ class Found:
 
     @property
     def about(self) -> str:
-        """What it is, for people."""
+        """A description for users."""
         platform = " ".join(self.platform.partition(",")[0].split())
         return f"{self.name}, {self.units} units, {bytes_text(self.memory)}, {platform}"
 
     @property
     def identity(self) -> str:
-        """What tells the binaries for it apart from others."""
+        """The key of its binaries in the cache."""
         return f"{self.platform} | {self.name} | {self.version} | {self.driver}"
 
 
 def devices() -> list[Found]:
-    """All devices; raises DeviceError where there is no loader, or a driver does not tell them."""
+    """Return all devices; raises DeviceError if there is no loader, or a driver fails to list
+    them."""
     known = library()
     try:
         return [
@@ -76,12 +76,12 @@ def devices() -> list[Found]:
         ]
     except ClError as error:
         raise DeviceError(
-            f"OpenCL cannot list its devices: {error}", "look at the installation of its drivers"
+            f"OpenCL cannot list its devices: {error}", "check the installation of its drivers"
         ) from None
 
 
 def device(number: int) -> Found:
-    """The device of a number; raises DeviceError where there is none."""
+    """Return the device of a number; raises DeviceError if there is none."""
     found = devices()
     if number < len(found):
         return found[number]
@@ -106,7 +106,7 @@ def _found(known: Library, platform: int, handle: int, beside: Sequence[int]) ->
             return False
         try:
             can = number(_SHARED)
-        except ClError:  # of version 1
+        except ClError:  # OpenCL 1
             return False
         return bool(can & _ANYWHERE or (can & _IN_STEP and number(_TYPE) & _CPU))
 
@@ -116,7 +116,7 @@ def _found(known: Library, platform: int, handle: int, beside: Sequence[int]) ->
         platform=f"{made} {known.text('clGetPlatformInfo', platform, _PLATFORM_VERSION)}",
         name=text(_NAME), version=text(_VERSION), driver=text(_DRIVER),
         processor=bool(number(_TYPE) & _CPU),
-        units=number(_UNITS, 4), items=number(_MOST_ITEMS), local_bytes=number(_LOCAL_BYTES),
+        units=number(_UNITS, 4), items=number(_MAX_GROUP_SIZE), local_bytes=number(_LOCAL_BYTES),
         largest=number(_LARGEST), memory=number(_MEMORY),
         argument_bytes=number(_ARGUMENT_BYTES), lanes=max(1, number(_FLOAT_WORDS, 4)),
         float64="cl_khr_fp64" in text(_EXTENSIONS),

@@ -1,4 +1,4 @@
-"""libOpenCL: where it is, its functions, and its errors in words.
+"""libOpenCL: finds and loads it, wraps its functions and error codes.
 
 The specification: https://registry.khronos.org/OpenCL/specs/3.0-unified/html/OpenCL_API.html
 """
@@ -34,15 +34,15 @@ _NAMES = {
     -58: "INVALID_EVENT", -61: "INVALID_BUFFER_SIZE", -63: "INVALID_GLOBAL_WORK_SIZE",
     -1001: "PLATFORM_NOT_FOUND_KHR",
 }  # fmt: skip
-_WHEEL = "pyopencl"  # its folder has a loader, and the devices of packages for it
-_HOME = "PYOPENCL_HOME"  # where that loader looks for devices
-# PoCL 3.0 writes outside of arrays where it makes vectors of the items of a group
+_WHEEL = "pyopencl"  # its folder has a loader, and packaged drivers for it
+_HOME = "PYOPENCL_HOME"  # folder in which that loader searches for drivers
+# PoCL 3.0 writes out of bounds when it vectorises the work-items of a group
 _GROUPS, _IN_TURN = "POCL_WORK_GROUP_METHOD", "loops"
-_BESIDE: list[ctypes.CDLL] = []  # libraries of devices that lie beside it
+_BESIDE: list[ctypes.CDLL] = []  # driver libraries next to it
 
 _P, _N, _S, _CODE = c_void_p, c_uint32, c_size_t, POINTER(c_int32)
 _EVENTS = (_N, c_void_p, c_void_p)
-_FUNCTIONS: dict[str, tuple[Any, ...]] = {  # name -> its parameters; all give an error code
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {  # name -> its parameters; all return an error code
     "clGetPlatformIDs": (_N, c_void_p, c_void_p),
     "clGetPlatformInfo": (_P, _N, _S, c_void_p, c_void_p),
     "clGetDeviceIDs": (_P, c_uint64, _N, c_void_p, c_void_p),
@@ -71,11 +71,11 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # name -> its parameters; all give a
     "clFlush": (_P,),
     "clFinish": (_P,),
 }
-_LATER: dict[str, tuple[Any, ...]] = {  # of version 2
+_LATER: dict[str, tuple[Any, ...]] = {  # OpenCL 2
     "clEnqueueSVMMemcpy": (_P, _N, c_void_p, c_void_p, _S, *_EVENTS),
     "clEnqueueSVMMemFill": (_P, c_void_p, c_void_p, _S, _S, *_EVENTS),
 }
-_MAKERS: dict[str, tuple[Any, ...]] = {  # give a handle; the error code comes last
+_MAKERS: dict[str, tuple[Any, ...]] = {  # return a handle; the error code is the last parameter
     "clCreateContext": (c_void_p, _N, c_void_p, c_void_p, c_void_p, _CODE),
     "clCreateCommandQueue": (_P, _P, c_uint64, _CODE),
     "clCreateBuffer": (_P, c_uint64, _S, c_void_p, _CODE),
@@ -86,7 +86,7 @@ _MAKERS: dict[str, tuple[Any, ...]] = {  # give a handle; the error code comes l
 
 
 class ClError(Exception):
-    """A function of OpenCL gave an error code."""
+    """A function of OpenCL returned an error code."""
 
     def __init__(self, function: str, code: int) -> None:
         super().__init__(f"{function} gave {code}, CL_{_NAMES.get(code, 'error')}")
@@ -94,7 +94,7 @@ class ClError(Exception):
 
 
 class Library:
-    """The functions of libOpenCL; each raises ClError, or MemoryError, where it fails."""
+    """The functions of libOpenCL; each raises ClError or MemoryError on failure."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -106,16 +106,16 @@ class Library:
             function = self.functions[name] = getattr(self._held, name)
             function.argtypes = parameters
             function.restype = c_void_p if name in _MAKERS else c_int32
-        self.shares = _LATER.keys() <= self.functions.keys()  # works in memory of the host
+        self.shares = _LATER.keys() <= self.functions.keys()  # supports shared virtual memory
 
     def do(self, name: str, *given: Any) -> None:
-        """Call a function that gives an error code."""
+        """Call a function that returns an error code."""
         code = self.functions[name](*given)
         if code:
             raise error_of(name, code)
 
     def make(self, name: str, *given: Any) -> int:
-        """Call one that gives a handle."""
+        """Call a function that returns a handle."""
         code = c_int32(0)
         made = self.functions[name](*given, ctypes.byref(code))
         if code.value or not made:
@@ -123,11 +123,11 @@ class Library:
         return int(made)
 
     def text(self, name: str, *given: Any) -> str:
-        """A text that is asked for by its size first."""
+        """Query a text, its size first."""
         return self.bytes(name, *given).rstrip(b"\0").decode("utf-8", "replace").strip()
 
     def bytes(self, name: str, *given: Any) -> bytes:
-        """Bytes that are asked for by their number first."""
+        """Query bytes, their number first."""
         size = c_size_t(0)
         self.do(name, *given, 0, None, ctypes.byref(size))
         data = ctypes.create_string_buffer(max(1, size.value))
@@ -135,13 +135,13 @@ class Library:
         return data.raw[: size.value]
 
     def number(self, name: str, *given: Any, bytes: int = 8) -> int:
-        """A number of so many bytes."""
+        """Query an integer of `bytes` bytes."""
         value = c_uint64(0)
         self.do(name, *given, bytes, ctypes.byref(value), None)
         return value.value
 
     def handles(self, name: str, *given: Any) -> list[int]:
-        """A list of handles that is asked for by its length first; none is no error."""
+        """Query a list of handles, its length first; empty is not an error."""
         count = c_uint32(0)
         code = self.functions[name](*given, 0, None, ctypes.byref(count))
         if code in (DEVICE_NOT_FOUND, NO_PLATFORM) or (not code and not count.value):
@@ -154,12 +154,12 @@ class Library:
 
 
 def library() -> Library:
-    """libOpenCL of this machine; raises DeviceError where there is none."""
+    """Return libOpenCL of this machine; raises DeviceError if there is none."""
     return _opened(settings.opencl_library)
 
 
 def error_of(name: str, code: int) -> Exception:
-    """The error for a code that a function gave; of memory that there is not, a MemoryError."""
+    """Return the error for a code of a function; MemoryError if out of memory."""
     error = ClError(name, code)
     return MemoryError(str(error)) if code in NO_MEMORY else error
 
@@ -184,7 +184,7 @@ def _opened(wanted: str) -> Library:
 
 
 def _usual() -> Iterator[str]:
-    """Where the loader may be: that of the wheel knows its own devices and the system's."""
+    """Yield default paths of the loader: the wheel's knows its own and the system's drivers."""
     yield from map(str, _wheel())
     found = find_library("OpenCL")
     if found:
@@ -193,20 +193,20 @@ def _usual() -> Iterator[str]:
 
 
 def _wheel() -> list[Path]:
-    """The loader in the wheel of pyopencl."""
+    """Return the loader in the wheel of pyopencl."""
     spec = find_spec(_WHEEL)
     folder = Path(spec.origin).parent if spec is not None and spec.origin else None
     return [] if folder is None else sorted((folder / ".libs").glob("libOpenCL*"))
 
 
 def _ready(path: Path) -> None:
-    """Tell a loader that is of a wheel where the wheel is, without which it ends the process.
+    """Set the path of a wheel for its loader, which would otherwise abort the process.
 
-    It looks for the libraries that lie beside it by their names: they have to be there already.
+    It resolves the libraries next to it by name: they have to be loaded before.
     """
     beside = sorted(path.parent.glob("*.icd")) if path.parent.name == ".libs" else []
     if beside:
         os.environ.setdefault(_HOME, str(path.parent.parent))
     for listed in beside:
-        with suppress(OSError):  # then the loader does not list its devices
+        with suppress(OSError):  # then the loader omits its devices
             _BESIDE.append(ctypes.CDLL(str(path.parent / listed.read_text("utf-8").strip())))

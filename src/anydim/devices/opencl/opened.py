@@ -1,4 +1,4 @@
-"""Which driver a device of OpenCL has."""
+"""Selects the driver of an OpenCL device."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from anydim.devices.opencl.shared import SharedOpenClDevice
 
 
 def opened(name: str = "opencl:0", number: int = 0) -> OpenClDevice:
-    """Device `number`; raises DeviceError where there is none."""
+    """Open device `number`; raises DeviceError if there is none."""
     form = SharedOpenClDevice if inventory.device(number).shares else OpenClDevice
     return form(name, number)

@@ -1,4 +1,4 @@
-"""Programs of a device from their texts; binaries are kept on disk between runs."""
+"""Builds programs of a device from their texts; binaries are cached on disk."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from anydim.base.errors import DeviceError
 from anydim.devices.opencl.inventory import Found
 from anydim.devices.opencl.libopencl import ClError, Library
 
-# What a text means: version 1.2, no warnings, and quotients and roots rounded as numpy rounds them.
+# Build options: version 1.2, no warnings, division and square root rounded as in numpy.
 _OPTIONS = "-cl-std=CL1.2 -w"
 _ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
-_PROCESSOR = "-D ON_PROCESSOR"  # what texts for processors of clang are told
-_SHARED = "-D IN_MEMORY_OF_HOST"  # kernels are given addresses, not what lies there
+_PROCESSOR = "-D ON_PROCESSOR"  # for processors with clang
+_SHARED = "-D IN_MEMORY_OF_HOST"  # operands are addresses, not memory objects
 _BUILD_LOG, _DEVICES, _BINARY_SIZES, _BINARIES = 0x1183, 0x1163, 0x1165, 0x1166
 
 
 def options(found: Found, shared: bool) -> str:
-    """What texts are built with for a device; `shared`: it works in memory of the host."""
+    """Return the build options for a device; `shared`: it works in host memory."""
     more = [_ROUNDED] * found.divides + [_PROCESSOR] * found.processor + [_SHARED] * shared
     return " ".join([_OPTIONS, *more])
 
 
 def build(known: Library, context: int, found: Found, name: str, text: bytes, shared: bool) -> int:
-    """The handle of a program, built from its kept binary or its text.
+    """Build a program from its cached binary or its text; returns its handle.
 
-    Raises DeviceError with the log of the build for a text that the device refuses.
+    Raises DeviceError with the build log if the device rejects the text.
     """
     cache, flags = user_cache(), options(found, shared)
     key = key_of("opencl 2", found.identity, flags, text.decode("utf-8", "replace"))
@@ -54,14 +54,14 @@ def _of_text(known: Library, context: int, found: Found, name: str, text: bytes,
         known.do("clReleaseProgram", program)
         raise DeviceError(
             f"device {found.name} cannot build '{name}': {error}\n{log}",
-            "this is a fault of anydim or of the device's compiler: please report it, with the"
+            "this is a bug in anydim or in the device's compiler: please report it, with the"
             " name of the device; devices={...: 'cpu'} runs the model meanwhile",
         ) from None
     return program
 
 
 def _of_binary(known: Library, context: int, found: Found, binary: bytes, flags: str) -> int | None:
-    """A program of a binary; None where the device does not take it any more."""
+    """Load a program from a binary; None if the device no longer accepts it."""
     devices, sizes = (ctypes.c_void_p * 1)(found.handle), (ctypes.c_size_t * 1)(len(binary))
     parts = (ctypes.c_char_p * 1)(binary)
     try:
@@ -81,14 +81,14 @@ def _of_binary(known: Library, context: int, found: Found, binary: bytes, flags:
 
 
 def _binary(known: Library, program: int, device: int) -> bytes:
-    """The binary of a program for the one device of its context that it was built for."""
+    """Return the binary of a program for the device of its context that it was built for."""
     devices = memoryview(known.bytes("clGetProgramInfo", program, _DEVICES)).cast("P").tolist()
     sizes = memoryview(known.bytes("clGetProgramInfo", program, _BINARY_SIZES)).cast("P").tolist()
-    if len(sizes) == 1:  # PoCL 3.0 counts those of a context, and has binaries of what was built
+    if len(sizes) == 1:  # PoCL 3.0 lists all devices, but only binaries of built ones
         devices = [device]
     number = devices.index(device)
     data = ctypes.create_string_buffer(max(1, sizes[number]))
-    places = (ctypes.c_void_p * len(devices))()  # others are not asked for
-    places[number] = ctypes.addressof(data)
-    known.do("clGetProgramInfo", program, _BINARIES, ctypes.sizeof(places), places, None)
+    pointers = (ctypes.c_void_p * len(devices))()  # null: not requested
+    pointers[number] = ctypes.addressof(data)
+    known.do("clGetProgramInfo", program, _BINARIES, ctypes.sizeof(pointers), pointers, None)
     return data.raw[: sizes[number]]

@@ -1,9 +1,9 @@
-"""The driver of an OpenCL device that works in the memory of the host: a processor.
+"""The driver of an OpenCL device that works in host memory: a processor.
 
-Kernels are given addresses of the host. What is copied to or from a block that no command touches
-is copied at once; a copy to the host is made by whoever waits for it, unless the device is asked
-for more before. So is the work of the native verbs (`native/device_api/opencl.py`), which programs
-use; methods of this class wait until nothing is in progress, do their work, and wait for that.
+Kernels take host addresses. Copies to or from an idle block are immediate; a copy to the host is
+done by the thread that waits for it, unless further commands come before. The native entry points
+(`native/device_api/opencl.py`), which programs use, work the same; methods of this class wait until
+the device is idle, run, and wait again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _context_of(known: Library, handles: tuple[int, ...]) -> int:
 
 
 class SharedOpenClDevice(OpenClDevice):
-    """Device `number` of OpenCL, one whose memory is the host's."""
+    """Device `number` of OpenCL, in host memory."""
 
     kind = KIND
     own_words = state.WORDS
@@ -40,7 +40,7 @@ class SharedOpenClDevice(OpenClDevice):
         super().__init__(name, number)
         self.words[common.FAMILY] = self._context
         self._memory, self._mutex = HostMemory(), Mutex()
-        self._late: list[int] = []  # blocks to be given back
+        self._late: list[int] = []  # blocks to be freed
         self._table = (c_int64 * 0)()
         self._records: dict[int, tuple[ctypes.Array[c_int64], Kernel]] = {}
         self.words[common.LOCK], self.words[common.UNLOCK] = self._mutex.functions
@@ -52,13 +52,14 @@ class SharedOpenClDevice(OpenClDevice):
         self._give_memory = ctypes.CFUNCTYPE(None, c_void_p)(memory_functions()[1])
 
     def _made_context(self) -> int:
-        """That of all devices of the platform: their queues wait for each other's events."""
+        """Return the context of all devices of the platform: their queues wait for each other's
+        events."""
         return _context_of(self.library, self.found.beside)
 
     # ---- times ---------------------------------------------------------------------------------
 
     def _use(self, work: int, copies: int, watched: Watched | None) -> None:
-        with self._mutex:  # no thread begins a command between the end of others and a new queue
+        with self._mutex:  # no command may start between waiting for idle and the queue switch
             self.library.do("clFinish", self._work)
             super()._use(work, copies, watched)
             self.words[state.QUEUE] = work
@@ -82,26 +83,26 @@ class SharedOpenClDevice(OpenClDevice):
         address = self._memory.take(bytes)
         with self._mutex:
             rows = sorted([*self._rows(), (address, address + bytes, 0)])
-            self._tell(rows)
+            self._store_rows(rows)
         return address
 
     def _free(self, address: int) -> None:
         self._late.append(address)
-        if self._mutex.is_mine:  # a finalizer, in the midst of what holds it: the next one is free
+        if self._mutex.is_mine:  # a finalizer that runs while the lock is held: free it later
             return
         self._synchronise()
         while self._late:
             given = self._late.pop()
             with self._mutex:
-                self._tell([row for row in self._rows() if row[state.FIRST] != given])
+                self._store_rows([row for row in self._rows() if row[state.FIRST] != given])
             self._memory.give(given)
 
     def _rows(self) -> list[tuple[int, ...]]:
-        """The table of blocks."""
+        """Return the table of blocks."""
         values = list(self._table)
         return list(zip(*(values[word :: state.BLOCK_WORDS] for word in range(state.BLOCK_WORDS))))
 
-    def _tell(self, rows: list[tuple[int, ...]]) -> None:
+    def _store_rows(self, rows: list[tuple[int, ...]]) -> None:
         self._table = (c_int64 * (state.BLOCK_WORDS * len(rows)))(*sum(rows, ()))
         self.words[state.BLOCKS] = ctypes.addressof(self._table)
         self.words[state.BLOCK_COUNT] = len(rows)
@@ -125,7 +126,7 @@ class SharedOpenClDevice(OpenClDevice):
     # ---- work ----------------------------------------------------------------------------------
 
     def _entry(self, kernel: Kernel) -> int:
-        """The address of what native verbs know of a kernel."""
+        """Return the address of a kernel's record for native entry points."""
         record = (c_int64 * 3)(kernel.handle, kernel.group, self.workers)
         self._records[ctypes.addressof(record)] = record, kernel
         return ctypes.addressof(record)
@@ -153,7 +154,7 @@ class SharedOpenClDevice(OpenClDevice):
         self._synchronise()
 
     def _synchronise(self) -> None:
-        """Nothing is in progress any more, and what was pending is copied."""
+        """Wait until the device is idle and pending copies are done."""
         known = self.words
         launched = known[state.LAUNCHED]
         self.library.do("clFinish", self._work)

@@ -1,17 +1,17 @@
-"""The words of a device of OpenCL that works in the memory of the host (`shared.py`).
+"""Slots of an OpenCL device that works in host memory (`shared.py`).
 
 functions   of libOpenCL, in the order of FUNCTIONS
-queue       the one that all work goes to, in order
-launched    commands that were given to it so far, and those that are known to be done
+queue       the in-order queue of all commands
+launched    number of commands enqueued so far, and of those known to be done
 last        the event of the last of them
-recorded    events so far; each has a row of the ring: its number, its command, what to wait for
-settled     events that there were when pending copies were last given to the queue
-pending     copies to the host that are not given to the queue: whoever waits for them makes them;
-            rows of target, source, bytes, and the command that they come after
-at_once     whether copies to the host are never pending: then queues tell when they were made
-staged      a list of memory that commands copy from: the next one, and the command
-blocks      the address of a table, by addresses, of all blocks, and their number: where each
-            begins and ends, and the last command that touches it
+recorded    number of events so far; each has a row of the ring: number, command, event to wait for
+settled     number of events when pending copies were last enqueued
+pending     copies to the host that are not enqueued: a waiting thread does them; rows of target,
+            source, bytes, and the command that they follow
+at_once     whether copies to the host are never pending: used while queues are profiled
+staged      a list of memory that commands copy from: next, command
+blocks      the address of a table of all blocks, sorted by address, and their number: begin, end,
+            and the last command that touches it
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ WORDS = PENDINGS + PENDING_ROWS * PENDING_WORDS - OWN
 BLOCK_WORDS = 3
 FIRST, BEHIND, WORKED = range(BLOCK_WORDS)
 
-# of a kernel: its handle, the items of a group, 0: any number, and how many items share a range
-HANDLE, GROUP, MOST_ITEMS = range(3)
-MOST_ARGUMENTS = 256  # words that a launch takes
+# slots of a kernel: its handle, the group size, 0: any, and the maximum work-items of a range
+HANDLE, GROUP, MAX_WORK_ITEMS = range(3)
+MAX_ARGUMENTS = 256  # maximum slots of a launch
 
-STAGE_HEAD = 64  # bytes of what is staged, before its bytes: words NEXT and COMMAND
+STAGE_HEAD = 64  # bytes of the head of staged memory: slots NEXT and COMMAND
 NEXT, COMMAND = range(2)

@@ -1,7 +1,7 @@
-"""When commands of a queue were done: queues that note it, and what their events tell.
+"""Times of commands: profiling queues and their events.
 
-A device has a clock of its own. A command is asked for before its function returns: of all of them,
-the one for which least lies between the two says how the device's clock and the host's are apart.
+A device has its own clock. A command is enqueued before its function returns: the command with the
+minimum delay between both determines the offset of the device's clock to the host's.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from time import perf_counter_ns
 
 from anydim.devices.opencl.libopencl import ClError, Library
 
-PROFILED = 1 << 1  # a property of a queue
+PROFILED = 1 << 1  # a queue property
 _QUEUED, _BEGIN, _END = 0x1280, 0x1282, 0x1283
 
 
 class Watched:
-    """Events of commands, which it holds, with the host's time when they had been asked for."""
+    """Events of commands, retained, with the host times after enqueueing."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._events: list[tuple[int, int]] = []
 
     def add(self, event: int) -> None:
-        """One more command; its event is held."""
+        """Add a command; its event is retained."""
         self._library.do("clRetainEvent", event)
         self._events.append((event, perf_counter_ns()))
 
@@ -31,17 +31,17 @@ class Watched:
         return len(self._events)
 
     def times(self) -> list[tuple[int, int]]:
-        """Begin and end of each, on the host's clock; all of them are done."""
+        """Return begin and end of each command on the host's clock; all of them are done."""
         events = [event for event, _ in self._events]
-        rows = [self._told(event) for event in events]
+        rows = [self._times_of(event) for event in events]
         for event in events:
             self._library.do("clReleaseEvent", event)
-        apart = min((after - row[0] for row, (_, after) in zip(rows, self._events)), default=0)
-        return [(begin + apart, end + apart) for _, begin, end in rows]
+        offset = min((after - row[0] for row, (_, after) in zip(rows, self._events)), default=0)
+        return [(begin + offset, end + offset) for _, begin, end in rows]
 
-    def _told(self, event: int) -> Sequence[int]:
+    def _times_of(self, event: int) -> Sequence[int]:
         try:
-            ask = self._library.number
-            return [ask("clGetEventProfilingInfo", event, w) for w in (_QUEUED, _BEGIN, _END)]
-        except ClError:  # it failed
+            query = self._library.number
+            return [query("clGetEventProfilingInfo", event, w) for w in (_QUEUED, _BEGIN, _END)]
+        except ClError:  # the command failed
             return (0, 0, 0)

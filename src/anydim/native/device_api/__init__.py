@@ -1,5 +1,5 @@
-"""Verbs of devices as host code: functions of int64s that work on the words of a device.
+"""Device runtime API as host code: entry points on int64s that work on the slots of a device.
 
-In come nothing but the layouts of those words (`devices/context.py`, and that of each kind of
-device); out goes one module, the same for every program with devices (`table.py`).
+Input: only the layouts of those slots (`devices/context.py`, and one per kind of device). Output: a
+module, the same for every program with devices (`table.py`).
 """

@@ -1,6 +1,6 @@
-"""Verbs of the processor as a device: kernels are called, bytes are copied, nothing is waited for.
+"""Entry points of the processor as a device: calls kernels and copies bytes synchronously.
 
-Threads that call the same device do so side by side: they have no memory in common that they write.
+Threads call the same device concurrently: no memory that they write is shared.
 """
 
 from __future__ import annotations
@@ -10,47 +10,47 @@ from collections.abc import Mapping
 from anydim.devices import context
 from anydim.devices.cpu import KIND
 from anydim.native.body import parameter
-from anydim.native.device_api.entry_points import Verb, Written, count_across
+from anydim.native.device_api.entry_points import EntryPoint, Written, count_across
 from anydim.runtime import slots
 
-__all__ = ["KIND", "VERBS"]
+__all__ = ["ENTRY_POINTS", "KIND"]
 
 
-def _launch(body: Verb) -> None:
+def _launch(body: EntryPoint) -> None:
     parallel = parameter("parallel")
     with body.when(parallel > 0):
         body.call(parameter("entry"), parameter("arguments"), 0, parallel, parameter("scratch"))
     body.give(0)
 
 
-def _copy(body: Verb) -> None:
+def _copy(body: EntryPoint) -> None:
     given = map(parameter, ("target", "source", "bytes"))
     body.call(body.word(context.COPY), *given)
     body.give(0)
 
 
-def _fill(body: Verb) -> None:
+def _fill(body: EntryPoint) -> None:
     given = map(parameter, ("target", "value", "bytes"))
     body.call(body.word(context.FILL_BYTES), *given)
     body.give(0)
 
 
-def _record(body: Verb) -> None:
+def _record(body: EntryPoint) -> None:
     body.give(1)
 
 
-def _wait(body: Verb) -> None:
+def _wait(body: EntryPoint) -> None:
     body.give(0)
 
 
-def _copy_from(body: Verb) -> None:
+def _copy_from(body: EntryPoint) -> None:
     with body.when(body.load(parameter("origin"), context.FAMILY).differs(context.AT_ONCE)):
         body.give(slots.BY_HOST)
     count_across(body)
     _copy(body)
 
 
-VERBS: Mapping[str, Written] = {
+ENTRY_POINTS: Mapping[str, Written] = {
     "launch": _launch, "copy_in": _copy, "copy_out": _copy, "copy_within": _copy, "fill": _fill,
     "record": _record, "wait": _wait, "copy_from": _copy_from,
 }  # fmt: skip

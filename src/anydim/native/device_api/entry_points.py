@@ -1,4 +1,4 @@
-"""What native verbs are written with: the words of a device, its functions, counters and lock."""
+"""Builder of native entry points: slots of a device, its functions, counters and lock."""
 
 from __future__ import annotations
 
@@ -32,43 +32,43 @@ _COUNTED = {
     slots.COPY_OUT: (context.COPIES_OUT, context.BYTES_OUT),
     slots.COPY_WITHIN: (context.COPIES_WITHIN, context.BYTES_WITHIN),
 }
-Written = Callable[["Verb"], None]
+Written = Callable[["EntryPoint"], None]
 
 
-class Verb(Body):
-    """The body of a function of a device."""
+class EntryPoint(Body):
+    """The body of an entry point."""
 
     def word(self, word: int) -> ir.Value:
-        """What a word of the device holds."""
+        """Load a slot of the device."""
         return self.load(CONTEXT, word)
 
     def at(self, word: int) -> ir.Value:
-        """Where a word of the device is."""
+        """Return the address of a device slot."""
         return self.let(CONTEXT + 8 * word)
 
     def put(self, word: int, value: Like) -> None:
-        """Write a word of the device."""
+        """Store to a device slot."""
         self.store(CONTEXT, word, value)
 
     def count(self, word: int, amount: Like = 1) -> None:
-        """Threads count together."""
+        """Add to a counter atomically."""
         self.atomic("add", self.at(word), amount)
 
-    def tell(self, verb: int, function: Like, code: Like) -> None:
-        """An error for a code that a function gave."""
+    def report(self, verb: int, function: Like, code: Like) -> None:
+        """Report the error code of a function."""
         self.call(self.word(context.FAILED), verb, function, code)
 
     @contextmanager
     def locked(self, device: ir.Value = CONTEXT) -> Iterator[None]:
-        """Hold the lock of a device within the block."""
+        """Hold the lock of a device in a `with` block."""
         mutex = self.load(device, context.MUTEX)
         self.call(self.load(device, context.LOCK), mutex)
         yield
         self.call(self.load(device, context.UNLOCK), mutex)
 
 
-def count_across(body: Verb) -> None:
-    """A copy from another device is one out of it, and one in here."""
+def count_across(body: EntryPoint) -> None:
+    """Count a copy between devices: out of the source, into this one."""
     origin, bytes = parameter("origin"), parameter("bytes")
     for of, (copies, moved) in (
         (origin, _COUNTED[slots.COPY_OUT]),
@@ -79,13 +79,13 @@ def count_across(body: Verb) -> None:
 
 
 def symbol(kind: str, verb: str) -> str:
-    """What the function of a verb is called."""
+    """Return the symbol of an entry point."""
     return f"anydim_{kind.replace('-', '_').replace(' ', '_')}_{verb}"
 
 
 def function(kind: str, verb: str, write: Written) -> ir.Function:
-    """A verb, which counts what it is asked for first."""
-    word, body = slots.NAMES[verb], Verb()
+    """Return an entry point; it counts the call first."""
+    word, body = slots.NAMES[verb], EntryPoint()
     if word == slots.LAUNCH:
         body.count(context.LAUNCHES)
     elif word == slots.WAIT:

@@ -1,4 +1,4 @@
-"""All kinds of devices that have native verbs."""
+"""All kinds of devices with native entry points."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from anydim.native.device_api.entry_points import Written, function, symbol
 from anydim.runtime import slots
 
 _KINDS: Mapping[str, Mapping[str, Written]] = {
-    cpu.KIND: cpu.VERBS,
-    opencl.KIND: opencl.VERBS,
+    cpu.KIND: cpu.ENTRY_POINTS,
+    opencl.KIND: opencl.ENTRY_POINTS,
 }
-VERBS: Mapping[str, str] = {  # symbols by their roles
+ENTRY_POINTS: Mapping[str, str] = {  # symbols by their roles
     slots.role(kind, verb): symbol(kind, verb) for kind, verbs in _KINDS.items() for verb in verbs
 }
 
 
-def verbs_code() -> ir.Library:
-    """The module."""
+def entry_points_code() -> ir.Library:
+    """Return the module."""
     made = lambda: tuple(_functions())  # noqa: E731
     return ir.Library("device verbs", made, identity="of every program with devices")
 

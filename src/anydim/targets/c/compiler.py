@@ -1,4 +1,4 @@
-"""C files to object code for a processor, in parallel, with a cache on disk."""
+"""Compiles C files for a processor, in parallel, with a cache on disk."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from anydim.targets.compilation import Compilation
 from anydim.targets.processor import Processor
 from anydim.targets.target import Objects, Source
 
-ABI_VERSION = "1"  # of what generated code and its callers agree on
+ABI_VERSION = "1"  # of the interface between generated code and callers
 
 
 def compile_files(modules: Mapping[str, Source], processor: Processor, threads: int = 0) -> Objects:
-    """Object code of each file for a processor, from the cache or compiled now.
+    """Return the object code of each file for a processor, cached or compiled now.
 
-    `threads` 0 takes `settings.compile_threads`. Raises OptionError when there is no compiler, and
-    InternalError for a text that it refuses.
+    `threads` 0 uses `settings.compile_threads`. Raises OptionError if there is no compiler, and
+    InternalError for text that it rejects.
     """
     with compiling(processor, threads) as work:
         return work.finish(modules)
 
 
 def compiling(processor: Processor, threads: int = 0) -> Compilation:
-    """The same for modules that are begun one by one."""
+    """Return a compilation of modules that are begun one by one."""
     chosen = compiler()
     flags = chosen.flags(processor)
     return Compilation(
@@ -48,6 +48,6 @@ def _compiled(chosen: Compiler, flags: tuple[str, ...], module: Source) -> bytes
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or not made.exists():
             raise InternalError(
-                f"the C compiler refuses generated code: {' '.join(command)}\n{done.stderr}\n{text}"
+                f"the C compiler rejects generated code: {' '.join(command)}\n{done.stderr}\n{text}"
             )
         return made.read_bytes()

@@ -1,4 +1,4 @@
-"""The C compiler of this machine: which one it is, and how it is called."""
+"""Finds the C compiler of this machine and its flags."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from anydim.targets.processor import Processor
 
 ZIG = "zig"  # the `ziglang` wheel, or a zig on the path
 _USUAL = ("cc", "gcc", "clang", ZIG)
-# What generated code means: products and sums are rounded apart (fma says where not), nothing is
-# reordered. Square roots set no errno. No support functions of the compiler's own are needed.
+# Semantics of generated code: multiply and add round separately (except for fma), nothing is
+# reordered. Square roots set no errno. No runtime library of the compiler is needed.
 MEANING = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 _REST = ("-std=c11", "-fno-stack-protector", "-fPIC", "-w", "-O2")
-# features by LLVM's name that GCC and clang have a flag for, -m and the name
+# LLVM's feature names with a flag -mNAME in GCC and clang
 _FLAGS = (
     "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2",
     "lzcnt", "movbe", "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512vnni",
@@ -31,26 +31,26 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler: the words it is called by, and what tells it apart from others."""
+    """A C compiler: its command line, and an identity for cache keys."""
 
     command: tuple[str, ...]
     identity: str
 
     def flags(self, processor: Processor) -> tuple[str, ...]:
-        """What a file is compiled with for a processor."""
+        """Return the compile flags for a processor."""
         return (*MEANING, *_REST, *machine_flags(processor))
 
 
 def compiler() -> Compiler:
-    """The compiler that `settings.c_compiler` asks for, or the first one there is.
+    """Return the compiler of `settings.c_compiler`, or the first one found.
 
-    Raises OptionError when it is not there.
+    Raises OptionError if it is missing.
     """
     return _found(settings.c_compiler)
 
 
 def machine_flags(processor: Processor) -> tuple[str, ...]:
-    """What a compiler is told of the processor."""
+    """Return the compile flags that describe the processor."""
     if processor.architecture == "x86_64":
         return tuple(f"-m{feature}" for feature in _FLAGS if feature in processor.has)
     return ("-march=armv8-a+dotprod",) if "dotprod" in processor.has else ()
@@ -70,7 +70,7 @@ def _found(wanted: str) -> Compiler:
 
 
 def _command(name: str) -> tuple[str, ...] | None:
-    """The words that call a compiler, None when it is not there."""
+    """Return the command line of a compiler, or None if it is missing."""
     words = shlex.split(name)
     if name == ZIG and importlib.util.find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "cc")
@@ -81,6 +81,6 @@ def _command(name: str) -> tuple[str, ...] | None:
 
 
 def _version(command: tuple[str, ...]) -> str:
-    """What the compiler says of itself; with its file's size where it says nothing."""
+    """Return the compiler's version text; with the size of its file if that is empty."""
     made = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
     return made.stdout.strip() or str(os.stat(command[0]).st_size)

@@ -1,4 +1,4 @@
-"""How a dialect of C spells what loop IR says: one record, all that the printer asks.
+"""C dialects: one record defines the syntax that the printer emits.
 
 To add a dialect (CUDA C), write another record: docs/new-target.md walks through this one, and
 `opencl/dialect.py` is the second.
@@ -16,7 +16,7 @@ from anydim.targets.functions.primitives import Primitives
 
 @dataclass(frozen=True)
 class Literals:
-    """The numbers that have no digits, and what stands after digits, by the name of a type."""
+    """Literals of infinity and NaN, and suffixes of numbers, by type name."""
 
     infinity: Mapping[str, str]
     nan: Mapping[str, str]
@@ -25,25 +25,24 @@ class Literals:
 
 @dataclass(frozen=True)
 class Dialect:
-    """A dialect of C. Texts in braces are filled in by the printer.
+    """A dialect of C. The printer fills in texts in braces.
 
-    `head` begins every file. `scalars` are the types that names like f32 and u8 stand for.
-    `scalar` and `vector` define such a name; `unaligned` a vector type for memory, which may stand
-    at any element and be read as anything. `inline`, `internal` and `public` begin functions.
-    `pointer` is a parameter that no other pointer meets, `alias` one that others may. `stack` is a
-    local array, `prefetch` a hint, `shuffle` and `convert` work on whole vectors. `symbol` gives a
-    function a name that is no identifier. `quick` begins a function that runs seldom, `entry` one
-    that is launched: its address is no odd number (`runtime/variant_tables.py`). `atomics`
-    are the lines of a step on an int64 that other threads see, which name what was there before;
-    `pause` is what a processor of some architecture does while it waits. `primitives` are what
-    loop IR is legalised to.
+    `head` begins every file. `scalars` are the definitions of type names such as f32 and u8.
+    `scalar` and `vector` define such a name; `unaligned` defines a vector type for memory, aligned
+    to an element and exempt from strict aliasing. `inline`, `internal` and `public` begin
+    functions. `pointer` is a restrict parameter, `alias` one that may alias. `stack` is a local
+    array, `prefetch` a hint; `shuffle` and `convert` work on whole vectors. `symbol` sets the
+    linker symbol of a function whose name is not an identifier. `quick` begins a rarely executed
+    function, `entry` one that is launched: its address is even (`runtime/variant_tables.py`).
+    `atomics` are the lines of an atomic step on int64, with the previous value in a variable;
+    `pause` is the spin-wait hint per architecture. `primitives` are what loop IR is legalised to.
 
-    `flag` is the type of one flag. `several` makes a vector of its lanes, `same` of one number;
-    `lane` is one of them, `cast` the same bits as another type as wide. `overflows` says whether
-    int64 arithmetic does. `spaces` says how pointers to memory of a kind ('global', 'local',
-    'private') begin, where they differ: a function is then written for every kind that it meets.
-    Of kernels of groups, `item` is the number of an item, `barrier` where items meet, `copies_end`
-    and `copies_wait` what ends a lot of copies aside and waits for all but the last ones.
+    `flag` is the type of a scalar flag. `several` makes a vector from its lanes, `same` broadcasts
+    a number; `lane` is a lane, `cast` a bit cast of the same width. `overflows` detects overflow of
+    int64 arithmetic. `spaces` are the qualifiers of address spaces ('global', 'local', 'private'),
+    if the dialect has them: a function is then emitted per address space. For group kernels, `item`
+    is the local id, `barrier` the barrier, `copies_end` commits a group of async copies and
+    `copies_wait` waits for all but the last groups.
     """
 
     name: str
@@ -115,19 +114,19 @@ C11 = Dialect(
     pointer="{type} *restrict {name}",
     alias="{type} *{name}",
     stack="_Alignas(64) {type} {name}[{count}];",
-    prefetch="__builtin_prefetch({place}, {write}, {near});",
+    prefetch="__builtin_prefetch({address}, {write}, {near});",
     shuffle="__builtin_shufflevector({left}, {right}, {lanes})",
     convert="__builtin_convertvector({value}, {type})",
     symbol=' __asm__("{name}")',
     quick="__attribute__((cold)) ",
     entry="__attribute__((aligned(16))) ",
     atomics={
-        "load": ("const {type} {before} = __atomic_load_n({place}, __ATOMIC_SEQ_CST);",),
-        "store": ("__atomic_store_n({place}, {a}, __ATOMIC_SEQ_CST);",),
-        "add": ("const {type} {before} = __atomic_fetch_add({place}, {a}, __ATOMIC_SEQ_CST);",),
+        "load": ("const {type} {before} = __atomic_load_n({address}, __ATOMIC_SEQ_CST);",),
+        "store": ("__atomic_store_n({address}, {a}, __ATOMIC_SEQ_CST);",),
+        "add": ("const {type} {before} = __atomic_fetch_add({address}, {a}, __ATOMIC_SEQ_CST);",),
         "exchange_if": (
             "{type} {before} = {a};",
-            "__atomic_compare_exchange_n({place}, &{before}, {b}, 0,"
+            "__atomic_compare_exchange_n({address}, &{before}, {b}, 0,"
             " __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);",
         ),
     },
@@ -143,9 +142,10 @@ C11 = Dialect(
 
 
 def held(dtype: DType) -> str:
-    """The name of the type that holds a value: f32, i64, u8, ...; a flag is a byte in memory.
+    """Return the name of the type that stores a value: f32, i64, u8, ...; a flag is a byte in
+    memory.
 
-    What is legalised to its bits (narrow floats, narrow integers) is held as them.
+    Types that are legalised to their bits (narrow floats, narrow integers) are stored as bits.
     """
     if dtype.kind == "bool" or dtype.stored or dtype.format is not None:
         return f"u{8 * dtype.bytes}"

@@ -1,8 +1,8 @@
-"""Which int64 values are data: loaded, or made of what was loaded.
+"""Data flow analysis: int64 values that are data, loaded or computed from loads.
 
-Sizes, loop variables and what is computed from them address memory, so they are far from the ends
-of int64 and plain C arithmetic is right for them. Data may be anything: where it wraps in loop IR,
-signed arithmetic in C would be undefined.
+Sizes, loop variables and values computed from them address memory, so they are far from the limits
+of int64 and plain C arithmetic is correct for them. Data may be anything: where it wraps in loop
+IR, signed arithmetic in C would be undefined.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LARGE = 2**31
 
 
 def data_names(function: ir.Function) -> frozenset[str]:
-    """The names and registers of a function that hold such values."""
+    """Return the names and registers of a function that contain such values."""
     named = [
         step
         for step in every_step(function.body)
@@ -29,7 +29,7 @@ def data_names(function: ir.Function) -> frozenset[str]:
 
 
 def is_data(node: ir.Value, names: set[str] | frozenset[str]) -> bool:
-    """Whether a value is data, given which names are."""
+    """Whether a value is data, given the names that are."""
     if isinstance(node, ir.Const):
         return abs(node.value) >= _LARGE
     if isinstance(node, (ir.Var, ir.Get)):

@@ -1,4 +1,4 @@
-"""What a value is in C: an element type by its short name, and how many lanes."""
+"""Types of values in C: an element type by its short name, and the number of lanes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.targets.c.dialect import held
 
-FLAG = "_Bool"  # a scalar flag
+FLAG = "_Bool"  # scalar flag
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Form:
 
     @property
     def signed(self) -> Form:
-        """Signed integers as wide: what a comparison of vectors gives."""
+        """The signed integers of the same width, the result type of vector comparisons."""
         return Form(f"i{self.bits}", self.lanes)
 
     @property
@@ -52,17 +52,17 @@ class Form:
 
     @property
     def half(self) -> Form:
-        """As many bits in half the lanes."""
+        """The same bits in half as many lanes."""
         return Form(self.element, self.lanes // 2)
 
 
 def form_of(kind: ir.Type) -> Form:
-    """The form of a value of loop IR that is no vector of flags."""
+    """Return the form of a value of loop IR, except for vectors of flags."""
     if kind.dtype.kind == "bool" and kind.lanes == 1:
         return Form(FLAG)
     return Form(held(kind.dtype), kind.lanes)
 
 
 def flags(lanes: int, bits: int) -> Form:
-    """Flags of some lanes, as integers of so many bits."""
+    """Return the form of flags: integers of `bits`."""
     return Form(FLAG) if lanes == 1 else Form(f"i{bits}", lanes)

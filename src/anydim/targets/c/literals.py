@@ -1,4 +1,4 @@
-"""Numbers as C writes them: each is read back as exactly the same bits."""
+"""C literals: each is parsed back to exactly the same bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FLOATS = {"f32": numpy.float32, "f64": numpy.float64}
 
 
 def literal(dtype: DType, value: int | float | bool, literals: Literals) -> str:
-    """A number of an element type, wrapped or rounded to it."""
+    """Return a number of an element type, wrapped or rounded to it."""
     if dtype.kind == "bool":
         return "1" if value else "0"
     name = held(dtype)

@@ -1,4 +1,4 @@
-"""Objects linked by the C compiler into a shared library, and that into this process."""
+"""Links objects with the C compiler to a shared library and loads it into this process."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from anydim.targets.c.compilers import Compiler, compiler
 
 
 class Loaded:
-    """A shared library in memory and where its functions start; valid until `close`."""
+    """A loaded shared library and the addresses of its functions; valid until `close`."""
 
     def __init__(self, library: ctypes.CDLL, addresses: Mapping[str, int]) -> None:
         self._library: ctypes.CDLL | None = library
         self._addresses = dict(addresses)
 
     def address(self, symbol: str) -> int:
-        """Where an exported function starts; KeyError when it was not asked for."""
+        """Return the address of an exported function; raises KeyError if it was not requested."""
         return self._addresses[symbol]
 
     def close(self) -> None:
@@ -34,7 +34,7 @@ class Loaded:
         self._library, self._addresses = None, {}
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not finalizing():  # kept: the module's own names may be gone by then
+        if not finalizing():  # at interpreter exit, the module's globals may be cleared
             self.close()
 
     def __enter__(self) -> Loaded:
@@ -47,18 +47,18 @@ class Loaded:
 def load(
     objects: Iterable[bytes], symbols: Iterable[str], imports: Mapping[str, int] | None = None
 ) -> Loaded:
-    """Link objects with each other and give the addresses of `symbols`.
+    """Link objects and resolve `symbols`.
 
-    Raises InternalError where a symbol is missing, or where there are `imports`: a shared library
-    finds what it lacks in the process, by name.
+    Raises InternalError for a missing symbol, or if there are `imports`: a shared library resolves
+    its imports in the process, by name.
     """
     if imports:
-        raise InternalError(f"a shared library cannot be given {', '.join(imports)}")
+        raise InternalError(f"a shared library cannot import {', '.join(imports)}")
     data = _library(tuple(objects), compiler())
     with tempfile.TemporaryDirectory(prefix="anydim-") as folder:
         path = Path(folder, "code.so")
         path.write_bytes(data)
-        library = ctypes.CDLL(str(path))  # stays mapped when the file is gone
+        library = ctypes.CDLL(str(path))  # stays mapped after the file is deleted
     try:
         addresses = {symbol: _address(library, symbol) for symbol in symbols}
     except AttributeError as error:
@@ -71,7 +71,7 @@ def _address(library: ctypes.CDLL, symbol: str) -> int:
 
 
 def _library(objects: tuple[bytes, ...], chosen: Compiler) -> bytes:
-    """A shared library of objects, from the cache or linked now."""
+    """Return the shared library of objects, cached or linked now."""
     cache = user_cache()
     digests = (hashlib.sha256(data).hexdigest() for data in objects)
     key = key_of("shared library", chosen.identity, *digests)

@@ -1,8 +1,8 @@
-"""What compilers have for one kind of processor: builtin functions, where plain C says it badly.
+"""Compiler builtins for a kind of processor, where plain C compiles badly.
 
-Plain vector C is right everywhere; a row is there because a compiler makes several instructions of
-what the processor does in one, or has no way to say it. A file asks whether the compiler has the
-builtin (GCC and clang differ), and says it in plain C where it has not.
+Plain vector C is correct everywhere; a row exists because a compiler emits several instructions for
+what the processor does in one, or has no syntax for it. A file tests whether the compiler has the
+builtin (GCC and clang differ) and falls back to plain C.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from anydim.targets.processor import Processor
 
 @dataclass(frozen=True)
 class Choice:
-    """An expression that needs a builtin function."""
+    """An expression that requires a builtin function."""
 
     builtin: str
     text: str
 
 
 def choices(operation: str, form: Form, processor: Processor) -> list[Choice]:
-    """The ways to say an operation on a form, best first; what the compiler lacks is passed."""
+    """Return the expressions for an operation, best first; missing builtins are skipped."""
     if form.lanes == 1:
         return []
     found = []
@@ -37,7 +37,7 @@ def choices(operation: str, form: Form, processor: Processor) -> list[Choice]:
     return found
 
 
-# clang's, for vectors of any width
+# clang builtins for vectors of any width
 _ELEMENTWISE = {
     "fma": ("__builtin_elementwise_fma", "a, b, c"),
     "sqrt": ("__builtin_elementwise_sqrt", "a"),
@@ -62,7 +62,7 @@ def _key(form: Form) -> str:
 
 
 def _vector(form: Form) -> str:
-    """A vector type as builtins want it."""
+    """Return the vector type of builtins' parameters."""
     return f"__attribute__((vector_size({form.all_bits // 8}))) {_TYPES[_key(form)]}"
 
 
@@ -71,7 +71,7 @@ def _width(form: Form) -> str:
 
 
 def _packed_kind(form: Form) -> str:
-    """'ps' or 'pd', of floats; 'd' or 'q' of integers."""
+    """Return 'ps' or 'pd' for floats, 'd' or 'q' for integers."""
     return f"p{'s' if form.bits == 32 else 'd'}" if form.kind == "f" else _letter(form)
 
 
@@ -85,24 +85,24 @@ def _call(name: str, *arguments: str) -> Choice:
 
 
 def _has_masks(form: Form, has: _Features) -> bool:
-    """Whether there are instructions with masks for such vectors."""
+    """Whether there are masked instructions for such vectors."""
     wanted = {"avx512f", "avx512dq", "avx512bw"} | ({"avx512vl"} if form.all_bits < 512 else set())
     return wanted <= has
 
 
 def _mask(form: Form) -> str:
-    """Flags of the vector `m` as the bits of a mask register."""
+    """Return the flags of vector `m` as a mask register."""
     builtin = f"__builtin_ia32_cvt{_letter(form)}2mask{form.all_bits}"
     return f"{builtin}(({_vector(form.signed)})m)"
 
 
 def _every(form: Form) -> str:
-    """A mask of every lane."""
+    """Return a mask of all lanes."""
     return "(unsigned char)-1" if form.lanes <= 8 else "(unsigned short)-1"
 
 
 def _floating(name: str, *arguments: str) -> _Rule:
-    """vfmaddps, minps, sqrtps, ... in three widths."""
+    """Return the rule for vfmaddps, minps, sqrtps, ... in three widths."""
     fused = name == "vfmadd"
 
     def rule(form: Form, has: _Features) -> list[Choice]:
@@ -117,14 +117,14 @@ def _floating(name: str, *arguments: str) -> _Rule:
     return rule
 
 
-def _rounding(way: int) -> _Rule:
+def _rounding(mode: int) -> _Rule:
     def rule(form: Form, has: _Features) -> list[Choice]:
         kind = _packed_kind(form)
         if form.all_bits == 512:
-            call = _call(f"rndscale{kind}_mask", "a", str(way), "a", _every(form), "4")
+            call = _call(f"rndscale{kind}_mask", "a", str(mode), "a", _every(form), "4")
             return [call] if "avx512f" in has else []
         needed = "avx" if form.all_bits == 256 else "sse4.1"
-        return [_call(f"round{kind}{_width(form)}", "a", str(way))] if needed in has else []
+        return [_call(f"round{kind}{_width(form)}", "a", str(mode))] if needed in has else []
 
     return rule
 
@@ -167,7 +167,7 @@ def _packed(form: Form, has: _Features) -> list[Choice]:
 
 
 def _dot_bytes(form: Form, has: _Features) -> list[Choice]:
-    """vpdpbusd, which GCC and clang name differently."""
+    """Return vpdpbusd, whose builtin GCC and clang name differently."""
     if {"avx512vnni", "avx512vl"} <= has or ("avxvnni" in has and form.all_bits < 512):
         names = (f"vpdpbusd_v{form.lanes}si", f"vpdpbusd{form.all_bits}")
         return [_call(name, "c", "a", "b") for name in names]

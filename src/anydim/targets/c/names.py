@@ -1,4 +1,4 @@
-"""C identifiers for the names of loop IR, within one function and for functions."""
+"""C identifiers for the names of loop IR, within a function and for functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-# of C, of OpenCL C and of the C++ that CUDA C is
+# keywords of C, OpenCL C and C++
 _KEYWORDS = frozenset(
     """auto break case char const continue default do double else enum extern float for goto if
     inline int long register restrict return short signed sizeof static struct switch typedef
@@ -23,7 +23,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9_]")
 
 
 def identifier(name: str) -> str:
-    """A name with everything replaced that C does not take in one."""
+    """Replace all characters that are not allowed in a C identifier."""
     text = _OTHER.sub("_", name)
     if text in _KEYWORDS or _TYPE_OR_HELPER.fullmatch(text) or not text:
         text += "_"
@@ -35,18 +35,17 @@ def is_identifier(name: str) -> bool:
 
 
 class Scope:
-    """The names of a function; what is named in a block is forgotten at its end.
+    """The names of a function, by block.
 
-    A name that is in sight already gets a number, so that no declaration hides another one, or a
-    function of these names.
+    A visible name gets a number, so that no declaration shadows another one, or a function.
     """
 
     def __init__(self, functions: Iterable[str] = ()) -> None:
-        self._taken = {identifier(name): name for name in functions}  # C name -> loop IR's
+        self._taken = {identifier(name): name for name in functions}  # C name -> loop IR name
         self._names: dict[str, str] = {}
 
     def declare(self, name: str) -> str:
-        """A new C name for a name of loop IR."""
+        """Return a new C name for a name of loop IR."""
         base = identifier(name)
         text, number = base, 1
         while text in self._taken:
@@ -57,7 +56,7 @@ class Scope:
         return text
 
     def get(self, name: str) -> str | None:
-        """The C name of a name in sight."""
+        """Return the C name of a visible name."""
         return self._names.get(name)
 
     @contextmanager

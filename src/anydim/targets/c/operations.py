@@ -1,9 +1,9 @@
-"""The small functions that kernels in C are made of: one row each, by what they work on.
+"""Helper functions of kernels in C: a table with a row per operation, by kind of element.
 
 A row is one expression of the arguments a, b, c in which `{t}` is the type, `{s}` and `{u}` the
-signed and unsigned integers as wide, `{w}` the unsigned integer that arithmetic is done in (never
-signed, which must not overflow; no narrower than an int, to which C would promote it), `{bits}`
-the bits of an element. Comparisons of vectors give 0 or -1 in every lane, of `{s}`.
+signed and unsigned integers of the same width, `{w}` the unsigned integer type of the arithmetic
+(never signed, which must not overflow; no narrower than an int, to which C would promote it),
+`{bits}` the bits of an element. Comparisons of vectors return 0 or -1 per lane, of type `{s}`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anydim.targets.c.forms import Form
 from anydim.targets.c.machines import Choice, choices
 from anydim.targets.c.prelude import Helper, Prelude
 
-# by operation and kind of element ('f', 'i', 'u'); of scalars and of vectors
+# by operation and kind of element ('f', 'i', 'u'); for scalars and for vectors
 SCALARS: dict[tuple[str, str], str] = {
     ("abs", "f"): "__builtin_fabs{f}(a)",
     ("abs", "i"): "a < 0 ? ({t})-({w})a : a",
@@ -86,7 +86,7 @@ _VECTORS: dict[tuple[str, str], str] = {
         " + (({u})a >> 24) * ({u})(({s})b >> 24))"
     ),
 }
-SAME = {"fast_min": "min", "fast_max": "max", "quotient": "div"}  # of integers
+SAME = {"fast_min": "min", "fast_max": "max", "quotient": "div"}  # for integers
 ARITY = {
     "abs": 1, "sqrt": 1, "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "neg": 1, "bit_not": 1,
     "ones": 1, "trailing_zeros": 1, "leading_zeros": 1, "fma": 3, "dot_bytes": 3,
@@ -94,13 +94,13 @@ ARITY = {
 
 
 def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    """The small function of that name; raises InternalError where there is none."""
+    """Return the helper function of an operation; raises InternalError if there is none."""
     if operation in _MEMORY:
         return _MEMORY[operation](form, other, prelude)
     return _lanewise(operation, form, prelude)
 
 
-# ---- lane by lane ------------------------------------------------------------------------------
+# ---- elementwise -------------------------------------------------------------------------------
 
 
 def _lanewise(operation: str, form: Form, prelude: Prelude) -> Helper:
@@ -125,7 +125,7 @@ def _lanewise(operation: str, form: Form, prelude: Prelude) -> Helper:
 
 
 def filled(row: str, form: Form, prelude: Prelude) -> str:
-    """A row with the names of its types, which are defined, and of the functions it calls."""
+    """Fill in the names of a row's types and helper functions, which are defined."""
     wide = form.unsigned if form.lanes > 1 or form.bits >= 32 else Form("u32")
     suffix = prelude.dialect.literals.suffix.get(f"u{form.bits}", "")
     texts = {
@@ -145,7 +145,7 @@ def filled(row: str, form: Form, prelude: Prelude) -> str:
 
 
 def _body(found: Sequence[Choice], plain: str) -> tuple[str, ...]:
-    """The first choice that the compiler knows, else the plain expression."""
+    """Return the first choice that the compiler has, otherwise the plain expression."""
     lines = []
     for number, choice in enumerate(found):
         lines.append(f"{'#elif' if number else '#if'} __has_builtin({choice.builtin})")
@@ -156,7 +156,7 @@ def _body(found: Sequence[Choice], plain: str) -> tuple[str, ...]:
 
 
 def _fused(form: Form, found: Sequence[Choice], prelude: Prelude) -> tuple[str, ...]:
-    """One rounding where the processor has it, else two."""
+    """Multiply-add with one rounding if the processor has it, otherwise two."""
     if "fma" not in prelude.processor.has and prelude.processor.architecture != "aarch64":
         return ("  return a * b + c;",)
     if form.lanes == 1:
@@ -167,7 +167,7 @@ def _fused(form: Form, found: Sequence[Choice], prelude: Prelude) -> tuple[str, 
 
 
 def _each(operation: str, form: Form, names: str, prelude: Prelude) -> str:
-    """The scalar function on every lane."""
+    """Apply the scalar function to every lane."""
     one = prelude.function(operation, form.scalar)
     lanes = (
         f"{one}({', '.join(f'{name}[{lane}]' for name in names)})" for lane in range(form.lanes)
@@ -176,7 +176,7 @@ def _each(operation: str, form: Form, names: str, prelude: Prelude) -> str:
 
 
 def _halves(operation: str, form: Form, names: str, prelude: Prelude) -> tuple[str, ...]:
-    """The function on both halves of vectors that are wider than the processor's."""
+    """Apply the function to both halves of vectors wider than the processor's."""
     one = prelude.function(operation, form.half)
     parts = (
         f"{one}({', '.join(_part(name, form, high, prelude) for name in names)})"
@@ -233,7 +233,7 @@ def _store(form: Form, other: Form | None, prelude: Prelude) -> Helper:
 
 
 def _load_if(form: Form, other: Form | None, prelude: Prelude) -> Helper:
-    """The lanes whose flags are set; the others are 0 and their memory is not touched."""
+    """Masked load: inactive lanes are 0 and do not access memory."""
     element, mask = prelude.type(form.scalar), prelude.type(form.signed)
     parameters = (f"const {element} *p", f"{mask} m")
     result = prelude.type(form)
@@ -286,7 +286,7 @@ def _gather_if(form: Form, other: Form | None, prelude: Prelude) -> Helper:
 
 
 def _bits(form: Form, other: Form | None, prelude: Prelude) -> Helper:
-    """The same bits as another type."""
+    """Bit cast to another type."""
     assert other is not None
     kind, source = prelude.type(form), prelude.type(other)
     lines = (f"  {kind} b;", "  __builtin_memcpy(&b, &a, sizeof b);", "  return b;")
@@ -294,7 +294,7 @@ def _bits(form: Form, other: Form | None, prelude: Prelude) -> Helper:
 
 
 def _packed(form: Form, other: Form | None, prelude: Prelude) -> Helper:
-    """Flags as the bits of one unsigned integer, lane 0 lowest."""
+    """Pack flags into the bits of an unsigned integer, lane 0 lowest."""
     assert other is not None
     kind, source = prelude.type(form), prelude.type(other)
     found = choices("packed", other, prelude.processor)
@@ -303,7 +303,7 @@ def _packed(form: Form, other: Form | None, prelude: Prelude) -> Helper:
 
 
 def _unpacked(form: Form, other: Form | None, prelude: Prelude) -> Helper:
-    """Flags of the bits of an unsigned integer."""
+    """Unpack the bits of an unsigned integer to flags."""
     assert other is not None
     kind, source = prelude.type(form), prelude.type(other)
     lanes = ", ".join(f"-(i8)(a >> {lane} & 1)" for lane in range(form.lanes))
@@ -311,7 +311,7 @@ def _unpacked(form: Form, other: Form | None, prelude: Prelude) -> Helper:
 
 
 def reduction(operation: str, form: Form, prelude: Prelude, combine: Callable[..., str]) -> str:
-    """The name of the function that combines all lanes, half by half."""
+    """Return the name of the function that reduces all lanes, half by half."""
     name = f"reduce_{operation}_{form.name}"
     if name in prelude.functions:
         return name

@@ -1,4 +1,4 @@
-"""What a C file begins with: the types and the small functions that its kernels use, each once."""
+"""Prelude of a C file: the types and helper functions that its kernels use, each once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anydim.targets.processor import Processor
 
 @dataclass(frozen=True)
 class Helper:
-    """A small function: its result, its parameters with their types, the lines of its body."""
+    """A helper function: its result, its parameters with types, the lines of its body."""
 
     result: str
     parameters: tuple[str, ...]
@@ -26,7 +26,7 @@ Write: TypeAlias = "Callable[[str, Form, Form | None, Prelude, str], Helper]"
 
 @dataclass
 class Prelude:
-    """Collects them; what a function needs stands before it. `write` makes one of its name."""
+    """Collects definitions, callees first. `write` makes a helper function from its name."""
 
     dialect: Dialect
     processor: Processor
@@ -35,7 +35,7 @@ class Prelude:
     functions: dict[str, str] = field(default_factory=dict)
 
     def type(self, form: Form) -> str:
-        """The name of a type, which is defined."""
+        """Return the name of a type, and define it."""
         if form.element == FLAG:
             return self.dialect.flag
         if form.name not in self.types:
@@ -48,7 +48,7 @@ class Prelude:
         return form.name
 
     def unaligned(self, form: Form) -> str:
-        """The name of a vector type for memory that is aligned as one element is."""
+        """Return the name of a vector type for memory that is aligned to an element."""
         name = f"{self.type(form)}_at"
         if name not in self.types:
             self.types[name] = self.dialect.unaligned.format(
@@ -58,30 +58,30 @@ class Prelude:
         return name
 
     def call(self, operation: str, form: Form, *arguments: str, space: str = "") -> str:
-        """A call of the function of that name for a form, which is defined."""
+        """Return a call of a form's helper function, and define it."""
         return f"{self.function(operation, form, space=space)}({', '.join(arguments)})"
 
     def function(
         self, operation: str, form: Form, other: Form | None = None, space: str = ""
     ) -> str:
-        """The name of a small function: add_i32x8, bits_u32_f32, load_f32x4_local ..."""
+        """Return the name of a helper function: add_i32x8, bits_u32_f32, load_f32x4_local ..."""
         name = f"{operation}_{form.name}" + (f"_{other.name}" if other else "")
         name += f"_{space}" if space else ""
         if name not in self.functions:
-            self.functions[name] = ""  # none calls itself; asked for again while it is written
+            self.functions[name] = ""  # marks it as in progress; no helper is recursive
             made = self.write(operation, form, other, self, space)
             del self.functions[name]
             self.define(name, made)
         return name
 
     def define(self, name: str, made: Helper) -> None:
-        """Define a function by the name it has."""
+        """Define a function by its name."""
         parameters = ", ".join(made.parameters)
         head = f"{self.dialect.inline}{made.result} {name}({parameters}) {{"
         self.functions[name] = "\n".join([head, *made.lines, "}"])
 
     def shuffle(self, left: str, right: str, lanes: tuple[int, ...], source: Form) -> str:
-        """Lanes of two vectors of the form `source`."""
+        """Return lanes of two vectors of the form `source`."""
         if source.lanes == 1 and len(lanes) == 1:
             return right if lanes[0] else left
         text = ", ".join(map(str, lanes))
@@ -97,25 +97,25 @@ class Prelude:
         return f"{name}({left}, {right})"
 
     def several(self, form: Form, lanes: Iterable[str]) -> str:
-        """A vector of its lanes."""
+        """Return a vector of its lanes."""
         return self.dialect.several.format(type=self.type(form), lanes=", ".join(lanes))
 
     def lane(self, value: str, lane: int) -> str:
-        """One lane of a vector."""
+        """Return one lane of a vector."""
         return self.dialect.lane.format(value=value, lane=lane)
 
     def cast(self, value: str, form: Form) -> str:
-        """The same bits; a value that holds together less than a name stands in parentheses."""
+        """Bit cast; a value of lower precedence than a name is in parentheses."""
         return self.dialect.cast.format(value=value, type=self.type(form))
 
     def zero(self, form: Form) -> str:
-        """A vector of zeros."""
+        """Return a zero vector."""
         return self.several(form, "0")
 
     def convert(self, value: str, form: Form) -> str:
-        """Lanes of a vector as another element type."""
+        """Convert lanes of a vector to another element type."""
         return self.dialect.convert.format(value=value, type=self.type(form))
 
     def text(self) -> str:
-        """All of it."""
+        """Return all definitions."""
         return "\n".join([*self.types.values(), "", *self.functions.values()]).rstrip()

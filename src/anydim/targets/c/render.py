@@ -28,7 +28,7 @@ _SLOT = "typedef union { void *pointer; i64 number; } slot;"
 
 
 def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
-    """The files of kernels, of the libraries they use and of other ones, by name, each once.
+    """Return the files of kernels, of the libraries they use and of other ones, by name, each once.
 
     Libraries of kernels come first: they take longest to compile.
     """
@@ -54,7 +54,7 @@ def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
 
 
 def render(code: ir.Kernel | ir.Library, processor: Processor, dialect: Dialect = C11) -> str:
-    """The file of a kernel or a library."""
+    """Return the file of a kernel or a library."""
     file = File(dialect, processor)
     functions = legalise(code.functions, dialect.primitives)
     if isinstance(code, ir.Library):
@@ -67,21 +67,21 @@ def render(code: ir.Kernel | ir.Library, processor: Processor, dialect: Dialect 
 
 
 class File:
-    """A file that is being written; `write` makes the small functions that it begins with."""
+    """A file in progress; `write` makes its helper functions."""
 
     def __init__(self, dialect: Dialect, processor: Processor, write: Write = helper) -> None:
         self.dialect = dialect
         self.prelude = Prelude(dialect, processor, write)
         self.known: dict[str, ir.Function] = {}
-        self.named: set[str] = set()  # functions that are defined or called here
+        self.named: set[str] = set()  # functions defined or called here
         self.parts: list[str] = []
 
     def know(self, functions: Iterable[ir.Function]) -> None:
-        """Functions that may be called, here or in another file."""
+        """Add functions that may be called, here or in another file."""
         self.known |= {function.name: function for function in functions}
 
     def add(self, functions: Sequence[ir.Function]) -> None:
-        """Define functions; what they call of other files is declared before them."""
+        """Define functions; functions of other files that they call are declared first."""
         self.know(functions)
         own = {function.name for function in functions}
         calls = {name: call for f in functions for name, call in _calls(f.body)}
@@ -93,7 +93,7 @@ class File:
         self.parts += [self._defined(function) for function in functions]
 
     def callee(self, name: str, spaces: Sequence[str]) -> str:
-        """What a function is called by, given the kinds of memory that its pointers lead to."""
+        """Return the name of a function for arguments in given address spaces."""
         return identifier(name)
 
     def _defined(self, function: ir.Function, called: str = "", spaces: Sequence[str] = ()) -> str:
@@ -117,7 +117,7 @@ class File:
         self, function: ir.Function, names: Sequence[str] = (), called: str = "",
         spaces: Sequence[str] = (),
     ) -> str:  # fmt: skip
-        """Result, name and parameters."""
+        """Return result, name and parameters."""
         result = "void" if function.result is None else self._type(function.result)
         names = names or [identifier(parameter.name) for parameter in function.parameters]
         kinds = iter(spaces)
@@ -128,7 +128,7 @@ class File:
         return f"{result} {called or identifier(function.name)}({parameters or 'void'})"
 
     def _declared(self, call: ir.Call) -> str:
-        """The function of another file that a step calls."""
+        """Declare the function of another file that a step calls."""
         name = str(call.function)
         if name in self.known:
             return f"{self._head(self.known[name])}{self._symbol(name)};"
@@ -151,7 +151,7 @@ class File:
     def _parameter(self, parameter: ir.Pointer | ir.Scalar, name: str, space: str) -> str:
         if isinstance(parameter, ir.Scalar):
             return f"{self._type(parameter.type)} {name}"
-        # Other items of the group write local memory: a restricted pointer to it would allow the
+        # Other work-items write local memory: a restrict pointer to it would allow the
         # compiler to keep a value across a barrier.
         alias = parameter.alias or space == LOCAL
         text = self.dialect.alias if alias else self.dialect.pointer
@@ -159,7 +159,7 @@ class File:
         return self.dialect.spaces.get(space, "") + text.format(type=kind, name=name)
 
     def entry(self, kernel: ir.Kernel) -> None:
-        """The function that takes the argument block apart and calls `main`."""
+        """Emit the function that unpacks the argument block and calls `main`."""
         index = self.prelude.type(Form("i64"))
         count = len(kernel.operands)
         parts = [f"arguments[{slot}].pointer" for slot in range(count)]
@@ -178,7 +178,7 @@ class File:
 
 
 def _ahead(functions: Sequence[ir.Function]) -> Iterator[ir.Function]:
-    """The functions that others call before they are defined."""
+    """Yield the functions that are called before they are defined."""
     own = {function.name: function for function in functions}
     wanted: dict[str, None] = {}
     defined: set[str] = set()
@@ -190,6 +190,6 @@ def _ahead(functions: Sequence[ir.Function]) -> Iterator[ir.Function]:
 
 
 def _calls(steps: Iterable[ir.Step]) -> Iterator[tuple[str, ir.Call]]:
-    """The steps that call a function by its name."""
+    """Yield the steps that call a function by name."""
     calls = (step for step in every_step(steps) if isinstance(step, ir.Call))
     return ((call.function, call) for call in calls if isinstance(call.function, str))

@@ -1,4 +1,4 @@
-"""Statements of loop IR as C statements."""
+"""Emits statements of loop IR as C statements."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from anydim.targets.c.prelude import Prelude
 from anydim.targets.c.values import ATOM, FLAG_BITS, Values
 
 _INDENT = "  "
-GLOBAL, LOCAL, PRIVATE = "global", "local", "private"  # kinds of memory
+GLOBAL, LOCAL, PRIVATE = "global", "local", "private"  # address spaces
 
 
 class Steps:
-    """Writes the body of one function.
+    """Writes the body of a function.
 
-    `known` are functions that it may call; no name of its own is one of `named`, the functions
-    of its file. `callee` gives the name that a function is called by, given the kinds of memory
-    that its pointers lead to.
+    `known` are functions that it may call; its own names avoid `named`, the functions of its file.
+    `callee` returns the name of a function for arguments in given address spaces.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class Steps:
         self.lines.append(_INDENT * (self._depth + 1) + line)
 
     def block(self, steps: tuple[ir.Step, ...]) -> None:
-        """Steps in braces that are there already."""
+        """Emit steps in existing braces."""
         self._depth += 1
         with self.values.scope.block():
             self.run(steps)
@@ -92,19 +91,21 @@ class Steps:
             self.write(test + plain)
             return
         form, space = Form(held(kind.dtype), kind.lanes), values.spaces.get(step.buffer, "")
-        place = values.place(step.buffer, step.offset, kind.dtype)
+        address = values.element_address(step.buffer, step.offset, kind.dtype)
         if step.mask is None:
-            self.write(self.prelude.call("store", form, place, value, space=space) + ";")
+            self.write(self.prelude.call("store", form, address, value, space=space) + ";")
             return
         mask = values.flags(step.mask, form.bits)
-        self.write(self.prelude.call("store_if", form, place, mask, value, space=space) + ";")
+        self.write(self.prelude.call("store_if", form, address, mask, value, space=space) + ";")
 
     def _prefetch(self, step: ir.Prefetch) -> None:
         text = self.prelude.dialect.prefetch
         if not text:
             return
-        place = self.values.place(step.buffer, step.offset, self.values.buffers[step.buffer])
-        self.write(text.format(place=place, write=int(step.write), near=3 - step.far))
+        address = self.values.element_address(
+            step.buffer, step.offset, self.values.buffers[step.buffer]
+        )
+        self.write(text.format(address=address, write=int(step.write), near=3 - step.far))
 
     def _call(self, step: ir.Call) -> None:
         callee = self.known.get(step.function) if isinstance(step.function, str) else None
@@ -118,7 +119,7 @@ class Steps:
         self.write(f"const {kind} {self.values.scope.declare(step.result.name)} = {call}")
 
     def _callee(self, step: ir.Call) -> str:
-        """What is called: a function by its name, or by an address that is a number."""
+        """Return the callee: a function name, or a function pointer for an address."""
         if isinstance(step.function, str):
             known = self.known.get(step.function)
             parameters = known.parameters if known is not None else ()
@@ -135,33 +136,33 @@ class Steps:
     def _argument(self, argument: ir.Value, wanted: ir.Pointer | ir.Scalar | None) -> str:
         if not isinstance(argument, ir.Address) or isinstance(wanted, ir.Scalar):
             return self.values.value(argument)
-        place = self.values.address(argument)
+        pointer = self.values.address(argument)
         same = isinstance(wanted, ir.Pointer) and (
             held(wanted.dtype) == held(self.values.buffers[argument.buffer])
         )
         if same or not isinstance(wanted, ir.Pointer):
-            return place if same else f"(void *)({place})"
+            return pointer if same else f"(void *)({pointer})"
         if not self.prelude.dialect.spaces:
-            return f"(void *)({place})"
+            return f"(void *)({pointer})"
         kind = self.prelude.type(Form(held(wanted.dtype)))
-        return f"({self.values.spelled(argument.buffer)}{kind} *)({place})"
+        return f"({self.values.spelled(argument.buffer)}{kind} *)({pointer})"
 
     def _return(self, step: ir.Return) -> None:
         self.write("return;" if step.value is None else f"return {self.values.value(step.value)};")
 
     def _store_at(self, step: ir.StoreAt) -> None:
-        place = self.values.at(step.address, step.offset, step.value.type.dtype)
-        self.write(f"{place} = {self.values.value(step.value)};")
+        element = self.values.at(step.address, step.offset, step.value.type.dtype)
+        self.write(f"{element} = {self.values.value(step.value)};")
 
     # ---- threads -------------------------------------------------------------------------------
 
     def _atomic(self, step: ir.Atomic) -> None:
         values, kind = self.values, self.prelude.type(Form("i64"))
-        place = f"({kind} *){values.text(step.address).inside(ATOM)}"
+        address = f"({kind} *){values.text(step.address).inside(ATOM)}"
         parts = dict(zip("ab", map(values.value, step.arguments)))
         before = values.scope.declare("before" if step.result is None else step.result.name)
         for line in self.prelude.dialect.atomics[step.operation]:
-            self.write(line.format(type=kind, place=place, before=before, **parts))
+            self.write(line.format(type=kind, address=address, before=before, **parts))
 
     def _fence(self, step: ir.Fence) -> None:
         self.write(self.prelude.dialect.fence)
@@ -178,13 +179,13 @@ class Steps:
 
     def _copy_aside(self, step: ir.CopyAside) -> None:
         values, size = self.values, step.dtype.bytes
-        places = (
-            values.place(step.buffer, step.offset, step.dtype),
-            values.place(step.source, step.source_offset, step.dtype),
+        operands = (
+            values.element_address(step.buffer, step.offset, step.dtype),
+            values.element_address(step.source, step.source_offset, step.dtype),
         )
         form = Form(f"u{8 * step.count * size}")
         valid = f"(unsigned)({values.value(step.valid)}) * {size}"
-        self.write(self.prelude.call("copy_aside", form, *places, valid) + ";")
+        self.write(self.prelude.call("copy_aside", form, *operands, valid) + ";")
 
     def _copies_end(self, step: ir.CopiesEnd) -> None:
         self.write(self.prelude.dialect.copies_end)
@@ -211,7 +212,7 @@ class Steps:
         self.write("}")
 
     def _bound(self, variable: str, bound: ir.Value) -> str:
-        """A bound of a loop, named where it might change or cost something in every iteration."""
+        """Return a loop bound, hoisted to a variable if it might change or is expensive."""
         if isinstance(bound, (ir.Const, ir.Var)):
             return self.values.value(bound)
         value = self.values.value(bound)

@@ -1,4 +1,4 @@
-"""Expressions of loop IR as C expressions."""
+"""Emits expressions of loop IR as C expressions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from anydim.targets.c.names import Scope
 from anydim.targets.c.operations import reduction
 from anydim.targets.c.prelude import Prelude
 
-ATOM, PRODUCT, SUM, OTHER = 3, 2, 1, 0  # how tightly an expression holds together
+ATOM, PRODUCT, SUM, OTHER = 3, 2, 1, 0  # precedence of an expression
 
 
 @dataclass(frozen=True)
 class Text:
-    """An expression and how tightly it holds together."""
+    """An expression and its precedence."""
 
     text: str
     level: int = ATOM
 
     def inside(self, level: int) -> str:
-        """The expression as an operand of what holds together as tightly as `level`."""
+        """Return the expression as an operand at precedence `level`."""
         return self.text if self.level >= level else f"({self.text})"
 
 
@@ -50,16 +50,15 @@ _OF_FLAGS = {
 _OVERFLOWS = {"add_overflows": "add", "mul_overflows": "mul"}
 _EXTREMES = {"less": ("fast_min", "fast_max"), "greater": ("fast_max", "fast_min")}
 _WHOLE_DIVISIONS = frozenset(("div", "quotient", "fmod"))
-FLAG_BITS = 32  # of flags that nothing gives a width
+FLAG_BITS = 32  # default width of flags
 
 
 class Values:
-    """Writes the values of one function.
+    """Writes the values of a function.
 
-    `scope` has the names, `buffers` the element type of each buffer, `spaces` the kind of memory
-    that it lies in, where kinds differ, `widths` the bits of the
-    flags that names hold, `tests` the comparisons that they are, `data` the int64 names that may
-    wrap.
+    `scope` has the names, `buffers` the element type of each buffer, `spaces` its address space if
+    the dialect has them, `widths` the bits of named flags, `tests` the comparisons that they name,
+    `data` the int64 names that may wrap.
     """
 
     def __init__(self, prelude: Prelude, scope: Scope, data: frozenset[str]) -> None:
@@ -72,26 +71,26 @@ class Values:
         self.data = data
 
     def value(self, node: ir.Value) -> str:
-        """A value as an expression that stands alone."""
+        """Return a value as a complete expression."""
         return self.text(node).text
 
     def text(self, node: ir.Value) -> Text:
         return _RULES[type(node)](self, node)
 
     def form(self, node: ir.Value) -> Form:
-        """The form of a value as `text` gives it."""
+        """Return the form of a value in `text`."""
         if node.type.dtype.kind != "bool":
             return form_of(node.type)
         return flags(node.type.lanes, self.width(node) or FLAG_BITS)
 
     def type(self, node: ir.Value) -> str:
-        """The C type of a value."""
+        """Return the C type of a value."""
         return self.prelude.type(self.form(node))
 
     # ---- flags ---------------------------------------------------------------------------------
 
     def width(self, node: ir.Value) -> int | None:
-        """The bits of each of several flags as they come; None where any will do."""
+        """Return the natural bits of each of several flags; None if any width will do."""
         if isinstance(node, (ir.Var, ir.Get)):
             return self.widths.get(node.name)
         if isinstance(node, (ir.Load, ir.Gather, ir.Bitcast)):
@@ -108,7 +107,7 @@ class Values:
         return next((w for w in map(self.width, own) if w is not None), None)
 
     def flags(self, node: ir.Value, bits: int) -> str:
-        """Flags of several lanes as integers of so many bits; a scalar flag as it is."""
+        """Return flags of several lanes as integers of `bits`; a scalar flag unchanged."""
         if node.type.lanes == 1:
             return self.value(node)
         wanted = flags(node.type.lanes, bits)
@@ -136,7 +135,7 @@ class Values:
     def _name(self, node: ir.Var | ir.Get) -> Text:
         name = self.scope.get(node.name)
         if name is None:
-            raise InternalError(f"loop IR uses '{node.name}' where it has no value")
+            raise InternalError(f"loop IR uses '{node.name}' before its definition")
         return Text(name)
 
     # ---- functions -----------------------------------------------------------------------------
@@ -169,7 +168,7 @@ class Values:
         return Text(self.prelude.call(function, form, *map(self.value, node.arguments)))
 
     def _infix(self, node: ir.Op, form: Form) -> tuple[str, int] | None:
-        """How C writes the function between its arguments, where it does and means the same."""
+        """Return a function as an infix operator, if C has one with the same meaning."""
         function = node.function
         if function in _COMPARISONS:
             return _COMPARISONS[function], OTHER
@@ -200,15 +199,15 @@ class Values:
         return Text(call)
 
     def _extreme(self, node: ir.Op, form: Form) -> Text | None:
-        """The smaller or larger of two floats, where a choice is one: processors have that."""
+        """Return the minimum or maximum of two floats as a conditional, which processors have."""
         condition, then, otherwise = node.arguments
         test = self.tests.get(condition.name) if isinstance(condition, ir.Var) else condition
         if form.kind != "f" or not isinstance(test, ir.Op) or test.function not in _EXTREMES:
             return None
         if not all(isinstance(part, (ir.Var, ir.Const)) for part in test.arguments):
-            return None  # it may have changed
-        straight, turned = _EXTREMES[test.function]
-        for function, pair in ((straight, test.arguments), (turned, test.arguments[::-1])):
+            return None  # the register may have changed
+        straight, swapped = _EXTREMES[test.function]
+        for function, pair in ((straight, test.arguments), (swapped, test.arguments[::-1])):
             if pair == (then, otherwise):
                 return Text(self.prelude.call(function, form, *map(self.value, pair)))
         return None
@@ -230,7 +229,7 @@ class Values:
         return Text(f" {symbol} ".join(part.inside(SUM) for part in parts), OTHER)
 
     def _vector_of_flags(self, node: ir.Op, bits: int) -> str:
-        """A function of flags, with the flags as integers of so many bits."""
+        """Return a function of flags, with the flags as integers of `bits`."""
         function = _OF_FLAGS.get(node.function, node.function)
         parts = [self.flags(argument, bits) for argument in node.arguments]
         form = flags(node.type.lanes, bits)
@@ -243,7 +242,7 @@ class Values:
         if function not in _COMPARISONS:
             raise InternalError(f"C has no '{node.function}' of flags")
         numbers = [self.prelude.cast(f"({part})", form.unsigned) for part in parts]
-        return f" {_COMPARISONS[function]} ".join(numbers)  # as numbers flags are 0 and 1
+        return f" {_COMPARISONS[function]} ".join(numbers)  # as integers, flags are 0 and 1
 
     # ---- conversions ---------------------------------------------------------------------------
 
@@ -252,8 +251,8 @@ class Values:
         if node.type.dtype.kind == "bool":
             return self._to_flags(node)
         if float16 in (have.dtype, node.type.dtype) and have.dtype != node.type.dtype:
-            way = "from_half" if have.dtype == float16 else "to_half"
-            return Text(self.prelude.call(way, wanted, self.value(node.argument)))
+            function = "from_half" if have.dtype == float16 else "to_half"
+            return Text(self.prelude.call(function, wanted, self.value(node.argument)))
         if node.type.lanes == 1:
             text = self.text(node.argument).inside(ATOM)
             return Text(f"({self.prelude.type(wanted)}){text}", PRODUCT)
@@ -296,27 +295,27 @@ class Values:
     # ---- memory --------------------------------------------------------------------------------
 
     def pointer(self, buffer: str, dtype: DType) -> str:
-        """A buffer as a pointer to elements of a type."""
+        """Return a buffer as a pointer to elements of a type."""
         name = self.scope.get(buffer)
         if name is None or buffer not in self.buffers:
-            raise InternalError(f"loop IR uses a buffer '{buffer}' that is not there")
+            raise InternalError(f"loop IR uses an unknown buffer '{buffer}'")
         if held(self.buffers[buffer]) == held(dtype):
             return name
         return f"(({self.spelled(buffer)}{self.prelude.type(Form(held(dtype)))} *){name})"
 
     def spelled(self, buffer: str) -> str:
-        """How a pointer to a buffer begins."""
+        """Return the qualifier of a pointer to a buffer."""
         return self.prelude.dialect.spaces.get(self.spaces.get(buffer, ""), "")
 
-    def place(self, buffer: str, offset: ir.Value, dtype: DType) -> str:
-        """The address of an element."""
+    def element_address(self, buffer: str, offset: ir.Value, dtype: DType) -> str:
+        """Return the address of an element."""
         base = self.pointer(buffer, dtype)
         if isinstance(offset, ir.Const) and offset.value == 0:
             return base
         return f"{base} + {self.text(offset).inside(SUM)}"
 
     def element(self, buffer: str, offset: ir.Value, dtype: DType) -> str:
-        """An element in memory, to be read or assigned to."""
+        """Return an element in memory as an lvalue."""
         return f"{self.pointer(buffer, dtype)}[{self.value(offset)}]"
 
     def _load(self, node: ir.Load) -> Text:
@@ -328,13 +327,16 @@ class Values:
             if dtype.kind == "bool":
                 return Text(f"({text}) != 0" if node.mask is not None else f"{text} != 0", OTHER)
             return Text(text, ATOM if node.mask is None else OTHER)
-        form, place = Form(held(dtype), lanes), self.place(node.buffer, node.offset, dtype)
+        form, address = (
+            Form(held(dtype), lanes),
+            self.element_address(node.buffer, node.offset, dtype),
+        )
         space = self.spaces.get(node.buffer, "")
         if node.mask is None:
-            text = self.prelude.call("load", form, place, space=space)
+            text = self.prelude.call("load", form, address, space=space)
         else:
             mask = self.flags(node.mask, form.bits)
-            text = self.prelude.call("load_if", form, place, mask, space=space)
+            text = self.prelude.call("load_if", form, address, mask, space=space)
         return self._from_memory(node.type, text)
 
     def _gather(self, node: ir.Gather) -> Text:
@@ -354,28 +356,28 @@ class Values:
         return Text(f"{text} != {self.prelude.zero(Form('u8', kind.lanes))}", OTHER)
 
     def to_memory(self, node: ir.Value) -> str:
-        """A value in the form it is stored in."""
+        """Convert a value to its type in memory."""
         if node.type.dtype.kind != "bool" or node.type.lanes == 1:
             return self.value(node)
         form = Form("u8", node.type.lanes)
         return f"{self.prelude.cast(f'({self.flags(node, 8)})', form)} & {self._one(form)}"
 
     def _one(self, form: Form) -> str:
-        """The number 1 beside vectors: some dialects want it to be no larger than a lane."""
+        """Return the number 1 for vector arithmetic: in some dialects no wider than a lane."""
         same = self.prelude.dialect.same
         return same.format(type=self.prelude.type(form), value=1) if same else "1"
 
     def address(self, node: ir.Address) -> str:
-        """Where an element lies, as a pointer."""
+        """Return the address of an element as a pointer."""
         if node.buffer not in self.buffers:
-            raise InternalError(f"loop IR uses a buffer '{node.buffer}' that is not there")
-        return self.place(node.buffer, node.offset, self.buffers[node.buffer])
+            raise InternalError(f"loop IR uses an unknown buffer '{node.buffer}'")
+        return self.element_address(node.buffer, node.offset, self.buffers[node.buffer])
 
     def _number(self, node: ir.Address) -> Text:
         return Text(f"({self.prelude.type(Form('i64'))})({self.address(node)})", PRODUCT)
 
     def at(self, address: ir.Value, offset: ir.Value, dtype: DType) -> str:
-        """An element at an address that is a number, to be read or assigned to."""
+        """Return an element at an integer address as an lvalue."""
         base = f"({self.prelude.type(Form(held(dtype)))} *){self.text(address).inside(ATOM)}"
         if isinstance(offset, ir.Const) and offset.value == 0:
             return f"*{base}"
@@ -435,7 +437,7 @@ class Values:
         return Text(f"{text} != 0", OTHER) if node.type == ir.FLAG else Text(text)
 
     def _combined(self, function: str, form: Form, left: str, right: str) -> str:
-        """Two parts of a vector that is reduced, combined."""
+        """Combine two parts of a vector that is reduced."""
         if function in _LOGICAL:
             return f"{left} {_LOGICAL[function]} {right}"
         if function in _INFIX and (form.kind == "f" or (form.kind == "u" and form.lanes > 1)):
@@ -450,7 +452,7 @@ def _constant(node: ir.Op) -> bool:
 
 
 def _plain_divisor(node: ir.Value) -> bool:
-    """Whether a divisor is a number other than 0 and -1."""
+    """Whether a divisor is a constant other than 0 and -1."""
     return isinstance(node, ir.Const) and node.value not in (0, -1)
 
 

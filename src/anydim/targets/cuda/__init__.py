@@ -1,4 +1,4 @@
-"""Kernels for NVIDIA's devices, as cubins: CUDA C++ by NVRTC, which needs no device and no toolkit.
+"""CUDA kernels as cubins: CUDA C++ compiled by NVRTC, which needs neither device nor toolkit.
 
-In come kernels in loop IR; out go texts, and cubins for an architecture (sm_80, sm_90, sm_100).
+Input: kernels in loop IR. Output: texts, and cubins for an architecture (sm_80, sm_90, sm_100).
 """

@@ -1,4 +1,4 @@
-"""CUDA programs to cubins for an architecture, in parallel, with a cache on disk."""
+"""Compiles CUDA programs to cubins for an architecture, in parallel, with a cache on disk."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from anydim.base.errors import OptionError
 from anydim.base.text import listed
 from anydim.kernels.launch import TF32
 from anydim.targets.compilation import Compilation
-from anydim.targets.cuda.dialect import MOST_LANES
+from anydim.targets.cuda.dialect import MAX_LANES
 from anydim.targets.cuda.nvrtc import OPTIONS, nvrtc
 from anydim.targets.processor import NATIVE, WARPS, Processor
 from anydim.targets.target import Source
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-_WARPS = 80  # architectures from here on multiply fragments of 16 bits and of tf32
-_LEAST = "sm_80"  # what is made where nobody says for which device
-_REGISTERS = 32  # of an item, for values that a product keeps: the rest is for addresses
+_WARPS = 80  # minimum architecture of mma instructions on 16 bits and tf32
+_LEAST = "sm_80"  # default architecture without a device
+_REGISTERS = 32  # per thread for accumulators of a matmul; the others are for addresses
 
 
 def architecture(name: str) -> Processor:
-    """What templates know of devices of an architecture: 'sm_90', or 'sm_90+tf32'.
+    """Return the description of an architecture for templates: 'sm_90', or 'sm_90+tf32'.
 
-    With `+tf32` the factors of products of float32 may be rounded to it. Raises OptionError for an
+    With `+tf32`, operands of float32 matmuls may be rounded to it. Raises OptionError for an
     unknown one.
     """
     named, plus, more = (_LEAST if name == NATIVE else name).partition("+")
     if named not in ARCHITECTURES or (plus and more != TF32):
         raise OptionError(
-            f"there is no CUDA architecture '{name}'",
+            f"unknown CUDA architecture '{name}'",
             f"the architectures are {listed(ARCHITECTURES)}, with '+{TF32}' or without",
         )
     features = ["fma"]
@@ -35,12 +35,12 @@ def architecture(name: str) -> Processor:
         features += [WARPS, *([TF32] if plus else [])]
     return Processor(
         f"{named}{plus}{more}", "nvptx64-nvidia-cuda", named,
-        ",".join(f"+{feature}" for feature in features), 4, _REGISTERS, most_lanes=MOST_LANES,
+        ",".join(f"+{feature}" for feature in features), 4, _REGISTERS, most_lanes=MAX_LANES,
     )  # fmt: skip
 
 
 def compiling(processor: Processor, threads: int = 0) -> Compilation:
-    """Cubins of modules; raises OptionError where NVRTC is not installed."""
+    """Return a compilation of modules to cubins; raises OptionError if NVRTC is not installed."""
     chosen = nvrtc()
 
     def compiled(module: Source) -> bytes:

@@ -1,11 +1,11 @@
-"""How CUDA C++ spells what loop IR says. There are no vectors: an item has one lane."""
+"""The CUDA C++ dialect. There are no vectors: a thread has one lane."""
 
 from __future__ import annotations
 
 from anydim.targets.c.dialect import Dialect, Literals
 from anydim.targets.functions.primitives import Primitives
 
-MOST_LANES = 1
+MAX_LANES = 1
 
 CUDA = Dialect(
     name="CUDA C++17",
@@ -61,7 +61,7 @@ static __device__ __forceinline__ To same_bits(From from) {{
     several="{type}({lanes})",
     cast="same_bits<{type}>({value})",
     overflows="",
-    spaces={"global": "", "local": "", "private": ""},  # every pointer leads anywhere
+    spaces={"global": "", "local": "", "private": ""},  # pointers are generic
     item="({type})threadIdx.x",
     barrier="__syncthreads();",
     copies_end='asm volatile("cp.async.commit_group;" : : : "memory");',

@@ -1,4 +1,4 @@
-"""NVRTC, NVIDIA's compiler as a library: text to cubin, no device needed.
+"""NVRTC, NVIDIA's compiler library: text to cubin, without a device.
 
 The functions are those of `nvrtc.h` (NVRTC User Guide, version 12). The library comes with the
 wheel `nvidia-cuda-nvrtc-cu12`, or with a toolkit.
@@ -14,7 +14,7 @@ from typing import Any
 
 from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
-from anydim.devices.wheels import places
+from anydim.devices.wheels import library_paths
 
 _FUNCTIONS = {
     "nvrtcVersion": 2, "nvrtcCreateProgram": 6, "nvrtcCompileProgram": 3,
@@ -25,8 +25,7 @@ _FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Resources:
-    """Registers of an item, bytes that it writes to memory for want of them, and bytes of shared
-    memory of a block."""
+    """Registers per thread, bytes of register spills, and bytes of shared memory per block."""
 
     registers: int
     spilled: int
@@ -41,17 +40,17 @@ _RESOURCES = {
 
 @dataclass(frozen=True)
 class Nvrtc:
-    """The library, and its version, such as '12.9'."""
+    """The library and its version, such as '12.9'."""
 
     library: Any
     version: str
 
     def compile(self, text: str, architecture: str) -> bytes:
-        """The cubin of a text for an architecture; raises InternalError with the compiler's log."""
+        """Return the cubin of a text; raises InternalError with the compiler's log."""
         return self._compiled(text, architecture)[0]
 
     def resources(self, text: str, architecture: str) -> Resources:
-        """What the kernel of a text takes on an architecture, as the assembler says."""
+        """Return the resources of a text's kernel, as reported by the assembler."""
         _, log = self._compiled(text, architecture, "--ptxas-options=-v")
         found = {
             name: sum(int(number) for number in re.findall(pattern, log))
@@ -60,7 +59,7 @@ class Nvrtc:
         return Resources(**found)
 
     def _compiled(self, text: str, architecture: str, *more: str) -> tuple[bytes, str]:
-        """The cubin, and what the compiler says."""
+        """Return the cubin and the compiler's log."""
         program = ctypes.c_void_p()
         self._call("nvrtcCreateProgram", ctypes.byref(program), text.encode(), b"kernel.cu", 0,
                    None, None)  # fmt: skip
@@ -70,7 +69,7 @@ class Nvrtc:
             code = self.library.nvrtcCompileProgram(program, len(options), given)
             log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode()
             if code:
-                raise InternalError(f"NVRTC refuses generated code:\n{log}\n{text}")
+                raise InternalError(f"NVRTC rejects generated code:\n{log}\n{text}")
             return self._bytes("nvrtcGetCUBIN", program), log
         finally:
             self.library.nvrtcDestroyProgram(ctypes.byref(program))
@@ -88,18 +87,18 @@ class Nvrtc:
             raise InternalError(f"{name} failed: {code}")
 
 
-# Products are added where loop IR says so, and divisions and roots are rounded correctly.
+# No contraction to fma except where loop IR has it; division and square root round correctly.
 OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false",
            "-default-device")  # fmt: skip
 
 
 @lru_cache(maxsize=1)
 def nvrtc() -> Nvrtc:
-    """The library that is here. Raises OptionError where there is none."""
+    """Return the installed library. Raises OptionError if there is none."""
     problems = []
-    for place in _places():
+    for path in _paths():
         try:
-            library = ctypes.CDLL(place)
+            library = ctypes.CDLL(path)
         except OSError as error:
             problems.append(str(error))
             continue
@@ -114,12 +113,12 @@ def nvrtc() -> Nvrtc:
         library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
         return Nvrtc(library, f"{major.value}.{minor.value}")
     raise OptionError(
-        f"NVRTC, the compiler for CUDA, is not here: {problems[0] if problems else 'no library'}",
+        f"NVRTC, the compiler for CUDA, is missing: {problems[0] if problems else 'no library'}",
         "pip install 'anydim[cuda]'",
     )
 
 
-def _places() -> Iterator[str]:
-    """Where the library may be."""
+def _paths() -> Iterator[str]:
+    """Yield possible paths of the library."""
     packages = ("nvidia.cuda_nvrtc", "nvidia.cu13")
-    yield from places(packages, "nvrtc", "nvrtc64_{}0_0.dll", ("12", "13"))
+    yield from library_paths(packages, "nvrtc", "nvrtc64_{}0_0.dll", ("12", "13"))

@@ -1,7 +1,7 @@
-"""The small functions that kernels in CUDA C++ are made of: a row each, of scalars alone.
+"""Helper functions of kernels in CUDA C++: a row each, for scalars only.
 
-Rows are as in `targets/c/operations.py`, whose rows for scalar integers hold here too. Arithmetic
-of floats is as loop IR has it: NVRTC is told to join no product with a sum.
+Rows are as in `targets/c/operations.py`, whose rows for scalar integers apply here too. Arithmetic
+of floats is that of loop IR: NVRTC's contraction to fma is disabled.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _ROWS: dict[tuple[str, str], str] = {
     ("add_overflows", "i"): "((a ^ ({t})(({u})a + ({u})b)) & (b ^ ({t})(({u})a + ({u})b))) < 0",
     ("mul_overflows", "i"): "__mul64hi(a, b) != (({t})(({u})a * ({u})b) >> 63)",
 }
-_ROOTS = {32: "__fsqrt_rn", 64: "__dsqrt_rn"}  # rounded to nearest, whatever the options say
+_ROOTS = {32: "__fsqrt_rn", 64: "__dsqrt_rn"}  # rounded to nearest, whatever the options are
 
 
 def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    """The small function of that name; raises InternalError where there is none."""
+    """Return the helper function of an operation; raises InternalError if there is none."""
     if form.lanes > 1:
         raise InternalError(f"CUDA has no vectors like {form.name}")
     if operation == "copy_aside":
@@ -58,11 +58,11 @@ def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, spa
     return Helper(kind, parameters, (f"  return {_row(operation, form, names, prelude)};",))
 
 
-# conversions of float16, which is held as its bits: PTX ISA, "cvt"
+# conversions of float16, which is stored as its bits: PTX ISA, "cvt"
 _HALVES = {
     "from_half": ("cvt.f32.f16", "u16", "fh"), "to_half": ("cvt.rn.f16.f32", "f32", "hf"),
 }  # fmt: skip
-# the shape of `ir.Fragments`, and the element type of its factors, as PTX names them
+# PTX names of the shape of `ir.Fragments` and of its operands' element type
 _FRAGMENTS = {
     "multiply_float32": ("m16n8k8", "tf32"), "multiply_float16": ("m16n8k16", "f16"),
     "multiply_bfloat16": ("m16n8k16", "bf16"),
@@ -70,7 +70,7 @@ _FRAGMENTS = {
 
 
 def _multiplied(instruction: tuple[str, str], prelude: Prelude) -> Helper:
-    """Fragments of a warp multiplied: PTX ISA, "Multiply-and-accumulate instruction: mma"."""
+    """Warp-level matrix multiply: PTX ISA, "Multiply-and-accumulate instruction: mma"."""
     shape, kind = instruction
     real, word = prelude.type(Form("f32")), prelude.type(Form("u32"))
     sums, factors = ["c0", "c1", "c2", "c3"], ["a0", "a1", "a2", "a3", "b0", "b1"]
@@ -92,7 +92,7 @@ def _multiplied(instruction: tuple[str, str], prelude: Prelude) -> Helper:
 
 
 def _copied(bytes: int) -> Helper:
-    """Bytes on their way to shared memory: PTX ISA, "cp.async"; 16 of them pass by the L1 cache."""
+    """Async copy to shared memory: PTX ISA, "cp.async"; copies of 16 bytes bypass the L1 cache."""
     level = "cg" if bytes == 16 else "ca"
     given = ("void *to", "const void *from", "unsigned valid")
     lines = (

@@ -1,10 +1,9 @@
-"""Loop IR to the text of a CUDA program, one for each kernel.
+"""Loop IR to the text of a CUDA program per kernel.
 
 `extern "C" __global__ void NAME(void *m0, ..., long long p0, ..., long long stop, long long part,
-unsigned char *scratch, long long stride)`: where each operand begins, the sizes, then the end of
-the range. Items of a range do `part` places of 0:stop each, with `stride` bytes of scratch of their
-own; block g of a kernel of groups does the place g. `NAME_range` is there where items share a
-range.
+unsigned char *scratch, long long stride)`: the address of each operand, the sizes, then the end of
+the range. A thread of a range kernel runs `part` positions of 0:stop with `stride` bytes of its own
+scratch; block g of a group kernel runs position g. `NAME_range` exists if threads share a range.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ from anydim.targets.opencl.render import Program, each_source
 from anydim.targets.processor import Processor
 from anydim.targets.target import Source
 
-ITEMS = 128  # at most, of a block of a kernel whose items share a range
+ITEMS = 128  # maximum threads per block of a range kernel
 
 
 def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
-    """The texts of kernels by name; what they need of libraries is in them."""
+    """Return the texts of kernels by name, with the library functions that they call."""
     return each_source(code, CUDA, partial(render, processor=processor))
 
 
 def render(kernel: ir.Kernel, processor: Processor) -> str:
-    """The program of a kernel."""
+    """Return the program of a kernel."""
     return _Program(CUDA, processor, helper).whole(kernel)
 
 
 class _Program(Program):
-    """Pointers are addresses, which may lead to any memory."""
+    """Pointers are generic addresses."""
 
     def entry(self, kernel: ir.Kernel) -> None:
-        """The function that a device launches, and all that it calls."""
+        """Emit the function that a device launches, and its callees."""
         spaces = [GLOBAL] * (len(kernel.operands) + 1) + [LOCAL] * len(kernel.locals)
         called, name = self.callee(kernel.main.name, spaces), identifier(kernel.name)
         index, byte = self.prelude.type(Form("i64")), self.prelude.type(Form("u8"))

@@ -1,9 +1,10 @@
-"""Loop IR in plain Python on numpy arrays: slow, and every access is checked.
+"""Interpreter of loop IR in plain Python on numpy arrays: slow, every access checked.
 
-In: kernels and host code in loop IR, arrays. Out: the arrays as they are afterwards, or an error.
-`evaluator.py` is the walk, `functions.py` what functions mean, `space.py` the memory, by name and
-by address; `groups.py` runs the items of a group in turns, with what they do together in `items.py`
-and `fragments.py`, and `tiles.py` has registers of matrices. `device.py` is a device of it.
+Input: kernels and host code in loop IR, arrays. Output: the changed arrays, or an error.
+`evaluator.py` walks the IR, `functions.py` implements functions, `space.py` is the memory, by name
+and by address; `groups.py` runs the work-items of a group in turn, with their collective operations
+in `items.py` and `fragments.py`; `tiles.py` has tile registers. `device.py` is a device with this
+interpreter.
 """
 
 from anydim.targets.evaluated.device import EvaluatedDevice

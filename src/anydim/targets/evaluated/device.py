@@ -1,9 +1,10 @@
-"""A device that runs kernels in plain Python, as loop IR: slow, and every access is checked.
+"""A device that interprets kernels as loop IR in plain Python: slow, every access checked.
 
-    model = ad.compile(graph, devices={"accel": EvaluatedDevice()})
+  model = ad.compile(graph, devices={"accel": EvaluatedDevice()})
 
-Its target makes no code: an object is the identity of a kernel, which the target keeps. A kernel
-that leaves the block of an operand, or writes one that it only reads, is an error of the device.
+Its target generates no code: an object is the identity of a kernel, which the target keeps. A
+kernel that accesses memory outside an operand's block, or writes a read-only one, is a device
+error.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from anydim.targets.evaluated import evaluator
 from anydim.targets.processor import Processor, described
 from anydim.targets.target import Objects, Source, Target
 
-PLAIN = "x86-64-v2"  # the processor that templates think of: vectors of 16 bytes
+PLAIN = "x86-64-v2"  # the processor assumed by templates: vectors of 16 bytes
 
 
 class EvaluatedDevice(Device):
@@ -82,10 +83,10 @@ class EvaluatedDevice(Device):
         return 1
 
     def _wait(self, event: int) -> None:
-        """Everything is done at once."""
+        """Return; all work is synchronous."""
 
     def _synchronise(self) -> None:
-        """Everything is done at once."""
+        """Return; all work is synchronous."""
 
 
 def _target(processor: Processor, kept: dict[bytes, Kernel]) -> Target:
@@ -107,13 +108,13 @@ def _target(processor: Processor, kept: dict[bytes, Kernel]) -> Target:
 
 @dataclass(frozen=True)
 class _Compiling:
-    """The text of a module is all of its object."""
+    """Compilation where the text of a module is its object."""
 
     def begin(self, modules: Mapping[str, Source]) -> None:
-        """Nothing takes time."""
+        """Do nothing."""
 
     def beside(self, work: object) -> None:
-        """Nothing is beside it."""
+        """Do nothing."""
 
     def finish(self, modules: Mapping[str, Source]) -> Objects:
         return Objects({name: each.text().encode() for name, each in modules.items()}, ())
@@ -122,4 +123,4 @@ class _Compiling:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Nothing is open."""
+        """Do nothing."""

@@ -1,8 +1,8 @@
-"""Runs loop IR in plain Python on numpy arrays: slow, and checks every access to memory.
+"""Interprets loop IR in plain Python on numpy arrays: slow, with every memory access checked.
 
-What a target compiles must give the same (but for rounding: 'fma' rounds once here, sums over
-lanes may be ordered differently). Scalar int64 values are Python ints, all others are arrays of
-`lanes` elements.
+Compiled code must give the same results (except for rounding: 'fma' rounds once here, reductions
+over lanes may be ordered differently). Scalar int64 values are Python ints, all others are arrays
+of `lanes` elements.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anydim.targets.evaluated.items import STEPS, item
 from anydim.targets.evaluated.space import Copy, Memory, Pointer, Space, undefined
 from anydim.targets.evaluated.tiles import TILE_STEPS
 
-NEAR = 1024  # bytes that the lanes of a vector that are off may lie outside of its tensor
+NEAR = 1024  # bytes by which masked-off lanes of a vector may be out of bounds
 
 
 def run(
@@ -35,10 +35,10 @@ def run(
 ) -> None:  # fmt: skip
     """Run a kernel on contiguous arrays; written operands are changed in place.
 
-    `scratch` is so many bytes that nobody has written, or what an earlier part of a range left.
+    `scratch` is a number of uninitialised bytes, or the scratch of an earlier part of a range.
 
-    The items of a group run in turns. Raises InternalError for an access outside a buffer, a write
-    to an operand that is only read, a race, or loop IR that is not well formed.
+    The work-items of a group run in turn. Raises InternalError for an access outside a buffer, a
+    write to a read-only operand, a race, or malformed loop IR.
     """
     if len(operands) != len(kernel.operands) or len(sizes) != len(kernel.sizes):
         raise InternalError(
@@ -51,7 +51,7 @@ def run(
     for operand, array in zip(kernel.operands, operands):
         if array.dtype != operand.dtype.numpy or not array.flags.c_contiguous:
             raise InternalError(
-                f"operand '{operand.name}' wants a contiguous array of {operand.dtype}, "
+                f"operand '{operand.name}' expects a contiguous array of {operand.dtype}, "
                 f"not {array.dtype}"
             )
         data = array.reshape(-1).view(numpy.uint8)
@@ -84,7 +84,7 @@ def call(
     functions: Iterable[ir.Function], name: str, arguments: Sequence[int], space: Space,
     others: Mapping[str, Callable[..., int | None]] | None = None,
 ) -> int | None:  # fmt: skip
-    """Call one of `functions` on int64s, with memory at addresses; what it returns.
+    """Call one of `functions` on int64s, with memory at addresses; returns its result.
 
     `others` are functions of other modules. Raises InternalError as `run` does.
     """
@@ -94,7 +94,7 @@ def call(
 
 
 class _Returned(Exception):
-    """A function is left; `value` is what it returns."""
+    """A function returns; `value` is its result."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ def _array_of(value: Any) -> numpy.ndarray:
 
 @dataclass
 class _Frame:
-    """One call of a function."""
+    """A call of a function."""
 
     functions: dict[str, ir.Function]
     function: ir.Function
@@ -119,7 +119,7 @@ class _Frame:
     registers: dict[str, Any] = field(default_factory=dict)
     buffers: dict[str, Pointer] = field(default_factory=dict)
     tiles: dict[int, numpy.ndarray] = field(default_factory=dict)
-    lots: list[list[Copy]] = field(default_factory=lambda: [[]])  # copies aside in progress
+    commit_groups: list[list[Copy]] = field(default_factory=lambda: [[]])  # commit groups
 
     def __post_init__(self) -> None:
         if len(self.arguments) != len(self.function.parameters):
@@ -135,7 +135,7 @@ class _Frame:
         raise InternalError(f"loop IR function '{self.function.name}': {problem}")
 
     def result(self) -> Any:
-        """Run it all; what it returns."""
+        """Run the function; returns its result."""
         try:
             self.run(self.function.body)
         except _Returned as returned:
@@ -152,17 +152,17 @@ class _Frame:
         return _VALUES[type(node)](self, node)
 
     def integer(self, node: ir.Value) -> int:
-        """An int64 scalar, as addresses and loops want it."""
+        """Evaluate an int64 scalar, for addresses and loops."""
         value = self.value(node)
         if not isinstance(value, int):
             self.fail(f"{node} is not an int64 scalar")
         return value
 
     def made(self, kind: ir.Type, array: Any) -> Any:
-        """A computed value in the form its type has here."""
+        """Convert a computed value to the representation of its type."""
         array = numpy.atleast_1d(array)
         if len(array) != kind.lanes:
-            self.fail(f"a value of {len(array)} lanes stands where {kind} is wanted")
+            self.fail(f"expected {kind}, got a value of {len(array)} lanes")
         if kind == ir.INDEX:
             return int(array[0])
         return converted(array, kind.dtype.numpy)
@@ -179,12 +179,12 @@ class _Frame:
 
     def _var(self, node: ir.Var) -> Any:
         if node.name not in self.names:
-            self.fail(f"'{node.name}' has no value here")
+            self.fail(f"'{node.name}' is used before its definition")
         return self.names[node.name]
 
     def _get(self, node: ir.Get) -> Any:
         if node.name not in self.registers:
-            self.fail(f"register '{node.name}' has no value here")
+            self.fail(f"register '{node.name}' is used before its definition")
         return self.registers[node.name]
 
     def _op(self, node: ir.Op) -> Any:
@@ -193,13 +193,15 @@ class _Frame:
             return PLAIN[node.function](*values)
         for argument in node.arguments[node.function == "select" :]:
             if argument.type != node.arguments[-1].type:
-                self.fail(f"'{node.function}' is given {argument.type} and others")
+                self.fail(
+                    f"'{node.function}' has operands of different types, one of {argument.type}"
+                )
         arrays = [_array_of(v) for v in values]
         if len({len(array) for array in arrays}) != 1:
-            self.fail(f"'{node.function}' is given different numbers of lanes")
+            self.fail(f"'{node.function}' has operands with different numbers of lanes")
         function = OWN.get(node.function) or FUNCTIONS[node.function].numpy
         if arrays[-1].dtype in NARROW and node.function != "select":
-            arrays = [converted(a, float32.numpy) for a in arrays]  # as targets do
+            arrays = [converted(a, float32.numpy) for a in arrays]  # as targets compute it
         return self.made(node.type, function(*arrays))
 
     def _convert(self, node: ir.Convert) -> Any:
@@ -237,21 +239,21 @@ class _Frame:
     # ---- memory --------------------------------------------------------------------------------
 
     def elements(self, buffer: str, kind: ir.Type, offsets: numpy.ndarray, use: str) -> Any:
-        """(bytes of the memory, byte position of each element), checked."""
+        """Return (bytes of the memory, byte offset of each element), checked."""
         if buffer not in self.buffers:
             self.fail(f"there is no buffer '{buffer}'")
         pointer = self.buffers[buffer]
         size = kind.dtype.bytes
-        places = pointer.byte + offsets * size
+        positions = pointer.byte + offsets * size
         data = pointer.memory.data
-        outside = (places < 0) | (places + size > len(data))
+        outside = (positions < 0) | (positions + size > len(data))
         if outside.any():
-            at = int(places[outside][0])
+            at = int(positions[outside][0])
             self.fail(
-                f"{use} of {kind} in '{buffer}' leaves '{pointer.memory.name}': byte {at} "
+                f"{use} of {kind} in '{buffer}' is outside '{pointer.memory.name}': byte {at} "
                 f"of {len(data)}"
             )
-        touched = places[:, None] + numpy.arange(size)
+        touched = positions[:, None] + numpy.arange(size)
         if self.item is not None:
             self.item.note(pointer.memory.name, data, touched, use == "store")
         return data, touched
@@ -261,9 +263,9 @@ class _Frame:
 
     def _read(self, node: ir.Load | ir.Gather, offsets: numpy.ndarray) -> Any:
         mask = self._mask(node.mask, node.type.lanes)
-        data, places = self.elements(node.buffer, node.type, offsets[mask], "load")
+        data, positions = self.elements(node.buffer, node.type, offsets[mask], "load")
         result = numpy.zeros(node.type.lanes, node.type.dtype.numpy)
-        raw = data[places]
+        raw = data[positions]
         if node.type.dtype == boolean:
             result[mask] = raw[:, 0] != 0
         else:
@@ -277,7 +279,7 @@ class _Frame:
         return self._read(node, offset + numpy.arange(lanes))
 
     def _touches(self, use: str, node: ir.Load | ir.Store, kind: ir.Type, offset: int) -> None:
-        """Fail where all of a vector lies far outside: lanes that are off cost time there."""
+        """Fail if a whole vector is far out of bounds: masked-off lanes are slow there."""
         if node.buffer not in self.buffers:
             return
         pointer, size = self.buffers[node.buffer], kind.dtype.bytes
@@ -285,7 +287,7 @@ class _Frame:
         behind, held = first + kind.lanes * size, len(pointer.memory.data)
         if held and (behind <= -NEAR or first >= held + NEAR):
             self.fail(
-                f"masked {use} of {kind} in '{node.buffer}' lies far outside"
+                f"masked {use} of {kind} in '{node.buffer}' is far outside"
                 f" '{pointer.memory.name}': byte {first} of {held}"
             )
 
@@ -301,19 +303,19 @@ class _Frame:
         if step.nontemporal and self._address(ir.Address(step.buffer, step.offset)) % (
             kind.lanes * kind.dtype.bytes
         ):
-            self.fail(f"store of {kind} past the caches at no multiple of its bytes")
+            self.fail(f"misaligned nontemporal store of {kind}")
         if step.mask is not None and kind.lanes > 1:
             self._touches("store", step, kind, offset)
-        data, places = self.elements(step.buffer, kind, offsets[mask], "store")
+        data, positions = self.elements(step.buffer, kind, offsets[mask], "store")
         memory = self.buffers[step.buffer].memory
         if not memory.writable and mask.any():
-            self.fail(f"store to '{memory.name}', which is only read")
+            self.fail(f"store to '{memory.name}', which is read-only")
         kept = numpy.ascontiguousarray(array[mask])
-        data[places] = kept.view(numpy.uint8).reshape(len(kept), kind.dtype.bytes)
+        data[positions] = kept.view(numpy.uint8).reshape(len(kept), kind.dtype.bytes)
 
     def _address(self, node: ir.Address) -> int:
         pointer = self._pointer(node)
-        return self.space.place(pointer.memory.data) + pointer.byte
+        return self.space.address_of(pointer.memory.data) + pointer.byte
 
     def _pointer(self, node: ir.Address) -> Pointer:
         pointer = self.buffers[node.buffer]
@@ -321,10 +323,10 @@ class _Frame:
         return Pointer(pointer.memory, byte, pointer.dtype)
 
     def _at(self, address: ir.Value, offset: ir.Value, dtype: DType) -> numpy.ndarray:
-        """The bytes of a scalar at an address."""
+        """Return the bytes of a scalar at an address."""
         where = self.integer(address) + self.integer(offset) * dtype.bytes
         if where % dtype.bytes:
-            self.fail(f"{dtype} wanted at the odd address {where}")
+            self.fail(f"misaligned access to {dtype} at address {where}")
         return self.space.bytes(where, dtype.bytes)
 
     def _load_at(self, node: ir.LoadAt) -> Any:
@@ -380,7 +382,7 @@ class _Frame:
         result = self._called(step)
         if step.result is not None:
             if result is None:
-                self.fail(f"'{step.function}' returns nothing")
+                self.fail(f"'{step.function}' returns no value")
             self.names[step.result.name] = result
 
     def _called(self, step: ir.Call) -> Any:
@@ -422,12 +424,12 @@ class _Frame:
         if step.result is not None:
             self.names[step.result.name] = before
 
-    def _nothing(self, step: ir.Fence | ir.Pause) -> None:
-        """One thread runs here."""
+    def _no_op(self, step: ir.Fence | ir.Pause) -> None:
+        """Do nothing: the interpreter is single-threaded."""
 
 
 def _methods(*kinds: type) -> dict[type, Callable[[_Frame, Any], Any]]:
-    """What does it for each kind of node: of `LoadAt` the method `_load_at`."""
+    """Return the method for each kind of node: `_load_at` for `LoadAt`."""
     names = {kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower() for kind in kinds}
     return {kind: getattr(_Frame, f"_{name}") for kind, name in names.items()}
 
@@ -439,4 +441,4 @@ _VALUES: dict[type, Callable[[_Frame, Any], Any]] = {**_methods(
 _STEPS: dict[type, Callable[[_Frame, Any], Any]] = {**_methods(
     ir.Let, ir.Declare, ir.Assign, ir.Store, ir.Prefetch, ir.For, ir.While, ir.If, ir.Switch,
     ir.Call, ir.Stack, ir.Return, ir.StoreAt, ir.Atomic,
-), ir.Fence: _Frame._nothing, ir.Pause: _Frame._nothing, **STEPS, **TILE_STEPS}  # fmt: skip
+), ir.Fence: _Frame._no_op, ir.Pause: _Frame._no_op, **STEPS, **TILE_STEPS}  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a warp makes of fragments of matrices (`kernels/mma_fragments.py`), in numpy."""
+"""Matrix multiply-accumulate on the fragments of a warp (`kernels/mma_fragments.py`), in numpy."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy
 from anydim.base.dtypes import DType, float32
 from anydim.kernels.mma_fragments import COLUMNS, ROWS, SHARES
 
-_DROPPED = 13  # bits of a float32's fraction that tf32 has not
+_DROPPED = 13  # low bits of a float32's fraction, dropped in tf32
 
 
 def multiplied(dtype: DType, given: Sequence[Sequence[numpy.ndarray]]) -> numpy.ndarray:
-    """What the sums grow by; `given` has the left and right values of each item of a warp."""
+    """Return the increments of the accumulators; `given` has the operands of each thread."""
     shares = SHARES[dtype]
     left, right = numpy.zeros((ROWS, shares.depth)), numpy.zeros((shares.depth, COLUMNS))
     for number, values in enumerate(given):
-        places = [place(*divmod(number, 4)) for place in (*shares.left, *shares.right)]
-        for index, ((row, column), value) in enumerate(zip(places, values, strict=True)):
+        elements = [element(*divmod(number, 4)) for element in (*shares.left, *shares.right)]
+        for index, ((row, column), value) in enumerate(zip(elements, values, strict=True)):
             found = _elements(dtype, value)
             if index < len(shares.left):
                 left[row, column : column + shares.each] = found
@@ -28,7 +28,7 @@ def multiplied(dtype: DType, given: Sequence[Sequence[numpy.ndarray]]) -> numpy.
 
 
 def rounded(values: numpy.ndarray) -> numpy.ndarray:
-    """float32 with the fraction of tf32, to nearest, ties away from zero."""
+    """Round float32 to tf32, to nearest, ties away from zero."""
     bits = values.view(numpy.uint32)
     half, kept = numpy.uint32(1 << (_DROPPED - 1)), numpy.uint32(0xFFFFFFFF >> _DROPPED << _DROPPED)
     made = ((bits + half) & kept).view(numpy.float32)
@@ -36,6 +36,6 @@ def rounded(values: numpy.ndarray) -> numpy.ndarray:
 
 
 def _elements(dtype: DType, value: numpy.ndarray) -> numpy.ndarray:
-    """The numbers of a value: one of float32, two of 16 bits."""
+    """Unpack a value: one float32, or two elements of 16 bits."""
     held = rounded(value) if dtype == float32 else value.view(dtype.numpy)
     return held.astype(numpy.float64)

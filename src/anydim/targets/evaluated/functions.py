@@ -1,4 +1,4 @@
-"""What the functions of loop IR mean where they are not those of the language: in numpy."""
+"""Semantics of the functions of loop IR that differ from those of the language, in numpy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anydim.base.dtypes import DType, bfloat16, converted, float16, float32, fro
 
 
 def convert(value: Any, wanted: DType) -> numpy.ndarray:
-    """Lanes of a value as another element type; float to integer saturates, NaN becomes 0."""
+    """Convert lanes to another element type; float to integer saturates, NaN becomes 0."""
     array = numpy.atleast_1d(numpy.asarray(value))
     source = from_numpy(array.dtype)
     if source.is_float and wanted.is_integer and wanted.stored:
@@ -37,13 +37,13 @@ def _power(a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
 
 
 def fused(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
-    """a * b + c with one rounding; of float64 with two, the first to a longer type."""
+    """Return a * b + c with one rounding; for float64 with two, the first to a longer type."""
     if a.dtype.kind != "f":
         return a * b + c
     wide = numpy.float64 if a.dtype != numpy.float64 else numpy.longdouble
     product, last = a.astype(wide) * b, c.astype(wide)
     total = product + last
-    if a.dtype == numpy.float32:  # what was lost says which way the middle of two floats goes
+    if a.dtype == numpy.float32:  # the rounding error breaks ties
         part = total - product
         lost = (product - (total - part)) + (last - part)
         middle = (total.view(numpy.int64) & (2**29 - 1) == 2**28) & (lost != 0)
@@ -101,5 +101,5 @@ REDUCTIONS: dict[str, Callable[[numpy.ndarray], Any]] = {
 
 
 def wrap(value: int) -> int:
-    """An integer as 64 bits hold it."""
+    """Wrap an integer to 64 bits."""
     return value if -(2**63) <= value < 2**63 else (value + 2**63) % 2**64 - 2**63

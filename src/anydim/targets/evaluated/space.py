@@ -1,4 +1,4 @@
-"""Memory for the evaluator: by name, and by address, as host code sees it; all access checked."""
+"""Memory of the interpreter: by name, and by address for host code; every access is checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anydim.base.dtypes import DType, uint8
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 
-_FIRST, _APART = 1 << 20, 4096  # addresses: of the first array, and between one and the next
+_FIRST, _APART = 1 << 20, 4096  # address of the first array, and alignment of the next ones
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Pointer:
-    """A place in memory; `Address` counts in elements of `dtype`."""
+    """A position in memory; `Address` counts in elements of `dtype`."""
 
     memory: Memory
     byte: int
@@ -34,31 +34,31 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Copy:
-    """Bytes of elements on their way to places of a buffer, whose type they are of."""
+    """A pending async copy: bytes, and their destinations in a buffer of `dtype`."""
 
     buffer: str
-    places: numpy.ndarray
+    positions: numpy.ndarray
     dtype: DType
     held: numpy.ndarray
 
 
 def undefined(name: str, size: int, dtype: DType = uint8) -> Pointer:
-    """New memory of so many bytes."""
+    """Return uninitialised memory of `size` bytes."""
     return Pointer(Memory(name, numpy.full(size, 0xA5, numpy.uint8), True), 0, dtype)
 
 
 class Space:
-    """Arrays that lie at addresses, and functions that can be called through one."""
+    """Arrays at virtual addresses, and functions that are callable by address."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._parts: list[numpy.ndarray] = []
-        self._known: dict[int, int] = {}  # the memory of an array -> its address
+        self._known: dict[int, int] = {}  # real address of an array -> its virtual address
         self._functions: dict[int, Callable[..., int | None]] = {}
         self._next = _FIRST
 
-    def place(self, array: numpy.ndarray) -> int:
-        """The address of a contiguous array, 64-byte aligned; equal memory has one address."""
+    def address_of(self, array: numpy.ndarray) -> int:
+        """Return the 64-byte aligned address of a contiguous array, one per memory."""
         data = array.reshape(-1).view(numpy.uint8)
         if data.ctypes.data not in self._known or not len(data):
             self._known[data.ctypes.data] = self._next
@@ -68,22 +68,22 @@ class Space:
         return self._known[data.ctypes.data]
 
     def function(self, made: Callable[..., int | None]) -> int:
-        """The address of a function of int64s."""
+        """Return the address of a function of int64s."""
         self._functions[self._next] = made
         self._next += _APART
         return self._next - _APART
 
     def called(self, address: int) -> Callable[..., int | None]:
-        """The function at an address."""
+        """Return the function at an address."""
         if address not in self._functions:
-            raise InternalError(f"loop IR calls address {address}, where no function is")
+            raise InternalError(f"loop IR calls address {address}, which is not a function")
         return self._functions[address]
 
     def bytes(self, address: int, count: int) -> numpy.ndarray:
-        """Bytes to look at or to change; raises InternalError where nothing lies."""
+        """Return the bytes at an address, writable; raises InternalError if they are not mapped."""
         number = bisect_right(self._starts, address) - 1
         start = self._starts[number] if number >= 0 else 0
         at = address - start
         if number < 0 or at + count > len(self._parts[number]):
-            raise InternalError(f"loop IR leaves its memory: {count} bytes at address {address}")
+            raise InternalError(f"loop IR accesses unmapped memory: {count} bytes at {address}")
         return self._parts[number][at : at + count]

@@ -1,4 +1,4 @@
-"""What the evaluator does with registers that hold tiles of matrices."""
+"""Tile register steps of the interpreter."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy
 from anydim.base.dtypes import int32
 from anydim.kernels import ir
 
-_READY = -1  # is among the tiles of a frame while there are any
+_READY = -1  # key among the tiles of a frame while they are configured
 
 
 def _tiles(frame: Any, step: ir.Tiles) -> None:
     if step.wanted == (_READY in frame.tiles):
-        frame.fail("tiles begin where there are some, or end where there are none")
+        frame.fail("tiles are configured twice, or released without configuration")
     frame.tiles.clear()
     if step.wanted:
         frame.tiles[_READY] = numpy.zeros(0)
@@ -23,13 +23,13 @@ def _tiles(frame: Any, step: ir.Tiles) -> None:
 
 def _set(frame: Any, tile: int, held: numpy.ndarray) -> None:
     if _READY not in frame.tiles or not 0 <= tile < ir.TILES:
-        frame.fail(f"there is no tile {tile} here")
+        frame.fail(f"no tile {tile}: tiles are not configured")
     frame.tiles[tile] = held
 
 
 def _held(frame: Any, tile: int) -> numpy.ndarray:
     if tile not in frame.tiles:
-        frame.fail(f"tile {tile} holds nothing here")
+        frame.fail(f"tile {tile} is read before its assignment")
     held: numpy.ndarray = frame.tiles[tile]
     return held
 
@@ -40,12 +40,12 @@ def _zero(frame: Any, step: ir.TileZero) -> None:
 
 def _memory(frame: Any, step: ir.TileMemory) -> None:
     rows = frame.integer(step.offset) + numpy.arange(ir.TILE) * frame.integer(step.row)
-    places = (rows[:, None] + numpy.arange(ir.TILE)).reshape(-1)
+    positions = (rows[:, None] + numpy.arange(ir.TILE)).reshape(-1)
     use = "store" if step.store else "load"
-    data, touched = frame.elements(step.buffer, ir.Type(int32), places, use)
+    data, touched = frame.elements(step.buffer, ir.Type(int32), positions, use)
     if step.store:
         if not frame.buffers[step.buffer].memory.writable:
-            frame.fail(f"a tile goes to '{step.buffer}', which is only read")
+            frame.fail(f"tile store to '{step.buffer}', which is read-only")
         data[touched] = _held(frame, step.tile).reshape(-1, 1).view(numpy.uint8)
     else:
         _set(frame, step.tile, data[touched].view(numpy.int32).reshape(ir.TILE, ir.TILE))
@@ -53,7 +53,7 @@ def _memory(frame: Any, step: ir.TileMemory) -> None:
 
 def _dots(frame: Any, step: ir.TileDots) -> None:
     if len({step.sums, step.left, step.right}) != 3:
-        frame.fail("the tiles of a product are not three")
+        frame.fail("the tiles of a product are not distinct")
     kinds = (numpy.uint8, numpy.int8) if step.unsigned else (numpy.int8, numpy.uint8)
     left = _held(frame, step.left).view(kinds[0]).astype(numpy.int64)
     words = _held(frame, step.right).view(kinds[1]).reshape(ir.TILE, ir.TILE, 4)

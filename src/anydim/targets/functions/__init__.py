@@ -1,12 +1,12 @@
-"""Functions in loop IR: what a machine does not compute itself, written once for every target.
+"""Math functions in loop IR for machines that lack them, written once for every target.
 
-In: functions of loop IR with any function of `lang/functions.py`, any conversion, any element type.
-Out: the same with only what a target's `Primitives` record says it has (`primitives.py`). What is
-made of several instructions has names (`Let`), each value one, in the order of evaluation, so a
-printer writes every step as it stands and nothing twice.
+Input: functions of loop IR with any function of `lang/functions.py`, any conversion, any element
+type. Output: the same with only the primitives of a target's `Primitives` record (`primitives.py`).
+An expansion into several instructions names each value once (`Let`), in evaluation order, so a
+printer emits every step as it is, without duplicates.
 
-`legalise.py` walks statements and expressions. `expansions.py` has one row per function: what
-writes it, for which element types, at which precision. `writer.py` is what a row is written with.
+`legalise.py` walks statements and expressions. `expansions.py` has one row per function: its
+expansion by element type. `writer.py` is the builder for expansions.
 
 A new function of the language is one row in `lang/functions.py` and one row in `expansions.py`,
 written with `Lanes`; no target changes, and `targets/evaluated/` runs it.

@@ -1,9 +1,9 @@
 """Circular functions in float64, and their inverses in float64 and float32.
 
 Sources: argument reduction and kernels of sin, cos and asin from FreeBSD's msun (Sun's fdlibm),
-atan from Moshier's Cephes. The polynomials for float32 are near-minimax fits of
-(asin(sqrt z) / sqrt z - 1) / z over 0..1/4 and of the same for atan over 0..tan(pi/8)^2; they are
-wrong by less than 0.02 of a unit in the last place.
+atan from Moshier's Cephes. The polynomials for float32 are near-minimax fits of (asin(sqrt z) /
+sqrt z - 1) / z over 0..1/4 and of the same for atan over 0..tan(pi/8)^2; their error is below 0.02
+ulp.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HALF_PI = (
 
 
 def _quadrant(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
-    """(sin r, cos r, bits that end in n) with x = n pi/2 + r; NaN where x is not finite.
+    """Return (sin r, cos r, bits with n in the low bits), x = n pi/2 + r; NaN if x is not finite.
 
     Below `NEAR` n has 20 bits, and its products with the first three parts of pi/2 are exact.
     """
@@ -98,13 +98,13 @@ _ATAN_SINGLE = (
 
 
 def _angle(x: Lanes, value: float) -> tuple[Lanes, Lanes]:
-    """A constant, and what of it is lost in the type of x."""
+    """Return a constant, and its rounding error in the type of x."""
     near = value if x.dtype == float64 else float(numpy.float32(value))
     return x.like(near), x.like(value - near)
 
 
 def _asin_parts(x: Lanes) -> tuple[Lanes, Lanes]:
-    """(|x| > 1/2, asin |x| below or asin sqrt((1 - |x|) / 2) above)."""
+    """Return (|x| > 1/2, asin |x| below or asin sqrt((1 - |x|) / 2) above)."""
     size = abs(x)
     outer = size > 0.5
     mirrored = fma(size, -0.5, 0.5)

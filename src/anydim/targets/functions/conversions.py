@@ -14,9 +14,9 @@ from anydim.targets.functions.writer import Lanes, type_of
 
 
 def expand_conversion(x: Lanes, wanted: DType) -> Lanes:
-    """A value as another element type, by conversions that are nearer to a machine.
+    """Convert by conversions closer to the machine's.
 
-    Each rule is for what the target lacks once the rules above it do not apply.
+    The rules are tried in order, each for conversions that the target lacks.
     """
     have = x.dtype
     if have.stored and have.is_integer:
@@ -33,7 +33,7 @@ def expand_conversion(x: Lanes, wanted: DType) -> Lanes:
         return _half(x, wanted)
     if have.is_float and wanted.is_integer:
         return _saturated(x, wanted)
-    raise InternalError(f"no rule makes {wanted} of {have}")
+    raise InternalError(f"no rule converts {have} to {wanted}")
 
 
 def to_flag(x: Lanes) -> Lanes:
@@ -44,13 +44,13 @@ def to_flag(x: Lanes) -> Lanes:
 
 
 def _whole(x: Lanes) -> Lanes:
-    """An integer of less than eight bits, whatever stands above them, as one of eight."""
+    """Extend an integer of less than eight bits with undefined upper bits to eight bits."""
     rest = 8 - x.dtype.bits
     return (x.bits(int8 if x.dtype.kind == "int" else uint8) << rest) >> rest
 
 
 def _half(x: Lanes, wanted: DType) -> Lanes:
-    """To and from float16 by way of float32, as numpy rounds."""
+    """Convert to and from float16 via float32, rounding as numpy does."""
     if wanted == float32:
         return widen(x)
     if x.dtype == float32:
@@ -59,7 +59,7 @@ def _half(x: Lanes, wanted: DType) -> Lanes:
 
 
 def _saturated(x: Lanes, wanted: DType) -> Lanes:
-    """Out of range is the nearest integer of the type, NaN is 0."""
+    """Saturating conversion; NaN becomes 0."""
     signed = wanted.kind == "int"
     low = -(2 ** (wanted.bits - 1)) if signed else 0
     high = 2 ** (wanted.bits - 1 if signed else wanted.bits)

@@ -1,6 +1,6 @@
 """The error function, for float32 and float64.
 
-Polynomials are least-squares fits on Chebyshev nodes made for this file.
+The polynomials are least-squares fits on Chebyshev nodes made for this file.
 """
 
 from __future__ import annotations

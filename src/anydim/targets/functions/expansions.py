@@ -1,8 +1,8 @@
-"""How each function that a machine does not compute is written: one row each, by element types.
+"""Expansion table: one row per function that a machine lacks, by element types.
 
-What has no float32 form of its own is written `in_double`. float16 and what is narrower is
-computed in float32 and rounded, which `legalise.py` sees to. Largest errors, in units of the last
-place, stand in ACCURACY of tests/unit/targets/test_elementary.py.
+Functions without a float32 form are written `in_double`. float16 and narrower types are computed in
+float32 and rounded by `legalise.py`. Maximum errors, in ulp, are in ACCURACY of
+tests/unit/targets/test_elementary.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anydim.targets.functions.power import integer_power, power
 from anydim.targets.functions.remainder import floor_divide, modulo, remainder
 from anydim.targets.functions.writer import Lanes
 
-# of arguments of one type, which are names or constants
+# of arguments of one type, names or constants
 FLOATING: dict[str, Callable[..., Lanes]] = {
     "exp": exp, "exp_nonpositive": exp_nonpositive, "expm1": expm1, "log": log, "log1p": log1p,
     "sigmoid": sigmoid, "erf": erf, "pow": power, "rsqrt": simple.rsqrt,
@@ -37,5 +37,5 @@ INTEGER: dict[str, Callable[..., Lanes]] = {
 
 
 def expansion(function: str, dtype: DType) -> Callable[..., Lanes] | None:
-    """What writes a function of an element type; None where it has no other form."""
+    """Return the expansion of a function for an element type, or None."""
     return (FLOATING if dtype.is_float else INTEGER).get(function)

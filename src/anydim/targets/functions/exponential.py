@@ -18,16 +18,16 @@ from anydim.targets.functions.writer import Lanes, copysign
 class Exponential:
     """Constants of exp for one type: x = n ln2 + r, exp(x) = 2^n exp(r).
 
-    `magic` makes the sum x*log2(e) + magic end in the bits of n.
+    `magic` rounds x*log2(e) so that the low bits of the sum are n.
     """
 
     magic: float
-    bias: int  # of an exponent
+    bias: int  # exponent bias
     shift: int
-    low: float  # below it the result's exponent may not be a normal one; it is one up to -low
-    least: float  # below it the result is 0
-    last: float  # of which the result is finite
-    high: float  # its result is inf
+    low: float  # the result is a normal number from here to -low
+    least: float  # the result is 0 below
+    last: float  # the largest argument with a finite result
+    high: float  # an argument with result inf
     ln2_high: float
     ln2_low: float
     tail: tuple[float, ...]  # (exp(r) - 1 - r) / r^2, highest power first
@@ -52,7 +52,7 @@ EXPONENTIALS = {
 
 
 def _reduced(x: Lanes, more: int) -> tuple[Lanes, Lanes]:
-    """(r, bits that end in n + more) with x = n ln2 + r."""
+    """Return (r, bits with n + more in the low bits), x = n ln2 + r."""
     c = EXPONENTIALS[x.dtype]
     shifted = fma(x, math.log2(math.e), c.magic + more)
     n = shifted - (c.magic + more)
@@ -61,7 +61,7 @@ def _reduced(x: Lanes, more: int) -> tuple[Lanes, Lanes]:
 
 
 def _scale(x: Lanes, bits: Lanes) -> Lanes:
-    """2^(n-1) of bits that end in n + bias - 1, of x's type."""
+    """Return 2^(n-1) for bits with n + bias - 1 in the low bits, in x's type."""
     return (bits << EXPONENTIALS[x.dtype].shift).bits(x.dtype)
 
 
@@ -71,27 +71,27 @@ def exp(x: Lanes) -> Lanes:
 
 
 def exp_nonpositive(x: Lanes) -> Lanes:
-    """e^x where x is at most 0: the same bits."""
+    """e^x for x <= 0, bit-identical."""
     return _power(x, None)
 
 
 def exp_or_zero(x: Lanes) -> Lanes:
-    """e^x, 0 where that is no normal number: for what adds it to 1."""
+    """e^x, flushed to 0 below the normal numbers, for sums with 1."""
     c = EXPONENTIALS[x.dtype]
     r, bits = _reduced(x.below(c.high), c.bias - 1)
     return select(x < c.low, 0.0, r.polynomial(_doubled(c)) * _scale(x, bits))
 
 
 def _power(x: Lanes, last: float | None) -> Lanes:
-    """e^x, which is inf above `last` where x may be above 0.
+    """e^x; inf above `last`; None: x <= 0.
 
-    The exponent is added to the bits of 2 exp(r): only far from 0 that is not the result.
+    The exponent is added to the bits of 2 exp(r); only arguments far from 0 need corrections.
     """
     c = EXPONENTIALS[x.dtype]
     r, bits = _reduced(x, -1)
     power = r.polynomial(_doubled(c))
     result = (power.words + (bits << c.shift)).bits(x.dtype).register()
-    near = x >= c.low if last is None else abs(x) <= -c.low  # not of NaN
+    near = x >= c.low if last is None else abs(x) <= -c.low  # false for NaN
     with (~near).when_any():
         small = ~(x >= c.low)
         result.set(select(small, x.above(0.0), result))
@@ -104,16 +104,16 @@ def _power(x: Lanes, last: float | None) -> Lanes:
     return result
 
 
-_LIFT = 64  # more than subnormal numbers have bits
+_LIFT = 64  # more than the bits of a subnormal number
 
 
 def _doubled(c: Exponential) -> tuple[float, ...]:
-    """The polynomial of 2 exp(r)."""
+    """Return the polynomial of 2 exp(r)."""
     return (*(2 * a for a in c.tail), 2.0, 2.0)
 
 
 def expm1(x: Lanes) -> Lanes:
-    """e^x - 1, exact to the last places near 0 too."""
+    """e^x - 1, accurate near 0."""
     c = EXPONENTIALS[x.dtype]
     r, bits = _reduced(x.below(c.high).above(-40.0), c.bias - 1)
     scale = _scale(x, bits)
@@ -123,7 +123,7 @@ def expm1(x: Lanes) -> Lanes:
 
 
 def sigmoid(x: Lanes) -> Lanes:
-    """1 / (1 + e^-x); e^x where that would be 1 / inf."""
+    """1 / (1 + e^-x); e^x if that would be 1 / inf."""
     one = x.like(1.0)
     bottom = one + exp_or_zero(-x)
     result = (one / bottom).register()
@@ -145,7 +145,7 @@ _TANH_EVEN = (
 def tanh(x: Lanes) -> Lanes:
     """Hyperbolic tangent."""
     if x.dtype == float32:
-        limited = x.below(9.5).above(-9.5)  # there the quotient is just above 1
+        limited = x.below(9.5).above(-9.5)  # beyond, the quotient is just above 1
         square = limited * limited
         top = limited * square.polynomial(_TANH_ODD)
         bottom = square.polynomial(_TANH_EVEN)
@@ -156,10 +156,10 @@ def tanh(x: Lanes) -> Lanes:
 
 
 def gated(a: Lanes, b: Lanes) -> Lanes | None:
-    """a * b by one division where one of both is a sigmoid and the other one too, or a tanh.
+    """a * b with one division, if one is a sigmoid and the other one a sigmoid or a tanh.
 
-    That is what gates of recurrent networks multiply. None for other factors. The denominator
-    overflows only where the sigmoid is not a normal number, and then the product is 0.
+    Gates of recurrent networks are such products. None for other factors. The denominator overflows
+    only if the sigmoid is not a normal number, and then the product is 0.
     """
     parts, other_parts = (a.writer.quotient_of(factor.value) for factor in (a, b))
     if parts is None or other_parts is None:

@@ -9,12 +9,12 @@ from anydim.targets.functions.exponential import exp, expm1
 from anydim.targets.functions.logarithm import log, log1p
 from anydim.targets.functions.writer import Lanes, copysign, in_double, sqrt
 
-_HUGE = 1e9  # beyond it, the root of x^2 + 1 is x
+_HUGE = 1e9  # sqrt(x^2 + 1) is x above
 
 
 @in_double
 def sinh(x: Lanes) -> Lanes:
-    """Hyperbolic sine, from m = e^(|x|/2) - 1 so that nothing overflows early."""
+    """Hyperbolic sine, from m = e^(|x|/2) - 1, which avoids early overflow."""
     m = expm1(abs(x) * 0.5)
     inverse = 1.0 / (m + 1.0)
     half = m * 0.5 * (m + 2.0)

@@ -1,8 +1,8 @@
-"""Loop IR with any function -> loop IR with what a target has; see the folder's docstring.
+"""Legalises loop IR: any function -> the primitives of a target; see the package's docstring.
 
-A statement that needs nothing stays the object it is. Where an expression needs something, the
-steps that make it stand before its statement, and what is evaluated before it is named before
-them: values are computed, and memory is read, in the order in which they were.
+An unchanged statement stays the same object. The steps of an expansion precede the statement, and
+operands evaluated before it are named before them: values are computed, and memory is read, in the
+original order.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from anydim.targets.functions.writer import Expander, Lanes, result_type, type_o
 
 
 def legalise(functions: Sequence[ir.Function], target: Primitives) -> tuple[ir.Function, ...]:
-    """The functions of a kernel or library with only what the target has, and what they call.
+    """Return the functions of a kernel or library, legalised for the target, with their helpers.
 
-    Raises InternalError for a function of an element type that nothing computes.
+    Raises InternalError for a function of an unsupported element type.
     """
     helpers: dict[str, ir.Function] = {}
     made = []
@@ -39,19 +39,19 @@ def legalise(functions: Sequence[ir.Function], target: Primitives) -> tuple[ir.F
 
 
 class _Legaliser:
-    """The walk over one function. What is known of a register holds until it is assigned."""
+    """The walk over one function. Facts about a register hold until it is assigned."""
 
     def __init__(self, target: Primitives) -> None:
         self.target = target
         self.writer = Expander(self.apply, self.change)
-        self._made: dict[int, ir.Value] = {}  # of this statement: by the identity of the node
+        self._made: dict[int, ir.Value] = {}  # values of this statement, by node id
 
     def function(self, function: ir.Function) -> ir.Function:
         body = self.block(function.body)
         return function if body is function.body else replace(function, body=body)
 
     def block(self, steps: tuple[ir.Step, ...]) -> tuple[ir.Step, ...]:
-        """Steps that run one after the other; the same object when nothing changes."""
+        """Legalise consecutive steps; returns the same object if nothing changes."""
         same = True
         with self.writer.block() as written:
             for step in steps:
@@ -64,7 +64,7 @@ class _Legaliser:
     # ---- functions and conversions -------------------------------------------------------------
 
     def apply(self, function: str, kind: ir.Type, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        """A function of arguments of type `kind`; the result has a name."""
+        """Apply a function to arguments of type `kind`; the result has a name."""
         dtype = kind.dtype
         if self.target.computes(function, dtype):
             return self.writer.name(ir.Op(result_type(function, kind), function, arguments))
@@ -79,12 +79,12 @@ class _Legaliser:
         return write(*given).value
 
     def _in_single(self, function: str, arguments: tuple[Lanes, ...]) -> Lanes:
-        """A function of a narrow float: computed in float32, rounded once."""
+        """Compute a function of a narrow float in float32 and round once."""
         result = apply(function, *(argument.as_(float32) for argument in arguments))
         return result if function in PREDICATES else result.as_(arguments[-1].dtype)
 
     def change(self, value: ir.Value, wanted: DType, fits: bool = False) -> ir.Value:
-        """A value as another element type, named."""
+        """Convert a value to another element type, named."""
         have = value.type
         if have.dtype == wanted:
             return value
@@ -95,11 +95,11 @@ class _Legaliser:
     # ---- values --------------------------------------------------------------------------------
 
     def value(self, node: ir.Value) -> ir.Value:
-        """The value with what the target has; the same object when nothing changes."""
+        """Legalise a value; returns the same object if nothing changes."""
         return node if type(node) in _LEAVES else _VALUES[type(node)](self, node)
 
     def values(self, nodes: tuple[ir.Value, ...]) -> tuple[ir.Value, ...]:
-        """Several values, evaluated one after the other."""
+        """Legalise several values in evaluation order."""
         made: list[ir.Value] = []
         same, writer = True, self.writer
         for node in nodes:
@@ -146,7 +146,7 @@ class _Legaliser:
         return known
 
     def _parts(self, node: Any) -> Any:
-        """A value or a step with its operands, evaluated in the order of `_OPERANDS`."""
+        """Legalise the operands of a value or step in the order of `_OPERANDS`."""
         names = _OPERANDS[type(node)]
         given = tuple([getattr(node, name) for name in names])
         made = self.values(given)
@@ -159,11 +159,11 @@ class _Legaliser:
         return node if value is node.argument else replace(node, argument=value)
 
     def _reduce_by_halves(self, function: str, value: ir.Value) -> ir.Value:
-        """One half with the other one, down to a lane."""
+        """Combine both halves repeatedly, down to one lane."""
         while value.type.lanes > 1:
             half = value.type.lanes // 2
-            sides = (tuple(range(start, start + half)) for start in (0, half))
-            parts = tuple(self.writer.name(_picked(value, side)) for side in sides)
+            halves = (tuple(range(start, start + half)) for start in (0, half))
+            parts = tuple(self.writer.name(_lanes_of(value, lanes)) for lanes in halves)
             value = self.apply(function, parts[0].type, parts)
         return value
 
@@ -175,7 +175,7 @@ class _Legaliser:
         return step if value is step.value else type(step)(step.name, value)
 
     def _note(self, name: str, value: ir.Value) -> None:
-        """What is known of a value is known of what it is called by."""
+        """Transfer the facts about a value to its name."""
         writer = self.writer
         if writer.constants or writer.quotients:
             writer.constants.pop(name, None)
@@ -190,7 +190,7 @@ class _Legaliser:
             writer.quotients[name] = quotient
 
     def _forget(self, steps: tuple[ir.Step, ...]) -> None:
-        """What was known of the registers that steps change."""
+        """Drop the facts about registers that steps change."""
         writer = self.writer
         if not writer.constants and not writer.quotients:
             return
@@ -227,7 +227,7 @@ class _Legaliser:
         return ir.For(step.variable, start, stop, width, body)
 
     def _while(self, step: ir.While) -> ir.Step:
-        """A condition that takes steps is a register, given a value before and in the loop."""
+        """Legalise a loop; a condition with steps becomes a register, set before and in it."""
         self._forget(step.body)
         before = self.writer.here
         condition = self.value(step.condition)
@@ -254,14 +254,15 @@ class _Legaliser:
         return step if same and value is step.value else ir.Switch(value, cases)
 
     def _changing(self, body: tuple[ir.Step, ...]) -> tuple[ir.Step, ...]:
-        """The body of a loop: what it assigns is not known in it, nor after it."""
+        """Legalise a loop body: facts about registers that it assigns do not hold in or after
+        it."""
         self._forget(body)
         made = self.block(body)
         self._forget(body)
         return made
 
     def _branch(self, body: tuple[ir.Step, ...]) -> tuple[ir.Step, ...]:
-        """What is found out in a branch is not known in another one."""
+        """Legalise a branch: facts found in it do not hold in another one."""
         writer = self.writer
         constants, quotients = dict(writer.constants), dict(writer.quotients)
         made = self.block(body)
@@ -269,13 +270,13 @@ class _Legaliser:
         return made
 
 
-def _picked(value: ir.Value, lanes: tuple[int, ...]) -> ir.Value:
+def _lanes_of(value: ir.Value, lanes: tuple[int, ...]) -> ir.Value:
     return ir.shuffle(value, value, lanes) if len(lanes) > 1 else value.extract(lanes[0])
 
 
-_NOTHING = type(None)  # what stands in the place of a mask or a result
-_LEAVES = frozenset((ir.Const, ir.Var, ir.Get, ir.Iota, ir.Item, _NOTHING))
-_CALLED = frozenset((ir.Const, ir.Splat, ir.Var, ir.Get))  # of what one may know something
+_ABSENT = type(None)  # an absent mask or result
+_LEAVES = frozenset((ir.Const, ir.Var, ir.Get, ir.Iota, ir.Item, _ABSENT))
+_CALLED = frozenset((ir.Const, ir.Splat, ir.Var, ir.Get))  # nodes with facts
 _OPERANDS: dict[type, tuple[str, ...]] = {
     ir.Bitcast: ("argument",),
     ir.Load: ("offset", "mask"),

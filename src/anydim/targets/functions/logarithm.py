@@ -15,7 +15,7 @@ from anydim.targets.functions.writer import Lanes, in_double
 
 
 def _split(x: Lanes) -> tuple[Lanes, Lanes]:
-    """(m, e) with x = m 2^e, sqrt(1/2) <= m < sqrt(2), e as a float; x > 0."""
+    """Return (m, e), x = m 2^e, sqrt(1/2) <= m < sqrt(2), e as a float; x > 0."""
     single = x.dtype == float32
     shift, root = (23, 0x3F3504F3) if single else (52, 0x3FE6A09E667F3BCD)
     tiny = x < (2.0**-126 if single else 2.0**-1022)
@@ -38,7 +38,7 @@ _LOG64 = (
 
 
 def log(x: Lanes) -> Lanes:
-    """Natural logarithm: -inf at 0, NaN below."""
+    """Natural logarithm: -inf at 0, NaN for negative numbers."""
     m, e = _split(x)
     f = m - 1.0
     c = EXPONENTIALS[x.dtype]
@@ -57,7 +57,7 @@ def log(x: Lanes) -> Lanes:
 
 @in_double
 def log1p(x: Lanes) -> Lanes:
-    """log(1 + x): what the sum lost is given back."""
+    """log(1 + x), corrected by the rounding error of the sum."""
     u = x + 1.0
     lost = x - (u - 1.0)
     result = log(u) + lost / u

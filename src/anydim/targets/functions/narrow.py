@@ -1,7 +1,7 @@
-"""Conversion between float32 and floats that a machine computes nothing with, by their bits.
+"""Conversions between float32 and storage-only float formats, by their bits.
 
-A value of such a type is held as an unsigned integer: its bits. Everything is exact or rounded
-to nearest even (float8_e8m0fnu: ties away from zero), as in `ml_dtypes`; see `Format`.
+A value of such a type is stored as an unsigned integer: its bits. Conversions are exact or round to
+nearest even (float8_e8m0fnu: ties away from zero), as in `ml_dtypes`; see `Format`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from anydim.kernels.ir import select
 from anydim.lang.functions import unsigned
 from anydim.targets.functions.writer import Lanes
 
-_INFINITY = 0x7F800000  # of float32
+_INFINITY = 0x7F800000  # float32 infinity
 _FRACTION = 23
 _QUIET = _INFINITY | 1 << (_FRACTION - 1)  # a NaN
 _BIAS = 127
@@ -20,7 +20,7 @@ _HALF = Format(5, 10, 15, 0x7BFF, 0x7C00, 0x7E00)
 
 
 def widen(x: Lanes) -> Lanes:
-    """The float32 of a narrow float."""
+    """Convert a narrow float to float32."""
     form = _format(x.dtype)
     bits = x.bits(unsigned(x.dtype)).as_(int32)
     if form.exponent == 8 and form.sign:
@@ -29,7 +29,7 @@ def widen(x: Lanes) -> Lanes:
 
 
 def narrow(x: Lanes, wanted: DType) -> Lanes:
-    """A float32 rounded to a narrow float."""
+    """Round a float32 to a narrow float."""
     form = _format(wanted)
     bits = x.bits(int32)
     if not form.sign:
@@ -46,7 +46,7 @@ def _format(dtype: DType) -> Format:
     if dtype == float16:
         return _HALF
     if dtype.format is None:
-        raise InternalError(f"{dtype} is no narrow float")
+        raise InternalError(f"{dtype} is not a narrow float")
     return dtype.format
 
 
@@ -54,7 +54,7 @@ def _format(dtype: DType) -> Format:
 
 
 def _power_of_two(bits: Lanes) -> Lanes:
-    """An exponent alone: 2^(bits - 127), NaN for all ones."""
+    """Decode a bare exponent: 2^(bits - 127), NaN for all ones."""
     plain = select(bits.equals(0), 1 << (_FRACTION - 1), bits << _FRACTION)
     return select(bits.equals(0xFF), _QUIET, plain).bits(float32)
 
@@ -71,7 +71,7 @@ def _signed(bits: Lanes, form: Format) -> Lanes:
 
 
 def _special(result: Lanes, bits: Lanes, magnitude: Lanes, sign: Lanes, form: Format) -> Lanes:
-    """Infinity and NaN, where the format has them."""
+    """Handle infinity and NaN of formats that have them."""
     if not form.signed_zero:
         return select(bits.equals(form.nan), _QUIET, result)
     if form.beyond == form.largest:
@@ -86,7 +86,7 @@ def _special(result: Lanes, bits: Lanes, magnitude: Lanes, sign: Lanes, form: Fo
 
 
 def _rounded(magnitude: Lanes, form: Format) -> Lanes:
-    """The code of a magnitude that is no NaN."""
+    """Return the code of a magnitude other than NaN."""
     shift = _FRACTION - form.fraction
     odd = magnitude.shift_in_zeros(shift) & 1
     rebased = (1 << (shift - 1)) - 1 - ((_BIAS - form.bias) << _FRACTION)
@@ -98,7 +98,7 @@ def _rounded(magnitude: Lanes, form: Format) -> Lanes:
 
 
 def _small(magnitude: Lanes, code: Lanes, form: Format) -> Lanes:
-    """Below the least normal number, adding a large number rounds to whole units."""
+    """Round subnormal results by adding a large number."""
     singles = magnitude.bits(float32)
     large = singles.like(2.0 ** (1 - form.bias - form.fraction + _FRACTION))
     units = (singles + large).bits(int32) - large.bits(int32)
@@ -113,7 +113,7 @@ def _with_sign(code: Lanes, sign: Lanes, form: Format) -> Lanes:
 
 
 def _exponent_of(bits: Lanes) -> Lanes:
-    """The nearest power of two, of two equally near the larger; NaN for what is not positive."""
+    """Return the nearest power of two, ties to the larger; NaN for numbers <= 0 and NaN."""
     code = (bits + (1 << (_FRACTION - 1))).shift_in_zeros(_FRACTION)
     code = select(bits < (3 << (_FRACTION - 2)), 0, code)
     return select((bits <= 0) | (bits >= _INFINITY), 0xFF, code)

@@ -1,4 +1,4 @@
-"""Powers: of floats by exp and log, by products for some exponents; of integers by squaring."""
+"""Powers: of floats by exp and log, or by multiplication; of integers by squaring."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from anydim.targets.functions.exponential import exp
 from anydim.targets.functions.logarithm import log
 from anydim.targets.functions.writer import Lanes, copysign, in_double, sqrt, while_any
 
-EXPONENTS = frozenset((-1, 0.5, 1, 2, 3))  # those of `_constant_power`
+EXPONENTS = frozenset((-1, 0.5, 1, 2, 3))  # exponents of `_constant_power`
 
 
 def rounded(number: int | float | bool, dtype: DType) -> float:
-    """A number as a float type holds it."""
+    """Round a number to a float type."""
     return float(dtype.numpy.type(number))
 
 
@@ -41,7 +41,7 @@ def _power(x: Lanes, y: Lanes) -> Lanes:
 
 
 def _constant_power(x: Lanes, exponent: float) -> Lanes | None:
-    """x^exponent by products or a root, for the exponents that numpy does so too."""
+    """x^exponent by multiplications or a square root, for the same exponents as numpy."""
     if exponent == 1:
         return x
     if exponent == 2:
@@ -50,13 +50,13 @@ def _constant_power(x: Lanes, exponent: float) -> Lanes | None:
         return x * x * x
     if exponent == -1:
         return 1.0 / x
-    if exponent == 0.5:  # -inf as C99 has it; a root would be NaN
+    if exponent == 0.5:  # -inf as in C99; a square root would be NaN
         return sqrt(select(x.equals(-math.inf), math.inf, x + 0.0))
     return None
 
 
 def integer_power(x: Lanes, y: Lanes) -> Lanes:
-    """x^y by squaring, wrapping; a negative power is 0 but for 1 and -1."""
+    """x^y by squaring, wrapping; a negative power is 0 except for 1 and -1."""
     left, inverse = y, None
     if x.dtype.kind == "int":
         negative = y < 0

@@ -1,20 +1,20 @@
-"""What a target computes itself; everything else is expanded into it.
+"""Primitive operations of targets; all others are expanded into them.
 
-Every target has, lane by lane, for vectors of any number of lanes and for scalars:
+Every target has, elementwise, for vectors of any number of lanes and for scalars:
 
-- `FLOATS` of float32 and float64. Comparisons are false for NaN ('not_equal' true). 'min' and
-  'max' give NaN when either is NaN; 'fast_min' and 'fast_max' take the second argument then:
-  a < b ? a : b. 'fma' rounds once where the machine does, else twice.
-- `INTEGERS` of integers and flags. Division by 0 gives 0, the least integer by -1 wraps; a shift
-  by the width or more shifts everything out. 'dot_bytes' is of int32, 'ones', 'trailing_zeros'
-  and 'leading_zeros' are of unsigned integers, 'add_overflows' and 'mul_overflows' of int64.
-- 'select' of any element type, 'and', 'or', 'xor', 'not' of flags.
-- conversions between integers, flags included; from them to float32 and float64; between float32
-  and float64; and from those two to integers for numbers that fit (`Convert.fits`).
-- bit casts. A type of `dtype.format` or less than 8 bits is held as the unsigned integer of its
-  bits; only bit casts, moves and 'select' are left of it.
+  - `FLOATS` of float32 and float64. Comparisons with NaN are false ('not_equal' true). 'min' and
+    'max' return NaN if either is NaN; 'fast_min' and 'fast_max' return the second argument then:
+    a < b ? a : b. 'fma' rounds once if the machine does, otherwise twice.
+  - `INTEGERS` of integers and flags. Division by 0 returns 0, the minimum by -1 wraps; a shift by
+    the width or more shifts all bits out. 'dot_bytes' is of int32, 'ones', 'trailing_zeros' and
+    'leading_zeros' of unsigned integers, 'add_overflows' and 'mul_overflows' of int64.
+  - 'select' of any element type, 'and', 'or', 'xor', 'not' of flags.
+  - conversions between integers, including flags; from them to float32 and float64; between float32
+    and float64; and from those two to integers for numbers in range (`Convert.fits`).
+  - bit casts. A type with `dtype.format` or less than 8 bits is stored as the unsigned integer of
+    its bits; only bit casts, moves and 'select' apply to it.
 
-A `Primitives` record says what a target has beyond that.
+A `Primitives` record lists the additional operations of a target.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from anydim.base.records import dataclass
 COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
 LOGICAL = frozenset(("and", "or", "xor", "not"))
 _TESTS = frozenset(("isnan", "isinf", "add_overflows", "mul_overflows"))
-PREDICATES = COMPARISONS | LOGICAL | _TESTS  # their results are flags
+PREDICATES = COMPARISONS | LOGICAL | _TESTS  # functions whose results are flags
 FLOATS = COMPARISONS | {
     "add", "sub", "mul", "div", "quotient", "fma", "neg", "abs", "sqrt", "floor", "ceil", "round",
     "trunc", "min", "max", "fast_min", "fast_max",
@@ -43,11 +43,10 @@ _COMPUTED = (float32, float64)
 
 @dataclass(frozen=True)
 class Primitives:
-    """What a target has beyond the common ones.
+    """The operations of a target beyond the common ones.
 
-    `float16`: it compares float16 and converts it to and from float32; `halves`: it converts alone.
-    `functions`: functions of
-    float32 and float64 that it computes itself, 'copysign' (size, sign) among them or not.
+    `float16`: it compares float16 and converts it to and from float32; `halves`: conversion only.
+    `functions`: native functions of float32 and float64, possibly 'copysign' (size, sign).
     """
 
     float16: bool = False
@@ -55,7 +54,7 @@ class Primitives:
     halves: bool = False
 
     def computes(self, function: str, dtype: DType) -> bool:
-        """Whether the target has a function of arguments of that element type."""
+        """Whether the target has a function for an element type of its arguments."""
         return function in self._by_type[dtype.name]
 
     @cached_property
@@ -72,7 +71,7 @@ class Primitives:
         return COMPARISONS if dtype == float16 and self.float16 else frozenset()
 
     def converts(self, have: DType, wanted: DType, fits: bool) -> bool:
-        """Whether the target converts an element type to another one by itself."""
+        """Whether the target has a conversion between two element types."""
         if have == wanted:
             return True
         if have.stored or wanted.stored or have.format is not None or wanted.format is not None:

@@ -9,10 +9,10 @@ from anydim.targets.functions.writer import Lanes, copysign, while_any
 
 
 def remainder(x: Lanes, y: Lanes) -> Lanes:
-    """fmod, with the sign of x; NaN where x is not finite or y is 0.
+    """fmod, with the sign of x; NaN if x is not finite or y is 0.
 
-    Lanes where |x| < |y| or that have no remainder stand still: `top` and `part` are such that
-    neither loop changes them.
+    Lanes with |x| < |y| or without a remainder are inert: `top` and `part` are such that neither
+    loop changes them.
     """
     a, b = abs(x), abs(y)
     good = (a < math.inf) & (b > 0.0)
@@ -33,14 +33,14 @@ def remainder(x: Lanes, y: Lanes) -> Lanes:
 
 
 def modulo(a: Lanes, b: Lanes) -> Lanes:
-    """numpy.mod: the remainder, moved to the sign of the divisor."""
+    """numpy.mod: the remainder with the sign of the divisor."""
     rest = remainder(a, b)
     fixed = select(_other_side(rest, b), rest + b, rest)
     return select(rest.equals(0.0), copysign(b.like(0.0), b), fixed)
 
 
 def floor_divide(a: Lanes, b: Lanes) -> Lanes:
-    """numpy.floor_divide: exact for what the remainder says, not the floor of a rounded ratio."""
+    """numpy.floor_divide: exact by the remainder, not the floor of a rounded ratio."""
     rest = remainder(a, b)
     ratio = a / b
     quotient = (a - rest) / b
@@ -52,5 +52,5 @@ def floor_divide(a: Lanes, b: Lanes) -> Lanes:
 
 
 def _other_side(rest: Lanes, b: Lanes) -> Lanes:
-    """Whether the remainder is not zero and its sign is not that of the divisor."""
+    """Whether the remainder is nonzero with a sign other than the divisor's."""
     return ((rest < 0.0) ^ (b < 0.0)) & rest.differs(0.0)

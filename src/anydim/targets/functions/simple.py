@@ -11,13 +11,13 @@ from anydim.targets.functions.writer import Lanes, copysign, sqrt, type_of
 
 
 def copied_sign(size: Lanes, sign: Lanes) -> Lanes:
-    """The magnitude of one number with the sign of another, by their bits."""
+    """The magnitude of one number with the sign of another, by bit operations."""
     top = -(1 << (size.dtype.bits - 1))
     return ((size.words & ~top) | (sign.words & top)).bits(size.dtype)
 
 
 def sign(x: Lanes) -> Lanes:
-    """-1, 0 or 1 of a float, 0 of -0 too; NaN stays NaN."""
+    """-1, 0 or 1 of a float, 0 for -0; NaN stays NaN."""
     return select(x.differs(0.0) & x.equals(x), copysign(x.like(1.0), x), x + 0.0)
 
 
@@ -29,7 +29,7 @@ def integer_sign(x: Lanes) -> Lanes:
 
 
 def next_after(x: Lanes, y: Lanes) -> Lanes:
-    """The number after x on the way to y: as integers, neighbours of one sign differ by 1."""
+    """The next float from x towards y: as integers, neighbours of one sign differ by 1."""
     words = x.words
     step = select((x < y) ^ (x < 0.0), words.like(1), -1)
     beside = (words + step).bits(x.dtype)
@@ -45,12 +45,12 @@ def rsqrt(x: Lanes) -> Lanes:
 
 
 def isnan(x: Lanes) -> Lanes:
-    """Whether a float is no number."""
+    """Whether a float is NaN."""
     return x.differs(x)
 
 
 def isinf(x: Lanes) -> Lanes:
-    """Whether a float is an infinity."""
+    """Whether a float is infinite."""
     return abs(x).equals(math.inf)
 
 

@@ -1,4 +1,4 @@
-"""What functions are written with: named values of loop IR, one operation each, in order."""
+"""Builder for expansions of functions: named values of loop IR, one operation each, in order."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ _UNSIGNED: dict[DType, DType] = {int32: uint32, int64: uint64}
 
 @cache
 def type_of(dtype: DType, lanes: int) -> ir.Type:
-    """The type of a value; one object for each, since there are many values of few types."""
+    """Return the type of a value; cached, since there are many values of few types."""
     return ir.Type(dtype, lanes)
 
 
 def result_type(function: str, kind: ir.Type) -> ir.Type:
-    """The type of a function whose last argument has type `kind`."""
+    """Return the result type of a function whose last argument has type `kind`."""
     return type_of(boolean, kind.lanes) if function in PREDICATES else kind
 
 
 class Expander(Writer):
-    """Steps that are being written, and what is known of the values they name.
+    """Steps in progress, and facts about the values that they name.
 
-    `apply` and `change` are the functions and the conversions of the target that is written for:
-    they expand what it lacks. `constants` and `quotients` hold what named values are: a number in
-    every lane, a division with its numerator and denominator. `helpers` are functions that steps
-    call, each once in a module.
+    `apply` and `change` legalise functions and conversions for the target. `constants` and
+    `quotients` are facts about named values: a number in every lane, a division with its numerator
+    and denominator. `helpers` are functions that steps call, each once per module.
     """
 
     def __init__(self, apply: Apply, change: Change) -> None:
@@ -50,11 +49,11 @@ class Expander(Writer):
         self.helpers: dict[str, ir.Function] = {}
 
     def name(self, value: ir.Value) -> ir.Value:
-        """The value by a name, computed here."""
+        """Name a value, computed here."""
         return value if isinstance(value, (ir.Var, ir.Const, ir.Get)) else self.let(value)
 
     def register(self, value: ir.Value) -> ir.Get:
-        """A register that holds a value now."""
+        """Return a new register with a value."""
         name = self.fresh("r")
         self.emit(ir.Declare(name, value))
         return ir.Get(value.type, name)
@@ -63,18 +62,18 @@ class Expander(Writer):
         self, name: str, parameters: tuple[ir.Pointer | ir.Scalar, ...],
         write: Callable[[Expander], None],
     ) -> None:  # fmt: skip
-        """Have a function for what seldom runs; `write` writes its body."""
+        """Define a helper function for rare cases; `write` writes its body."""
         if name not in self.helpers:
             with self.block() as body:
                 write(self)
             self.helpers[name] = ir.Function(name, parameters, tuple(body), quick=True)
 
     def quotient_of(self, value: ir.Value) -> Quotient | None:
-        """Numerator and denominator of a value that is known to be a quotient."""
+        """Return numerator and denominator of a known quotient."""
         return self.quotients.get(value.name) if isinstance(value, (ir.Var, ir.Get)) else None
 
     def constant_of(self, value: ir.Value) -> int | float | bool | None:
-        """The number that a value is in every lane, where that is known."""
+        """Return the number that a value is known to be in every lane."""
         if isinstance(value, ir.Splat):
             return self.constant_of(value.argument)
         found = self.constants.get(value.name) if isinstance(value, (ir.Var, ir.Get)) else value
@@ -82,7 +81,7 @@ class Expander(Writer):
 
 
 class Lanes(Operators["Lanes"]):
-    """A value with a name, and so is all that is made of it: by what the target has."""
+    """A named value; operations on it emit the target's primitives and name their results."""
 
     __slots__ = ("value", "writer")
 
@@ -99,11 +98,11 @@ class Lanes(Operators["Lanes"]):
         return self.value.type.lanes
 
     def of(self, value: ir.Value) -> Lanes:
-        """A name for another value."""
+        """Name another value."""
         return Lanes(self.writer, self.writer.name(value))
 
     def like(self, other: Lanes | Number) -> Lanes:
-        """Another value as one of this type: numbers become constants in every lane."""
+        """Convert an operand to this type: numbers become constants in every lane."""
         if isinstance(other, Lanes):
             return other
         return Lanes(self.writer, ir.Const(self.value.type, other))
@@ -113,24 +112,24 @@ class Lanes(Operators["Lanes"]):
         return Lanes(self.writer, self.writer.apply(function, self.value.type, values))
 
     def as_(self, dtype: DType) -> Lanes:
-        """Converted, as numpy's astype does it."""
+        """Convert as numpy's astype does."""
         return Lanes(self.writer, self.writer.change(self.value, dtype))
 
     def bits(self, dtype: DType) -> Lanes:
-        """The same bits as another type of that width."""
+        """Bit cast to a type of the same width."""
         return self.of(ir.Bitcast(type_of(dtype, self.lanes), self.value))
 
     @property
     def words(self) -> Lanes:
-        """The same bits as a signed integer."""
+        """Bit cast to a signed integer."""
         return self.bits(_SIGNED[self.dtype.bits])
 
     def below(self, limit: float) -> Lanes:
-        """It, or a limit that is smaller; NaN stays NaN."""
+        """Minimum with a limit; NaN stays NaN."""
         return select(self > limit, limit, self)
 
     def above(self, limit: float) -> Lanes:
-        """It, or a limit that is larger; NaN stays NaN."""
+        """Maximum with a limit; NaN stays NaN."""
         return select(self < limit, limit, self)
 
     def polynomial(self, coefficients: tuple[float, ...]) -> Lanes:
@@ -141,7 +140,7 @@ class Lanes(Operators["Lanes"]):
         return total
 
     def shift_in_zeros(self, count: int) -> Lanes:
-        """A signed integer to the right as if it had no sign."""
+        """Logical right shift of a signed integer."""
         kind = type_of(_UNSIGNED[self.dtype], self.lanes)
         moved = ir.Op(kind, "shift_right", (ir.Bitcast(kind, self.value), ir.Const(kind, count)))
         return self.of(ir.Bitcast(self.value.type, moved))
@@ -151,7 +150,7 @@ class Lanes(Operators["Lanes"]):
         return (self & bit).differs(0)
 
     def quotient(self, top: Lanes, bottom: Lanes) -> Lanes:
-        """It; it is noted that it is top / bottom, but for what bounds it."""
+        """Record that this value is top / bottom, except for clamping; returns it."""
         if isinstance(self.value, (ir.Var, ir.Get)):
             self.writer.quotients[self.value.name] = top.value, bottom.value
         return self
@@ -159,17 +158,17 @@ class Lanes(Operators["Lanes"]):
     # ---- registers, loops and branches ---------------------------------------------------------
 
     def register(self) -> Lanes:
-        """A register that holds it now."""
+        """Return a register with this value."""
         return Lanes(self.writer, self.writer.register(self.value))
 
     def set(self, value: Lanes) -> None:
-        """Another value for a register."""
+        """Assign to a register."""
         assert isinstance(self.value, ir.Get)
         self.writer.emit(ir.Assign(self.value.name, value.value))
 
     @contextmanager
     def when_any(self) -> Iterator[None]:
-        """What is written inside runs where this flag holds in any lane, which is rare."""
+        """Guard the emitted steps: they run if this flag holds in any lane, which is rare."""
         with self.writer.block() as body:
             yield
         self.writer.emit(ir.If(_any(self), tuple(body), rare=True))
@@ -177,7 +176,7 @@ class Lanes(Operators["Lanes"]):
 
 @contextmanager
 def while_any(condition: Callable[[], Lanes]) -> Iterator[None]:
-    """What is written inside runs while the flags of `condition` hold in any lane."""
+    """Loop over the emitted steps while the flags of `condition` hold in any lane."""
     first = condition()
     writer = first.writer
     goes_on = writer.register(_any(first))
@@ -192,7 +191,7 @@ def _any(flags: Lanes) -> ir.Value:
 
 
 def sqrt(x: Lanes) -> Lanes:
-    """The root of a float."""
+    """The square root of a float."""
     return apply("sqrt", x)
 
 
@@ -202,7 +201,7 @@ def copysign(size: Lanes, sign: Lanes) -> Lanes:
 
 
 def in_double(write: Callable[..., Lanes]) -> Callable[..., Lanes]:
-    """Of float64; of float32 computed in float64 and rounded."""
+    """Use the function for float64; compute float32 in float64 and round."""
 
     @wraps(write)
     def either(*arguments: Lanes) -> Lanes:

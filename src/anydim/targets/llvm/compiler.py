@@ -1,4 +1,4 @@
-"""Module texts to object code for a processor, in parallel, with a cache on disk."""
+"""Compiles module texts for a processor, in parallel, with a cache on disk."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from anydim.targets.target import Objects, Source
 
 _FOR = re.compile(r"%b\d+\.for\.(\w+)$", re.MULTILINE)  # ends the comment on a block
 _WHILE = re.compile(r"%b\d+\.while$", re.MULTILINE)
-ABI_VERSION = "1"  # of what generated code and its callers agree on
+ABI_VERSION = "1"  # of the interface between generated code and callers
 
 
 def compile_modules(
     modules: Mapping[str, Source], processor: Processor, threads: int = 0
 ) -> Objects:
-    """Object code of each module for a processor, from the cache or compiled now.
+    """Return the object code of each module for a processor, cached or compiled now.
 
-    `threads` 0 takes `settings.compile_threads`. Raises InternalError for a text LLVM refuses.
+    `threads` 0 uses `settings.compile_threads`. Raises InternalError for a text that LLVM rejects.
     """
     with compiling(processor, threads) as work:
         return work.finish(modules)
 
 
 def compiling(processor: Processor, threads: int = 0) -> Compilation:
-    """The same for modules that are begun one by one."""
+    """Return a compilation of modules that are begun one by one."""
     return Compilation(
         lambda module: _compile(module.text(), module.processor or processor),
         lambda module: _key(module, processor),
@@ -40,12 +40,13 @@ def compiling(processor: Processor, threads: int = 0) -> Compilation:
 
 
 def assembly(text: str, processor: Processor, comments: bool = False) -> str:
-    """The machine code of a module as text, to look at; comments name its blocks and loops."""
+    """Return the assembly of a module, for inspection; `comments` name its blocks and loops."""
     return _emitted(text, processor, False, comments).decode()
 
 
 def machine_code(code: Kernel | Library, processor: Processor) -> str:
-    """The assembly of a kernel or library, where each loop begins with the name of its variable."""
+    """Return the assembly of a kernel or library; each loop begins with the name of its
+    variable."""
     level = level_of(code, processor)
     text = assembly(render(code, level, names=True), level, comments=True)
     return _WHILE.sub("while", _FOR.sub(r"for \1", text)).expandtabs()
@@ -68,4 +69,4 @@ def _emitted(text: str, processor: Processor, as_object: bool, comments: bool = 
     try:
         return emit(text, *known, as_object, comments)
     except RuntimeError as error:
-        raise InternalError(f"LLVM refuses generated code: {error}\n\n{text}") from None
+        raise InternalError(f"LLVM rejects generated code: {error}\n\n{text}") from None

@@ -1,4 +1,4 @@
-"""How LLVM converts between the element types it computes with: an instruction each."""
+"""LLVM's conversions between its element types, an instruction each."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from anydim.targets.llvm.lanes import Lanes
 
 
 def convert(v: Lanes, value: str, wanted: DType) -> str:
-    """A value of v's type as another element type; a float fits the integer it becomes."""
+    """Convert a value of v's type to another element type; floats must be in range."""
     instruction = _instruction(v.dtype, wanted)
     return v.cast(instruction, value, wanted) if instruction else value
 
 
 def _instruction(have: DType, wanted: DType) -> str:
-    """LLVM's name for a conversion; '' where both are the same to it."""
+    """Return LLVM's conversion instruction; '' if both types are the same to it."""
     if have == wanted:
         return ""
     if have.is_float and wanted.is_float:

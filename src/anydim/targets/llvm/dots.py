@@ -1,8 +1,8 @@
-"""Sums of four products of bytes, by the best instruction there is; all ways are exact.
+"""Sums of four products of bytes, by the best available instruction; all variants are exact.
 
 AVX512-VNNI and AVX-VNNI have one instruction. Other x86 multiplies pairs of 16-bit numbers and adds
-them (vpmaddwd): even and odd bytes are widened apart. ARM's dot products are of bytes that are both
-signed. What is left takes the bytes one by one.
+them (vpmaddwd): even and odd bytes are widened separately. ARM's dot products are of bytes that are
+both signed. The fallback processes single bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NEEDED = {16: "avx512bw", 8: "avx2", 4: "sse2"}
 
 
 def dot_bytes(v: Lanes, left: str, right: str, total: str) -> str:
-    """total + the products of left's bytes, unsigned, and right's, signed, in each int32 lane."""
+    """Return total + products of left's unsigned and right's signed bytes, per int32 lane."""
     have = v.emitter.module.processor.has
     if v.lanes in _PAIRS and _has_dots(have, v.lanes):
         return _in_one(v, left, right, total)
@@ -46,7 +46,7 @@ def _as(v: Lanes, value: str, kind: str, have: str = "") -> str:
 
 
 def _by_pairs(v: Lanes, left: str, right: str, total: str) -> str:
-    """Even bytes and odd bytes as 16-bit numbers; a pair of products fits 32 bits."""
+    """Widen even and odd bytes to 16-bit numbers; the sum of two products fits 32 bits."""
     halves = Lanes(v.emitter, int16, 2 * v.lanes)
     eight = halves.constant(8)
     a, b = (_as(v, operand, halves.text) for operand in (left, right))
@@ -60,7 +60,7 @@ def _by_pairs(v: Lanes, left: str, right: str, total: str) -> str:
 
 
 def _signed_dots(v: Lanes, left: str, right: str, total: str) -> str:
-    """By products of signed bytes: a * b is (a - 128) * b + 128 * b."""
+    """Use products of signed bytes: a * b is (a - 128) * b + 128 * b."""
     name, kind = "llvm.aarch64.neon.sdot.v4i32.v16i8", type_text(uint8, 16)
     flipped = v.binary("xor", left, v.constant(-0x7F7F7F80))  # 0x80 in every byte
     a, b, ones = (_as(v, operand, kind) for operand in (flipped, right, v.constant(0x01010101)))
@@ -70,10 +70,10 @@ def _signed_dots(v: Lanes, left: str, right: str, total: str) -> str:
 
 
 def _one_by_one(v: Lanes, left: str, right: str, total: str) -> str:
-    """Each byte shifted to the top and back."""
+    """Extract each byte by shifting left, then right."""
     top = v.constant(24)
-    for place in range(4):
-        up = v.constant(24 - 8 * place)
+    for byte in range(4):
+        up = v.constant(24 - 8 * byte)
         a = v.binary("lshr", v.binary("shl", left, up), top)
         b = v.binary("ashr", v.binary("shl", right, up), top)
         total = v.binary("add", total, v.binary("mul", a, b))

@@ -1,8 +1,8 @@
 """Writes the text of one function: values in SSA form, blocks, phis.
 
-The text needs no clean-up passes. Equal pure instructions are written once as long as the first
-one dominates; an instruction of a loop whose operands come from outside it is written before the
-loop. Names: %a0, %a1, ... parameters, %t1, %t2, ... values, b1, b2, ... blocks.
+The text needs no clean-up passes. Equal pure instructions are emitted once while the first one
+dominates; loop-invariant instructions are hoisted. Names: %a0, %a1, ... parameters, %t1, %t2, ...
+values, b1, b2, ... blocks.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from anydim.targets.processor import Processor
 Lines: TypeAlias = "list[str | Lines]"
 _RARE, _PAST = "!0", "!1"
 
-_ODD = re.compile(r"\W", re.ASCII)  # what a label cannot hold
+_ODD = re.compile(r"\W", re.ASCII)  # characters not allowed in labels
 
 
 @dataclass
 class Module:
-    """What the functions of one module share: for which processor; declarations, weights too.
+    """State shared by the functions of a module: processor, declarations, branch weights.
 
-    With `names`, labels of loops have the names of their variables, for whoever reads the assembly.
+    With `names`, labels of loops contain the names of their variables, for readable assembly.
     """
 
     processor: Processor
@@ -34,7 +34,7 @@ class Module:
     names: bool = False
 
     def declare(self, result: str, name: str, arguments: Iterable[str]) -> None:
-        """Declare a function of another module, once; `name` has its @."""
+        """Declare a function of another module, once; `name` includes its @."""
         if name not in self.declarations:
             self.declarations[name] = f"declare {result} {name}({', '.join(arguments)})"
 
@@ -44,14 +44,14 @@ class Module:
 
 @dataclass
 class Scope:
-    """A piece of code and what is known only inside it. `before` is where a loop's hoists go."""
+    """A piece of code and the values known inside it; `before`: where a loop hoists to."""
 
     before: Lines | None = None
     keys: list[str] = field(default_factory=list)
 
 
 class Emitter:
-    """The function being written; see the module's docstring."""
+    """The function in progress; see the module's docstring."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -66,18 +66,18 @@ class Emitter:
     # ---- values --------------------------------------------------------------------------------
 
     def fresh(self) -> str:
-        """A name for a value made in the present scope."""
+        """Return a name for a value of the present scope."""
         self._count += 1
         name = f"%t{self._count}"
         self._depth[name] = len(self._scopes) - 1
         return name
 
     def depth(self, name: str) -> int:
-        """How many scopes a value is inside of; constants and parameters have depth 0."""
+        """Return the number of scopes around a value; constants and parameters have depth 0."""
         return self._depth.get(name, 0)
 
     def pure(self, instruction: str, operands: Iterable[str]) -> str:
-        """The result of an instruction that reads no memory and cannot fail."""
+        """Return the result of an instruction that reads no memory and cannot fail."""
         known = self._known.get(instruction)
         if known is not None:
             return known
@@ -100,34 +100,34 @@ class Emitter:
         return name
 
     def once(self, instruction: str) -> str:
-        """The result of an instruction that must run here."""
+        """Return the result of an instruction that must run here."""
         name = self.fresh()
         self._lines.append(f"  {name} = {instruction}")
         return name
 
     def write(self, line: str) -> None:
-        """An instruction without result."""
+        """Emit an instruction without result."""
         self._lines.append(f"  {line}")
 
-    def write_past(self, store: str, alignment: int) -> None:
-        """A store that leaves the caches as they are."""
+    def write_nontemporal(self, store: str, alignment: int) -> None:
+        """Emit a nontemporal store."""
         self.module.declarations[_PAST] = f"{_PAST} = !{{i32 1}}"
         self.write(f"{store}, align {alignment}, !nontemporal {_PAST}")
 
     def alloca(self, type_: str, alignment: int) -> str:
-        """Memory that lives until the function returns."""
+        """Allocate memory in the stack frame of the function."""
         self._count += 1
         name = f"%t{self._count}"
         self.entry.append(f"  {name} = alloca {type_}, align {alignment}")
         return name
 
     def intrinsic(self, result: str, name: str, *arguments: tuple[str, str]) -> str:
-        """A call of a pure intrinsic on (type, operand) pairs."""
+        """Call a pure intrinsic on (type, operand) pairs."""
         call = self.call_text(result, name, arguments)
         return self.pure(call, [operand for _, operand in arguments])
 
     def call_text(self, result: str, name: str, arguments: Iterable[tuple[str, str]]) -> str:
-        """The text of a call; the intrinsic is declared."""
+        """Return the text of a call; the intrinsic is declared."""
         pairs = tuple(arguments)
         self.module.declare(result, f"@{name}", (kind.split(" align")[0] for kind, _ in pairs))
         return f"call {result} @{name}({', '.join(f'{kind} {text}' for kind, text in pairs)})"
@@ -135,7 +135,8 @@ class Emitter:
     # ---- blocks --------------------------------------------------------------------------------
 
     def new_label(self, kind: str = "", variable: str = "") -> str:
-        """A label; where the module has names it says what it begins: b7.while, b8.for.r0."""
+        """Return a label; in a module with names it includes kind and variable: b7.while,
+        b8.for.r0."""
         self._count += 1
         plain = f"b{self._count}"
         if not (kind and self.module.names):
@@ -146,7 +147,7 @@ class Emitter:
         self._lines.append(f"  br label %{label}")
 
     def branch(self, condition: str, then: str, otherwise: str, rare: bool = False) -> None:
-        """Go to one of two blocks; with `rare` the code of `then` lies out of the way."""
+        """Branch to one of two blocks; with `rare` the code of `then` is out of line."""
         weight = f", !prof {_RARE}" if rare else ""
         if rare:
             self.module.declarations[_RARE] = f'{_RARE} = !{{!"branch_weights", i32 1, i32 2000}}'
@@ -158,21 +159,21 @@ class Emitter:
         self.block = label
 
     def reserve(self) -> Lines:
-        """A place here for lines that are not known yet."""
-        place: Lines = []
-        self._lines.append(place)
-        return place
+        """Reserve a position here for later lines."""
+        lines: Lines = []
+        self._lines.append(lines)
+        return lines
 
     @contextmanager
     def scope(self, before: Lines | None = None) -> Iterator[None]:
-        """Inside, new values are known only there; of a loop when `before` is given."""
+        """Limit new values to this scope; a loop if `before` is given."""
         self._scopes.append(Scope(before))
         yield
         for key in self._scopes.pop().keys:
             del self._known[key]
 
     def text(self) -> str:
-        """All lines of the body."""
+        """Return all lines of the body."""
         out: list[str] = []
         _flatten(self._lines, out)
         return "\n".join(out)

@@ -1,7 +1,7 @@
-"""How LLVM computes its primitive functions, lane by lane (see `targets/functions/primitives.py`).
+"""LLVM code of the primitive functions, elementwise (see `targets/functions/primitives.py`).
 
-Integer division never traps: dividing by 0 yields 0, and the smallest integer divided by -1
-wraps. 'dot_bytes' is in `dots.py`.
+Integer division never traps: dividing by 0 yields 0, and the smallest integer divided by -1 wraps.
+'dot_bytes' is in `dots.py`.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _LOGICAL = {"and": "and", "or": "or", "xor": "xor"}
 def apply(
     emitter: Emitter, function: str, dtype: DType, lanes: int, arguments: list[str]
 ) -> str:  # fmt: skip
-    """The result of a function whose arguments have element type `dtype`.
+    """Return the result of a function whose arguments have element type `dtype`.
 
-    The condition of 'select' is boolean whatever `dtype` is.
+    The condition of 'select' is boolean for any `dtype`.
     """
     v = Lanes(emitter, dtype, lanes)
     if function == "select":
@@ -81,11 +81,11 @@ def _floating(v: Lanes, function: str, arguments: list[str]) -> str:
 
 
 def _extreme(v: Lanes, predicate: str, a: str, b: str) -> str:
-    """min or max that yields NaN when either is NaN."""
+    """Return min or max that yields NaN if either is NaN."""
     for value, bound in ((a, b), (b, a)):
-        if _is_number(v, bound):  # then the other is taken when it is NaN
+        if _is_number(v, bound):  # the other operand is returned if it is NaN
             return v.select(v.compare(predicate, bound, value), bound, value)
-    best = v.select(v.compare(predicate, a, b), a, b)  # b when either is NaN
+    best = v.select(v.compare(predicate, a, b), a, b)  # b if either is NaN
     return v.select(v.compare("fcmp uno", a, a), a, best)
 
 
@@ -135,7 +135,7 @@ def _suffix(v: Lanes) -> str:
 
 
 def _quotient_and_rest(v: Lanes, a: str, b: str) -> tuple[str, str]:
-    """C quotient and remainder; (0, 0) for a zero divisor."""
+    """Return C quotient and remainder; (0, 0) for a zero divisor."""
     if _is_plain_divisor(v, b):
         quotient = v.binary(_divide(v), a, b)
         return quotient, v.binary("sub", a, v.binary("mul", quotient, b))
@@ -158,10 +158,11 @@ def _divide(v: Lanes) -> str:
 
 
 def _divided(v: Lanes, a: str, b: str) -> str:
-    """The quotient, of vectors as one of floats: processors divide no vectors of integers.
+    """Return the quotient; of vectors by float division: processors have no integer vector
+    division.
 
-    Rounded down it is exact where a * b has fewer bits than a float: a quotient that is no whole
-    number is further from the next one than it is rounded by.
+    Rounded down it is exact if a * b has fewer bits than a float: a quotient that is not an integer
+    is further from the next one than its rounding error.
     """
     if v.lanes == 1 or v.dtype.bits > 32:
         return v.binary(_divide(v), a, b)
@@ -171,12 +172,12 @@ def _divided(v: Lanes, a: str, b: str) -> str:
 
 
 def _is_plain_divisor(v: Lanes, b: str) -> bool:
-    """Whether a divisor is one number other than 0 and -1; `<` begins those of lanes."""
+    """Whether a divisor is one number other than 0 and -1; vector constants begin with `<`."""
     return not b.startswith(("%", "<")) and b not in (v.constant(0), v.constant(-1))
 
 
 def _wrong_side(v: Lanes, rest: str, b: str) -> str:
-    """Whether the remainder is not zero and its sign is not that of the divisor."""
+    """Whether the remainder is nonzero with a sign other than the divisor's."""
     zero = v.constant(0)
     mixed = v.compare("icmp slt", v.binary("xor", rest, b), zero)
     return v.flag("and", v.compare("icmp ne", rest, zero), mixed)
@@ -198,7 +199,7 @@ def _floored_rest(v: Lanes, a: str, b: str) -> str:
 
 
 def _shift(v: Lanes, instruction: str, a: str, b: str) -> str:
-    """A shift by the type's width or more (or by a negative number) shifts everything out."""
+    """Shift; by the type's width or more (or a negative number) all bits are shifted out."""
     if b in _counts(v.dtype, v.lanes):
         return v.binary(instruction, a, b)
     fits = v.compare("icmp ult", b, v.constant(v.dtype.bits))
@@ -215,7 +216,7 @@ def _zeros(v: Lanes, intrinsic: str, a: str) -> str:
 
 
 def _overflows(v: Lanes, operation: str, a: str, b: str) -> str:
-    """Whether the sum or product of scalars does not fit."""
+    """Whether the sum or product of scalars overflows."""
     pair = f"{{ {v.text}, i1 }}"
     name = f"llvm.s{operation}.with.overflow.{_suffix(v)}"
     both = v.emitter.intrinsic(pair, name, (v.text, a), (v.text, b))
@@ -224,7 +225,7 @@ def _overflows(v: Lanes, operation: str, a: str, b: str) -> str:
 
 @cache
 def _counts(dtype: DType, lanes: int) -> frozenset[str]:
-    """The operands that are a number of bits to shift by."""
+    """Return the operands that are valid shift counts."""
     return frozenset(constant(dtype, count, lanes) for count in range(dtype.bits))
 
 

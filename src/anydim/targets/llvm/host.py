@@ -1,4 +1,4 @@
-"""The machine this process runs on, as LLVM sees it."""
+"""The machine of this process, as described by LLVM."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from anydim.base import settings
 from anydim.kernels.launch import Machine
 from anydim.runtime.cpu import tiles_allowed
-from anydim.targets.llvm.llvm_api import asked
+from anydim.targets.llvm.llvm_api import reported_text
 from anydim.targets.processor import NATIVE, Processor
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -16,16 +16,16 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @lru_cache(maxsize=1)
 def _reported() -> tuple[str, str, str]:
-    """This machine's triple, processor and features, as LLVM names them."""
-    features = asked("GetHostCPUFeatures").split(",")
+    """Return this machine's triple, processor and features in LLVM's names."""
+    features = reported_text("GetHostCPUFeatures").split(",")
     if not tiles_allowed():
         features = [f"-{f[1:]}" if f.startswith("+amx") else f for f in features]
     ordered = ",".join(sorted(features, key=lambda feature: feature[1:]))
-    return asked("GetDefaultTargetTriple"), asked("GetHostCPUName"), ordered
+    return reported_text("GetDefaultTargetTriple"), reported_text("GetHostCPUName"), ordered
 
 
 def this_machine() -> Processor:
-    """The processor that this process runs on; honours `settings.vector_bits`."""
+    """Return the processor of this process; respects `settings.vector_bits`."""
     triple, cpu, features = _reported()
     vector_bytes, registers = vector_unit(features, triple, settings.vector_bits)
     return Processor(
@@ -41,12 +41,12 @@ def this_machine() -> Processor:
 
 
 def machine() -> Machine:
-    """What templates know of this machine."""
+    """Return the description of this machine for templates."""
     return this_machine().machine
 
 
 def vector_unit(features: str, triple: str, wanted_bits: int = 0) -> tuple[int, int]:
-    """(bytes of a vector register, their number), no wider than `wanted_bits` unless that is 0."""
+    """Return (bytes of a vector register, their number), limited to `wanted_bits` if not 0."""
     have = set(features.split(","))
     if {"+avx512f", "+avx512bw", "+avx512vl", "+avx512dq"} <= have:
         widest, registers = 64, 32
@@ -61,7 +61,7 @@ def vector_unit(features: str, triple: str, wanted_bits: int = 0) -> tuple[int, 
 
 @lru_cache(maxsize=4)
 def _cache_bytes(level: str) -> int:
-    """Bytes of the data cache of that level, 0 when the system does not say."""
+    """Return the bytes of a data cache level, 0 if unknown."""
     try:
         for index in sorted(_CACHES.glob("index*")):
             kind = (index / "type").read_text("utf-8").strip()

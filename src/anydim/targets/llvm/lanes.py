@@ -1,4 +1,4 @@
-"""Instructions on values of one type, a scalar or a vector of it; operands are LLVM names."""
+"""Emits instructions on values of one type, a scalar or a vector; operands are LLVM names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from anydim.targets.llvm.spelling import constant, suffix, type_text
 
 
 class Lanes:
-    """Writes instructions whose operands have element type `dtype` and `lanes` lanes."""
+    """Emits instructions on operands of element type `dtype` with `lanes` lanes."""
 
     def __init__(self, emitter: Emitter, dtype: DType, lanes: int) -> None:
         self.emitter = emitter
@@ -18,7 +18,7 @@ class Lanes:
         self.flags = type_text(boolean, lanes)
 
     def like(self, dtype: DType) -> Lanes:
-        """The same number of lanes of another element type."""
+        """Return the same for another element type."""
         return self if dtype == self.dtype else Lanes(self.emitter, dtype, self.lanes)
 
     def constant(self, value: int | float | bool) -> str:
@@ -28,12 +28,12 @@ class Lanes:
         return self.emitter.pure(f"{instruction} {self.text} {a}, {b}", (a, b))
 
     def intrinsic(self, name: str, *arguments: str) -> str:
-        """llvm.NAME on arguments of this type, with a result of this type."""
+        """Emit llvm.NAME on arguments of this type, with a result of this type."""
         full = f"llvm.{name}.{suffix(self.dtype, self.lanes)}"
         return self.emitter.intrinsic(self.text, full, *((self.text, a) for a in arguments))
 
     def compare(self, predicate: str, a: str, b: str) -> str:
-        """Flags of an icmp or fcmp: 'icmp slt', 'fcmp olt', ..."""
+        """Emit an icmp or fcmp: 'icmp slt', 'fcmp olt', ..."""
         return self.binary(predicate, a, b)
 
     def select(self, flag: str, a: str, b: str) -> str:
@@ -41,17 +41,17 @@ class Lanes:
         return self.emitter.pure(text, (flag, a, b))
 
     def flag(self, instruction: str, a: str, b: str) -> str:
-        """'and', 'or' or 'xor' of flags."""
+        """Emit 'and', 'or' or 'xor' of flags."""
         return self.emitter.pure(f"{instruction} {self.flags} {a}, {b}", (a, b))
 
     def opposite(self, flag: str) -> str:
         return self.flag("xor", flag, constant(boolean, True, self.lanes))
 
     def cast(self, instruction: str, value: str, dtype: DType) -> str:
-        """The value as another type by one instruction: fpext, trunc, bitcast, ..."""
+        """Emit a conversion instruction: fpext, trunc, bitcast, ..."""
         text = f"{instruction} {self.text} {value} to {type_text(dtype, self.lanes)}"
         return self.emitter.pure(text, (value,))
 
     def neg(self, a: str) -> str:
-        """Of a float."""
+        """Negate a float."""
         return self.emitter.pure(f"fneg {self.text} {a}", (a,))

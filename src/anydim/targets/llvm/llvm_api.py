@@ -1,8 +1,8 @@
-"""LLVM, by the C functions of llvmlite's shared library.
+"""LLVM's C API, in llvmlite's shared library.
 
-llvmlite's own Python layer has one lock around every call, so that modules would be compiled one
-after the other, and importing it takes 12 ms. LLVM itself only asks that two threads share no
-context. Which release of llvmlite these functions belong to is pinned in `pyproject.toml`.
+llvmlite's own Python layer has one lock around every call, which would serialise compilation, and
+importing it takes 12 ms. LLVM itself only requires that two threads share no context. The release
+of llvmlite with these functions is pinned in `pyproject.toml`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any
 
 from anydim.base.errors import MissingError
 
-# Of LLVM in this whole process. Loop strength reduction rewrites the addresses of a register tile
+# Global LLVM options of this process. Loop strength reduction rewrites the addresses of a tile
 # into more pointers than there are registers (9 x 3 x 16 lanes: 102 instead of 236 GFLOP/s), and
-# takes a third of the compile time; the text hoists what it would hoist. Scheduling again after
-# registers are given out changes no speed that could be measured on processors that reorder
+# takes a third of the compile time; the text is hoisted already. Scheduling again after
+# register allocation has no measurable effect on speed on processors that reorder
 # instructions themselves, and takes a tenth of the compile time.
 OPTIONS = ("-disable-lsr", "-post-RA-scheduler=0")
 
 _NAMES = {"darwin": "libllvmlite.dylib", "win32": "llvmlite.dll"}
-_OBJECT_CODE = 2  # the kind of a part that is linked
-# The older linker takes memory for code and for its constants apart, wherever some is free, and
-# ends the process where they are more than 2 GB apart. On Windows it alone is complete.
+_OBJECT_CODE = 2  # a kind of linker input
+# The older linker allocates memory for code and for its constants separately, anywhere, and
+# aborts the process if they are more than 2 GB apart. On Windows only it is complete.
 _ONE_BLOCK = sys.platform != "win32"
 _LOCK = threading.Lock()
 
@@ -44,7 +44,7 @@ class _Symbol(ctypes.Structure):
     _fields_ = (("name", c_char_p), ("address", c_uint64))
 
 
-_TEXT = POINTER(c_char_p)  # where a function leaves a text that its caller disposes of
+_TEXT = POINTER(c_char_p)  # an output text that the caller disposes of
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "ContextCreate": (c_void_p, ()),
     "ContextDispose": (None, (c_void_p,)),
@@ -86,7 +86,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "VerifyModule": (c_bool, (c_void_p, _TEXT)),
 }  # fmt: skip
 
-# They keep the interpreter's lock: who gives it up may wait 5 ms for another thread to do so.
+# They keep the interpreter's lock: reacquiring it may take 5 ms if another thread runs.
 _BRIEF = frozenset((
     "ContextCreate", "CreateTargetMachine", "DisposeMemoryBuffer", "DisposeString",
     "DisposeTargetMachine", "GetBufferSize", "GetBufferStart", "GetDefaultTargetTriple",
@@ -95,9 +95,9 @@ _BRIEF = frozenset((
 
 
 def begin_loading() -> Callable[[], None]:
-    """Map the library into memory on a thread of its own; the result waits for the end of it.
+    """Map the library into memory on another thread; the result waits for its end.
 
-    Python's own way of loading would hold the interpreter's lock for these 5 ms.
+    Python's own loading would hold the interpreter's lock for these 5 ms.
     """
     if os.name != "posix":
         return lambda: None
@@ -109,7 +109,7 @@ def begin_loading() -> Callable[[], None]:
 
 
 def llvm() -> Mapping[str, Any]:
-    """The functions by name, ready for this machine."""
+    """Return the functions by name, initialised for this machine."""
     with _LOCK:
         return _functions()
 
@@ -132,7 +132,7 @@ def _functions() -> Mapping[str, Any]:
 
 @cache
 def _every_architecture() -> None:
-    """Have LLVM make code for all it knows, not only for this machine."""
+    """Initialise all of LLVM's targets, not only this machine's."""
     for what in ("TargetInfos", "Targets", "TargetMCs", "AsmPrinters"):
         _functions()[f"InitializeAll{what}"]()
 
@@ -151,32 +151,32 @@ def _path() -> str:
 
 @contextmanager
 def _text() -> Iterator[Any]:
-    """A place for a text, which is disposed of at the end."""
-    place = c_char_p()
+    """Yield an output text, which is disposed of at the end."""
+    text = c_char_p()
     try:
-        yield place
+        yield text
     finally:
-        if place:  # type: ignore[truthy-bool]
-            llvm()["DisposeString"](place)
+        if text:  # type: ignore[truthy-bool]
+            llvm()["DisposeString"](text)
 
 
-def asked(name: str) -> str:
-    """What a function that writes a text has to say."""
+def reported_text(name: str) -> str:
+    """Call a function that writes a text; returns the text."""
     with _text() as text:
         llvm()[name](ctypes.byref(text))
         return (text.value or b"").decode()
 
 
 def _made(result: Any, text: Any) -> Any:
-    """What a function made, unless it left an error instead."""
+    """Return the result of a function, or raise its error text."""
     if not result:
-        raise RuntimeError((text.value or b"LLVM does not say why").decode())
+        raise RuntimeError((text.value or b"LLVM reported no reason").decode())
     return result
 
 
 @cache
 def version() -> str:
-    """The release of LLVM."""
+    """Return the release of LLVM."""
     number = llvm()["GetVersionInfo"]()
     return ".".join(str(number >> shift & 0xFF) for shift in (16, 8, 0))
 
@@ -187,9 +187,9 @@ def version() -> str:
 def emit(
     text: str, triple: str, cpu: str, features: str, as_object: bool = True, comments: bool = False
 ) -> bytes:
-    """Object code of a module, or its assembly; raises RuntimeError for a text LLVM refuses.
+    """Return object code or assembly of a module; raises RuntimeError if LLVM rejects it.
 
-    `comments` of an assembly name blocks, loops and spills.
+    With `comments`, the assembly annotates blocks, loops and spills.
     """
     call = llvm()
     context, module, target = call["ContextCreate"](), None, None
@@ -219,7 +219,7 @@ def emit(
 
 def _target(triple: str, cpu: str, features: str) -> Any:
     call = llvm()
-    if triple.split("-")[0] != asked("GetDefaultTargetTriple").split("-")[0]:
+    if triple.split("-")[0] != reported_text("GetDefaultTargetTriple").split("-")[0]:
         with _LOCK:
             _every_architecture()
     with _text() as error:
@@ -228,7 +228,7 @@ def _target(triple: str, cpu: str, features: str) -> Any:
     names = (triple.encode(), cpu.encode(), features.encode())
     made = call["CreateTargetMachine"](found, *names, 2, b"pic", b"default", 0, 0, b"")
     if not made:
-        raise RuntimeError(f"LLVM makes no code for {cpu} of {triple}")
+        raise RuntimeError(f"LLVM does not support {cpu} of {triple}")
     return made
 
 
@@ -236,7 +236,7 @@ def _target(triple: str, cpu: str, features: str) -> Any:
 
 
 class Linked:
-    """Objects linked in memory, and where their exported symbols are."""
+    """Objects linked in memory, and the addresses of their exported symbols."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class Linked:
         exports: Sequence[str],
         imports: Mapping[str, int],
     ) -> None:
-        """Raises RuntimeError where a symbol is missing."""
+        """Raises RuntimeError for a missing symbol."""
         call = llvm()
         self._engine = self._tracker = None
         parts = (_Part * len(objects))(*(_Part(_OBJECT_CODE, data, len(data)) for data in objects))
@@ -262,7 +262,7 @@ class Linked:
             if not tracker:
                 self.close()
             self._tracker = _made(tracker, error)
-        self.addresses = {symbol: place.address for symbol, place in zip(exports, wanted)}
+        self.addresses = {symbol: each.address for symbol, each in zip(exports, wanted)}
 
     def close(self) -> None:
         """Free the code."""
@@ -275,5 +275,5 @@ class Linked:
         self._tracker = self._engine = None
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not finalizing():  # kept: the module's own names may be gone by then
+        if not finalizing():  # at interpreter exit, the module's globals may be cleared
             self.close()

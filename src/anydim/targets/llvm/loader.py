@@ -1,4 +1,4 @@
-"""Object code into memory, ready to be called."""
+"""Loads object code into memory for calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Loaded:
         self._addresses = linked.addresses
 
     def address(self, symbol: str) -> int:
-        """Where an exported function starts; KeyError when it was not asked for."""
+        """Return the address of an exported function; raises KeyError if it was not requested."""
         return self._addresses[symbol]
 
     def close(self) -> None:
@@ -37,9 +37,9 @@ class Loaded:
 def load(
     objects: Iterable[bytes], symbols: Iterable[str], imports: Mapping[str, int] | None = None
 ) -> Loaded:
-    """Link objects with each other and give the addresses of `symbols`.
+    """Link objects and resolve `symbols`.
 
-    `imports` are addresses of symbols that the objects need and none of them defines.
+    `imports` are addresses of symbols that the objects import and none of them defines.
     """
     name = f"anydim{next(_numbers)}"
     try:

@@ -1,4 +1,4 @@
-"""What LLVM computes for a processor beyond what every target does."""
+"""LLVM's primitives for a processor."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _FUNCTIONS = frozenset(("copysign",))
 
 @cache
 def primitives(processor: Processor) -> Primitives:
-    """The primitives of a processor.
+    """Return the primitives of a processor.
 
-    Where it does not convert float16, LLVM would call functions of a library that is not there.
+    Without native float16 conversions LLVM would call library functions that are not linked.
     """
     float16 = processor.architecture != "x86_64" or "f16c" in processor.has
     return Primitives(float16, _FUNCTIONS)

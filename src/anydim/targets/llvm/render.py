@@ -2,8 +2,8 @@
 
 A kernel's module exports `void @NAME(ptr arguments, i64 start, i64 stop, ptr scratch)`, where
 `arguments` points to 8-byte slots: the operands' pointers in order, then the int64 sizes. It
-needs no other symbol than the library functions it calls. A library exports its public functions
-under their own names; so does host code.
+imports only the library functions it calls. Libraries and host code export their public functions
+under their own names.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from anydim.targets.llvm.values import ZERO, Buffer
 from anydim.targets.processor import Processor
 from anydim.targets.target import Source
 
-_QUICK = "#1"  # compiles in a third of the time, and straight code runs as fast
+_QUICK = "#1"  # compiles in a third of the time; straight-line code runs as fast
 _ZEROS = f"{ZERO} = private unnamed_addr constant i64 0, align 8"
 
 
 def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
-    """The modules of kernels, of the libraries they use and of other ones, by name, each once.
+    """Return the modules of kernels, of the libraries they use and of other ones, by name, each
+    once.
 
     Libraries of kernels come first: they take longest to compile.
     """
@@ -43,7 +44,7 @@ def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dic
 
 
 def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
-    """A module that is known by what it holds, how wide it is, and what code writes it.
+    """Return a module whose identity is its contents, vector width and code generator.
 
     The features of the processor, which texts depend on too, are in the key of every object.
     """
@@ -56,13 +57,13 @@ def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
 
 
 def level_of(code: ir.Kernel | ir.Library, processor: Processor) -> Processor:
-    """The processor that code is compiled for: of portable code, the level of this one."""
+    """Return the processor that code is compiled for; for portable code, the processor's level."""
     portable = isinstance(code, ir.Library) and code.portable
     return (portable and processor.level) or processor
 
 
 def render(code: ir.Kernel | ir.Library, processor: Processor, names: bool = False) -> str:
-    """The module of a kernel or of a library; with `names`, labels say which loop they begin.
+    """Return the module of a kernel or of a library; with `names`, labels name their loops.
 
     The object code is the same with and without names.
     """
@@ -72,7 +73,7 @@ def render(code: ir.Kernel | ir.Library, processor: Processor, names: bool = Fal
 
 
 def render_kernel(kernel: ir.Kernel, processor: Processor, names: bool = False) -> str:
-    """The module of a kernel."""
+    """Return the module of a kernel."""
     module = Module(processor, names=names)
     legal = legalise(kernel.functions, primitives(processor))
     functions = [_function(module, f, "internal ") for f in legal]
@@ -80,7 +81,7 @@ def render_kernel(kernel: ir.Kernel, processor: Processor, names: bool = False) 
 
 
 def render_library(library: ir.Library, processor: Processor, names: bool = False) -> str:
-    """The module of a library."""
+    """Return the module of a library."""
     module = Module(processor, names=names)
     legal = legalise(library.functions, primitives(processor))
     functions = [_function(module, f, "" if f.public else "internal ") for f in legal]
@@ -90,7 +91,7 @@ def render_library(library: ir.Library, processor: Processor, names: bool = Fals
 def _module(module: Module, functions: list[str], own: set[str]) -> str:
     for name in own:
         module.declarations.pop(symbol(name), None)
-    bits = 8 * module.processor.vector_bytes  # of the widest vector LLVM may use
+    bits = 8 * module.processor.vector_bytes  # widest vector that LLVM may use
     attributes = (
         f'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" '
         f'"min-legal-vector-width"="{bits}" }}'
@@ -126,7 +127,7 @@ def _function(module: Module, function: ir.Function, linkage: str) -> str:
 
 
 def _entry(kernel: ir.Kernel) -> str:
-    """The exported function: takes the argument block apart and calls `main`."""
+    """Return the exported function, which unpacks the argument block and calls `main`."""
     lines, arguments = [], []
     kinds = ["ptr"] * len(kernel.operands) + ["i64"] * len(kernel.sizes)
     for slot, kind in enumerate(kinds):

@@ -1,4 +1,4 @@
-"""LLVM's spelling of types and constants."""
+"""LLVM's syntax of types and constants."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy
 from anydim.base.dtypes import DType, converted
 from anydim.lang.functions import unsigned
 
-_FLOATS = {16: "half", 32: "float", 64: "double"}  # other floats are held as their bits
+_FLOATS = {16: "half", 32: "float", 64: "double"}  # other floats are stored as their bits
 _PLAIN = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]*")
 
 
 @cache
 def type_text(dtype: DType, lanes: int = 1) -> str:
-    """The type of a value: 'float', '<8 x i1>', ..."""
+    """Return the type of a value: 'float', '<8 x i1>', ..."""
     element = _FLOATS[dtype.bits] if _computes(dtype) else f"i{_width(dtype)}"
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
 @cache
 def memory_text(dtype: DType, lanes: int = 1) -> str:
-    """The type of the same value in memory, where a boolean takes a byte."""
+    """Return the type of the same value in memory, where a boolean takes a byte."""
     if dtype.kind != "bool":
         return type_text(dtype, lanes)
     return "i8" if lanes == 1 else f"<{lanes} x i8>"
@@ -32,7 +32,7 @@ def memory_text(dtype: DType, lanes: int = 1) -> str:
 
 @cache
 def suffix(dtype: DType, lanes: int = 1) -> str:
-    """The mangled type in the name of an overloaded intrinsic: 'f32', 'v8i1', ..."""
+    """Return the mangled type in the name of an overloaded intrinsic: 'f32', 'v8i1', ..."""
     element = f"{'f' if _computes(dtype) else 'i'}{_width(dtype)}"
     return element if lanes == 1 else f"v{lanes}{element}"
 
@@ -47,13 +47,13 @@ def _width(dtype: DType) -> int:
 
 
 def constant(dtype: DType, value: int | float | bool, lanes: int = 1) -> str:
-    """A number as an operand; wrapped or rounded to the element type."""
+    """Return a number as an operand, wrapped or rounded to the element type."""
     return _constant(dtype, value, lanes, value == 0 and str(value)[0] == "-")
 
 
 @lru_cache(maxsize=65536)
 def _constant(dtype: DType, value: int | float | bool, lanes: int, negative_zero: bool) -> str:
-    """-0.0 equals 0.0, but is not it."""
+    """Return a number as an operand; `negative_zero` distinguishes -0.0 from 0.0."""
     text = _scalar(dtype, value)
     return text if lanes == 1 else f"splat ({type_text(dtype)} {text})"
 
@@ -76,7 +76,7 @@ def _scalar(dtype: DType, value: int | float | bool) -> str:
 
 
 def symbol(name: str) -> str:
-    """A function's name as it is written in a module."""
+    """Return a function's name as it is written in a module."""
     if _PLAIN.fullmatch(name):
         return f"@{name}"
     escaped = "".join(c if 32 <= ord(c) < 127 and c not in '"\\' else _escape(c) for c in name)

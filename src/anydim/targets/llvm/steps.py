@@ -1,7 +1,7 @@
-"""Statements of the loop IR as LLVM blocks. Registers become SSA values joined by phis.
+"""Emits statements of loop IR as LLVM blocks. Registers become SSA values joined by phis.
 
-A route is a way into a block: what registers hold at its end, and the block that it ends in. A
-body that returns is no way on.
+A route is an incoming edge of a block: the values of registers, and the predecessor block. A body
+that returns has no route.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Route: TypeAlias = tuple[dict[str, str], str]
 
 
 class Steps:
-    """Writes the body of one function; `ended` where no way leads on."""
+    """Writes the body of one function; `ended` if the current position is unreachable."""
 
     def __init__(self, module: Module) -> None:
         self.emitter = Emitter(module)
@@ -34,7 +34,7 @@ class Steps:
     def run(self, steps: tuple[ir.Step, ...]) -> None:
         for step in steps:
             if self.ended:
-                raise InternalError("loop IR goes on where all ways have returned")
+                raise InternalError("loop IR continues after a return on all paths")
             _RULES[type(step)](self, step)
 
     # ---- plain statements ----------------------------------------------------------------------
@@ -56,7 +56,7 @@ class Steps:
         memory = memory_text(kind.dtype, kind.lanes)
         plain = f"store {memory} {value}, ptr {pointer}, align {kind.dtype.bytes}"
         if step.nontemporal:
-            emitter.write_past(
+            emitter.write_nontemporal(
                 f"store {memory} {value}, ptr {pointer}", kind.lanes * kind.dtype.bytes
             )
             return
@@ -72,7 +72,7 @@ class Steps:
             emitter.jump(after)
             emitter.start(after)
             return
-        if mask in values.first_lane:  # LLVM 22 writes 32 bits of one cut shorter (LLVM #179489)
+        if mask in values.first_lane:  # LLVM 22 writes 32 bits for a truncated one (LLVM #179489)
             pick = f"extractelement {memory} {value}, i64 0"
             first = emitter.pure(pick, (value,))
             element = memory_text(kind.dtype)
@@ -104,7 +104,7 @@ class Steps:
             function = symbol(step.function)
             self.emitter.module.declare(result, function, (kind for kind, _ in parts))
         else:
-            function = self.values.place(step.function, ir.Const(ir.INDEX, 0), boolean)
+            function = self.values.pointer_at(step.function, ir.Const(ir.INDEX, 0), boolean)
         texts = ", ".join(f"{kind} {text}" for kind, text in parts)
         call = f"call {result} {function}({texts})"
         if step.result is None:
@@ -122,7 +122,7 @@ class Steps:
     def _store_at(self, step: ir.StoreAt) -> None:
         values, kind = self.values, step.value.type
         value = values.to_memory(kind, values.value(step.value))
-        pointer = values.place(step.address, step.offset, kind.dtype)
+        pointer = values.pointer_at(step.address, step.offset, kind.dtype)
         memory = memory_text(kind.dtype)
         self.emitter.write(f"store {memory} {value}, ptr {pointer}, align {kind.dtype.bytes}")
 
@@ -141,16 +141,16 @@ class Steps:
         self._loop(step, start, stop, width, trips is not None)
 
     def _loop(self, step: ir.For, start: str, stop: str, width: str, certain: bool) -> None:
-        """guard; preheader; body with phis; the test stands at the end of the body."""
+        """guard; preheader; body with phis; the test is at the end of the body."""
         emitter, values = self.emitter, self.values
-        ahead, body, after = self._labels("for", step.variable)
+        preheader, body, after = self._labels("for", step.variable)
         guard = emitter.block
         if certain:
-            emitter.jump(ahead)
+            emitter.jump(preheader)
         else:
             flag = emitter.pure(f"icmp slt i64 {start}, {stop}", (start, stop))
-            emitter.branch(flag, ahead, after)
-        emitter.start(ahead)
+            emitter.branch(flag, preheader, after)
+        emitter.start(preheader)
         before = emitter.reserve()
         emitter.jump(body)
         emitter.start(body)
@@ -171,10 +171,12 @@ class Steps:
             latch = emitter.block
             results = {name: values.registers[name][0] for name in changed}
         emitter.branch(again, body, after)
-        phis.append(_phi(variable, "i64", (start, ahead), (following, latch)))
+        phis.append(_phi(variable, "i64", (start, preheader), (following, latch)))
         for name in changed:
             text = _text(outside[name][1])
-            phis.append(_phi(inside[name], text, (outside[name][0], ahead), (results[name], latch)))
+            phis.append(
+                _phi(inside[name], text, (outside[name][0], preheader), (results[name], latch))
+            )
         emitter.start(after)
         routes = [(results, latch)]
         if not certain:
@@ -182,18 +184,18 @@ class Steps:
         self._join(outside, routes)
 
     def _labels(self, kind: str, variable: str = "") -> tuple[str, str, str]:
-        """The labels of what stands before a loop, of its body, and of what stands after it."""
+        """Return the labels of a loop's preheader, of its body, and of the code after it."""
         new = self.emitter.new_label
         return new(), new(kind, variable), new()
 
     def _while(self, step: ir.While) -> None:
-        """guard; preheader; body with phis; the condition stands again at the end of the body."""
+        """guard; preheader; body with phis; the condition is repeated at the end of the body."""
         emitter, values = self.emitter, self.values
-        ahead, body, after = self._labels("while")
+        preheader, body, after = self._labels("while")
         guard = values.value(step.condition)
         start = emitter.block
-        emitter.branch(guard, ahead, after)
-        emitter.start(ahead)
+        emitter.branch(guard, preheader, after)
+        emitter.start(preheader)
         before = emitter.reserve()
         emitter.jump(body)
         emitter.start(body)
@@ -213,7 +215,9 @@ class Steps:
         emitter.branch(again, body, after)
         for name in changed:
             text = _text(outside[name][1])
-            phis.append(_phi(inside[name], text, (outside[name][0], ahead), (results[name], latch)))
+            phis.append(
+                _phi(inside[name], text, (outside[name][0], preheader), (results[name], latch))
+            )
         emitter.start(after)
         self._join(outside, [(results, latch), (_current(outside), start)])
 
@@ -247,7 +251,7 @@ class Steps:
         self._finish(after, outside, routes)
 
     def _case(self, label: str, body: tuple[ir.Step, ...], after: str) -> Route | None:
-        """One branch, and the way on from it."""
+        """Emit one branch; returns its outgoing route."""
         self.emitter.start(label)
         outside = dict(self.values.registers)
         with self.emitter.scope():
@@ -260,8 +264,8 @@ class Steps:
         self.emitter.jump(after)
         return {name: registers[name][0] for name in outside}, end
 
-    def _finish(self, after: str, outside: Registers, ways: list[Route | None]) -> None:
-        routes = [way for way in ways if way is not None]
+    def _finish(self, after: str, outside: Registers, branches: list[Route | None]) -> None:
+        routes = [branch for branch in branches if branch is not None]
         if not routes:
             self.ended = True
             return
@@ -273,7 +277,7 @@ class Steps:
         self._join(changed, routes)
 
     def _join(self, changed: Registers, routes: list[Route]) -> None:
-        """Registers where routes meet: a phi for each that may differ."""
+        """Merge registers of routes: a phi for each that may differ."""
         lines = []
         for name, (_, kind) in changed.items():
             result = self.emitter.fresh()
@@ -287,7 +291,7 @@ class Steps:
 
 
 class _Local:
-    """Registers declared inside are forgotten at the end; the others keep their last value."""
+    """Forgets registers declared inside at the end; the others keep their last value."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -314,7 +318,7 @@ def _text(kind: ir.Type) -> str:
 
 
 def _constant_trips(start: str, stop: str, width: str) -> int | None:
-    """How often a loop runs, when that is known."""
+    """Return the trip count of a loop, if it is constant."""
     if any(text.startswith("%") for text in (start, stop, width)):
         return None
     if int(width) <= 0:

@@ -1,4 +1,4 @@
-"""Steps between threads: atomic operations, fences, pauses; all are sequentially consistent."""
+"""Emits inter-thread steps: atomic operations, fences, pauses; all are sequentially consistent."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _HINTS = {
 
 
 def atomic(values: Values, step: ir.Atomic) -> None:
-    """The step; its result is named."""
+    """Emit the step; its result is named."""
     wanted = ir.ATOMIC.get(step.operation)
     if wanted != len(step.arguments):
         raise InternalError(f"no atomic '{step.operation}' of {len(step.arguments)} arguments")
     emitter = values.emitter
-    pointer = values.place(step.address, ir.Const(ir.INDEX, 0), int64)
+    pointer = values.pointer_at(step.address, ir.Const(ir.INDEX, 0), int64)
     arguments = [values.value(argument) for argument in step.arguments]
     if step.operation == "store":
         emitter.write(f"store atomic i64 {arguments[0]}, ptr {pointer} seq_cst, align 8")
@@ -42,7 +42,7 @@ def fence(values: Values) -> None:
 
 
 def pause(values: Values) -> None:
-    """What a processor does while it waits; a fence where it has nothing of that kind."""
+    """Emit a spin-wait hint; a fence if the processor has none."""
     emitter = values.emitter
     name, arguments = _HINTS.get(emitter.module.processor.architecture, ("", ()))
     emitter.write(emitter.call_text("void", name, arguments) if name else "fence seq_cst")

@@ -1,4 +1,4 @@
-"""Expressions of the loop IR as LLVM instructions."""
+"""Emits expressions of loop IR as LLVM instructions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anydim.targets.llvm.functions import apply
 from anydim.targets.llvm.lanes import Lanes
 from anydim.targets.llvm.spelling import constant, memory_text, suffix, type_text
 
-ZERO = "@zero"  # eight bytes of zeros: what a masked-off scalar load reads
+ZERO = "@zero"  # eight bytes of zeros, read by masked-off scalar loads
 
 
 @dataclass(frozen=True)
@@ -29,25 +29,25 @@ class Buffer:
     dtype: DType
 
 
-Sum = tuple[tuple[str, ...], int]  # names to add, and a number
+Sum = tuple[tuple[str, ...], int]  # summands: names, and a constant
 _FOLDED = frozenset(("add", "sub", "mul", "min", "max", "bit_and"))
-_PERMUTED = {2: "hi", 4: "d", 8: "q"}  # what LLVM calls elements of so many bytes
+_PERMUTED = {2: "hi", 4: "d", 8: "q"}  # LLVM's suffix of elements, by bytes
 _DIVISIONS = frozenset(("quotient", "floordiv", "mod"))
 
 
 class Values:
-    """Writes the values of one function; `names`, `registers`, `buffers` say what names mean."""
+    """Writes the values of one function; `names`, `registers`, `buffers` map names to operands."""
 
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
         self.names: dict[str, str] = {}
         self.registers: dict[str, tuple[str, ir.Type]] = {}
         self.buffers: dict[str, Buffer] = {}
-        self.first_lane: set[str] = set()  # masks of the first lane alone
+        self.first_lane: set[str] = set()  # masks of only the first lane
         self._sums: dict[str, Sum] = {}
 
     def value(self, node: ir.Value) -> str:
-        """The operand that holds a value; writes what it takes."""
+        """Return the operand of a value, emitting its instructions."""
         return _RULES[type(node)](self, node)
 
     def _const(self, node: ir.Const) -> str:
@@ -55,12 +55,12 @@ class Values:
 
     def _var(self, node: ir.Var) -> str:
         if node.name not in self.names:
-            raise InternalError(f"loop IR uses '{node.name}' where it has no value")
+            raise InternalError(f"loop IR uses '{node.name}' before its definition")
         return self.names[node.name]
 
     def _get(self, node: ir.Get) -> str:
         if node.name not in self.registers:
-            raise InternalError(f"loop IR reads register '{node.name}' where it has no value")
+            raise InternalError(f"loop IR reads register '{node.name}' before its assignment")
         return self.registers[node.name][0]
 
     def _op(self, node: ir.Op) -> str:
@@ -98,7 +98,7 @@ class Values:
         return self._sums.get(operand, ((operand,), 0))
 
     def _note_sum(self, function: str, result: str, a: str, b: str) -> None:
-        """Remember an index value as a sum, so that addresses can be taken apart."""
+        """Record an index value as a sum, so that addresses can be decomposed."""
         if not result.startswith("%"):
             return
         (left, left_number), (right, right_number) = self._sum(a), self._sum(b)
@@ -115,7 +115,7 @@ class Values:
                 self._sums[result] = (scaled, number * factor)
 
     def _terms(self, node: ir.Value) -> Sum:
-        """An offset as a sum: only what it adds up is written, not the sum itself."""
+        """Return an offset as a sum: its summands are emitted, not the sum itself."""
         if isinstance(node, ir.Const):
             return (), int(node.value)
         if isinstance(node, ir.Op) and node.type == ir.INDEX and node.function == "add":
@@ -127,13 +127,13 @@ class Values:
         return self.emitter.pure(f"mul i64 {name}, {factor}", (name,))
 
     def pointer(self, buffer: str, offset: ir.Value, dtype: DType) -> str:
-        """The address of an element, its loop-invariant part first."""
+        """Return the address of an element, its loop-invariant part first."""
         if buffer not in self.buffers:
-            raise InternalError(f"loop IR uses a buffer '{buffer}' that is not there")
+            raise InternalError(f"loop IR uses an unknown buffer '{buffer}'")
         return self._further(self.buffers[buffer].pointer, offset, dtype)
 
-    def place(self, address: ir.Value, offset: ir.Value, dtype: DType) -> str:
-        """The pointer that an int64 is, and so many elements further."""
+    def pointer_at(self, address: ir.Value, offset: ir.Value, dtype: DType) -> str:
+        """Return an int64 address plus an offset in elements as a pointer."""
         number = self.value(address)
         pointer = self.emitter.pure(f"inttoptr i64 {number} to ptr", (number,))
         return self._further(pointer, offset, dtype)
@@ -152,11 +152,11 @@ class Values:
 
     def address(self, node: ir.Address) -> str:
         if node.buffer not in self.buffers:
-            raise InternalError(f"loop IR uses a buffer '{node.buffer}' that is not there")
+            raise InternalError(f"loop IR uses an unknown buffer '{node.buffer}'")
         return self.pointer(node.buffer, node.offset, self.buffers[node.buffer].dtype)
 
     def _number(self, node: ir.Address) -> str:
-        """An address as an int64."""
+        """Return an address as an int64."""
         pointer = self.address(node)
         return self.emitter.pure(f"ptrtoint ptr {pointer} to i64", (pointer,))
 
@@ -164,7 +164,7 @@ class Values:
 
     def _load_at(self, node: ir.LoadAt) -> str:
         dtype = node.type.dtype
-        pointer = self.place(node.address, node.offset, dtype)
+        pointer = self.pointer_at(node.address, node.offset, dtype)
         text = f"load {memory_text(dtype)}, ptr {pointer}, align {dtype.bytes}"
         return self._from_memory(node.type, self.emitter.once(text))
 
@@ -219,7 +219,7 @@ class Values:
         return self.emitter.pure(text, (loaded,))
 
     def to_memory(self, kind: ir.Type, value: str) -> str:
-        """A value in the form it is stored in."""
+        """Convert a value to its type in memory."""
         if kind.dtype != boolean:
             return value
         flags, memory = type_text(boolean, kind.lanes), memory_text(boolean, kind.lanes)
@@ -250,7 +250,7 @@ class Values:
         return f"<{', '.join(f'{element} {constant(dtype, i)}' for i in range(lanes))}>"
 
     def _shuffle(self, node: ir.Shuffle) -> str:
-        """Flags as numbers: of bits LLVM moves one after the other."""
+        """Shuffle lanes; flags as integers, since LLVM moves single bits one after the other."""
         left, right = self.value(node.left), self.value(node.right)
         kind, lanes = node.left.type.dtype, node.left.type.lanes
         if kind != boolean:
@@ -264,28 +264,28 @@ class Values:
     def _shuffled(
         self, kind: DType, lanes: int, left: str, right: str, picks: tuple[int, ...]
     ) -> str:
-        vector, places = type_text(kind, lanes), ", ".join(f"i32 {lane}" for lane in picks)
+        vector, indices = type_text(kind, lanes), ", ".join(f"i32 {lane}" for lane in picks)
         return self.emitter.pure(
-            f"shufflevector {vector} {left}, {vector} {right}, <{len(picks)} x i32> <{places}>",
+            f"shufflevector {vector} {left}, {vector} {right}, <{len(picks)} x i32> <{indices}>",
             (left, right),
         )
 
     def _permute(self, node: ir.Permute) -> str:
-        """One instruction; bytes as numbers of 16 bits, as few machines permute bytes."""
+        """Permute by one instruction; bytes as 16-bit numbers, as few machines permute bytes."""
         kind, lanes = node.type.dtype, node.type.lanes
-        places = self.value(node.places)
+        indices = self.value(node.places)
         wide = DTYPES[f"int{8 * max(kind.bytes, 2)}"]
         numbers = Lanes(self.emitter, int32, lanes)
         if wide != int32:
-            places = numbers.cast("trunc" if wide.bytes < 4 else "zext", places, wide)
+            indices = numbers.cast("trunc" if wide.bytes < 4 else "zext", indices, wide)
         have, bits = Lanes(self.emitter, kind, lanes), Lanes(self.emitter, wide, lanes)
         cast = "zext" if kind.bytes < wide.bytes else "bitcast"
         left, right = (have.cast(cast, self.value(side), wide) for side in (node.left, node.right))
         name = f"llvm.x86.avx512.vpermi2var.{_PERMUTED[wide.bytes]}.{8 * wide.bytes * lanes}"
-        picked = self.emitter.intrinsic(
-            bits.text, name, *((bits.text, v) for v in (left, places, right))
+        permuted = self.emitter.intrinsic(
+            bits.text, name, *((bits.text, v) for v in (left, indices, right))
         )
-        return bits.cast("trunc" if cast == "zext" else cast, picked, kind)
+        return bits.cast("trunc" if cast == "zext" else cast, permuted, kind)
 
     def _extract(self, node: ir.Extract) -> str:
         value, kind = self.value(node.argument), node.argument.type
@@ -339,7 +339,7 @@ def _memory_suffix(kind: ir.Type) -> str:
 
 
 def _folded(function: str, arguments: list[str]) -> str | None:
-    """What an index function of numbers is."""
+    """Fold an index function of constants."""
     if function not in _FOLDED | _DIVISIONS or any(text.startswith("%") for text in arguments):
         return None
     numbers = [numpy.int64(text) for text in arguments]
@@ -350,7 +350,7 @@ def _folded(function: str, arguments: list[str]) -> str | None:
 
 
 def _is_iota(text: str) -> bool:
-    """Whether an operand is the numbers of the lanes: no other vector is written out."""
+    """Whether an operand is the vector of lane numbers, the only nonuniform vector constant."""
     return text.startswith("<")
 
 

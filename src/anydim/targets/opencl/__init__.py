@@ -1,6 +1,6 @@
 """OpenCL C of kernels, for any device with a driver of OpenCL 1.2 or later.
 
-In: loop IR with the primitives of the dialect. Out: one text per kernel, the functions it calls in
-it, for the driver of the device to build (`devices/opencl/`). `dialect.py` has the record of what
-is spelled how, `operations.py` the small functions, `render.py` what a kernel's text is.
+Input: loop IR with the primitives of the dialect. Output: one text per kernel with the functions it
+calls, built by the driver of the device (`devices/opencl/`). `dialect.py` has the record of the
+dialect's syntax, `operations.py` the helper functions, `render.py` the text of a kernel.
 """

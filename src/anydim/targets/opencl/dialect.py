@@ -1,11 +1,11 @@
-"""How OpenCL C 1.2 spells what loop IR says."""
+"""The OpenCL C 1.2 dialect."""
 
 from __future__ import annotations
 
 from anydim.targets.c.dialect import Dialect, Literals
 from anydim.targets.functions.primitives import Primitives
 
-MOST_LANES = 16  # vectors have 2, 4, 8 or 16 lanes
+MAX_LANES = 16  # vectors have 2, 4, 8 or 16 lanes
 
 OPENCL = Dialect(
     name="OpenCL C 1.2",

@@ -1,7 +1,7 @@
-"""The small functions that kernels in OpenCL C are made of: a row each, for any number of lanes.
+"""Helper functions of kernels in OpenCL C: a row each, for any number of lanes.
 
 A row is an expression of the arguments a, b, c, as in `targets/c/operations.py`, whose rows for
-scalar integers hold here too. The functions of OpenCL work on vectors of 2, 4, 8 and 16 lanes.
+scalar integers apply here too. The functions of OpenCL work on vectors of 2, 4, 8 and 16 lanes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from anydim.base.errors import InternalError
 from anydim.targets.c.forms import Form
 from anydim.targets.c.operations import ARITY, SAME, SCALARS, filled
 from anydim.targets.c.prelude import Helper, Prelude
-from anydim.targets.opencl.dialect import MOST_LANES, OPENCL
+from anydim.targets.opencl.dialect import MAX_LANES, OPENCL
 
 _ANY: dict[tuple[str, str], str] = {
     ("sqrt", "f"): "sqrt(a)",
@@ -55,7 +55,7 @@ _VECTORS: dict[tuple[str, str], str] = {
         " + (as_{u}(a) >> 24) * as_{u}(as_{s}(b) >> 24))"
     ),
 }
-# what clang has itself, for compilers of processors; a root is one instruction of a scalar
+# clang builtins, for CPU compilers; a scalar square root is one instruction
 _PLAIN: dict[str, str] = {
     "sqrt": "__builtin_sqrt{f}(a)",
     "floor": "__builtin_elementwise_floor(a)",
@@ -66,9 +66,9 @@ _PLAIN: dict[str, str] = {
 
 
 def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    """The small function of that name; raises InternalError where there is none."""
+    """Return the helper function of an operation; raises InternalError if there is none."""
     for made in (form, other):
-        if made is not None and made.lanes > MOST_LANES:
+        if made is not None and made.lanes > MAX_LANES:
             raise InternalError(f"OpenCL has no vectors like {made.name}")
     if operation in _MEMORY:
         return _MEMORY[operation](form, other, prelude, OPENCL.spaces.get(space, ""))
@@ -79,11 +79,11 @@ def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, spa
 
 
 def _lines(operation: str, form: Form, text: str, prelude: Prelude) -> tuple[str, ...]:
-    """The body of a function, said otherwise where functions of OpenCL are slow."""
+    """Return the body of a function, rewritten where OpenCL's builtin is slow."""
     usual = f"  return {text};"
     if form.kind != "f":
         return (usual,)
-    if operation == "fma":  # one instruction, which a processor has or has not
+    if operation == "fma":  # one instruction, if the processor has it
         fused = ("#pragma OPENCL FP_CONTRACT ON", "  return a * b + c;")
         return ("#ifdef PLAIN", *fused, "#else", usual, "#endif")
     plain = _PLAIN.get(operation)
@@ -158,7 +158,7 @@ def _store(form: Form, other: Form | None, prelude: Prelude, space: str) -> Help
 
 
 def _load_if(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    """The lanes whose flags are set; the others are 0 and their memory is not touched."""
+    """Masked load: inactive lanes are 0 and do not access memory."""
     parameters = (_source(form, prelude, space), f"{prelude.type(form.signed)} m")
     lanes = (f"{prelude.lane('m', n)} ? p[{n}] : 0" for n in range(form.lanes))
     usual = f"  return {prelude.several(form, lanes)};"
@@ -196,7 +196,7 @@ _POINTED = {"f32": "float", "f64": "double", "32": "int", "64": "long"}
 
 
 def _masked(form: Form, prelude: Prelude) -> str:
-    """What x86's builtins for masked vectors end with; '' where there are none."""
+    """Return the suffix of x86's builtins for masked vectors; '' if there are none."""
     if form.all_bits not in (128, 256, 512) or form.bits < 32 or form.kind == "u":
         return ""
     return f"{_MASKED[form.element if form.kind == 'f' else str(form.bits)]}{form.all_bits}"
@@ -240,7 +240,7 @@ def _bits(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helpe
 
 
 def _packed(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    """Flags as the bits of one unsigned integer, lane 0 lowest."""
+    """Pack flags into the bits of an unsigned integer, lane 0 lowest."""
     assert other is not None
     kind, source = prelude.type(form), prelude.type(other)
     lanes = " | ".join(
@@ -250,7 +250,7 @@ def _packed(form: Form, other: Form | None, prelude: Prelude, space: str) -> Hel
 
 
 def _unpacked(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    """Flags of the bits of an unsigned integer."""
+    """Unpack the bits of an unsigned integer to flags."""
     assert other is not None
     kind, source = prelude.type(form), prelude.type(other)
     lanes = (f"-({prelude.type(Form('i8'))})(a >> {lane} & 1)" for lane in range(form.lanes))

@@ -1,11 +1,11 @@
-"""Loop IR to the text of an OpenCL program, one for each kernel.
+"""Loop IR to the text of an OpenCL program per kernel.
 
-`__kernel void NAME(__global uchar *m0, ..., __global uchar *scratch, words w)`: the memory that
-each operand lies in, and a struct of int64 words: where in it each operand begins, in bytes, the
-sizes, then `start, stop, part, at, stride`. Built with IN_MEMORY_OF_HOST it takes the words alone,
-in which operands and scratch are addresses. Items of a range do `part` places of start:stop each,
-with `stride` bytes of scratch of their own from `at` on; group g of a kernel of groups does the
-place start + g.
+`__kernel void NAME(__global uchar *m0, ..., __global uchar *scratch, words w)`: the memory object
+of each operand, and a struct of int64s: the byte offset of each operand in its object, the sizes,
+then `start, stop, part, at, stride`. Built with IN_MEMORY_OF_HOST it takes only the struct, in
+which operands and scratch are addresses. A work-item of a range kernel runs `part` positions of
+start:stop, with `stride` bytes of its own scratch from `at` on; group g of a group kernel runs
+position start + g.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ REST = ("start", "stop", "part", "at", "stride")
 
 
 def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
-    """The texts of kernels by name; what they need of libraries is in them."""
+    """Return the texts of kernels by name, with the library functions that they call."""
     return each_source(code, OPENCL, partial(render, processor=processor))
 
 
 def each_source(
     code: Iterable[ir.Kernel | ir.Library], dialect: Dialect, text: Callable[[ir.Kernel], str]
 ) -> dict[str, Source]:
-    """The source of each kernel, whose program `text` writes in a dialect."""
+    """Return the source of each kernel; `text` generates its program in a dialect."""
     kernels = (made for made in code if isinstance(made, ir.Kernel))
     return {kernel.name: _source(kernel, dialect, partial(text, kernel)) for kernel in kernels}
 
 
 def texts(processor: Processor, threads: int = 0) -> Compilation:
-    """Objects are texts, which the driver of a device builds."""
+    """Return a compilation whose objects are texts, built later by the driver of a device."""
     return Compilation(
         lambda module: module.text().encode(), lambda module: key_of("text", module.identity),
         threads,
@@ -59,19 +59,19 @@ def _source(kernel: ir.Kernel, dialect: Dialect, text: Callable[[], str]) -> Sou
 
 
 def render(kernel: ir.Kernel, processor: Processor) -> str:
-    """The program of a kernel."""
+    """Return the program of a kernel."""
     return Program(OPENCL, processor, helper).whole(kernel)
 
 
 class Program(File):
-    """A program: functions are written when they are called, for each kind of memory."""
+    """A program: functions are emitted when they are called, per address space."""
 
     def __init__(self, *given: object) -> None:
         super().__init__(*given)  # type: ignore[arg-type]
         self.written: set[str] = set()
 
     def whole(self, kernel: ir.Kernel) -> str:
-        """The text of a kernel's program."""
+        """Return the text of a kernel's program."""
         libraries = [function for library in kernel.libraries for function in library.functions]
         self.know(legalise([*libraries, *kernel.functions], self.dialect.primitives))
         self.named = {identifier(kernel.name)}
@@ -87,7 +87,7 @@ class Program(File):
         return called
 
     def entry(self, kernel: ir.Kernel) -> None:
-        """The function that a device launches, and all that it calls."""
+        """Emit the function that a device launches, and its callees."""
         spaces = [GLOBAL] * (len(kernel.operands) + 1) + [LOCAL] * len(kernel.locals)
         called = self.callee(kernel.main.name, spaces)
         index, byte = self.prelude.type(Form("i64")), self.prelude.type(Form("u8"))
@@ -109,7 +109,7 @@ class Program(File):
         last = "first + 1" if kernel.group else f"min(first + {part}, {stop})"
         given += ["first", last, f"AT(scratch, {at} + number * {stride})"]
         given += [f"l{number}" for number in range(len(kernel.locals))]
-        some = "" if kernel.group else f"if (first < {stop}) "  # there is a group for each place
+        some = "" if kernel.group else f"if (first < {stop}) "  # one group per position
         lines.append(f"{some}{called}({', '.join(given)});")
         size = f"__attribute__((reqd_work_group_size({kernel.group}, 1, 1))) "
         head = f"__kernel {size if kernel.group else ''}void {identifier(kernel.name)}"

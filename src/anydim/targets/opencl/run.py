@@ -1,4 +1,4 @@
-"""Kernels on the first OpenCL device, one by one: for `targets/run.py`."""
+"""Runs single kernels on the first OpenCL device, for `targets/run.py`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ALIGNMENT = 64
 
 @lru_cache(maxsize=1)
 def first_device() -> OpenClDevice:
-    """Device 'opencl:0', opened once; raises DeviceError where there is none."""
+    """Return device 'opencl:0', opened once; raises DeviceError if there is none."""
     return opened()
 
 
 class OnDevice:
-    """A kernel on the device; its address is less than 0, which `run_on_device` takes."""
+    """A kernel on the device; its address is negative, as `run_on_device` expects."""
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
         objects = target.compile(target.sources([kernel], target.processor))
@@ -33,7 +33,7 @@ class OnDevice:
         return -self._entries[symbol]
 
     def close(self) -> None:
-        """It stays until the device goes."""
+        """Do nothing: the kernel is released with the device."""
 
     def __enter__(self) -> OnDevice:
         return self
@@ -46,7 +46,7 @@ def run_on_device(
     entry: int, arrays: Sequence[numpy.ndarray], sizes: Sequence[int], start: int, stop: int,
     scratch_bytes: int,
 ) -> None:  # fmt: skip
-    """Run a kernel on copies of arrays, and copy back what can be written."""
+    """Run a kernel on copies of arrays, and copy writable ones back."""
     device = first_device()
     stride = -(-scratch_bytes // _ALIGNMENT) * _ALIGNMENT
     scratch = device.allocate(max(_ALIGNMENT, stride * device.workers))
