@@ -1,12 +1,12 @@
-"""The search for an order in which values are stacked: tried at sample sizes, right at all.
+"""Search for the order in which values are stacked: scored at sample sizes, valid at all sizes.
 
-In an order each value lies upon all the values before it that it lives together with. So no two
-of them overlap, whatever their sizes; how much is wasted is the order's doing alone.
+Each value is stacked on all earlier values of the order whose lifetimes overlap its own. So no two
+live values overlap, whatever their sizes; only the waste depends on the order.
 
-A first order puts large and long lives at the bottom, or sorts values by where best fit puts them
-at one sample. Then single values are moved. What is on top at a sample stands on a chain of values
-that reaches the bottom, and only an order that takes that chain apart is better: so one value of
-it goes elsewhere, and the new order stays when it is no worse.
+An initial order sorts values by size and lifetime, largest first, or by the offsets that best fit
+finds at one sample. Then local search moves single values. The top at a sample rests on a chain of
+values down to offset 0, and only an order that breaks this chain is better: so one value of the
+chain is moved, and the new order is kept when its score is no worse.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import numpy
 from anydim.base.records import dataclass
 
 Order = tuple[int, ...]
-_SMALL = 1 << 14  # bytes: a waste below some of these is nobody's concern
-_GOOD = 1.004  # of the lower bound: no better order is looked for
-_STARTS = 2  # first orders that are improved
-_MARKS = 8  # places in an order from which it is stacked anew
-_SHORT = 64  # launches that most values live
-_MOST_KNOWN = 1 << 22  # numbers of others that are kept
-_MOST_FITTED = 1 << 22  # pairs of values that live together, of which best fit is tried
-_USUAL = 0.1  # what the mean over samples counts beside the worst one
+_SMALL = 1 << 14  # bytes: waste of this magnitude does not matter
+_GOOD = 1.004  # of the lower bound: the search stops
+_STARTS = 2  # initial orders that are improved
+_MARKS = 8  # positions of an order from which stacking can restart
+_SHORT = 64  # launches: lifetime of most values
+_MOST_KNOWN = 1 << 22  # cached neighbour indices
+_MOST_FITTED = 1 << 22  # pairs of overlapping lifetimes up to which best fit is tried
+_USUAL = 0.1  # weight of the mean over samples against the worst sample
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Values by number. `bytes` [values, samples]; `first`, `last` [values] are their lives.
+    """Values by number. `bytes` [values, samples]; lifetimes are `first` to `last` [values].
 
-    `near` are the others that a value lives together with, for each; `least` [samples] is the
-    lower bound: the most bytes that live at one time; `crowd` how many values.
+    `near` are the values whose lifetimes overlap, for each value; `least` [samples] is the lower
+    bound: the maximum of the bytes live at one time; `crowd`: the maximum count of live values.
     """
 
     bytes: numpy.ndarray
@@ -58,9 +58,9 @@ class Problem:
 
 
 class Near:
-    """The others that each value lives together with, found when they are asked for.
+    """For each value, the others whose lifetimes overlap its own; computed on demand.
 
-    Of many values no table is made: it would be as large as the square of their number.
+    No table of all pairs: it would be quadratic in the number of values.
     """
 
     def __init__(self, first: numpy.ndarray, last: numpy.ndarray) -> None:
@@ -73,7 +73,7 @@ class Near:
         self._room = _MOST_KNOWN
 
     def __getitem__(self, value: int) -> numpy.ndarray:
-        """Their numbers, in order."""
+        """Indices in ascending order."""
         found = self._known.get(value)
         if found is None:
             found = self._found(value)
@@ -92,10 +92,10 @@ class Near:
 
 @dataclass(frozen=True, eq=False)
 class Pile:
-    """Values stacked in an order: offsets [values, samples], and how much they waste.
+    """Values stacked in an order: offsets [values, samples], and the waste.
 
-    `ratios` [samples] are to the lower bound. `marks` are heights [steps, samples] before every
-    so many values of the order were placed.
+    `ratios` [samples] are relative to the lower bound. `marks` are heights [steps, samples] before
+    every `stride` values of the order, from which stacking can restart.
     """
 
     order: list[int]
@@ -109,12 +109,12 @@ class Pile:
 
     @property
     def score(self) -> float:
-        """The less, the better."""
+        """Lower is better."""
         return self.worst + _USUAL * float(self.ratios.mean())
 
 
 class Piles:
-    """Stacks orders of a problem's values and counts the values that it placed."""
+    """Stacks values in a given order and counts the stacked values, the unit of work."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -124,7 +124,7 @@ class Piles:
         self._stride = max(1, -(-len(problem.bytes) // _MARKS))
 
     def pile(self, order: list[int], like: Pile | None = None, same: int = 0) -> Pile:
-        """An order, stacked; the first `same` values are those of `like`."""
+        """Stack an order whose first `same` values equal the first of `like`."""
         problem, stride = self.problem, self._stride
         start = same // stride
         if like is None:
@@ -145,7 +145,7 @@ class Piles:
         return Pile(order, offsets, ratios, marks)
 
     def moved(self, pile: Pile, value: int, place: int) -> Pile:
-        """The order with one value at another place of those that the others leave."""
+        """The order with one value moved to `position`, counted without the value itself."""
         before = pile.order.index(value)
         order = pile.order[:before] + pile.order[before + 1 :]
         order.insert(place, value)
@@ -153,15 +153,15 @@ class Piles:
 
 
 def heights(problem: Problem, order: Sequence[int]) -> numpy.ndarray:
-    """Offsets [values, samples] of values stacked in an order."""
+    """Offsets [values, samples] of values stacked in `order`."""
     return Piles(problem).pile(list(order)).offsets
 
 
 def best_order(problem: Problem, placements: int) -> Order:
-    """The order that wastes least, at the sample where it wastes most above all.
+    """The order with the lowest waste, weighted toward the worst sample.
 
-    Of those that are met while some `placements` values are placed: counted work and no clock,
-    since equal programs have to have equal plans.
+    The search ends after `placements` stacked values. It counts work instead of time, so that equal
+    programs get equal layouts.
     """
     piles = Piles(problem)
     starts: list[Pile] = []
@@ -180,11 +180,11 @@ def best_order(problem: Problem, placements: int) -> Order:
 
 
 def _improved(piles: Piles, pile: Pile, limit: int) -> Pile:
-    """What moving values makes of an order, until `limit` values were placed."""
+    """Improve an order by moving values until `limit` values have been stacked."""
     chance = Random(0)
     while piles.placed < limit and pile.worst > _GOOD:
         sample = int(pile.ratios.argmax())
-        if chance.random() < 0.3:  # the worst sample is not all that can be improved
+        if chance.random() < 0.3:  # other samples can improve, too
             sample = chance.randrange(len(pile.ratios))
         chain = _chain(piles.problem, pile, sample)
         value = chance.choice(chain)
@@ -196,7 +196,7 @@ def _improved(piles: Piles, pile: Pile, limit: int) -> Pile:
 
 
 def _chain(problem: Problem, pile: Pile, sample: int) -> list[int]:
-    """The values that the highest end at a sample stands upon, from the top down."""
+    """The chain of values below the highest end at a sample, from the top down."""
     at, size = pile.offsets[:, sample], problem.bytes[:, sample]
     ends = at + size
     places = numpy.empty_like(problem.first)
@@ -209,7 +209,7 @@ def _chain(problem: Problem, pile: Pile, sample: int) -> list[int]:
     return chain
 
 
-# where a value goes: a place among the others, whose numbers are one less behind its own
+# Moves: new positions of a value among the others; positions after its own are one less.
 
 
 def _anywhere(
@@ -238,7 +238,7 @@ def _highest(problem: Problem, pile: Pile, chain: list[int], value: int, chance:
 
 
 def _beside(pile: Pile, other: int, value: int) -> int:
-    """The place right before another value."""
+    """The position right before another value."""
     place = pile.order.index(other)
     return place - (pile.order.index(value) < place)
 
@@ -247,10 +247,10 @@ _PLACES = (_anywhere, _below, _near, _lowest, _highest)
 _WEIGHTS = (3, 3, 2, 1, 1)
 
 
-# ---- first orders --------------------------------------------------------------------------------
+# ---- initial orders ------------------------------------------------------------------------------
 
 _Key = Callable[[numpy.ndarray, numpy.ndarray, numpy.ndarray], tuple[numpy.ndarray, ...]]
-_KEYS: tuple[_Key, ...] = (  # of bytes, first and length of life: what is placed before what
+_KEYS: tuple[_Key, ...] = (  # sort keys of bytes, first launch and length of life
     lambda size, first, life: (-size * life, first),
     lambda size, first, life: (-life, -size),
     lambda size, first, life: (-size, first),
@@ -258,7 +258,7 @@ _KEYS: tuple[_Key, ...] = (  # of bytes, first and length of life: what is place
 
 
 def _starts(problem: Problem) -> Iterator[list[int]]:
-    """Orders by the mean share of its largest bytes that a value has; by best fit at one sample."""
+    """Orders by mean share of the largest value; then orders by best fit at one sample."""
     share = (problem.bytes / numpy.maximum(problem.bytes.max(0), 1)).mean(1)
     for key in _KEYS:
         yield _sorted(problem, key, share)
@@ -273,7 +273,7 @@ def _sorted(problem: Problem, key: _Key, size: numpy.ndarray) -> list[int]:
 
 
 def _fitted(problem: Problem, sample: int, sequence: Sequence[int]) -> list[int]:
-    """Each value in the smallest hole that takes it, else on top; from the lowest upwards."""
+    """Best fit: each value in the smallest gap that holds it, else on top; sorted by offset."""
     size: list[float] = problem.bytes[:, sample].tolist()
     at: dict[int, float] = {}
     for value in sequence:

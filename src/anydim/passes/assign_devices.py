@@ -1,8 +1,8 @@
-"""Graph -> graph whose nodes have devices, and why each has its own.
+"""Graph -> graph whose nodes have devices, with the reason for each.
 
-First of all passes, where a program is for more than the host: `segment` cuts by device.
+Runs first of all passes where a program uses more than the host: `segment` cuts by device.
 
-After: each node has the device that it runs on; held graphs are placed, too.
+After: each node has its device; nested graphs are placed, too.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from anydim.passes.loop_nodes import pays
 from anydim.sizes import Sampled, samples
 
 ESTIMATED = "estimated time, copies counted, is least"
-_POINTS = 8  # sizes at which times are compared
-_SMALL = 64  # elements of what computes sizes
+_POINTS = 8  # sample sizes at which times are compared
+_SMALL = 64  # elements of values that determine sizes
 
 
 @dataclass(frozen=True)
 class Placed:
     """A graph with devices, the reasons by the name of a node's first result, and notes.
 
-    `times` are lines on what was measured; `engines` are the devices among them that are engines,
-    whose values are the host's.
+    `times` are lines about measured times; `engines` are the devices that are engines and whose
+    values reside on the host.
     """
 
     graph: Graph
@@ -48,9 +48,9 @@ class Placed:
 
 @dataclass(frozen=True)
 class Place:
-    """Say for each node where it runs; `devices` begin with the host.
+    """Assign a device to each node; `devices` begin with the host.
 
-    `points` are the sizes at which times are weighed; without them some of the box.
+    `points` are the sizes at which times are compared; empty: samples of the box.
     """
 
     devices: Sequence[Device]
@@ -63,7 +63,7 @@ class Place:
         return Placed(_Level(self, graph, reasons).run(), reasons)
 
     def free(self, graph: Graph) -> bool:
-        """Whether time decides anything."""
+        """Whether the device of any node depends on time estimates."""
         ordered = any(device.ordered for device in self.devices if device.name != HOST)
         return any(
             node.region is None
@@ -75,7 +75,7 @@ class Place:
 
 
 class _Level:
-    """A graph without those that it holds."""
+    """One graph, without its nested graphs."""
 
     def __init__(self, asked: Place, graph: Graph, reasons: dict[str, str]) -> None:
         self.asked, self.reasons = asked, reasons
@@ -115,11 +115,11 @@ class _Level:
         return self.graph.replace(nodes=tuple(nodes))
 
     def _memory(self, device: str) -> str:
-        """Where the values of a device lie: an engine's are the host's."""
+        """The device that stores a device's values; the host for an engine."""
         return device if device in self.speeds else HOST
 
     def _inner(self, node: Node) -> Region:
-        """The record of a node that holds graphs, with these placed."""
+        """The region of a node with its nested graphs placed."""
         assert node.region is not None
         held = {
             name: _Level(replace(self.asked, points=()), graph, self.reasons).run()
@@ -129,7 +129,7 @@ class _Level:
         return changed
 
     def _known(self, number: int, node: Node) -> tuple[str, str] | None:
-        """Where a node has to run, and why; None where time decides."""
+        """The device a node has to run on, and the reason; None if estimates decide."""
         if node.region is not None:
             if isinstance(node.region, Foreign):
                 return HOST, f"{node.region.engine} runs it"
@@ -162,12 +162,12 @@ class _Level:
         return found
 
     def _scale(self, free: Mapping[int, Mapping[str, numpy.ndarray]]) -> numpy.ndarray:
-        """What a second counts at each point: all points have the same say."""
+        """Weight of a second at each point; gives all points the same total weight."""
         total = sum((costs[HOST] for costs in free.values()), numpy.full(self.count, 1e-9))
         return 1.0 / (total * self.count)
 
     def _values(self, fixed: Mapping[int, str], scale: numpy.ndarray) -> list[Value]:
-        """The values that may cross: from inputs and nodes to nodes and results."""
+        """Values that may cross devices: from inputs and nodes to nodes and results."""
         graph = self.graph
         makers: dict[str, int | str] = dict.fromkeys(graph.inputs, HOST)
         readers: dict[str, set[int | str]] = {name: set() for name in graph.types}
@@ -196,7 +196,7 @@ class _Level:
 
 
 def refusal(device: Device, graph: Graph, node: Node) -> str:
-    """Why a device does not run a node, '' where it does."""
+    """The reason why a device cannot run a node; '' if it can."""
     if device.ordered:
         return ""
     if _alone(node):
@@ -217,7 +217,7 @@ def _least(problem: Problem, number: int) -> str:
 
 
 def _finding(graph: Graph) -> set[int]:
-    """The nodes on small integers that only sizes follow from, or conditions of branches."""
+    """Nodes on small integers that only determine sizes or branch conditions."""
     wanted: set[str] = set()
     found: set[int] = set()
     for number in range(len(graph.nodes) - 1, -1, -1):
@@ -240,7 +240,7 @@ def _small(kind: TensorType) -> bool:
 
 
 def summary(placed: Graph) -> str:
-    """How many nodes run where."""
+    """Count of nodes per device, as text."""
     places: dict[str, int] = {}
     for node in placed.nodes:
         places[node.device or "cpu"] = places.get(node.device or "cpu", 0) + 1

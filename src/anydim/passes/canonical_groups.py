@@ -1,6 +1,6 @@
-"""Groups that are the same but for names: of tensors, of checks, of sizes.
+"""Canonical form of groups, with names of tensors, checks and sizes normalised.
 
-What a template makes of one of them serves all.
+Groups with equal canonical forms share what templates produce for one of them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from anydim.sizes import Atom, Box, OwnSizes, Size, as_size, own_sizes
 
 @dataclass(frozen=True)
 class Found:
-    """A check of a launch: the number of the node it came from, and of what it is a position.
+    """An index check of a launch: its node's number and the tensor that the index addresses.
 
-    `indices` is the graph value that holds the indices; empty when they are computed.
+    `indices` is the graph value that holds the indices; empty if they are computed.
     """
 
     node: int
@@ -40,7 +40,7 @@ class Found:
 
 
 def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[Found, ...]]:
-    """The group with tensors named t0, t1, ... and checks 0, 1, ..., and what is behind each."""
+    """The group with tensors t0, t1, ... and checks 0, 1, ...; the original names and checks."""
     tensors = (*group.inputs, *group.outputs, *group.temporaries)
     names = {tensor.name: f"t{place}" for place, tensor in enumerate(tensors)}
     numbers: dict[Apply, int] = {}
@@ -73,7 +73,7 @@ def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[Found, ...]]:
 
 
 def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[Found, ...]:
-    """The checks of a canonical group by number."""
+    """Checks of a canonical group, by number."""
     found: dict[int, Found] = {}
     expressions = [("", statement.body) for statement in group.statements]
     for target, expr in (*expressions, *expressions_of(group.steps)):
@@ -88,9 +88,9 @@ def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[Foun
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """A group in sizes of its own, and the box of those; `names` says what they stand for.
+    """A group in canonical size names and their box; `names` maps them to the model's sizes.
 
-    Without names the sizes are those of the model.
+    Without names the group's sizes are the model's.
     """
 
     group: Group
@@ -98,7 +98,7 @@ class Own:
     names: OwnSizes | None = None
 
     def back(self, launch: Launch) -> Launch:
-        """The launch of the group as it was."""
+        """The launch in terms of the model's sizes."""
         if self.names is None:
             return launch
         back = self.names.back
@@ -109,7 +109,7 @@ class Own:
         )  # fmt: skip
 
     def tensor(self, tensor: Tensor) -> Tensor:
-        """A tensor of a launch of the group as it was."""
+        """The tensor in terms of the model's sizes."""
         if self.names is None:
             return tensor
         shape = tuple(map(self.names.back, tensor.type.shape))
@@ -117,7 +117,7 @@ class Own:
 
 
 def in_own_sizes(group: Group, box: Box) -> Own:
-    """The group with sizes said in terms of each other; as it is where dims say them best."""
+    """The group with sizes renamed; unchanged with plain dims, guards or steps."""
     tensors = (*group.inputs, *group.outputs, *group.temporaries)
     compound = any(
         isinstance(atom, Atom)
