@@ -1,7 +1,7 @@
-"""Nodes that are to run on an engine: which of them it takes.
+"""Partition of nodes assigned to an engine into those it supports and those that stay on the host.
 
-After: a node whose device is an engine's name can be said in ONNX, and the engine takes it; all
-others are on the host, with the reason.
+After: a node whose device is an engine's name can be exported to ONNX, and the engine supports it;
+all other nodes are on the host, with the reason.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from anydim.passes.delegate.onnx_writer import Refused
 from anydim.passes.device_placement.rules import HOST
 from anydim.passes.flow import with_nodes
 
-_SMALL = 64  # elements of a constant that may decide whether an engine takes a node
+_SMALL = 64  # elements of a constant that may decide whether an engine supports a node
 
 
 @dataclass(frozen=True)
 class Take:
-    """Leave nodes on the `engines`, by the program's names, where these take them."""
+    """Keep nodes on those `engines` that support them; move the others to the host."""
 
     engines: Mapping[str, Engine]
     known: dict[tuple[str, str], str] = field(default_factory=dict)  # by engine and model
 
     def run(self, placed: Placed) -> Placed:
-        """The graph with the nodes that engines refuse on the host, and why."""
+        """The graph with nodes that engines refuse moved to the host, with reasons."""
         reasons = dict(placed.reasons)
         graph = self._level(placed.graph, reasons)
         return replace(placed, graph=graph, reasons=reasons, engines=frozenset(self.engines))
@@ -60,7 +60,7 @@ class Take:
         return graph.replace(nodes=tuple(nodes))
 
     def _refusal(self, graph: Graph, node: Node) -> str:
-        """Why an engine does not take a node, '' where it does."""
+        """The reason why an engine does not support a node; '' if it does."""
         if node.region is not None:
             return "it runs other graphs, or finds sizes"
         if node.operator != FUSED and operator(node.operator).routine is not None:
@@ -93,7 +93,7 @@ class Take:
 
 
 def _alone(graph: Graph, node: Node) -> Graph:
-    """A graph of one node; what it reads goes in, but for small constants."""
+    """A graph of one node; its operands are inputs, except small constants."""
     constants = {
         name: graph.constants[name]
         for name in node.given

@@ -1,12 +1,12 @@
-"""Groups that differ in numbers alone read them, so that they are one kernel.
+"""Hoist literals into constant tensors, so that groups that differ only in literals share a kernel.
 
-Quantised networks and learned activations have numbers of their own in every layer: a scale, a zero
-point, a slope. As literals they would make every layer another kernel to write and to compile.
+Quantised networks and learned activations have their own numbers in every layer: a scale, a zero
+point, a slope. As literals they would require a kernel per layer to generate and compile.
 
     y(i) = x(i) * 0.47 + 0.5     z(i) = v(i) * 0.31 + 0.5
     y(i) = x(i) * n(0) + 0.5     z(i) = v(i) * m(0) + 0.5
 
-Only numbers that are not the same in all groups of one form are read: those that a kernel may use
+Only literals that differ among the groups of one form are hoisted: those that kernels may exploit
 (0.5 of a gelu, a limit) stay literals.
 """
 
@@ -36,14 +36,14 @@ from anydim.lang.tree import (
 from anydim.lang.tree.affine import reads
 from anydim.passes.flow import fused_node, unused, with_nodes
 
-# functions that no kernel treats otherwise where an argument is a literal
+# functions that kernels lower the same for literals and reads
 _PLAIN = frozenset({"add", "sub", "mul", "div", "quotient"})
-_MOST = 64  # numbers of one group
+_MOST = 64  # literals of one group
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Let groups of one form read the numbers in which they differ."""
+    """Replace literals that differ among groups of one form by reads of constants."""
 
     def run(self, graph: Graph) -> Graph:
         forms: dict[Hashable, list[int]] = defaultdict(list)
@@ -65,9 +65,9 @@ class Numbers:
 
 
 def _slots(columns: Sequence[tuple[Literal, ...]], unlike: Sequence[bool]) -> list[int | None]:
-    """Which number of its type each literal reads; None for those that stay.
+    """The slot in the constant of its dtype that each literal reads; None for literals that stay.
 
-    Literals that are equal in every group are one number.
+    Literals that are equal in every group share a slot.
     """
     known: dict[tuple[Literal, ...], int] = {}
     counts: dict[DType | None, int] = defaultdict(int)
@@ -82,7 +82,7 @@ def _slots(columns: Sequence[tuple[Literal, ...]], unlike: Sequence[bool]) -> li
 
 
 class _Made:
-    """A graph while its groups change."""
+    """A graph under rewriting."""
 
     def __init__(self, graph: Graph) -> None:
         self.before = graph
@@ -95,7 +95,7 @@ class _Made:
         return with_nodes(changed, tuple(self.nodes), self.types)
 
     def read(self, place: int, slots: Sequence[int | None]) -> None:
-        """Let a group read its numbers, each from a constant of its type."""
+        """Replace literals of a group by reads, from one constant per dtype."""
         node = self.nodes[place]
         names: dict[DType, str] = {}
         values: dict[DType, dict[int, Literal]] = defaultdict(dict)
@@ -130,7 +130,7 @@ class _Made:
 
 
 def _numbers(group: Group) -> Iterator[Literal]:
-    """The literals that may be read, in order."""
+    """The literals that may be hoisted, in order."""
     for statement in group.statements:
         if not statement.combine:
             yield from _literals(statement.body)
@@ -150,13 +150,13 @@ def _literals(expr: Expr) -> tuple[Literal, ...]:
 
 
 def _number(outer: Apply, part: Expr) -> Literal | None:
-    """A literal that could as well be read."""
+    """The argument as a literal that may be hoisted; else None."""
     plain = outer.function in _PLAIN
     return part if plain and isinstance(part, Literal) and part.dtype is not None else None
 
 
 def _with_numbers(statement: Statement, change: Callable[[Literal], Expr]) -> Statement:
-    """The statement with other numbers, asked for in the order of `_numbers`."""
+    """The statement with `change` applied to its literals in the order of `_numbers`."""
 
     def changed(expr: Expr) -> Expr:
         if isinstance(expr, Cast):
@@ -173,7 +173,7 @@ def _with_numbers(statement: Statement, change: Callable[[Literal], Expr]) -> St
 
 
 def _form(group: Group) -> Hashable:
-    """What groups of one form have in common: everything but sizes, names and numbers."""
+    """Key of a group's form: everything but sizes, names and literals."""
     tensors = (*group.inputs, *group.outputs, *group.temporaries)
     places = {tensor.name: place for place, tensor in enumerate(tensors)}
     types = tuple((tensor.type.dtype, tensor.type.rank) for tensor in tensors)
@@ -189,7 +189,7 @@ def _statement_form(statement: Statement, places: dict[str, int]) -> Hashable:
 
 @lru_cache(maxsize=1 << 18)
 def _blank(expr: Expr) -> Hashable:
-    """An expression without sizes, names of tensors, and numbers."""
+    """An expression without sizes, tensor names and literals."""
     if isinstance(expr, Read):
         default = None if expr.default is None else _blank(expr.default)
         return "read", expr.flat, default, tuple(map(_blank, expr.indices))

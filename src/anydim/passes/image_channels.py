@@ -1,8 +1,8 @@
-"""Which dimension of each value holds channels: what convolutions sum over and make.
+"""Infer which dimension of each value holds channels from what convolutions reduce and produce.
 
-Dimensions are tied by statements that have one where they have the other: `y(i, j) = x(j, i + 1)`
-ties the first of x to the last of y. Windows slide, so their dimensions are tied to
-nothing. All that is tied to a dimension of channels is one.
+Dimensions are unified where statements index them alike: `y(i, j) = x(j, i + 1)` unifies the first
+of x with the last of y. Dimensions under a sliding window are not unified. Every dimension unified
+with a channel dimension is one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from anydim.passes.flow import Line
 from anydim.passes.views import delinearise
 from anydim.sizes import Box, Size, product
 
-Places = dict[str, int]  # of values: the dimension of channels
-_Dimension = tuple[str, int]  # of a value
+Places = dict[str, int]  # value -> its channel dimension
+_Dimension = tuple[str, int]  # a value and its dimension
 
 
 def channels_of(lines: Sequence[Line], graph: Graph) -> Places:
-    """The dimension of channels of each value made by a statement, where there is exactly one."""
+    """The channel dimension of each statement's value that has exactly one."""
     ties = Ties()
     seeds = [seed for line in lines for seed in _channels(line.statement, graph)]
     if not seeds:
@@ -39,13 +39,13 @@ def channels_of(lines: Sequence[Line], graph: Graph) -> Places:
 
 
 class Ties:
-    """Sets of dimensions of values, joined."""
+    """Union-find of dimensions of values."""
 
     def __init__(self) -> None:
         self._parent: dict[_Dimension, _Dimension] = {}
 
     def root(self, dimension: _Dimension) -> _Dimension:
-        """What stands for the set of a dimension."""
+        """The representative of a dimension's set."""
         parent = self._parent.get(dimension, dimension)
         while parent != dimension:
             self._parent[dimension] = self._parent.get(parent, parent)
@@ -57,7 +57,7 @@ class Ties:
 
 
 def _channels(statement: Statement, graph: Graph) -> Iterator[_Dimension]:
-    """The dimensions of channels of a product with constant weights: of what it reads and makes."""
+    """Channel dimensions of the input and the result of a product with constant weights."""
     read, weights = factors(statement, graph)
     if read is None or weights is None or read.flat:
         return
@@ -76,7 +76,7 @@ def _channels(statement: Statement, graph: Graph) -> Iterator[_Dimension]:
 
 
 def factors(statement: Statement, graph: Graph) -> tuple[Read | None, Read | None]:
-    """What a sum of products reads, and its constant weights."""
+    """The variable operand and the constant weights of a contraction; (None, None) otherwise."""
     body = statement.body
     if statement.combine != "add" or not (isinstance(body, Apply) and body.function == "mul"):
         return None, None
@@ -89,7 +89,7 @@ def factors(statement: Statement, graph: Graph) -> tuple[Read | None, Read | Non
 
 
 def slides(index: Expr, statement: Statement) -> bool:
-    """Whether an index is a place of a window: of the result, and of what is summed over."""
+    """Whether an index is a window position: uses both a result axis and a reduced axis."""
     form = affine(index)
     names = () if form is None else form.indices
     return all(
@@ -98,7 +98,7 @@ def slides(index: Expr, statement: Statement) -> bool:
 
 
 def _tied(statement: Statement, graph: Graph) -> Iterator[tuple[_Dimension, _Dimension]]:
-    """Dimensions of what a statement reads and makes that are the same."""
+    """Pairs of an operand's and the result's dimension with the same index."""
     places = {axis.name: place for place, axis in enumerate(statement.axes)}
     for read in reads(statement.body):
         if read.tensor in graph.constants:
@@ -109,7 +109,7 @@ def _tied(statement: Statement, graph: Graph) -> Iterator[tuple[_Dimension, _Dim
 
 
 def _forms(read: Read, statement: Statement, graph: Graph) -> Iterator[tuple[int, Affine]]:
-    """The dimensions of a tensor that a read has an affine index for, with that."""
+    """The dimensions of a tensor that a read indexes affinely, with their indices."""
     if not read.flat:
         for place, index in enumerate(read.indices):
             form = affine(index)
@@ -126,8 +126,10 @@ def _forms(read: Read, statement: Statement, graph: Graph) -> Iterator[tuple[int
 def parted(
     read: Read, shape: tuple[Size, ...], place: int, statement: Statement, box: Box
 ) -> tuple[Affine, Affine, Affine] | None:
-    """The offset of a flat read as indices of what is before dimension `place`, of that, and of
-    what is behind; None where it does not fall apart so."""
+    """Split the offset of a flat read into indices before, of and after `dimension`.
+
+    Return None if it does not split into these.
+    """
     form = affine(read.indices[0])
     if form is None:
         return None
