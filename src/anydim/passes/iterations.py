@@ -1,13 +1,13 @@
-"""Steps -> nodes: statements in order become values defined once, loops become `loop` nodes.
+"""Ordered steps -> nodes: statements become single-assignment values, loops become `loop` nodes.
 
 Inside a loop a tensor is one of three things:
 
-    carried   defined before the loop, defined anew as a whole in every iteration
+    carried   defined before the loop, redefined as a whole in every iteration
     stacked   one slice along the first axis is written in every iteration
-    local     defined as a whole before anything reads it
+    local     defined as a whole before it is read
 
-A slice that is read at another place than the iteration writes is read from the stack as it stands.
-Everything else (loops inside of each other, writes in other patterns) is `Unsuitable`.
+A read of a slice other than the one the iteration writes reads the stack as of now. Everything else
+(nested loops, other write patterns) is `Unsuitable`.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _MIRRORED = {"greater": "less", "greater_equal": "less_equal"}
 
 
 class Unsuitable(Exception):
-    """Steps that cannot become nodes; one kernel runs them all."""
+    """Steps that cannot become nodes; one kernel runs all of them."""
 
 
 def expanded(
     node: Node, group: Group, graph: Graph, types: dict[str, TensorType], machine: Machine
 ) -> list[Node]:
-    """The nodes that do what `node` does; the types of their values go to `types`.
+    """Expand `node` to equivalent nodes; adds the types of their values to `types`.
 
     Raises Unsuitable.
     """
@@ -76,7 +76,7 @@ def expanded(
 
 
 def _is_turned(value: str, graph: Graph) -> bool:
-    """Whether a value is a view of another with the first two axes exchanged."""
+    """Whether a value transposes the first two axes of another."""
     node = graph.producers.get(value)
     if node is None or node.operator != "transpose":
         return False
@@ -85,16 +85,16 @@ def _is_turned(value: str, graph: Graph) -> bool:
 
 @dataclass
 class _Work:
-    """What all scopes of one node share: types of values, and of the tensors of its steps."""
+    """State shared by all scopes of one node: types of values and of its steps' tensors."""
 
     origin: Node
     types: dict[str, TensorType]
     tensors: dict[str, TensorType]
     machine: Machine
-    turned: frozenset[str]  # tensors whose first two axes lie the other way round in memory
+    turned: frozenset[str]  # tensors whose first two axes are exchanged in memory
 
     def fresh(self, stem: str, kind: TensorType) -> str:
-        """A new value of that type."""
+        """Name a new value of type `kind`."""
         taken = self.types.keys() | self.tensors.keys()
         name = unused(f"{self.origin.outputs[0]}/{stem}", taken)
         self.types[name] = kind
@@ -104,7 +104,7 @@ class _Work:
         self, operator: str, inputs: Sequence[str], outputs: Sequence[str],
         region: regions.Region | None = None,
     ) -> Node:  # fmt: skip
-        """A node that comes from the same place."""
+        """A node with the source of the original node."""
         attributes = FrozenMapping({} if region is None else {regions.REGION: region})
         source, device = self.origin.source, "" if region else self.origin.device
         return Node(operator, tuple(inputs), tuple(outputs), attributes, source, device)
@@ -115,13 +115,13 @@ class _Stack:
     """A tensor of which every iteration writes the slice at `position`."""
 
     position: Size
-    whole: str  # the value that holds the stack as it stands
-    slice: str | None = None  # the value of this iteration's slice, once there is one
+    whole: str  # the value of the stack as of now
+    slice: str | None = None  # the value of this iteration's slice, once written
 
 
 @dataclass
 class _Scope:
-    """Steps made into nodes of one graph; `current` names the value of each tensor."""
+    """Converts steps to nodes of one graph; `current` maps tensors to their values."""
 
     work: _Work
     box: Box
@@ -143,7 +143,7 @@ class _Scope:
                 self.loop(step)
 
     def value(self, tensor: str) -> str:
-        """The value that a tensor has now."""
+        """The current value of a tensor."""
         if tensor not in self.current:
             raise Unsuitable(f"'{tensor}' is read before it is whole")
         return self.current[tensor]
@@ -153,7 +153,7 @@ class _Scope:
         self.made.update(node.outputs)
 
     def result(self, value: str, name: str) -> None:
-        """Give a value the name of a result: the node that makes it does, or a copy."""
+        """Give a value the name of a result, by renaming it at a loop or by a copy."""
         kind = self.work.types[name] = self.work.types[value]
         assert kind is not None
         makers = [n for n, node in enumerate(self.nodes) if value in node.outputs]
@@ -169,7 +169,7 @@ class _Scope:
     # ---- statements ----
 
     def define(self, statement: Statement) -> str:
-        """A node for a statement over the present values; the value it makes."""
+        """Add a node for a statement over current values; return its value."""
         kind = TensorType(self.work.tensors[statement.target].dtype, statement.shape)
         name = self.work.fresh(statement.target, kind)
         made = replace(statement, target=name, body=rewrite(statement.body, self._present))
@@ -178,7 +178,7 @@ class _Scope:
         return name
 
     def _present(self, expr: Expr) -> Expr | None:
-        """A read of a tensor as a read of the value that it has now."""
+        """Rewrite a read of a tensor as a read of its current value."""
         if not isinstance(expr, Read) or expr.tensor not in self.work.tensors:
             return None
         stack = self.stacks.get(expr.tensor)
@@ -189,7 +189,7 @@ class _Scope:
             raise Unsuitable("a stack is read across its slices")
         away = (place.constant - stack.position).constant
         if away is None:
-            raise Unsuitable("the distance to the slice that is read is no number")
+            raise Unsuitable("the distance to the slice that is read is not constant")
         if away == 0 and stack.slice is not None:
             return replace(expr, tensor=stack.slice, indices=expr.indices[1:])
         return replace(expr, tensor=stack.whole)
@@ -220,7 +220,7 @@ class _Scope:
             stack.slice = made
 
     def _part(self, step: Write) -> str:
-        """A node that writes a part of a tensor; what there was before is copied."""
+        """Add a node that writes a part of a tensor and copies its previous elements."""
         kind = self.work.tensors[step.target]
         made = self.work.fresh(step.target, kind)
         steps: list[OrderedStep] = []
@@ -288,13 +288,13 @@ class _Scope:
     # ---- graphs ----
 
     def outside(self, results: Iterable[str]) -> list[str]:
-        """The values that come from around this scope, constants apart, in order of first use."""
+        """Values from enclosing scopes, without constants, in order of first use."""
         names = [n for node in self.nodes for n in node.given] + list(results)
         found = dict.fromkeys(names)
         return [n for n in found if n not in self.made and n not in self.constants]
 
     def graph(self, results: Sequence[str], given: Sequence[str]) -> Graph:
-        """The graph of this scope; a result that is none of its own values is copied."""
+        """The graph of this scope; results that it does not define are copied."""
         outputs: list[str] = []
         for result in results:
             if result not in self.made or result in outputs:
@@ -318,7 +318,7 @@ class _Scope:
 
     def loop(self, step: Loop) -> None:
         if self.stacks or any(isinstance(inner, Loop) for inner in step.body):
-            raise Unsuitable("loops inside of each other")
+            raise Unsuitable("nested loops")
         start, stop = _size(step.start), _size(step.stop)
         span = stop - start if step.step > 0 else start - stop
         trips = ceil_div(span, abs(step.step))
@@ -344,7 +344,7 @@ class _Scope:
         self._close(inner, dict(zip(carried, formal)), counter, trips)
 
     def _stacks(self, body: Iterable[OrderedStep], counter: str) -> dict[str, _Stack]:
-        """The tensors of which an iteration writes a slice."""
+        """The tensors of which each iteration writes a slice."""
         found: dict[str, list[Statement | Write]] = {}
         for step in writes(body):
             found.setdefault(step.target, []).append(step)
@@ -357,13 +357,13 @@ class _Scope:
         return stacks
 
     def _inside(self, counter: str, trips: Size) -> Box:
-        """The sizes of an iteration."""
+        """The box inside the loop, with the counter as a dim."""
         limit = trips - 1 - Size.symbol(counter)
         dims = (*self.box.dims, Dim(counter))
         return Box.of(*dims, constraints=(*self.box.constraints, limit))
 
     def _close(self, inner: _Scope, carried: dict[str, str], counter: str, trips: Size) -> None:
-        """The `loop` node of a body that has run."""
+        """Add the `loop` node of a converted body."""
         stacks, types = inner.stacks, self.work.types
         results = [inner.current[t] for t in carried] + [inner.written_slice(t) for t in stacks]
         outside = inner.outside(results)
@@ -388,7 +388,7 @@ class _Scope:
 
 
 def _in_order(places: Sequence[Expr], axes: Sequence[Axis]) -> tuple[Axis, ...] | None:
-    """The axes in the order of places that are these axes, each once; None for other places."""
+    """The axes in the order of `indices`, if these are the axes, each once; else None."""
     by_name = {axis.name: axis for axis in axes}
     names = [place.name if isinstance(place, Index) else "" for place in places]
     if sorted(names) != sorted(by_name):
@@ -399,12 +399,12 @@ def _in_order(places: Sequence[Expr], axes: Sequence[Axis]) -> tuple[Axis, ...] 
 def _size(expr: Expr) -> Size:
     form = affine(expr)
     if form is None or form.terms:
-        raise Unsuitable("data decides how many iterations there are")
+        raise Unsuitable("the trip count depends on data")
     return form.constant
 
 
 def _relation(condition: Expr) -> Guard:
-    """A condition on sizes alone."""
+    """A condition on sizes as a guard."""
     if isinstance(condition, Apply) and len(condition.arguments) == 2:
         function, (left, right) = condition.function, condition.arguments
         if function in _MIRRORED:
@@ -413,17 +413,17 @@ def _relation(condition: Expr) -> Guard:
         if function in _RELATIONS and first is not None and second is not None:
             if not first.terms and not second.terms:
                 return Guard(first.constant, _RELATIONS[function], second.constant, "a branch")
-    raise Unsuitable("a branch that data decides")
+    raise Unsuitable("a branch depends on data")
 
 
 def _position(steps: Sequence[Statement | Write], counter: str) -> Size | None:
-    """Where all writes put the slice of an iteration; None when they write whole tensors."""
+    """Index of the slice that an iteration writes; None if it writes whole tensors."""
     positions: set[Size | None] = set()
     for step in steps:
         if isinstance(step, Write) and step.place and not isinstance(step.place[0], Index):
             form = affine(step.place[0])
             if form is None or form.terms:
-                raise Unsuitable("data decides where a slice lies")
+                raise Unsuitable("the index of a slice depends on data")
             positions.add(form.constant)
         else:
             positions.add(None)

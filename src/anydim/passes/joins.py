@@ -1,10 +1,10 @@
-"""A concatenation of concatenations reads the parts of its parts: what lies between is not made.
+"""Flatten nested concatenations: the outer one reads the parts of the inner one directly.
 
     z = x then y                      out = x, then y, then a, then b
     c = a then b              ->
     out = z then c
 
-What else reads z reads it out of `out`, where that is a result: then z takes no bytes either.
+Other readers of z read it from `out`, if that is a graph output: then z needs no memory either.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from anydim.lang.tree.affine import Affine, affine, reads, to_expr
 from anydim.passes.flow import Line, inputs_of, live, pack, unpack
 from anydim.sizes import Size, as_size
 
-_MOST = 16  # parts that a row belongs to one of
-_MOST_IN_ROWS = 4  # parts of a row: every vector asks which
+_MOST = 16  # parts along an outer axis
+_MOST_IN_ROWS = 4  # parts along the innermost axis: each vector selects between them
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a concatenation: how it is read, and from where to where it goes along the axis."""
+    """A part of a concatenation: its read and its range along the axis."""
 
     read: Read
     start: Size
@@ -43,7 +43,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Joins:
-    """Put the parts of concatenations in their place in a larger one."""
+    """Replace concatenations in a larger one by their parts."""
 
     def run(self, graph: Graph) -> Graph:
         work = _Work(graph)
@@ -59,7 +59,7 @@ class Joins:
 
 
 def join_of(statement: Statement) -> Join | None:
-    """A statement as a concatenation; None where it is none."""
+    """Match a statement as a concatenation; else None."""
     names = [axis.name for axis in statement.axes]
     rest, start, parts, along = statement.body, as_size(0), [], None
     while not statement.combine and isinstance(rest, Apply) and rest.function == "select":
@@ -93,7 +93,7 @@ def _is_part(read: Read, start: Size, names: list[str], axis: int) -> bool:
 
 
 class _Work:
-    """The statements of a graph by target, and those that are concatenations."""
+    """The statements of a graph by target, and the concatenations among them."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -102,7 +102,7 @@ class _Work:
         self.joins = {name: join for name, join in found if join is not None}
 
     def put(self, place: Part, into: str) -> bool:
-        """Have `into` read the parts of its part `place`, if nobody else wants that made."""
+        """Replace `part` of `into` by its own parts, unless other readers need its value."""
         name = place.read.tensor
         inner, whole = self.joins[name], self.joins[into]
         if name in self.graph.outputs or not _fits(inner, place, whole):
@@ -125,7 +125,7 @@ class _Work:
         self.lines[name] = replace(self.lines[name], statement=statement)
 
     def _may_read(self, others: Sequence[str], name: str, into: str) -> bool:
-        """Whether `others` can read `name` out of `into`: a result, and made without them."""
+        """Whether `others` can read `name` from `into`: an output that does not depend on them."""
         found = [r for user in others for r in reads(self.lines[user].statement.body)]
         if any(r.tensor == name and (r.flat or r.default is not None) for r in found):
             return False
@@ -142,7 +142,7 @@ class _Work:
         return not needed & {*others}
 
     def _is_copy(self, name: str) -> Callable[[Line], bool]:
-        """Of a line, whether it makes a result of the graph of a value as it is."""
+        """A predicate: whether a line copies `name` to a graph output."""
 
         def found(line: Line) -> bool:
             axes = tuple(Index(axis.name) for axis in line.statement.axes)
@@ -151,7 +151,7 @@ class _Work:
         return found
 
     def ordered(self) -> Iterator[Line]:
-        """The lines, values before those that read them."""
+        """The lines in topological order."""
         waiting = list(self.lines.values())
         while waiting:
             missing = {line.target for line in waiting}
@@ -166,7 +166,7 @@ class _Work:
 
 
 def _fits(inner: Join, place: Part, whole: Join) -> bool:
-    """Whether a concatenation can be taken apart as a part of another one along the same axis."""
+    """Whether a concatenation can be flattened into another along the same axis."""
     axes = whole.statement.axes
     most = _MOST_IN_ROWS if whole.axis + 1 == len(axes) else _MOST
     wanted = [axis.extent for axis in axes]
@@ -180,7 +180,7 @@ def _fits(inner: Join, place: Part, whole: Join) -> bool:
 
 
 def _moved(inner: Join, place: Part, whole: Join) -> Iterator[Part]:
-    """The parts of a part, as parts of the whole."""
+    """The parts of an inner concatenation, as parts of the whole."""
     for part in inner.parts:
         start, stop = place.start + part.start, place.start + part.stop
         indices: list[Expr] = [Index(axis.name) for axis in whole.statement.axes]
@@ -199,7 +199,7 @@ def _body(parts: Sequence[Part], whole: Join) -> Expr:
 
 
 def _view(inner: Join, place: Part, into: str) -> Statement:
-    """A part as what it is in the whole."""
+    """An inner concatenation as a slice of `into`."""
     indices: list[Expr] = [Index(axis.name) for axis in inner.statement.axes]
     name = inner.statement.axes[inner.axis].name
     indices[inner.axis] = to_expr(Affine(place.start, ((name, as_size(1)),)))

@@ -1,9 +1,9 @@
-"""Copies of what a graph takes and gives, so that these can lie channels last in between.
+"""Copies of graph inputs and results, so that values between them can be stored channels last.
 
-Inputs and results lie as they are declared. A convolution alone would have both channels first, and
-be slower by more than it takes to copy x and y. So dense windows over an input of many channels
-read a copy of it, and what they give is a copy of what they make; copies that need not lie channels
-last are taken back.
+Inputs and results keep their declared layout. A single convolution would have both channels first
+and lose more time than the copies of x and y take. So dense windows over an input of many channels
+read a copy of it, and their result is copied to the output; copies that would not be stored
+channels last are removed again.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _LEAST = 16  # channels
 
 @dataclass(frozen=True)
 class Borders:
-    """Copies of inputs and of results, by the names of those, as a graph with copies has them."""
+    """Statements and types with copies of inputs and results; `copies` maps names to copies."""
 
     lines: tuple[Line, ...]
     types: Mapping[str, TensorType]
     copies: Mapping[str, str]
 
     def channels(self, found: Places) -> Places:
-        """Those of the inputs, too."""
+        """Channel dimensions, extended to the copied inputs."""
         inside = {name: found[copy] for name, copy in self.copies.items() if copy in found}
         return inside | found
 
 
 def with_copies(lines: Sequence[Line], graph: Graph, only: frozenset[str] | None = None) -> Borders:
-    """The statements with copies at the borders of a graph; of `only` these, if that is said."""
+    """The statements with copies of graph inputs and results; with `only`, of these."""
     types, copies = dict(graph.types), {}
     for border in _borders(lines, graph):
         if only is None or border in only:
@@ -62,9 +62,9 @@ def with_copies(lines: Sequence[Line], graph: Graph, only: frozenset[str] | None
 
 
 def _borders(lines: Sequence[Line], graph: Graph) -> list[str]:
-    """Inputs that one statement alone slides windows over, and results that windows make."""
+    """Inputs read by one windowed statement only, and results of windowed statements."""
     sliding: dict[str, list[Statement]] = {}
-    made: dict[str, int] = {}  # channels of what windows make, and of what follows place by place
+    made: dict[str, int] = {}  # channels of windowed results and of elementwise statements on them
     for line in lines:
         statement, read = line.statement, _windows(line.statement, graph)
         if read is not None:
@@ -85,7 +85,7 @@ def _borders(lines: Sequence[Line], graph: Graph) -> list[str]:
 
 
 def _windows(statement: Statement, graph: Graph) -> Read | None:
-    """What windows with constant weights slide over that are not of each channel its own."""
+    """The operand of a dense window with constant weights; None for depthwise ones and others."""
     read, weights = factors(statement, graph)
     if read is None or weights is None or read.flat:
         return None
@@ -93,7 +93,7 @@ def _windows(statement: Statement, graph: Graph) -> Read | None:
 
 
 def _channels(statement: Statement, graph: Graph) -> tuple[int, int]:
-    """How many channels windows read and make; 0 of what is not known."""
+    """Channel counts of a window's input and result; 0 if not static."""
     read, weights = factors(statement, graph)
     assert read is not None and weights is not None
     shape = graph.types[read.tensor].shape

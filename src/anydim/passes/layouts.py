@@ -1,15 +1,15 @@
-"""Images lie channels last where that is asked for: channels are then in vectors at any size.
+"""Store images channels last where chosen, so that vectors run along channels at any size.
 
     y(n, m, h, w) +=! x(n, c, h + r, w + q) * k(m, c, r, q)    becomes
     y(n, h, w, m) +=! x(n, h + r, w + q, c) * k(m, c, r, q)
 
-A layout is a property of a tensor, not of an operator: to move a dimension of a value is to move
-the index of it in all that write and read the value, whatever these compute. Inputs, constants and
-results keep theirs, but for those that are copied at the borders (`layout_borders.py`); what reads
-one layout and writes another is the transposition.
+A layout is a property of a tensor, not of an operator: moving a dimension of a value moves its
+index in all statements that write and read the value, whatever they compute. Inputs, constants and
+results keep their layouts, except those copied at the borders (`layout_borders.py`); a statement
+that reads one layout and writes the other is the transposition.
 
-After: every value between statements that has one dimension of channels has it last, but for those
-that something reads at offsets which do not fall apart into channels and the rest.
+After: every value between statements with one channel dimension has it last, except values that are
+read at flat offsets that do not split into channels and the rest.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ AUTO, CHANNELS_FIRST = "auto", "channels_first"
 class Layouts:
     """Move the channels of intermediate values behind their other dimensions.
 
-    `choice` says of which: all, none, or with "auto" those for which that takes less time, as far
-    as that is `known` of the machine. Inputs and results may have `copies`, but where schedules are
-    asked for, which are of the kernels without. `notes` tell of how many, and why.
+    `choice` selects values: all, none, or with "auto" those for which the estimated time is lower,
+    if costs are `known` for the machine. `copies` permits copies of inputs and results; not used
+    with user schedules, which refer to kernels without copies. `notes` report counts and reasons.
     """
 
     choice: str
@@ -76,7 +76,7 @@ class Layouts:
         return pack(graph.replace(types=types, constants=constants), changed, types)
 
     def _moved(self, borders: Borders, graph: Graph) -> tuple[Places, list[str]]:
-        """The values that are moved, and what tells of them."""
+        """The values to move, and report lines about them."""
         lines = borders.lines
         channels = borders.channels(channels_of(lines, graph))
         moved = _movable(channels, lines, graph)
@@ -90,7 +90,7 @@ class Layouts:
 
 
 def _movable(channels: Places, lines: Sequence[Line], graph: Graph) -> Places:
-    """The values of `channels` that are not in their place yet and that all readers can follow."""
+    """Values of `channels` whose channels are not last and whose readers can all be rewritten."""
     moved = {
         line.target: channels[line.target]
         for line in lines
@@ -107,8 +107,10 @@ def _movable(channels: Places, lines: Sequence[Line], graph: Graph) -> Places:
 
 
 def _windows(lines: Sequence[Line], moved: Places, graph: Graph) -> Places:
-    """The constant weights of windows that each channel has its own of, and where they have it:
-    they are read in vectors of channels too."""
+    """Constant weights of depthwise windows, with their channel dimension.
+
+    These are moved too, since they are read in vectors of channels.
+    """
     found: dict[str, int] = {}
     stay = {name for line in lines for name in _elsewhere(line.statement, moved, graph)}
     for line in lines:
@@ -129,7 +131,7 @@ def _own_windows(statement: Statement, moved: Places, graph: Graph) -> Iterator[
 
 
 def _elsewhere(statement: Statement, moved: Places, graph: Graph) -> Iterator[str]:
-    """The constants that a statement reads not as the weights of such windows."""
+    """Constants that a statement reads other than as such weights."""
     windows = dict(_own_windows(statement, moved, graph))
     for read in reads(statement.body):
         if read.tensor in graph.constants and (read.flat or read.tensor not in windows):
@@ -137,7 +139,7 @@ def _elsewhere(statement: Statement, moved: Places, graph: Graph) -> Iterator[st
 
 
 def _written(line: Line, moved: Places, graph: Graph) -> Line:
-    """A statement over values as they lie afterwards."""
+    """The statement over values in their new layouts."""
     statement = line.statement
 
     def change(expr: Expr) -> Expr | None:
@@ -157,8 +159,10 @@ def _written(line: Line, moved: Places, graph: Graph) -> Line:
 def moved_offset(
     read: Read, kind: TensorType, place: int, statement: Statement, box: Box
 ) -> Read | None:
-    """A flat read of a tensor whose dimension `place` is moved to the end; None when it does not
-    fall apart into that dimension, those before and those behind."""
+    """A flat read of a tensor whose dimension `dimension` is moved to the end.
+
+    None if the offset does not split into that dimension, those before and those after.
+    """
     found = None if read.default is not None else parted(read, kind.shape, place, statement, box)
     if found is None:
         return None
@@ -169,5 +173,5 @@ def moved_offset(
 
 
 def _last(items: tuple[Any, ...], place: int) -> tuple[Any, ...]:
-    """The items with the one at `place` behind the others."""
+    """The items with the one at `index` moved to the end."""
     return (*items[:place], *items[place + 1 :], items[place])
