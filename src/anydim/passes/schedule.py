@@ -1,9 +1,9 @@
-"""Groups -> launches: the first template that takes a group turns it into a kernel.
+"""Groups -> launches: the first template that matches a group lowers it to a kernel.
 
-Groups that differ only in names share one kernel: tensors, checked indices and sizes that follow
-from each other alike are renamed (`canonical_groups.py`) before a template sees them, and its
-answer is kept per renamed group. A group that only renames bytes (a reshape of a value nobody else
-needs in place) launches nothing.
+Groups that differ only in names share one kernel: tensors, checked indices and compound sizes are
+renamed (`canonical_groups.py`) before a template sees them, and its result is cached per renamed
+group. A group that only reinterprets bytes (a reshape without a reader that needs its own buffer)
+has no launch.
 
 After: every value is an input, a constant, an alias of another value, or written by a launch.
 """
@@ -37,9 +37,9 @@ _CANONICAL = re.compile(r"\bt\d+\b")
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A launch with the graph value behind each tensor name of its group, and its checks.
+    """A launch with the graph value of each tensor name of its group, and its index checks.
 
-    One that `goes_on` does its group together with the launch that follows.
+    A launch that `goes_on` computes its group together with the next launch.
     """
 
     launch: Launch
@@ -62,7 +62,7 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class Alias:
-    """A value that is another value's bytes under another shape."""
+    """A value that shares another value's bytes, with a different shape."""
 
     target: str
     source: str
@@ -70,11 +70,11 @@ class Alias:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Choose a template and a schedule for every group; `counter` is that of the loop around.
+    """Choose a template and a schedule for every group; `counter` is that of the enclosing loop.
 
-    Each kernel is `begun` when it is there, and each constant `packed`: whoever compiles and packs
-    need not wait for the others. `tuned` tells the schedule that was found to be better than the
-    template's own for what a recipe computes, '' where none was.
+    `begun` receives each kernel, and `packed` each packed constant, as soon as known, so that
+    compilation and packing can start early. `tuned` returns a schedule that was measured to be
+    better for a recipe than the template's own, or ''.
     """
 
     machine: Machine
@@ -127,14 +127,14 @@ class Schedule:
         self, last: Launch, name: str, recipe: Recipe, own: Own, values: Mapping[str, str],
         node: Node, group: Group, graph: Graph,
     ) -> Iterator[Scheduled]:  # fmt: skip
-        """The launches that go before that of a group, for sizes at which it does nothing."""
+        """Launches before that of a group, for sizes at which that one does nothing."""
         template = next(each for each in self.templates if each.name == name)
         schedule, constants = parse_schedule(last.schedule), recipe.constants
         for made, tensors in template.before(own.group, schedule, own.box, self.machine):
             self.begun(made.kernel)
             text = template_recipe(made, own.group, own.box, self.machine, constants)
             left = {t.name: unused(f"{node.outputs[0]}/{t.name}", graph.types) for t in tensors}
-            outputs = (*map(own.tensor, tensors), *group.outputs)  # named by its results
+            outputs = (*map(own.tensor, tensors), *group.outputs)  # for names in reports
             yield Scheduled(
                 own.back(made), {**values, **left}, name, node.source,
                 replace(group, outputs=outputs), text, goes_on=True,
@@ -170,20 +170,20 @@ class Schedule:
     def _tuned(
         self, recipe: Recipe, group: Group, box: Box, constants: frozenset[str]
     ) -> tuple[Launch, str] | None:
-        """The launch by a schedule that was found; None where there is none, or it does not fit."""
+        """The launch with a tuned schedule; None without one or if it does not match."""
         text = self.tuned(recipe)
         if text in ("", recipe.schedule):
             return None
         try:
             template, schedule = wished(text, self.templates, group, box, self.machine, constants)
             launch = template.lower(group, schedule, box, self.machine, constants)
-        except (OptionError, ValueError, ZeroDivisionError):  # of a record that is out of date
+        except (OptionError, ValueError, ZeroDivisionError):  # from an outdated record
             return None
         return replace(launch, reason=f"{launch.reason}; tuned for sizes that came"), template.name
 
 
 def unmet(options: Options, scheduled: Iterable[Scheduled | Alias]) -> None:
-    """Raise OptionError for a schedule that no kernel has."""
+    """Raise OptionError for a requested schedule that no kernel uses."""
     every = [item for item in scheduled if isinstance(item, Scheduled)]
     launches = [item for item in every if not item.goes_on]
     met: set[str] = set()
@@ -205,12 +205,12 @@ def _kind(schedule: str) -> str:
 
 
 def _named(text: str, values: Mapping[str, str]) -> str:
-    """Words about a canonical group with the names of the values."""
+    """A text about a canonical group, with the graph's value names."""
     return _CANONICAL.sub(lambda found: values.get(found[0], found[0]), text)
 
 
 def _alias(node: Node, graph: Graph, taken: set[str], given: set[str]) -> Alias | None:
-    """A reshape of what is not `taken`: bytes of an input that are `given` may not be a result."""
+    """Match a reshape of a value not in `taken`; a `given` input must not become a result."""
     statements = node.group.statements
     if len(statements) != 1 or not is_reshape(statements[0], graph.types):
         return None
