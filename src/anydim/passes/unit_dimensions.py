@@ -1,8 +1,8 @@
-"""Unit dimensions go: loops that run once are no loops, for the values between statements.
+"""Remove unit dimensions of values between statements.
 
-Inputs, constants and results keep their shapes (a result gets a statement that renames the same
-bytes). Sums of one element, as of a product by a single row, are that element. What is read by a
-guarded or checked read keeps its dimensions too: there a position can be outside.
+Inputs, constants and results keep their shapes (a result gets a statement that aliases its bytes).
+A sum over one element, as in a product by a single row, becomes that element. A tensor with a
+guarded or checked read keeps its dimensions, too: there an index can be out of bounds.
 
 After: no value made by one statement and read by another has a dimension of constant size 1, and no
 statement reduces over one.
@@ -23,7 +23,7 @@ from anydim.sizes import Size, as_size
 
 @dataclass(frozen=True)
 class UnitDimensions:
-    """Drop dimensions of size 1 from intermediate values."""
+    """Drop unit dimensions of intermediate values."""
 
     def run(self, graph: Graph) -> Graph:
         lines = unpack(graph)
@@ -71,7 +71,7 @@ def _kept(shape: tuple[Size, ...]) -> tuple[bool, ...]:
 
 
 def _reading(statement: Statement, kept: dict[str, tuple[bool, ...]]) -> Expr:
-    """The body with dropped positions left out of reads, and unit axes replaced by 0."""
+    """The body without indices of dropped dimensions, and with 0 for unit axes."""
     ones = {
         axis.name for axis in (*statement.axes, *statement.reduced) if axis.extent.constant == 1
     }
