@@ -1,7 +1,7 @@
-"""For each operator of the library that ONNX has, how it is said there (opset 21).
+"""Table: how to write each operator of the library in ONNX (opset 21), where ONNX has it.
 
-A row takes a node and writes what makes its results; it raises Refused for what ONNX says in
-another way, or not at all. What is not in the table is not handed over.
+A row takes a node and writes ONNX nodes for its results; it raises Refused for cases that ONNX
+defines differently or lacks. Operators without a row are not delegated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Row = Callable[[Call], None]
 
 
 def _plain(name: str, **more: str) -> Row:
-    """The same operator under another name; `more` are attributes by ours."""
+    """The same operator under another name; `more` maps ONNX attributes to ours."""
 
     def row(call: Call) -> None:
         given: dict[str, Any] = {theirs: _number(call[ours]) for theirs, ours in more.items()}
@@ -31,7 +31,7 @@ def _number(value: object) -> object:
 
 
 def _unsigned(name: str, **fixed: str) -> Row:
-    """What ONNX has for unsigned integers alone."""
+    """An operator that ONNX defines for unsigned integers only."""
 
     def row(call: Call) -> None:
         if call.kinds[0].dtype.kind != "uint":
@@ -151,7 +151,7 @@ def _transpose(call: Call) -> None:
 
 
 def _shaped(name: str, **more: Any) -> Row:
-    """A shape as the second input: that of the result."""
+    """The shape of the result as the second input."""
     return lambda call: call.add(
         name, [call.inputs[0], call.writer.sizes(call.results[0].shape)], **more
     )
@@ -265,7 +265,7 @@ def _quantize(call: Call) -> None:
 
 
 def _floating(name: str) -> Row:
-    """What ONNX has for floats alone."""
+    """An operator that ONNX defines for floats only."""
 
     def row(call: Call) -> None:
         if call.kinds[0].dtype not in (float16, float32, float64):

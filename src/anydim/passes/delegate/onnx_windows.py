@@ -1,4 +1,4 @@
-"""Rows of the operators that slide a window, and of what resizes."""
+"""Rows of the window operators and of resize."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PADDINGS = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "V
 
 
 def _sliding(call: Call) -> dict[str, Any]:
-    """The attributes that all windows have."""
+    """The attributes common to all windows."""
     pads = call["pads"]
     named = isinstance(pads, str)
     return {

@@ -1,9 +1,9 @@
-"""Which of a few placements serves which sizes: guards that ask one after the other.
+"""Decision trees over placements: guards on sizes select the placement that serves a call.
 
-A tree is the number of a placement, or a guard between two trees. It is found from the seconds that
-placements take at some sizes: of all thresholds of all features (dims, formulas over dims) that one
-is taken which leaves the least loss on both of its sides, and so on within these. A threshold lies
-where the two sides take the same time, as a straight line between the sizes beside it says.
+A tree is the number of a placement, or a guard between two trees. It is learned from measured
+seconds at some sizes: of all thresholds of all features (dims, formulas over dims) the one with the
+least total loss on both sides is used, recursively. A threshold is set where both sides take equal
+time, by linear interpolation between the adjacent sizes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from anydim.base.records import dataclass
 from anydim.sizes import Guard, Sampled, Size, as_size, holds
 
 Point = Mapping[str, int]
-WORTH = 1.02  # how much slower than the best is as good
-MOST = 4  # leaves of a tree that is found
+WORTH = 1.02  # slowdown against the best that is acceptable
+MOST = 4  # leaves of a learned tree
 _NOTHING = 1e-15  # seconds
 _DEPTH = 2
 _WHY = "the faster one of two placements"
@@ -41,59 +41,59 @@ Tree: TypeAlias = "int | Split"
 
 @dataclass(frozen=True)
 class Feature:
-    """What a guard compares with a number: a formula, or how much more one is than another."""
+    """What a guard compares with a number: a formula, or the difference of two."""
 
     left: Size
     right: Size = as_size(0)
 
     def at(self, points: Sequence[Point]) -> numpy.ndarray:
-        """Its values."""
+        """Evaluate at points."""
         sampled = Sampled(points)
         return sampled.at(self.left) - sampled.at(self.right)
 
     def upto(self, most: int) -> Guard:
-        """That it is at most a number."""
+        """The guard that it is at most a number."""
         return Guard(self.left, "<=", self.right + most, _WHY)
 
 
 @dataclass(frozen=True)
 class Table:
-    """The seconds [placements, points] of some placements at some sizes."""
+    """Seconds [placements, points] of placements at sizes."""
 
     points: Sequence[Point]
     seconds: numpy.ndarray
 
     @cached_property
     def losses(self) -> numpy.ndarray:
-        """How many times the least seconds each placement takes."""
+        """Slowdown of each placement against the best, per point."""
         return (self.seconds + _NOTHING) / (self.seconds.min(axis=0) + _NOTHING)
 
     def of(self, numbers: Sequence[int]) -> Table:
-        """Some placements alone."""
+        """The table of some placements only."""
         return replace(self, seconds=self.seconds[list(numbers)])
 
     def lost(self, tree: Tree) -> numpy.ndarray:
-        """How many times the least seconds a tree takes [points]."""
+        """Slowdown of a tree against the best [points]."""
         chosen = [followed(tree, point) for point in self.points]
         return numpy.array(self.losses[chosen, range(len(chosen))])
 
 
 def followed(tree: Tree, point: Point) -> int:
-    """The placement that serves a size."""
+    """The placement that a tree selects for a size."""
     while isinstance(tree, Split):
         tree = tree.then if holds(tree.guard, point) else tree.otherwise
     return tree
 
 
 def leaves(tree: Tree) -> tuple[int, ...]:
-    """The placements that serve any size, each once."""
+    """The placements in a tree, each once."""
     if isinstance(tree, int):
         return (tree,)
     return tuple(dict.fromkeys((*leaves(tree.then), *leaves(tree.otherwise))))
 
 
 def renamed(tree: Tree, numbers: Sequence[int]) -> Tree:
-    """With other numbers for the placements."""
+    """The tree with placements renumbered."""
     if isinstance(tree, int):
         return numbers[tree]
     return replace(
@@ -102,7 +102,7 @@ def renamed(tree: Tree, numbers: Sequence[int]) -> Tree:
 
 
 def compared(times: Mapping[int, Size]) -> Tree:
-    """The least of some times, as formulas: what is slower is no longer asked about."""
+    """A tree that selects the least of some times, as formulas, by pairwise comparison."""
     (first, left), *others = times.items()
     if not others:
         return first
@@ -114,10 +114,10 @@ def compared(times: Mapping[int, Size]) -> Tree:
 
 
 def best_few(seconds: numpy.ndarray) -> list[int]:
-    """Which of several placements [placements, points] are together good at every point.
+    """Select placements [placements, points] that together are good at every point.
 
-    As few as are nowhere more than `WORTH` of the best, `MOST` at the most: each one added is
-    that which leaves the smallest loss.
+    As few as needed for a slowdown of at most `WORTH` everywhere, `MOST` at most; greedily adds
+    the one that leaves the smallest loss.
     """
     losses = Table((), seconds).losses
     chosen: list[int] = []
@@ -134,7 +134,7 @@ def best_few(seconds: numpy.ndarray) -> list[int]:
 
 
 def found(table: Table, features: Sequence[Feature]) -> Tree:
-    """The tree that loses least at the sizes of a table."""
+    """Learn a tree with small loss at the sizes of a table."""
     few = best_few(table.seconds)
     values = [(each, each.at(table.points)) for each in features]
     return renamed(_grown(table.of(few), values, numpy.arange(len(table.points)), _DEPTH), few)
@@ -144,7 +144,7 @@ Valued: TypeAlias = Sequence[tuple[Feature, numpy.ndarray]]
 
 
 def _grown(table: Table, features: Valued, within: numpy.ndarray, depth: int) -> Tree:
-    """The tree for some of the points."""
+    """The tree for the points `within`."""
     lost = _too_much(table.losses[:, within])
     alone = int(lost.sum(axis=1).argmin())
     if not depth or not lost[alone].any():
@@ -161,7 +161,7 @@ def _grown(table: Table, features: Valued, within: numpy.ndarray, depth: int) ->
 
 
 def _too_much(losses: numpy.ndarray) -> numpy.ndarray:
-    """What counts as lost: the logarithm, where it is more than what is as good."""
+    """Loss: the logarithm of a slowdown above `WORTH`, else 0."""
     return numpy.where(losses > WORTH, numpy.log(numpy.maximum(losses, 1.0)), 0.0)
 
 
@@ -171,7 +171,7 @@ Cut: TypeAlias = tuple[float, Feature, numpy.ndarray, numpy.ndarray, tuple[int, 
 def _cuts(
     lost: numpy.ndarray, feature: Feature, values: numpy.ndarray, within: numpy.ndarray
 ) -> Iterator[Cut]:
-    """Each threshold of a feature: what is lost, the points on both sides, and those beside it."""
+    """Each threshold of a feature: its loss, the points on both sides, and the adjacent ones."""
     order = numpy.argsort(values[within], kind="stable")
     points = within[order]
     ahead = lost[:, order].cumsum(axis=1)
@@ -184,7 +184,7 @@ def _cuts(
 
 
 def _between(table: Table, feature: Feature, beside: tuple[int, int], sides: Sequence[Tree]) -> int:
-    """The threshold between two points: where both sides take the same time."""
+    """The threshold between two points, at equal time of both sides."""
     points = [table.points[number] for number in beside]
     low, high = feature.at(points)
     chosen = [followed(tree, point) for tree, point in zip(sides, points)]
