@@ -1,4 +1,4 @@
-"""The thread that has bodies made beside calls, for all models of the process."""
+"""The background thread that compiles variants, shared by all models of the process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _REST = 0.001  # seconds
 
 
 class Looking(Protocol):
-    """What wants bodies now and then."""
+    """An object that may request variants when polled."""
 
     def look(self) -> Iterable[Future[Any]]: ...
 
 
 class _Aside:
-    """One thread for all models of the process; it lives while there is something to do."""
+    """One thread for all models of the process; it exits when no work is left."""
 
     def __init__(self) -> None:
         self._start()
@@ -52,15 +52,15 @@ class _Aside:
             try:
                 for made in list(_slowly(wanted.look())):
                     made.result()
-            except Exception:  # another call wakes it again, and the generic bodies serve
-                LOG.exception("no bodies are looked for at this time")
+            except Exception:  # a later call retries; meanwhile the generic kernels serve
+                LOG.exception("variants are not compiled: the background thread caught an error")
 
 
 def _slowly(asked: Iterable[Future[Any]]) -> Iterator[Future[Any]]:
-    """Orders with a rest after each.
+    """Yield orders with a pause after each.
 
-    A thread that lets go of the interpreter for a moment only has it again before a call that waits
-    for it wakes up: calls would take 5 ms longer while there is much to order.
+    A thread that releases the interpreter lock only briefly reacquires it before a waiting call
+    wakes up: without the pause, calls take 5 ms longer while many variants are ordered.
     """
     for made in asked:
         yield made

@@ -1,4 +1,4 @@
-"""What a run at recorded sizes would gain by what trials have found before."""
+"""Expected gain at recorded sizes from earlier trials."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from anydim.variants.tuning import Wanted
 
 @dataclass(frozen=True)
 class Gain:
-    """A kernel at recorded sizes: so many `sizes`, of them `tried` ones, the `seconds` of all.
+    """Gain of a kernel at recorded sizes: counts of `sizes` and of `tried` ones, total `seconds`.
 
-    `whole` is the share of time of its schedule beside the template's own, None where it has that.
-    `saved` are the seconds that bodies for single sizes save, `untried` those never looked at.
+    `whole` is the time ratio of its tuned schedule to the template's own, None without a tuned one.
+    `saved` are the seconds that variants for single sizes save, `untried` those of untried sizes.
     """
 
     kernel: str
@@ -28,7 +28,7 @@ class Gain:
 
 
 def gains(serving: Serving, rows: Sequence[Wanted]) -> list[Gain]:
-    """Kernels at recorded sizes, the costliest first."""
+    """Gains of kernels at recorded sizes, most expensive first."""
     found = []
     for number, place in enumerate(serving.places):
         mine = [row for row in rows if row.number == number]

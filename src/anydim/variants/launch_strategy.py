@@ -1,8 +1,8 @@
-"""Which strategy a launch has: by the nodes that it is of, and by its sizes under `where`.
+"""The strategy of each launch: by the names of its nodes, and by its sizes under `where`.
 
-A launch knows its sizes and no dims. `Decision` says a condition on dims with these sizes, where
-they tell it; where they do not, as with `seq` for a launch of `batch*seq` rows, it counts as not
-held.
+A launch has sizes but no dims. `Decision` expresses a condition on dims in terms of these sizes,
+where they determine it; otherwise, as with `seq` for a launch of `batch*seq` rows, the condition
+counts as false.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from anydim.variants.solved_dims import Told, dims_of_span, word_name
 from anydim.variants.strategies import Strategy, Where
 from anydim.variants.strategies.where import Relation
 
-_SHOWN = 6  # names that an error lists
+_SHOWN = 6  # names listed in an error
 
 
 class Decision:
-    """The strategy of launches whose sizes are `words` over the dims of the model."""
+    """The strategy of launches whose sizes are the expressions `words` over the model's dims."""
 
     def __init__(self, strategy: Strategy, words: Sequence[Size]) -> None:
         self.strategy, self._words = strategy, tuple(words)
         self.leaves = tuple(dict.fromkeys(strategy.leaves()))
-        self.untold: list[str] = []  # conditions that the words do not tell
+        self.untold: list[str] = []  # conditions that the sizes do not determine
         self._relations: dict[str, list[Relation] | None] = {}
         if len(self.leaves) > 1:
             self._learn(strategy)
 
     def at(self, key: Key) -> Strategy:
-        """That of a launch of these sizes; of a span: what serves both of its ends, or generic."""
+        """The strategy at sizes; of a span: the strategy of both ends if equal, else generic."""
         if isinstance(key, Span):
             low, high = (self._chosen(self.strategy, ends) for ends in (key.low, key.high))
             return low if low == high else self._generic
@@ -56,7 +56,7 @@ class Decision:
         return strategy
 
     def _learn(self, strategy: Strategy) -> None:
-        """Conditions said by words."""
+        """Express all conditions in terms of the launch's sizes."""
         everywhere = Span((0,) * len(self._words), (LARGEST,) * len(self._words))
         told = dims_of_span(self._words, everywhere)
         for where in _wheres(strategy):
@@ -79,7 +79,7 @@ def _wheres(strategy: Strategy) -> Iterable[Where]:
 
 
 def _by_words(size: Size, words: Sequence[Size], told: Sequence[Told] | None) -> Size | None:
-    """A size over dims as one over words; None where words do not tell it."""
+    """A size over dims in terms of launch sizes; None if they do not determine it."""
     if size in words:
         return Size.symbol(word_name(words.index(size)))
     known: dict[str, Size] = {}
@@ -106,9 +106,9 @@ def strategies_of(
 ) -> list[Strategy]:  # fmt: skip
     """The strategy of each site: that of the first pattern that one of its names matches.
 
-    Names are those of the nodes that a site is of, of its kernel, and of the kind of that. Raises
-    OptionError for a pattern that matches none; `every` site of the program includes those on
-    devices, which have one body.
+    Names are those of the site's nodes, of its kernel, and of the kernel's kind. Raises OptionError
+    for a pattern without a match; `every` site of the program includes those on devices, which
+    have no variants.
     """
     found, used = [], set()
     for site in sites:
@@ -131,7 +131,7 @@ def strategies_of(
 
 
 def names_of(site: Site) -> tuple[str, ...]:
-    """What patterns find a site by: names of nodes, without a `/` before them too, of kernels."""
+    """Names that patterns match: nodes, also without a leading `/`, and kernels."""
     _, _, nodes = site.source.rpartition(": ")
     named = [part.strip() for part in nodes.split(" + ") if part.strip()]
     plain = [name[1:] for name in named if name.startswith("/")]
