@@ -1,8 +1,8 @@
-"""The bodies of a model's sites while it runs: made as its strategy says, and counted.
+"""Serves a model's sites with variants, as its strategy determines, and counts launches.
 
-Calls find a body in native code. Python comes in where a launch misses one under `exact` that has
-room for it, and after a call now and then under `adaptive`, and `exact` that is full, to wake the
-thread that has bodies made.
+Native code selects the variant of a launch. Python runs where a launch under `exact` has no variant
+and capacity remains, and after every so many calls under `adaptive`, or `exact` at its limit, to
+wake the background thread that requests variants.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from anydim.variants.workers import Order, Reply, Team, workers
 
 LOG = logging.getLogger("anydim.variants")
 MISSED = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-_FIRST_LOOK, _LAST_LOOK = 8, 1 << 16  # calls between two looks at what was seen
-_WINDOW = 64  # calls that are watched after a rest
-_WAIT_SECONDS = 1.0  # of the search for a body that somebody waits for
-_SHARED_SECONDS = 10.0  # of those for all buckets of a model; as much again at other sizes
+_FIRST_LOOK, _LAST_LOOK = 8, 1 << 16  # calls between two polls of the counters
+_WINDOW = 64  # calls that are counted after a pause
+_WAIT_SECONDS = 1.0  # of a search that a caller waits for
+_SHARED_SECONDS = 10.0  # of the searches for all buckets of a model; again for other sizes
 Tell = Callable[[Event], None]
-Asked = tuple[int, Key]  # a place by its number, and sizes
+Asked = tuple[int, Key]  # number of a call site, and sizes
 
 
 class Serving:
-    """What strategies keep for one executable: `strategy`, and `parts`, those of all its sites.
+    """The variants of one executable under `strategy`; `parts` are the strategies of all its sites.
 
-    `tell` is told what becomes of bodies.
+    `tell` receives events of variants.
     """
 
     def __init__(
@@ -65,17 +65,17 @@ class Serving:
         self._lock = threading.Lock()
         self._waiting: dict[tuple[int, Key], Future[Reply]] = {}
         self._ordered: dict[tuple[int, Key], Future[Reply]] = {}
-        self._calls = _FIRST_LOOK  # until the next look
+        self._calls = _FIRST_LOOK  # until the next poll
         self._resting = False
         self._callback = MISSED(self._missed)
         self._failed: dict[int, BaseException] = {}  # by thread
         self._team: Team | None = None
         self._ledger: Ledger = ledger(name_of(target))
-        self._watched: list[Place] = []  # what rests when nothing is worth a body
+        self._watched: list[Place] = []  # pause while no variant is worthwhile
         self._open()
 
     def _open(self) -> None:
-        """Launches choose by tables, as far as any strategy wants them to."""
+        """Install tables at call sites whose strategies need them."""
         missed = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         watching = waiting = False
         for number, place in enumerate(self.places):
@@ -91,7 +91,7 @@ class Serving:
             self._executable.until_served = _FIRST_LOOK if watching else NEVER
 
     def close(self) -> None:
-        """The generic bodies alone from now on; what was ordered and is not begun is not made."""
+        """Use only generic kernels from now on; cancels orders that have not started."""
         for ordered in list(self._ordered.values()):
             ordered.cancel()
         self._executable.served = None
@@ -100,10 +100,10 @@ class Serving:
             if place.choice is not None:
                 self._executable.retire((place.close(), self._callback))
 
-    # ---- what a call does ----------------------------------------------------------------------
+    # ---- hooks of calls -----------------------------------------------------------------------
 
     def _served(self) -> None:
-        """After some calls where sizes are counted, and after one that could not wait for code."""
+        """Hook: runs after every so many calls while counting, and after a failed request."""
         failed = self._failed.pop(threading.get_ident(), None)
         if not self._looks:
             calls = NEVER
@@ -118,16 +118,16 @@ class Serving:
             raise failed
 
     def _rest(self, resting: bool) -> None:
-        """Sizes of launches without other bodies are counted, or cost nothing for a while."""
+        """Pause or resume the counting of sizes at call sites without variants."""
         self._resting = resting
         for place in self._watched:
             if place.choice is not None and not place.choice.bodies:
                 place.rest(resting)
 
     def _missed(self, number: int, address: int) -> int:
-        """A launch under `exact` whose sizes have no body: make one, and wait for it.
+        """Callback of a launch under `exact` without a variant for its sizes: compile one and wait.
 
-        Where there is no room for it, the generic body serves at once.
+        At the limit, the generic kernel serves at once.
         """
         try:
             place = self.places[number]
@@ -136,7 +136,7 @@ class Serving:
             with self._own_lock():
                 if place.choice is None:
                     return 0
-                if place.choice.row(sizes):  # another call had it made meanwhile
+                if place.choice.row(sizes):  # another call has requested it meanwhile
                     return place.choice.row(sizes)
                 if not place.has_room(sizes):
                     self._leave(place, sizes)
@@ -149,34 +149,34 @@ class Serving:
                 place.begin(sizes)
             self._make(number, sizes, None, waits=True).result()
             return 0 if place.choice is None else place.choice.row(sizes)
-        except BaseException as error:  # of a callback: nobody above would see it
+        except BaseException as error:  # exceptions cannot propagate from a callback
             self._failed[threading.get_ident()] = error
             self._executable.until_served = 0
             return 0
 
     def _leave(self, place: Place, sizes: Sizes) -> None:
-        """Have the generic body serve sizes. What has no more room is counted by native code."""
+        """Serve sizes by the generic kernel; above the limit, native code counts them."""
         self._executable.retire(place.watch() if place.full else place.leave(sizes))
         if place.counts and not self._looks:
             self._looks = True
             self._executable.until_served = _FIRST_LOOK
 
     def _own_lock(self) -> threading.Lock:
-        """The lock of this process: who worked on bodies before a fork stayed in the parent."""
+        """The lock of this process; a forked child starts without pending work."""
         if self._process != os.getpid():
             self._process, self._lock, self._waiting = os.getpid(), threading.Lock(), {}
             self._ordered = {}
         return self._lock
 
-    # ---- making --------------------------------------------------------------------------------
+    # ---- requests ------------------------------------------------------------------------------
 
     def prepare(self, sizes: Mapping[str, int]) -> int:
-        """Bodies for all launches at sizes of dims, as far as these tell them; how many are new."""
+        """Compile variants for all launches that these dims determine; return their count."""
         wanted: dict[Asked, float | None] = {}
         for number, place in enumerate(self.places):
             for site in place.sites if place.choice is not None else ():
                 key = self.key(site, sizes)
-                if key is None or not key[-1]:  # an empty range asks for no body
+                if key is None or not key[-1]:  # an empty range needs no variant
                     continue
                 leaf = place.decision.at(key)
                 if isinstance(leaf, (Exact, Adaptive, Buckets)):
@@ -184,7 +184,7 @@ class Serving:
         return self._all_made(self._not_tried(wanted))
 
     def prepare_buckets(self) -> int:
-        """Bodies for all buckets; how many there are."""
+        """Compile variants for all buckets; return their count."""
         wanted: dict[Asked, float | None] = {}
         for number, place in enumerate(self.places):
             for leaf in place.decision.leaves if place.choice is not None else ():
@@ -202,12 +202,12 @@ class Serving:
         }  # fmt: skip
 
     def _all_made(self, wanted: Mapping[Asked, float | None], share: bool = False) -> int:
-        """Have bodies made, and wait; how many there are of them.
+        """Compile variants and wait; return the count that exist afterwards.
 
-        With `share` one search for each recipe, at the last of its sizes, looks at neighbours of
-        schedules; at other sizes what it tried is tried, and what pays for others of its kind.
+        With `share`, one search per recipe, at the last of its sizes, examines neighbours of
+        schedules; other sizes try its schedules, and fast schedules of similar recipes.
         """
-        first = dict(wanted.keys()) if share else {}  # the last sizes of each place
+        first = dict(wanted.keys()) if share else {}  # the last sizes of each call site
         early = {each: most for each, most in wanted.items() if each in first.items() or not share}
         replies = self._waited_for(early, {}, _SHARED_SECONDS if share else math.inf)
         rest = {each: most for each, most in wanted.items() if each not in early}
@@ -218,7 +218,7 @@ class Serving:
         self, wanted: Mapping[Asked, float | None], found: Mapping[int, tuple[str, ...]],
         seconds: float,
     ) -> dict[Asked, Reply]:  # fmt: skip
-        """Compile bodies, spend at most `seconds` on searches, and wait."""
+        """Compile variants, spend at most `seconds` on searches, and wait."""
         each = min(_WAIT_SECONDS, seconds / max(1, len(wanted)))
         orders = {
             (number, key): self._make(
@@ -229,7 +229,7 @@ class Serving:
         return {asked: order.result() for asked, order in orders.items()}
 
     def _shared(self, replies: Mapping[Asked, Reply]) -> dict[int, tuple[str, ...]]:
-        """Schedules to try at other sizes, by what became of some, now or before."""
+        """Schedules to try at other sizes, from results of this or earlier searches."""
         tried, generic = dict[int, list[Row]](), dict[int, str]()
         for (number, key), reply in replies.items():
             known, generic[number] = self.verdict(number, key), self.places[number].recipe.schedule
@@ -238,19 +238,19 @@ class Serving:
         return shared(tried, generic, Adaptive.most)
 
     def ask(self, number: int, sizes: Sizes) -> Future[Reply]:
-        """Have a body of a place searched for, whatever is known; it is published if it pays."""
+        """Search for a variant regardless of the ledger; it is published if fast enough."""
         return self._make(number, sizes, self.most, anew=True)
 
     @property
     def most(self) -> float:
-        """The share of the generic body's time that a body may take."""
+        """Maximum ratio of a variant's time to the generic kernel's."""
         return self.strategy.most if isinstance(self.strategy, Adaptive) else Adaptive.most
 
     def ask_whole(
         self, number: int, samples: tuple[tuple[Sizes, float], ...], guards: tuple[Sizes, ...],
         seconds: float,
     ) -> Future[Reply]:  # fmt: skip
-        """Have a schedule for all sizes of a place searched for; nothing is published."""
+        """Search for a general schedule of a call site; publishes no variant."""
         order = Order(
             self.places[number].recipe, (), self._target.name, self.most, "", seconds, samples,
             guards, self._executable.threads,
@@ -258,56 +258,56 @@ class Serving:
         return self._hired().ask(order)
 
     def keep_whole(self, number: int, verdict: Verdict) -> None:
-        """Remember a schedule for all sizes; one that was there before was better by its share."""
+        """Store a general schedule, with its ratio relative to the template's own schedule."""
         before, threads = self.whole(number), self._executable.threads
         if before is not None:
             verdict = replace(verdict, ratio=verdict.ratio * before.ratio)
         self._ledger.keep_tuned(self.places[number].recipe.subject, threads, verdict)
 
     def whole(self, number: int) -> Verdict | None:
-        """What was found of the schedule of a place, where it is not the template's own."""
+        """The verdict on the general schedule of a call site; None if it is the template's own."""
         recipe = self.places[number].recipe
         found = self._ledger.tuned(self._executable.threads).get(recipe.subject)
         return found if found is not None and found.schedule == recipe.schedule else None
 
     def verdict(self, number: int, sizes: Key) -> Verdict | None:
-        """What was found of a body for sizes of a place."""
+        """The verdict on a variant for sizes of a call site."""
         return self._ledger.find(self.places[number].recipe.digest, sizes)
 
     @property
     def box(self) -> Box:
-        """The sizes that the program is for."""
+        """The box of the program's sizes."""
         return self._executable.signature.box
 
     @property
     def tuners(self) -> int:
-        """Processes that search at once."""
+        """Count of concurrent searches."""
         return self._hired().count
 
     def retire(self, what: object) -> None:
-        """Let go of what no new call can reach, once no call in progress may."""
+        """Release an object once no running call can use it."""
         self._executable.retire(what)
 
     def make(self, number: int, sizes: Sizes) -> Future[Reply]:
-        """A body of a place if it pays, by what is known or a search that somebody waits for."""
+        """Compile a variant if fast enough, by the ledger or a search that the caller waits for."""
         return self._make(number, sizes, self.most, waits=True)
 
     def hire(self, team: Team) -> None:
-        """Have others search."""
+        """Use a team for searches."""
         self._team = team
 
     def _hired(self) -> Team:
         return self._team or workers(False, available_cores())
 
     def key(self, site: ProgramSite, dims: Mapping[str, int]) -> Sizes | None:
-        """What a launch is asked for at sizes of dims; None where they do not tell it."""
+        """The launch sizes for sizes of dims; None if these do not determine them."""
         wanted = (*site.sizes, site.parallel)
         if any(size.symbols - dims.keys() for size in wanted):
             return None
         return tuple(size.evaluate(dims) for size in wanted)
 
     def _span(self, site: ProgramSite, bucket: Mapping[str, Between]) -> Key | None:
-        """What launches are asked for in a bucket; None where it has nothing to do with them."""
+        """The span of launch sizes in a bucket; None if the bucket does not affect the launch."""
         wanted = (*site.sizes, site.parallel)
         names, whole = frozenset[str]().union(*(size.symbols for size in wanted)), self.box
         if names.isdisjoint(bucket) or names - set(whole.names):
@@ -322,7 +322,7 @@ class Serving:
         return key_of(low, high)
 
     def look(self) -> Iterator[Future[Reply]]:
-        """Have made what came often; what is being made."""
+        """Request variants for frequent sizes; yields the requests."""
         found = False
         for number, place in enumerate(self.places):
             with self._own_lock():
@@ -339,11 +339,11 @@ class Serving:
         self, number: int, sizes: Key, most: float | None, anew: bool = False, waits: bool = False,
         found: tuple[str, ...] = (), budget: float = _WAIT_SECONDS,
     ) -> Future[Reply]:  # fmt: skip
-        """A body on its way, one for all who ask at once; it is published when it is there.
+        """Request a variant; concurrent requests for it are merged. Publishes it when ready.
 
-        What the ledger has is not tried again, unless it is asked for `anew`. Where somebody
-        `waits`, workers are not polite, and a search takes `budget` seconds. `found` are schedules
-        of other sizes (`search`).
+        Verdicts in the ledger are final, unless `anew`. If a caller `waits`, workers run at normal
+        priority, and a search takes `budget` seconds. `found` are schedules from other sizes
+        (`search`).
         """
         key, place = (number, sizes), self.places[number]
         with self._own_lock():
@@ -368,7 +368,7 @@ class Serving:
             if known is not None:
                 order = replace(order, most=None, schedule=known.schedule)
             ordered = (self._hired() if anew else workers(not waits)).ask(order)
-        except Exception as error:  # whoever asks for this later would wait without end
+        except Exception as error:  # a later request would wait forever
             self._take(number, sizes, Reply(problem=str(error)), done)
             return done
 
@@ -385,25 +385,25 @@ class Serving:
     def _known(
         self, place: Place, key: Key, most: float | None, anew: bool, bits: str
     ) -> Verdict | None:
-        """What was found before, where it is asked for."""
+        """The stored verdict, if searches are needed and it may be used."""
         asks = most is not None and not anew
         return self._ledger.find(place.recipe.digest, key, bits) if asks else None
 
     def _bits(self, place: Place, key: Key) -> str:
-        """Which bits a body may give, where they need not be the generic ones."""
+        """The permitted bits of a variant; '' for those of the generic kernel."""
         bits: str = getattr(place.decision.at(key), "bits", SAME)
         return "" if bits == SAME else bits
 
     def _take(self, number: int, key: Key, reply: Reply, done: Future[Reply]) -> None:
-        """Publish what was made, or remember that nothing is worth it."""
+        """Publish a compiled variant, or record that none is worthwhile."""
         place = self.places[number]
         try:
             if reply.tried and reply.ratio is not None:
                 verdict = Verdict(reply.tried[-1][0], reply.ratio)
                 self._ledger.keep(place.recipe.digest, key, verdict, self._bits(place, key))
             self._publish(place, key, reply)
-        except Exception as error:  # whatever it is, the generic body serves
-            LOG.exception("a body cannot be loaded: %s", place.shown(key))
+        except Exception as error:  # on any error the generic kernel serves
+            LOG.exception("a variant cannot be loaded: %s", place.shown(key))
             self._reject(place, key, reply, f"it cannot be loaded: {error}")
         finally:
             with self._lock:
@@ -432,23 +432,23 @@ class Serving:
         place.reject(key)
         self._say("rejected", place, key, reply, reason)
 
-    # ---- telling -------------------------------------------------------------------------------
+    # ---- events --------------------------------------------------------------------------------
 
     def _say(self, kind: str, place: Place, key: Key, reply: Reply, reason: str = "") -> None:
-        """Tell the log, and whoever else wants to know; an error there is none of a body."""
+        """Log an event and pass it to the listener, whose errors are only logged."""
         event = place.event(kind, key, reply, reason)
         LOG.info("%s", event)
         try:
             self._tell(event)
         except Exception:
-            LOG.exception("what was called with '%s' failed", event)
+            LOG.exception("the listener failed on '%s'", event)
 
     def variants(self) -> tuple[Variant, ...]:
-        """Every body beside the generic ones."""
+        """All variants."""
         return tuple(variant for place in self.places for variant in place.variants())
 
     def kept(self) -> list[tuple[KeptPlace, tuple[tuple[bytes, ...], ...]]]:
-        """Places with bodies as a file has them, and the objects of each."""
+        """Call sites with variants as a file stores them, and their object files."""
         tables = [self._executable.entries[word] for word, _ in self._executable.interface.entries]
         words = [(id(table), word) for table in tables for word in range(len(table))]
         launches = {each: number for number, each in enumerate(words)}
@@ -461,7 +461,7 @@ class Serving:
         return found
 
     def lines(self) -> Iterator[str]:
-        """What bodies there are, kernel by kernel, for people."""
+        """Lines of text on the variants of each kernel."""
         for place in self.places:
             if place.choice is None:
                 continue
@@ -477,13 +477,13 @@ class Serving:
             yield from (f"    {body}" for body in bodies)
 
     def serving(self, site: ProgramSite, sizes: Sizes) -> str:
-        """The body that launches of a site at its sizes, the parallel range last, have now."""
+        """The variant that serves a site at sizes (the parallel range last) now."""
         place = next((p for p in self.places if any(site is each for each in p.sites)), None)
         return "generic" if place is None else place.serving(sizes)
 
 
 def _inside(dim: Dim, ends: tuple[int, int | None]) -> Dim | None:
-    """The part of a dim between two sizes; None where there is none."""
+    """The intersection of a dim with a range; None if empty."""
     low = max(dim.lo, ends[0])
     highs = [high for high in (dim.hi, ends[1]) if high is not None]
     high = min(highs, default=None)

@@ -1,21 +1,22 @@
-"""What one search for a body tells those for other sizes: schedules to try there."""
+"""Schedules shared between searches: results at some sizes to try at others."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-_MOST_ALIKE = 4  # schedules of other recipes that are tried
+_MOST_ALIKE = 4  # schedules of other recipes to try
 
-Row = tuple[str, float | None]  # a schedule, and its share of the generic time
+Row = tuple[str, float | None]  # a schedule, and its ratio to the generic time
 
 
 def shared(
     tried: Mapping[int, Sequence[Row]], generic: Mapping[int, str], most: float
 ) -> dict[int, tuple[str, ...]]:
-    """Schedules for other sizes of each recipe: those that were tried, the best first.
+    """Schedules to try at other sizes of each recipe: those tried, best first.
 
-    What is not the best at some sizes may be at others. Before them comes what takes `most` of the
-    time for other recipes whose `generic` schedule is of the same kind: its code is made already.
+    A schedule that is not the best at some sizes may be at others. First come schedules with a
+    ratio of at most `most` for other recipes with a `generic` schedule of the same kind: their code
+    is compiled already.
     """
     right = {
         number: sorted((ratio, text) for text, ratio in rows if ratio is not None)

@@ -1,7 +1,7 @@
-"""Dims of sizes that launches have: numbers at numbers, formulas over a span.
+"""Solve launch sizes for dims: for numbers, or as formulas over a span.
 
-A body is a function of the sizes of its launch, so any dims that give these sizes give the right
-one. A dim that only products with others tell is taken to be 1.
+A variant is a function of the sizes of its launch, so any dims that produce these sizes are valid.
+A dim that occurs only in products with others is set to 1.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ ONE = Size.constant_of(1)
 
 @dataclass(frozen=True)
 class Told:
-    """A dim: (word - rest) // factor, both of dims before it; 1 where `word` is None.
+    """A solved dim: (word - rest) // factor, both over earlier dims; 1 if `word` is None.
 
-    `low` and `high` are what it is in the span of the words.
+    `low` and `high` bound it within the span of the words.
     """
 
     name: str
@@ -36,18 +36,18 @@ class Told:
 
     @property
     def plain(self) -> bool:
-        """Whether it is in its bounds just where the word is in its own."""
+        """Whether it is within its bounds exactly if the word is within its own."""
         known = self.factor.constant is not None and self.rest.constant is not None
         return self.word is not None and known
 
 
 def word_name(number: int) -> str:
-    """The name of a word of a launch in formulas; no dim has it."""
+    """The name of a launch size in formulas; dims never have such names."""
     return f"launch.word.{number}"
 
 
 def dims_of_span(words: Sequence[Size], span: Span) -> tuple[Told, ...] | None:
-    """How words tell the dims that they are made of; None where some are in no span."""
+    """Solve launch sizes for their dims over a span; None if a dim has no bounds."""
     found: dict[str, Told] = {}
     left = {name for word in words for name in word.symbols}
     while left - found.keys():
@@ -59,7 +59,7 @@ def dims_of_span(words: Sequence[Size], span: Span) -> tuple[Told, ...] | None:
 
 
 def _told_in_span(words: Sequence[Size], span: Span, known: Mapping[str, Told]) -> Told | None:
-    """The next dim that a word tells, by a known factor rather than by others."""
+    """The next dim that a launch size determines, preferably with a constant factor."""
     box = Box.of(*(told.dim for told in known.values()))
     found = []
     for number, word in enumerate(words):
@@ -82,19 +82,19 @@ def _told_in_span(words: Sequence[Size], span: Span, known: Mapping[str, Told]) 
 
 
 def _up(value: int, by: int | None) -> int:
-    """Divided and rounded up; by None: by more than anything."""
+    """Ceiling division; None stands for an unbounded divisor."""
     return -(-value // by) if by is not None else int(value > 0)
 
 
 def _guessed_in_span(words: Sequence[Size], known: Mapping[str, Told]) -> Told | None:
-    """1 for a dim that only products tell; the words say at a launch whether that is right."""
-    given = dict.fromkeys(known, ONE)  # what is known is no unknown, whatever it is
+    """Set a dim that occurs only in products to 1; launches check the sizes afterwards."""
+    given = dict.fromkeys(known, ONE)  # solved dims count as known, with any value
     name = _factor_to_guess([word.substitute(given) for word in words])
     return Told(name, None, ONE, ONE, 1, 1) if name else None
 
 
 def dims_that_give(sizes: Sequence[Size], values: Sequence[int]) -> dict[str, int] | None:
-    """Dims at which size expressions have these values; None where none are found."""
+    """Dims at which size expressions have these values; None if none are found."""
     known: dict[str, int] = {}
     left = {name for size in sizes for name in size.symbols}
     while left - known.keys():
@@ -109,7 +109,7 @@ def dims_that_give(sizes: Sequence[Size], values: Sequence[int]) -> dict[str, in
 
 
 def _told(size: Size, value: int, known: Mapping[str, int]) -> tuple[str, int] | None:
-    """The one dim that a size does not know yet, where the size is linear in it."""
+    """Solve a size for its only unknown dim, if linear in it."""
     rest = size.substitute(known)
     if len(rest.symbols) != 1:
         return None
@@ -125,7 +125,7 @@ def _told(size: Size, value: int, known: Mapping[str, int]) -> tuple[str, int] |
 
 
 def _guessed(sizes: Sequence[Size], known: Mapping[str, int]) -> tuple[str, int] | None:
-    """1 for a dim that only products with others tell; of what nothing tells, too."""
+    """Set a dim to 1 that occurs only in products with others, or is otherwise undetermined."""
     open = [size.substitute(known) for size in sizes]
     others = (name for size in open for name in size.symbols)
     name = _factor_to_guess(open) or min(others, default="")
@@ -133,6 +133,6 @@ def _guessed(sizes: Sequence[Size], known: Mapping[str, int]) -> tuple[str, int]
 
 
 def _factor_to_guess(open: Sequence[Size]) -> str:
-    """A factor of a product; empty where there is none."""
+    """A factor of a product; '' if there is none."""
     products = (s for s in open if len(s.symbols) > 1 and len(s.monomials) <= 2)
     return next((min(size.symbols) for size in products), "")

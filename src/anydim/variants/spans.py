@@ -1,11 +1,10 @@
-"""A body for a span of sizes: it knows what is one number there, and works out what else it needs.
+"""Variants for spans of sizes: constants where the span fixes a size, computed sizes elsewhere.
 
-What a kernel needs may be no word of its launch, as it depends on the schedule: `(m + 3)//4` where
-the launch has m and `(m + 7)//8`. So dims are said by the words (`solved_dims.py`), at the
-beginning of the kernel, and once before it in `extent`, a function of the address of the words.
-That says the parallel range, or less than 0 where the sizes are none for the body: a dim is outside
-of what the body was made for, a number does not fit 64 bits, or dims that were guessed do not give
-the words.
+A size that a kernel needs may not be a launch size, as it depends on the schedule: `(m + 3)//4`
+where the launch has m and `(m + 7)//8`. So dims are solved from launch sizes (`solved_dims.py`), at
+the entry of the kernel, and once before it in `extent`, a function of the address of the sizes.
+`extent` returns the parallel range, or less than 0 if the variant does not apply: a dim is outside
+of its bounds, a number does not fit 64 bits, or guessed dims do not reproduce the sizes.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from anydim.sizes import LARGEST, Box, Dim, Interval, Size, bounds, simplify
 from anydim.variants.solved_dims import Told, dims_of_span, word_name
 
 _WORDS = parameter("words")
-_BETWEEN = 5  # points inside a span that are tried
-_OPEN = 32  # how far above the least one that is tried, where there is no largest one
+_BETWEEN = 5  # trial points inside a span
+_OPEN = 32  # distance of the largest trial size from the smallest, in an open dim
 
 
 @dataclass(frozen=True)
 class Spanned:
-    """The words of launches in a span, the parallel range last, and how they tell dims.
+    """The sizes of launches in a span, the parallel range last, with the dims solved from them.
 
     `box` bounds the dims of the recipe.
     """
@@ -45,7 +44,7 @@ class Spanned:
 
     @staticmethod
     def of(words: Sequence[Size], span: Span, box: Box) -> Spanned | None:
-        """That of a recipe whose dims are those of `box`; None where dims are not told."""
+        """Solve the sizes of a recipe with the dims of `box`; None if not solvable."""
         told = dims_of_span(words, span)
         if told is None:
             return None
@@ -60,7 +59,7 @@ class Spanned:
         )
 
     def points(self) -> tuple[dict[str, int], ...]:
-        """Dims to try a body at: the ends, the middle, and some between, always the same."""
+        """Trial points: the ends, the middle, and pseudo-random ones with a fixed seed."""
         some = random.Random(0)
         ends = [(max(dim.lo, min(1, _top(dim))), _top(dim), dim.name) for dim in self.box.dims]
         found = [
@@ -72,17 +71,17 @@ class Spanned:
         return tuple(point for n, point in enumerate(found) if point not in found[:n])
 
     def known(self, size: Size) -> int | None:
-        """What a size is everywhere in the span; None where it changes."""
+        """The constant value of a size in the span; None if it varies."""
         return bounds(simplify(size, self.box), self.box).value
 
 
 def _top(dim: Dim) -> int:
-    """The largest size of a dim that is tried."""
+    """The largest trial size of a dim."""
     return dim.lo + _OPEN if dim.hi is None else dim.hi
 
 
 def _met(dim: Dim, box: Box) -> Dim | None:
-    """What a dim is inside a box, too; None where that is nothing."""
+    """The intersection of a dim with that of a box; None if empty."""
     if dim.name not in box.names:
         return dim
     other = box.dim(dim.name)
@@ -92,7 +91,7 @@ def _met(dim: Dim, box: Box) -> Dim | None:
 
 
 def spanned_kernel(launch: Launch, recipe: Recipe, site: Spanned) -> Kernel:
-    """The kernel of a launch with the interface of a recipe; its sizes follow from the words."""
+    """The kernel of a launch with the interface of a recipe; computes its own sizes."""
     kernel = launch.kernel
     order = places_of([argument.tensor for argument in launch.arguments], recipe.operands)
     _, scalars, _ = parameters_of(kernel)
@@ -105,12 +104,12 @@ def spanned_kernel(launch: Launch, recipe: Recipe, site: Spanned) -> Kernel:
 
 
 def launch_words(site: Spanned) -> tuple[Size, ...]:
-    """The words that a kernel is given: all but the parallel range."""
+    """The sizes passed to a kernel: all but the parallel range."""
     return site.words[:-1]
 
 
 def extent_of(launch: Launch, site: Spanned) -> ir.Library | None:
-    """The function that says the parallel range; None where that is the launch's, everywhere."""
+    """The function that computes the parallel range; None if it always equals the launch's."""
     same = launch.parallel == site.words[-1]
     words = set(site.words)
     direct = all(size in words or site.known(size) is not None for size in launch.sizes)
@@ -131,14 +130,14 @@ def extent_of(launch: Launch, site: Spanned) -> ir.Library | None:
 
 
 class _Prologue(Body):
-    """Steps before those of a kernel, with names that it has not."""
+    """Steps before those of a kernel, with names the kernel does not use."""
 
     def fresh(self, letter: str) -> str:
         return f"launch.{super().fresh(letter)}"
 
 
 class _Needed:
-    """Sizes written into a body, from the values of words; `checked`: it gives -1 for others."""
+    """Writes code for sizes from launch sizes; with `checked` it returns -1 outside the span."""
 
     def __init__(
         self, body: Body, site: Spanned, words: Sequence[ir.Value], checked: bool = False
@@ -157,7 +156,7 @@ class _Needed:
             self._check_words()
 
     def value(self, size: Size) -> ir.Value:
-        """The value of a size: a number, a word, or what dims make it."""
+        """The value of a size: a constant, a launch size, or a formula over dims."""
         known = self._site.known(size)
         if known is not None:
             return constant(known)
@@ -165,13 +164,13 @@ class _Needed:
         return self._arithmetic.size(size) if found is None else found
 
     def check_fit(self) -> None:
-        """Give -1 where something did not fit."""
+        """Return -1 on overflow."""
         if self._arithmetic.overflow is not None:
             with self._body.when(self._arithmetic.overflow):
                 self._body.give(-1)
 
     def _tell(self, told: Told, checked: bool) -> None:
-        """The value of a dim, inside its bounds."""
+        """Compute a dim, and check its bounds."""
         dim = self._site.box.dim(told.name)
         if told.word is None:
             value = constant(told.low)

@@ -1,4 +1,4 @@
-"""What a strategy has `compile` do otherwise: the form of a program, not bodies beside it."""
+"""Program forms of strategies that change compilation instead of adding variants."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LOG = logging.getLogger("anydim.variants")
 
 
 def form_of(strategy: Strategy) -> Form:
-    """The form that a strategy asks for; a library is opened.
+    """The form that a strategy requires; opens a library.
 
-    Raises OptionError for a library that there is not.
+    Raises OptionError for a missing library.
     """
     if isinstance(strategy, Library) and strategy.name == CUBLAS:
         import_module("anydim.devices.cublas").cublas()

@@ -1,4 +1,4 @@
-"""Products by a library that is not ours."""
+"""The strategy `library`: matrix products by an external library."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from anydim.variants.strategies.strategy import Strategy
 
 @dataclass(frozen=True)
 class Library(Strategy):
-    """Plain matrix products go to a BLAS, the rest to generic code; decided by `compile`.
+    """Plain matrix products use a BLAS, the rest generic code; set in `compile`.
 
     `name` is "openblas", or the path of a shared library with the cblas interface; "cublas" is for
-    parts on CUDA devices. Whether it is there, a model finds out when it is made.
+    subgraphs on CUDA devices. The library is opened when a model is compiled.
     """
 
     formed: ClassVar[bool] = True

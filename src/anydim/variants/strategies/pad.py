@@ -1,4 +1,4 @@
-"""Loops that run to padded sizes."""
+"""The strategy `pad`: loops run to padded sizes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _LARGEST = 1 << 20  # of a multiple
 class Pad(Strategy):
     """Loops over named dims run to a multiple of a number, the next power of 2 or the upper bound.
 
-    Each of `pads` is a whole number, "pow2" or "bound". Sums and results keep their true sizes;
-    decided by `compile`, which finds what can be padded (`explain` says so).
+    Each of `pads` is a whole number, "pow2" or "bound". Reductions and results keep their true
+    sizes; set in `compile`, which determines the loops that can be padded (`explain` lists them).
     """
 
     formed: ClassVar[bool] = True
@@ -50,5 +50,5 @@ def _rule(name: str, given: Any) -> int | str:
 
 
 def pad(pads: Mapping[str, Any] | None = None, /, **more: Any) -> Pad:
-    """Pads of dims by name; `pads` has those whose names are no words of Python."""
+    """Pads of dims by name; `pads` has those whose names are not Python identifiers."""
     return Pad({**(pads or {}), **more})

@@ -1,4 +1,4 @@
-"""Strategies that say how bodies for single sizes come about."""
+"""Strategies of variants for single sizes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from anydim.variants.strategies.strategy import MOST, SAME, Strategy, bits_of, w
 
 @dataclass(frozen=True)
 class Generic(Strategy):
-    """One body for every size."""
+    """One kernel for every size."""
 
 
 @dataclass(frozen=True)
 class Exact(Strategy):
-    """A body for each size that comes, made at its first launch, for the first `limit` of a site.
+    """A variant for each size, compiled at its first launch, for the first `limit` sizes of a site.
 
-    Later sizes are served by the generic body. One that came `after` times, and twice as often as
-    the least used body, takes the room of that one; it is made aside.
+    Later sizes are served by the generic kernel. A size with `after` launches that is twice as
+    frequent as the least used variant replaces it; the new one is compiled in the background.
     """
 
     after: ClassVar[int] = 16
@@ -34,11 +34,11 @@ class Exact(Strategy):
 
 @dataclass(frozen=True)
 class Adaptive(Strategy):
-    """Bodies made aside for sizes that came `after` times, at most `limit` a site.
+    """Variants compiled in the background for sizes with `after` launches, `limit` per site.
 
-    One is kept that takes at most `most` of the generic body's time. With `bits` "any" it may add
-    in another order, so that results depend on which body serves. Nothing is looked at before a
-    model has served for `patience` seconds.
+    A variant is kept if it takes at most the share `most` of the generic kernel's time. With `bits`
+    "any" it may add in another order, so that results depend on the variant. Nothing is counted
+    before a model has served for `patience` seconds.
     """
 
     limit: int = 8
@@ -58,4 +58,4 @@ class Adaptive(Strategy):
 
 
 GENERIC = Generic()
-USUAL = Adaptive(after=256, patience=2)  # what `settings.USUAL_STRATEGY` says
+USUAL = Adaptive(after=256, patience=2)  # equals `settings.USUAL_STRATEGY`

@@ -1,4 +1,4 @@
-"""One strategy where sizes are as a condition says, another one elsewhere.
+"""The strategy `where`: one strategy at sizes where a condition holds, another one elsewhere.
 
 where("m <= 4", exact(), else_=generic())
 where("8 <= seq and batch*seq < 512", adaptive())
@@ -33,7 +33,7 @@ class Relation:
     right: Size
 
     def holds(self, dims: Mapping[str, int]) -> bool:
-        """Whether it does; where a size is not defined, it does not."""
+        """Evaluate at dims; False if a size is undefined."""
         try:
             left, right = self.left.evaluate(dims), self.right.evaluate(dims)
         except DimError:
@@ -45,7 +45,7 @@ class Relation:
 class Where(Strategy):
     """`then` at sizes where `condition` holds, else `else_`.
 
-    A condition is relations of dims of the model, with `and` between them.
+    A condition consists of relations between sizes over the model's dims, joined by `and`.
     """
 
     condition: str
@@ -60,7 +60,7 @@ class Where(Strategy):
 
     @property
     def relations(self) -> tuple[Relation, ...]:
-        """Those that all have to hold."""
+        """The relations of the condition, which must all hold."""
         return relations_of(self.condition)
 
     @property
@@ -77,7 +77,7 @@ class Where(Strategy):
 
 
 def relations_of(text: str) -> tuple[Relation, ...]:
-    """The relations of a condition; raises OptionError for a text that is none."""
+    """Parse a condition; raises OptionError for an invalid text."""
     if not isinstance(text, str) or len(text) > _MOST:
         raise OptionError(f"where: {shown(text)} is no condition", 'write one as "m <= 4"')
     found = []
