@@ -1,9 +1,9 @@
-"""A model that keeps its caches: what a call adds to them is all that it writes.
+"""Compiled decoders that own their key/value caches, which grow in place.
 
 step = ad.cached("decoder.onnx", dims={"past": (0, 4096)})
 logits = step(ids=prompt)["logits"]
-logits = step(ids=word)["logits"]       # reads what the calls before have left
-step.forget()                           # begin anew
+logits = step(ids=word)["logits"]       # reads the cache of earlier calls
+step.forget()                           # start a new sequence
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from anydim.program.binding import solve
 from anydim.runtime.arrays import by_name
 from anydim.sizes import LARGEST, as_size, given_dims
 
-ROOM = 64  # elements that new caches have room for at least
+ROOM = 64  # minimum capacity of new caches, in elements
 
 
 @public
 class Cached:
-    """A compiled model whose results of one call are inputs of the next, in memory of its own.
+    """A compiled model whose results of one call are inputs of the next, in memory that it owns.
 
-    Calls run one after the other: they change what the caches hold. `length` is how much that is;
-    memory doubles when it is full.
+    Calls are serialised: they change the caches. `length` is the number of cached elements; the
+    capacity doubles when it is exhausted.
     """
 
     def __init__(self, model: Model, made: Roomy, room: int) -> None:
@@ -45,8 +45,8 @@ class Cached:
         self._past, self._spare, self._room = made.past, made.spare, room
         self._most = model.dims.dim(made.past).hi
         self._held: dict[str, numpy.ndarray] = {}
-        self._into: dict[str, numpy.ndarray] = {}  # the same arrays by result
-        self._alike: tuple[Any, int, int] = (None, 0, 0)  # shapes, what they add, room there is
+        self._into: dict[str, numpy.ndarray] = {}  # the same arrays, by result
+        self._alike: tuple[Any, int, int] = (None, 0, 0)  # shapes, elements they add, capacity
         self._lock = threading.Lock()
         own = {each.input for each in made.caches}
         self._specs = {spec.name: spec for spec in model.inputs if spec.name in own}
@@ -61,10 +61,10 @@ class Cached:
         self.in_place = model.executable.direct and pairs <= model.executable.updates
 
     def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
-        """The results that are no caches, by name; inputs are those that are no caches.
+        """Run with the inputs that are not caches; return the results that are not caches, by name.
 
-        Raises what a model raises, and DimError for sizes that are not those of the caches; they
-        hold what they held before then.
+        Raises the same as a model, and DimError for sizes that do not match the caches, which then
+        keep their contents.
         """
         if values:
             named = by_name(self.model.name, self._inputs, values, named)
@@ -84,16 +84,16 @@ class Cached:
         return {name: results[name] for name in self._results}
 
     def forget(self, length: int = 0) -> None:
-        """Keep the first `length` elements of the caches; nothing is written."""
+        """Truncate the caches to their first `length` elements; writes no memory."""
         whole_within("length", length, 0, LARGEST, "give how many elements to keep")
         with self._lock:
             if length > self.length:
                 raise OptionError(f"the caches of {self.model.name} hold {self.length} elements")
             self.length = length
-            self._alike = self._alike if length else (None, 0, 0)  # another batch may come
+            self._alike = self._alike if length else (None, 0, 0)  # another batch may follow
 
     def held(self) -> dict[str, numpy.ndarray]:
-        """What the caches hold, by input: views, beside which the next call may write."""
+        """Views of the cached elements, by input; the next call may write after them."""
         return {
             each.input: _part(self._held[each.input], each.axis, self.length)
             for each in self.caches
@@ -101,7 +101,7 @@ class Cached:
         }
 
     def hold(self, caches: Mapping[str, Any]) -> None:
-        """Begin with caches by input, which are copied; raises InputError for what does not fit."""
+        """Set the caches by input, as copies; raises InputError for arrays that do not fit."""
         given = {name: numpy.asarray(array) for name, array in by_names("caches", caches).items()}
         name = self.model.name
         if set(given) != set(self._specs):
@@ -120,10 +120,10 @@ class Cached:
                 for each in self.caches
             }
 
-    # ---- room ----------------------------------------------------------------------------------
+    # ---- capacity ------------------------------------------------------------------------------
 
     def _grown(self, named: Mapping[str, Any]) -> int:
-        """How many elements a call adds, once there is room for them."""
+        """Ensure capacity for a call; return the count of elements it adds."""
         if self._most is not None and self.length > self._most:
             raise DimError(
                 f"{self.model.name}: its caches hold {self.length} elements, "
@@ -154,7 +154,7 @@ class Cached:
         return count
 
     def _told(self, named: Mapping[str, Any]) -> dict[str, int]:
-        """The dims that inputs tell which are no caches, but for `past`."""
+        """The dims that inputs other than caches determine, and `past`."""
         sizes = {self._past: self.length}
         for source in self._sources:
             shape = numpy.shape(named.get(self._inputs[source.input], ()))
@@ -164,7 +164,7 @@ class Cached:
         return sizes
 
     def _shape(self, cache: Cache, sizes: Mapping[str, int], room: int) -> tuple[int, ...]:
-        """The shape of a cache with so much room."""
+        """The shape of a cache with capacity `room`."""
         spec = self._specs[cache.input]
         shape = list(spec.shape)
         shape[cache.axis] = as_size(room)
@@ -181,7 +181,7 @@ class Cached:
 
 
 def _alike(left: tuple[int, ...], right: tuple[int, ...], axis: int) -> bool:
-    """Whether shapes are the same but for an axis."""
+    """Whether shapes are equal except along an axis."""
     return (*left[:axis], *left[axis + 1 :]) == (*right[:axis], *right[axis + 1 :])
 
 
@@ -191,7 +191,7 @@ def _part(array: numpy.ndarray, axis: int, count: int) -> numpy.ndarray:
 
 
 def _longer(array: numpy.ndarray, axis: int, count: int, room: int) -> numpy.ndarray:
-    """The first `count` elements along an axis, with room for more."""
+    """Copy the first `count` elements along an axis into an array with capacity `room`."""
     shape = (*array.shape[:axis], room, *array.shape[axis + 1 :])
     made = numpy.empty(shape, array.dtype)
     _part(made, axis, count)[...] = _part(array, axis, count)
@@ -205,10 +205,10 @@ def cached(
 ) -> Cached:  # fmt: skip
     """Compile a decoder so that its caches stay in the model and grow in place.
 
-    A cache is an input of which a result is the concatenation with what is new, as exporters write
-    `past` and `present`. `caches` has the result for each input; None: all that are found. The
-    first memory has room for `room` elements. The rest is as for `compile`.
-    Raises GraphError where there is no cache, and what `compile` raises.
+    A cache is an input that a result extends by concatenation, such as `past` and `present` of
+    exporters. `caches` maps inputs to results; None: all caches found. The first allocation has a
+    capacity of `room` elements. Other arguments are as for `compile`.
+    Raises GraphError without a cache, and the same as `compile`.
     """
     check_keywords(compile, options)
     whole_within("room", room, 1, LARGEST, "give how many elements there is room for at first")

@@ -1,4 +1,4 @@
-"""What a compilation tells while it goes on and when it is done: times, texts, a report."""
+"""Progress and report of a compilation: times, texts of stages, schedules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class Schedules(Mapping[str, Any]):
-    """The schedules of a function's kernels by what they make; printed, they are options."""
+    """The schedules of a function's kernels by result; `str` gives them as options."""
 
     def __init__(self, function: str, chosen: Sequence[Chosen]) -> None:
         self.function = function
@@ -58,9 +58,9 @@ class Schedules(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class Lowered:
-    """A graph of so many nodes as a program for a target, what it launches, what passes found.
+    """A graph lowered to a program: its launches, and notes of passes.
 
-    `devices` are what makes the code for the devices that parts are on.
+    `devices` are the targets of the devices that parts run on.
     """
 
     made: Assembled
@@ -75,7 +75,7 @@ class Lowered:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Lines on what was fused and which shape arithmetic disappeared."""
+        """Lines on fusion and on values that alias others."""
         launches = self.launches
         return (
             f"{counted(self.nodes, 'node')} became {counted(len(launches), 'launch', 'es')};"
@@ -86,7 +86,7 @@ class Lowered:
 
 
 class Work:
-    """Times the `total` stages of one compilation and keeps what they would print."""
+    """Times the `total` stages of one compilation and keeps their texts."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self.progress = progress
@@ -97,12 +97,12 @@ class Work:
         self.total = total
 
     def stage(self, name: str, text: Callable[[], str], graphs: Sequence[Graph] = ()) -> None:
-        """Keep what a stage would print, and let the settings look at it."""
+        """Keep the text of a stage, and verify and dump it as configured."""
         self.stages[name] = text
         self.watch.stage(name, text, graphs)
 
     def tell(self, what: str) -> None:
-        """What is done within a stage, which may take seconds."""
+        """Report a step within a stage, which may take seconds."""
         log.info("%s", what)
         self.progress(what, len(self.seconds), self.total)
 
@@ -127,7 +127,7 @@ class Work:
 
 
 def parts_text(items: Sequence[Any], text: Callable[[Any], str], notes: Sequence[str] = ()) -> str:
-    """The text of each part, numbered where there are several, under notes on what was chosen."""
+    """The text of each part, numbered if several, after notes."""
     told = "".join(f"# {note}\n" for note in notes)
     if len(items) == 1:
         return told + text(items[0])
@@ -138,7 +138,7 @@ def parts_text(items: Sequence[Any], text: Callable[[Any], str], notes: Sequence
 def kernels_text(
     kernels: Iterable[Kernel], scheduled: Sequence[tuple[Scheduled | Alias, ...]]
 ) -> str:
-    """Each kernel, with what its parameters are in the launches of all parts."""
+    """The text of each kernel, with the sizes of its launches in all parts."""
     launches: dict[str, list[tuple[Size, ...]]] = {kernel.name: [] for kernel in kernels}
     for item in chain(*scheduled):
         if isinstance(item, Scheduled):
@@ -147,13 +147,13 @@ def kernels_text(
 
 
 def llvm_text(made: Assembled, code: Target) -> str:
-    """Every module, by name."""
+    """The text of every module, by name."""
     texts = module_texts(made, code)
     return "\n".join(f"; {name}\n{text}" for name, text in texts.items())
 
 
 def schedule_text(scheduled: tuple[Scheduled | Alias, ...]) -> str:
-    """Each launch with its statements."""
+    """The text of each launch with its statements."""
     lines = []
     for item in scheduled:
         if isinstance(item, Alias):

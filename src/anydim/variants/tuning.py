@@ -1,9 +1,9 @@
-"""Schedules and bodies for the sizes that a model really gets, within some time.
+"""Tuning: search for schedules and variants at recorded sizes, within a time budget.
 
-Recorded sizes give each launch its weight: the seconds of their calls, shared out by the work that
-plans count. First a schedule for all sizes is searched for each recipe, on a few of its sizes that
-stand for all; then bodies for single sizes, the costliest first. What is found is kept in the
-ledger, for every later process.
+Recorded sizes weight each launch: the seconds of their calls are divided by the work that plans
+count. First a general schedule is searched for each recipe, on a few representative sizes; then
+variants for single sizes, most expensive first. Results are stored in the ledger, for all later
+processes.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from anydim.variants.serving import Serving
 from anydim.variants.solved_dims import dims_that_give
 from anydim.variants.workers import Reply
 
-FLOPS_A_BYTE = 8  # what a core computes while it moves a byte, to compare launches with each other
-SAMPLES = 6  # sizes that stand for all of a recipe
-_LEAST, _MOST = 3.0, 30.0  # seconds of a search for all sizes
-_BESIDE = 2  # guards: every size so many times the largest that came
+FLOPS_A_BYTE = 8  # arithmetic intensity of a core, to compare launches
+SAMPLES = 6  # representative sizes of a recipe
+_LEAST, _MOST = 3.0, 30.0  # seconds of a search for a general schedule
+_BESIDE = 2  # guards: multiple of the largest recorded sizes
 Key = TypeVar("Key")
-Tell = Callable[[int, int, float], None]  # searches done, of how many, the share of time saved
+Tell = Callable[[int, int, float], None]  # searches done, total, share of time saved
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Sizes of a place, and the seconds that its launches at these sizes are taken to cost.
+    """Sizes of a call site, with the estimated seconds of its launches at these sizes.
 
-    `work` says how large they are, to put them in an order.
+    `work` orders sizes by the work of a launch.
     """
 
     number: int
@@ -47,7 +47,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Found:
-    """A schedule that was found to be better for all sizes of a kernel: its share of the time."""
+    """A better general schedule of a kernel, with its time ratio to the previous one."""
 
     kernel: str
     source: str
@@ -61,11 +61,11 @@ class Found:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of a search: of `seconds` of recorded calls, `saved` are not spent any more.
+    """The result of a search: of `seconds` of recorded calls, the share `saved` is saved.
 
-    `tried` kernels and sizes of launches were searched for, `found` have faster code; `left` were
-    not reached. `whole` are schedules for all sizes, which models have that are compiled from now
-    on. `curve` has the share of time saved by the seconds of the search.
+    `tried` counts searches of kernels and sizes, `found` those with faster code, `left` those not
+    reached. `whole` are general schedules, which later compilations use. `curve` has pairs of
+    search seconds and the share of time saved.
     """
 
     seconds: float
@@ -85,7 +85,7 @@ class Tuned:
         )
 
     def with_more(self, other: Tuned) -> Tuned:
-        """What a second search found, after this one."""
+        """Combine with the result of a second search that followed this one."""
         start, saved = (self.curve or ((0.0, 0.0),))[-1]
         rest = tuple((start + at, saved + (1 - saved) * share) for at, share in other.curve)
         return Tuned(
@@ -98,9 +98,9 @@ class Tuned:
 def wanted(
     serving: Serving, recorded: Sequence[Recorded], sites: Sequence[RecordedSite] = ()
 ) -> list[Wanted]:
-    """Launches at recorded sizes, the costliest first.
+    """Launches at recorded sizes, most expensive first.
 
-    Of launches whose sizes no input tells those that `sites` have, by the work of a call.
+    Launches whose sizes the inputs do not determine are taken from `sites`, weighted by work.
     """
     costs: dict[tuple[int, Sizes], float] = {}
     works: dict[tuple[int, Sizes], float] = {}
@@ -118,7 +118,7 @@ def wanted(
         for key, share in zip(told, work):
             costs[key] = costs.get(key, 0.0) + row.seconds * share / total
             works[key] = share
-    rate = sum(row.seconds for row in recorded) / (whole or 1.0)  # seconds of a unit of work
+    rate = sum(row.seconds for row in recorded) / (whole or 1.0)  # seconds per unit of work
     for number, sizes, work_there, count in _untold(serving, sites):
         if (number, sizes) not in costs:
             costs[number, sizes], works[number, sizes] = rate * count * work_there, work_there
@@ -129,7 +129,7 @@ def wanted(
 def _untold(
     serving: Serving, sites: Sequence[RecordedSite]
 ) -> Iterator[tuple[int, Sizes, float, int]]:
-    """Sizes of places that were recorded there: their work, and how often they came."""
+    """Recorded sizes of call sites: number, sizes, work and count."""
     for row in sites:
         for number, place in enumerate(serving.places):
             words = (*place.site.sizes, place.site.parallel)
@@ -141,7 +141,7 @@ def _untold(
 
 
 class Clock:
-    """How far a search is: what it saved when, told to whoever wants to know."""
+    """Progress of a search: the share of time saved, over time, reported to `tell`."""
 
     def __init__(self, total: float, launches: int, tell: Tell) -> None:
         self._start, self._total, self._launches = time.monotonic(), total, launches
@@ -150,7 +150,7 @@ class Clock:
         self.curve: list[tuple[float, float]] = [(0.0, 0.0)]
 
     def step(self, saved: float) -> None:
-        """One search more, and the seconds that it saved."""
+        """Count one more search and the seconds that it saved."""
         self.done, self.saved = self.done + 1, self.saved + saved
         share = self.saved / self._total if self._total else 0.0
         self.curve.append((time.monotonic() - self._start, share))
@@ -161,7 +161,7 @@ def tune_whole(
     serving: Serving, rows: Sequence[Wanted], recorded: Sequence[Recorded], seconds: float,
     tell: Tell,
 ) -> Tuned:  # fmt: skip
-    """Search for a schedule of all sizes for each place, the costliest first."""
+    """Search for a general schedule of each call site, most expensive first."""
     end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
     places: dict[int, list[Wanted]] = {}
     for row in rows:
@@ -195,7 +195,7 @@ def tune(
     serving: Serving, rows: Sequence[Wanted], recorded: Sequence[Recorded], seconds: float,
     tell: Tell,
 ) -> Tuned:  # fmt: skip
-    """Search for bodies of launches in this order, until the time is over; `recorded` is known."""
+    """Search for variants of launches in this order, within `seconds`; ignores `recorded`."""
     end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
     clock, waiting, found = Clock(total, len(rows), tell), list(rows), 0
 
@@ -215,7 +215,7 @@ def tune(
 def prepare(
     serving: Serving, rows: Sequence[Wanted], seconds: float, most_bytes: float, tell: Tell
 ) -> int:
-    """Make the bodies of launches that pay, in this order, within a time and so much code."""
+    """Compile profitable variants of launches, in order, within limits of time and code size."""
     end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
     clock, waiting, count, held = Clock(total, len(rows), tell), list(rows), 0, 0
 
@@ -236,7 +236,7 @@ def prepare(
 def answers(
     ask: Callable[[], Iterator[tuple[Key, Future[Reply]]]], most: int
 ) -> Iterator[tuple[Key, Reply]]:
-    """What becomes of orders, `most` of them at once; `ask` gives one, or none any more."""
+    """Run orders, at most `most` at once, and yield replies; `ask` yields an order or none."""
     running: dict[Future[Reply], Key] = {}
     while True:
         while len(running) < most:
@@ -251,10 +251,10 @@ def answers(
 
 
 def samples(rows: Sequence[Wanted]) -> tuple[tuple[Sizes, float], ...]:
-    """A few sizes that stand for all of a place, with the seconds that each stands for.
+    """Representative sizes of a call site, with the seconds that each represents.
 
-    In the order of their work they are cut into parts of equal cost; the middle of each stands for
-    it.
+    Sizes in the order of their work are partitioned into parts of equal cost; the median of each
+    part represents it.
     """
     ordered = sorted(rows, key=lambda row: (row.work, row.sizes))
     total, at = _cost(ordered), 0.0
@@ -278,7 +278,7 @@ def _middle(rows: Sequence[Wanted]) -> Sizes:
 def beside_sizes(
     serving: Serving, came: Sequence[Mapping[str, int]]
 ) -> Iterator[tuple[int, Sizes]]:
-    """Sizes of places where all dims are the least there are, or more than the most that came."""
+    """Guard sizes of call sites: with all dims minimal, or above the recorded maxima."""
     box = serving.box
     names = {name for each in came for name in each}
     most = {name: _BESIDE * max(each.get(name, 0) for each in came) for name in names}
@@ -290,7 +290,7 @@ def beside_sizes(
 
 
 def _inside(box: Box, name: str, size: int) -> int:
-    """The size of a dim that is nearest, within its bounds."""
+    """The nearest size within the bounds of a dim."""
     dim = next((each for each in box.dims if each.name == name), None)
     if dim is None:
         return size
@@ -302,6 +302,6 @@ def _cost(rows: Iterable[Wanted]) -> float:
 
 
 def work_of(site: Site, dims: Mapping[str, int]) -> float:
-    """What a launch costs beside others."""
+    """Estimated cost of a launch in bytes moved, relative to other launches."""
     flops, moved = (max(0, size.evaluate(dims)) for size in (site.flops, site.moved))
     return 1.0 + moved + flops / FLOPS_A_BYTE

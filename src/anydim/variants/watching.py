@@ -1,8 +1,8 @@
-"""Which sizes come to the launches of a model while it is recorded, and which code serves them.
+"""Record launch sizes of a model and the variants that serve them, during a recording.
 
-Sizes that inputs tell follow from those of the calls, and cost nothing. Launches whose sizes data
-or loops decide look them up in a table meanwhile, which counts them; sizes that are new there are
-told to Python, once.
+Launch sizes that the inputs determine follow from the sizes of calls, and cost nothing. Launches
+whose sizes depend on data or loops use a table meanwhile, which counts them; native code calls
+back to Python once for new sizes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anydim.variants.tuning import work_of
 
 
 class Watch:
-    """The launches of a serving that a recording asks about, from `start` to `stop`."""
+    """Counts the launches of a `Serving` for a recording, from `start` to `stop`."""
 
     def __init__(self, model: str, serving: Serving, told: Sequence[str]) -> None:
         self._model, self._serving = model, serving
@@ -30,12 +30,12 @@ class Watch:
             if any(serving.key(site, known) is None for site in place.sites)
         ]  # fmt: skip
         self._opened: dict[int, Place] = {}
-        self._counted: dict[tuple[int, Sizes], int] = {}  # what lines have already
+        self._counted: dict[tuple[int, Sizes], int] = {}  # counts already written
         self._lock = threading.Lock()
         self._callback = MISSED(self._new)
 
     def start(self) -> None:
-        """Count the sizes that no input tells."""
+        """Start counting the sizes that inputs do not determine."""
         address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         for number, place in enumerate(self._untold):
             if place.choice is None:
@@ -43,13 +43,13 @@ class Watch:
                 place.open(Callee(address, number), watching=False)
 
     def stop(self) -> None:
-        """Count no more; whoever counted before still does."""
+        """Stop counting, except at call sites that counted before."""
         for place in self._opened.values():
             self._serving.retire((place.close(), self._callback))
         self._opened = {}
 
     def _new(self, number: int, address: int) -> int:
-        """Sizes that a launch has for the first time are counted from now on."""
+        """Callback for new sizes of a launch: count them from now on."""
         try:
             with self._lock:
                 place = self._opened[number]
@@ -57,18 +57,18 @@ class Watch:
                 sizes = tuple((ctypes.c_int64 * count).from_address(address))
                 self._counted[number, sizes] = self._counted.get((number, sizes), 0) - 1
                 self._serving.retire(place.leave(sizes))
-        except Exception:  # of a callback, which nobody above would see: it is not counted
+        except Exception:  # exceptions cannot propagate from a callback: skip it
             return 0
         return 0
 
     def lines(self, rows: Sequence[Recorded], last: bool) -> Iterator[str]:
-        """What came since the last time; at the end, with `last`, what all calls tell."""
+        """Lines of counts since the last time; with `last`, also launches determined by calls."""
         for number, place in enumerate(self._untold):
             with self._lock:
                 seen = place.seen(0)
                 for sizes, hits in seen.items():
                     before = self._counted.get((number, sizes), 0)
-                    count = hits - (before if before <= hits else 0)  # or counts began anew
+                    count = hits - (before if before <= hits else 0)  # or counts restarted
                     self._counted[number, sizes] = hits
                     if count > 0:
                         yield self._row(place, sizes, count, 0.0).line()
@@ -76,7 +76,7 @@ class Watch:
             yield from (row.line() for row in self.told(rows))
 
     def told(self, rows: Sequence[Recorded]) -> Iterator[RecordedSite]:
-        """The sizes of launches that calls tell."""
+        """Launch sizes that follow from the sizes of calls."""
         found: dict[tuple[int, Sizes], tuple[int, float]] = {}
         for row in rows:
             works = [
