@@ -1,4 +1,4 @@
-"""Where the nodes of a graph run: what a user says of it, and what is chosen."""
+"""Device placement: from the user's request to a placed graph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from anydim.targets.device_targets import Placed
 
 @dataclass(frozen=True)
 class Asked:
-    """What a user says of where nodes run."""
+    """The user's placement request."""
 
     placement: Any
     devices: Mapping[str, Placed]
@@ -32,7 +32,7 @@ class Asked:
     options: str
 
     def engines_of(self, graph: Graph) -> dict[str, Engine]:
-        """The engines that nodes of a graph are on, opened, by the names that these have."""
+        """The engines that nodes of a graph use, opened, by name."""
         nodes = list(all_nodes(graph))
         names = {node.device for node in nodes} - self.devices.keys()
         names |= {node.region.engine for node in nodes if isinstance(node.region, Foreign)}
@@ -43,9 +43,9 @@ class Asked:
 def placed_graph(
     graph: Graph, asked: Asked, work: Work, probe: Callable[..., Any], tried: Callable[..., Any],
 ) -> tuple[Graph, dict[str, Engine]]:  # fmt: skip
-    """The graph with a device for each node, and the engines among them.
+    """Place the nodes of a graph; return the graph with devices, and the engines among them.
 
-    `probe` compiles small graphs that tell the speed of a device, `tried` the graph as it may be.
+    `probe` compiles small graphs to measure device speeds, `tried` candidates of the placed graph.
     """
     devices, threads = asked.devices, asked.threads
     wanted = bool(devices or asked.placement is not None or asked.engines)
@@ -61,7 +61,7 @@ def placed_graph(
 
     opened = {name: each.device for name, each in devices.items()}
     told = (in_order(devices), work.tell, asked.options, (*asked.engines, *ENGINES))
-    work.total += not wanted  # nobody could tell before the graph was read
+    work.total += not wanted  # unknown before the graph was read
     placing = Placement(asked.placement, opened, threads, run, trial, *told)
     placed = work.timed("place", lambda: placing.run(graph))
     engines = asked.engines_of(placed.graph)
@@ -77,5 +77,5 @@ def placed_graph(
 
 
 def in_order(devices: Mapping[str, Placed]) -> frozenset[str]:
-    """The devices that run loops in order and routines."""
+    """The devices that support ordered loops and routines."""
     return frozenset(name for name, each in devices.items() if each.target.ordered)
