@@ -1,16 +1,15 @@
-"""The two kinds of failure: the user's (UserError and its kinds) and ours (InternalError).
+"""The two kinds of failure: user errors (UserError and subclasses) and bugs (InternalError).
 
-A user error says where, what was expected, what came, and what to do. Build one with `message`
-parts rather than by hand so that all of them read alike.
+A user error says where, what was expected, what was given, and what to do.
 """
 
 from __future__ import annotations
 
 
 class AnydimError(Exception):
-    """Every exception that anydim raises on purpose.
+    """The base class of the exceptions that anydim raises on purpose.
 
-    `problem` is one line saying where and what; `hint` says what to do and goes on its own line.
+    `problem` is one line with location and cause; `hint` says what to do, on a separate line.
     """
 
     def __init__(self, problem: str, hint: str = "") -> None:
@@ -20,7 +19,7 @@ class AnydimError(Exception):
 
 
 class UserError(AnydimError):
-    """Something the caller can mend: an input, a model, a program text, an option."""
+    """An error that the caller can fix: an input, a model, a program text, an option."""
 
 
 class InputError(UserError):
@@ -32,27 +31,27 @@ class DimError(InputError):
 
 
 class OutOfMemoryError(InputError, MemoryError):
-    """The system has not the memory that a call needs at its sizes. Other calls go on."""
+    """The system lacks the memory that a call needs at its sizes. Other calls continue."""
 
 
 class DeviceError(UserError):
-    """A device failed, or there is none of that name; its own text stands inside."""
+    """A device failed, or there is none of that name; includes the driver's text."""
 
 
 class DeviceMemoryError(DeviceError, OutOfMemoryError):
-    """A device has not the memory that a call needs at its sizes."""
+    """A device lacks the memory that a call needs at its sizes."""
 
 
 class TimeLimitError(UserError, TimeoutError):
-    """A call takes longer than it may. The next one works."""
+    """A call exceeded its time limit. Later calls work."""
 
 
 class BusyError(UserError):
-    """As many calls run as there are arenas, and none ended in time."""
+    """All arenas are in use, and no call ended in time."""
 
 
 class ModelError(UserError):
-    """A model file cannot be read, is not valid, or needs what anydim does not have."""
+    """A model file cannot be read, is invalid, or needs an unsupported feature."""
 
 
 class ArtefactError(ModelError):
@@ -72,16 +71,16 @@ class OptionError(UserError):
 
 
 class ArgumentError(OptionError, TypeError):
-    """A function has no argument of that name, misses one, or was given too many."""
+    """A call has an unknown, a missing, or too many arguments."""
 
 
 class MemoryLimitError(UserError):
-    """A model, or a call at its sizes, takes more memory than its limit allows."""
+    """A model, or a call at its sizes, needs more memory than its limit."""
 
 
 class MissingError(UserError, ImportError):
-    """Something is asked for that is not installed."""
+    """A required package is not installed."""
 
 
 class InternalError(AnydimError):
-    """A bug of anydim. The hint says what to send with a report (`reports.py`)."""
+    """A bug of anydim. The hint says what a bug report needs (`reports.py`)."""
