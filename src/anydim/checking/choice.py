@@ -1,4 +1,4 @@
-"""Which oracles answer for a model: the best independent one first, the evaluator last."""
+"""Choice of the oracles for a model: the best independent one first, the evaluator last."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ KNOWN = ("reference", "onnxruntime", "interpreter", "evaluator")
 
 @dataclass(frozen=True)
 class Oracles:
-    """`ordered` are asked in turn until one answers; `judges` say who is right where two differ.
+    """`ordered` oracles are tried in turn until one answers; `judges` arbitrate differences.
 
-    `refused` are those that do not take the model, with why.
+    `refused` are oracles that do not support the model, with reasons.
     """
 
     ordered: tuple[Oracle, ...]
@@ -33,9 +33,9 @@ class Oracles:
 def oracles_for(
     origin: Origin, reference_of: Function | None, dtypes: Mapping[str, str], against: Any = None
 ) -> Oracles:
-    """The oracles of a model; `against` names one, or is an ONNX file that stands for the model.
+    """The oracles of a model; `against` names one, or is an ONNX file used in its place.
 
-    Raises OptionError for an unknown one, and for one that does not take this model.
+    Raises OptionError for an unknown oracle, and for one that does not support this model.
     """
     kinds = {
         "reference": lambda: reference(_file(origin, "onnx's reference evaluator")),
@@ -50,7 +50,7 @@ def oracles_for(
     refused: dict[str, str] = {}
     for name in chosen:
         if name == "onnxruntime" and found:
-            continue  # it judges
+            continue  # used as judge
         if name == "evaluator" and against is not None and against != name:
             continue
         try:

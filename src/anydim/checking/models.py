@@ -20,11 +20,11 @@ _RANDOM = frozenset((
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
     "Multinomial",
 ))  # fmt: skip
-_QUIET = 4  # the log of onnxruntime: what goes wrong is raised
+_QUIET = 4  # log level of onnxruntime: errors are raised anyway
 
 
 def reference(file: ModelFile) -> Oracle:
-    """onnx's reference evaluator on the file itself; NoAnswer for a model it does not take."""
+    """onnx's reference evaluator on the file itself; raises NoAnswer for an unsupported model."""
     proto = _repeatable(file)
     onnx, module = import_module("onnx"), import_module("onnx.reference")
     try:
@@ -37,7 +37,7 @@ def reference(file: ModelFile) -> Oracle:
 
 
 def onnxruntime(file: ModelFile) -> Oracle:
-    """The installed onnxruntime, its optimisations off; NoAnswer where it has none for the file."""
+    """The installed onnxruntime, unoptimised; raises NoAnswer if missing or unsupported."""
     try:
         module = peer_module()
     except MissingError as error:
@@ -61,7 +61,7 @@ def onnxruntime(file: ModelFile) -> Oracle:
 
 
 def _repeatable(file: ModelFile) -> Any:
-    """The model; NoAnswer for one that draws random numbers."""
+    """The model; raises NoAnswer for one that draws random numbers."""
     proto = file.proto()
     drawn = [node.op_type for node in _nodes(proto) if _draws(node)]
     if drawn:
@@ -70,7 +70,7 @@ def _repeatable(file: ModelFile) -> Any:
 
 
 def _draws(node: Any) -> bool:
-    """Whether a node draws random numbers: a dropout does that may be told to train."""
+    """Whether a node draws random numbers; a dropout may, if it has an input `training_mode`."""
     return node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) > 2)
 
 
@@ -79,7 +79,7 @@ def _key(node: Any) -> str:
 
 
 def _nodes(proto: Any) -> list[Any]:
-    """All nodes, those of graphs inside nodes and of functions among them."""
+    """All nodes, including those of nested graphs and functions."""
     found, waiting = [], [proto.graph, *proto.functions]
     while waiting:
         for node in waiting.pop().node:
@@ -90,7 +90,7 @@ def _nodes(proto: Any) -> list[Any]:
 
 
 def _declared(proto: Any) -> dict[str, str]:
-    """The element types that the file declares for its results, by name."""
+    """The declared element types of results, by name."""
     helper = import_module("onnx.helper")
     kinds = {value.name: value.type.tensor_type.elem_type for value in proto.graph.output}
     return {n: helper.tensor_dtype_to_np_dtype(kind).name for n, kind in kinds.items() if kind}
@@ -99,9 +99,9 @@ def _declared(proto: Any) -> dict[str, str]:
 def _by(
     run: Any, names: Sequence[str], declared: Mapping[str, str], risky: bool = False
 ) -> Callable[[Arrays], Mapping[str, Answer]]:
-    """What answers by a function that takes (None, inputs); `risky` ones take no empty tensors.
+    """An `answer` from a function of (None, inputs); `risky` ones reject empty tensors.
 
-    Types are those that the file declares, whatever type an engine computes a result in.
+    Types are the declared ones of the file, whatever type the engine uses for a result.
     """
 
     def answer(inputs: Arrays) -> Mapping[str, Answer]:

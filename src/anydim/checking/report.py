@@ -1,4 +1,4 @@
-"""What a check found, as a record and as text of at most 100 columns."""
+"""The result of a check, as a record and as text of at most 100 columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_SHOWN = 10
 
 @dataclass(frozen=True)
 class Failure:
-    """A size at which program and oracle differ."""
+    """A difference between program and oracle at a size."""
 
     sizes: Mapping[str, int]
     output: str
@@ -29,15 +29,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """How a check went.
+    """The result of a check.
 
     `samples` calls were compared at `sizes` different sizes, `corners` of them corners of the box
-    and `reduced` brought down to what an oracle can do. `oracles` has how many calls each answered,
-    by its title, and `notes` what a reader has to know of them. `types` are the element types that
-    were compared. At `empty` of the calls every result had 0 elements, and `constant` results had
-    one value everywhere. `rejected` calls were refused by both, `unanswered` by the oracle alone.
-    `disputes` are differences where another oracle has what the program has. `plain_error` is
-    numpy's error in the program's types at `worst_sizes`, None where nobody asked.
+    and `reduced` to what an oracle can compute. `oracles` counts the calls each answered, by title,
+    and `notes` has remarks on them. `types` are the compared element types. In `empty` calls every
+    result had 0 elements, and `constant` results had one value everywhere. `rejected` calls were
+    rejected by both, `unanswered` by the oracle only. `disputes` are differences where another
+    oracle agrees with the program. `plain_error` is numpy's error in the program's types at
+    `worst_sizes`, None if not computed.
     """
 
     samples: int
@@ -65,12 +65,12 @@ class CheckReport:
 
     @property
     def compared(self) -> int:
-        """Calls at which a result with elements was compared, and could have been another."""
+        """Count of calls with compared elements that were not constant over all calls."""
         return self.samples - self.empty if set(self.types) - set(self.constant) else 0
 
     @property
     def ok(self) -> bool:
-        """Whether something was compared and all of it agreed."""
+        """Whether at least one call was compared and all agreed."""
         return not self.failures and self.compared > 0
 
     @property
@@ -94,7 +94,7 @@ class CheckReport:
         return "\n".join(map(_folded, lines))
 
     def _alike(self) -> list[str]:
-        """The failures; those that differ only in sizes once."""
+        """The failures, with those that differ only in sizes merged."""
         found: dict[tuple[str, str], list[Failure]] = {}
         for failure in self.failures:
             found.setdefault((failure.output, failure.reason), []).append(failure)
@@ -127,7 +127,7 @@ class CheckReport:
         ]
 
     def _gaps(self) -> list[str]:
-        """What was not compared."""
+        """Lines on what was not compared."""
         lines = []
         if self.empty:
             calls = f"{self.empty} of {counted(self.samples, 'call')}"
@@ -152,7 +152,7 @@ class CheckReport:
 
 
 def at_sizes(sizes: Mapping[str, int]) -> str:
-    """' at n = 3, m = 4', or nothing."""
+    """' at n = 3, m = 4', or ''."""
     text = ", ".join(f"{name} = {value}" for name, value in sizes.items())
     return f" at {text}" if text else ""
 
