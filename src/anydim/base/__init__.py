@@ -1,4 +1,4 @@
 """Foundations of all packages: errors, settings, element types, immutable values, a disk cache.
 
-Depends only on Python and numpy.
+In: Python and numpy only. Out: small values and functions for all other packages.
 """

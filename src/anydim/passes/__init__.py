@@ -1,6 +1,6 @@
 """Passes: graph -> graph, then graph -> program. `compiler.py` lists them in order.
 
-Graphs of operators become graphs of fused groups, one kernel per group, and then programs.
+In: graphs of operators. Out: graphs of fused groups, one kernel per group, and programs.
 The subpackages import no pass:
 
     device_placement/    assigns nodes to devices
