@@ -95,11 +95,11 @@ class Model(Fitted, Held):
         Parts on devices are saved as the code of the devices that they were compiled for.
         Raises OptionError for an unknown processor, and for a path that cannot be written.
         """
-        place = path_of("path", path)
+        file = path_of("path", path)
         function_of("progress", progress)
         several = isinstance(targets, (list, tuple, set, frozenset))
         names = [text_of("target", name) for name in (targets if several else (targets,))]
-        self._write(place, names, progress or _quiet)
+        self._write(file, names, progress or _quiet)
 
     def _write(
         self, path: str, names: Sequence[str], tell: CompileProgress,
@@ -153,12 +153,12 @@ class Model(Fitted, Held):
                 f"{self.name} cannot be exported: it has parts on {listed(elsewhere)}",
                 "compile it for the host alone, without devices= or engines, and export that",
             )
-        place = path_of("folder", folder)
+        path = path_of("folder", folder)
         made_by = import_module("anydim.targets.targets").target
         wanted = made_by(text_of("code", code), text_of("target", target))
         made = self._compiled.again(wanted, cores=1).made
         import_module("anydim.deploy.export.export").export(
-            place, text_of("name", name), made, wanted
+            path, text_of("name", name), made, wanted
         )
 
     def show(self, stage: str) -> str:

@@ -30,17 +30,17 @@ def kept(parts: Iterable[str | memoryview], make: Callable[[], Model]) -> Held:
 
     `parts` are all dependencies besides anydim and the machine; only read if there is a cache.
     """
-    return kept_at(place(parts), make)
+    return kept_at(cache_path(parts), make)
 
 
-def place(parts: Iterable[str | memoryview]) -> str | None:
+def cache_path(parts: Iterable[str | memoryview]) -> str | None:
     """The cache file of a model made of these parts; None without a cache."""
     folder = disk_cache("models")
     return None if folder is None else folder.path(_key(parts))
 
 
 def kept_at(path: str | None, make: Callable[[], Model]) -> Held:
-    """Load the model at a path from `place`, or else call `make()` and store its result."""
+    """Load the model at a path from `cache_path`, or else call `make()` and store its result."""
     if path is None:
         return make()
     if is_there(path):

@@ -30,7 +30,7 @@ from anydim.base.records import dataclass
 from anydim.deploy.checksum import checksum
 from anydim.entry import compile
 from anydim.model import Model
-from anydim.model_store import kept_at, place
+from anydim.model_store import cache_path, kept_at
 from anydim.program.callable_program import Held
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -82,9 +82,9 @@ class _Encoder:
     part: Any = None
     optional: frozenset[str] = field(default_factory=frozenset)
 
-    def place(self, threads: int) -> str | None:
+    def cache_path(self, threads: int) -> str | None:
         """The cache file of the compiled transformer, by the content of its weights."""
-        return place([*self._facts(), str(threads)])
+        return cache_path([*self._facts(), str(threads)])
 
     def _facts(self) -> Iterator[str | memoryview]:
         """All dependencies of the compiled model."""
@@ -326,7 +326,7 @@ class _Forward:
 
     def __init__(self, encoder: _Encoder, threads: int) -> None:
         self._encoder, self._threads = encoder, threads
-        self._path = encoder.place(threads)
+        self._path = encoder.cache_path(threads)
         self._run: Held | None = kept_at(self._path, lambda: encoder.made(threads))
         self._weights = _Weights(encoder.module)
         self._names = list(inspect.signature(type(encoder.module).forward).parameters)[1:]

@@ -106,11 +106,11 @@ def free_bytes(folder: str) -> int:
     """The free space of the disk of a folder, which may not exist yet."""
     import shutil
 
-    above, place = "", os.path.abspath(folder)
-    while place != above:
+    above, path = "", os.path.abspath(folder)
+    while path != above:
         with contextlib.suppress(OSError):
-            return shutil.disk_usage(place).free
-        above, place = place, os.path.dirname(place)
+            return shutil.disk_usage(path).free
+        above, path = path, os.path.dirname(path)
     return 0
 
 

@@ -215,12 +215,12 @@ def _at_first(cls: type, name: str, text: Callable[[type, dict[str, Any]], str])
 def _is_made(cls: Any, self: Any, given: tuple[Any, ...], named: dict[str, Any]) -> bool:
     """Initialise an instance like `__init__`; False if the arguments do not bind."""
     fields, values = fields_of(cls), dict(named)
-    places = [field.name for field in fields if field.init and not field.kw_only]
-    for name, value in zip(places, given):
+    names = [field.name for field in fields if field.init and not field.kw_only]
+    for name, value in zip(names, given):
         if name in values:
             return False
         values[name] = value
-    if len(given) > len(places):
+    if len(given) > len(names):
         return False
     made = {}
     for field in fields:
@@ -253,8 +253,8 @@ def _init_text(cls: type, names: dict[str, Any]) -> str:
             default = "missing"
             value = f"make_{field.name}() if {field.name} is missing else {field.name}"
         if field.init:
-            place = keywords if field.kw_only else plain
-            place.append(f"{field.name}={default}" if default else field.name)
+            section = keywords if field.kw_only else plain
+            section.append(f"{field.name}={default}" if default else field.name)
         else:
             value = f"make_{field.name}()" if default == "missing" else default
         if value:

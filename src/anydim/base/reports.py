@@ -103,8 +103,8 @@ def _where(error: Exception) -> str:
     if not own:
         return "outside of anydim"
     last = own[-1]
-    place = os.path.relpath(last.filename, _PACKAGE).replace(os.sep, "/")
-    return f"{place}:{last.lineno}, {last.name}"
+    path = os.path.relpath(last.filename, _PACKAGE).replace(os.sep, "/")
+    return f"{path}:{last.lineno}, {last.name}"
 
 
 def _hint() -> str:

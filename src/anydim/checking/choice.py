@@ -33,7 +33,7 @@ class Oracles:
 def oracles_for(
     origin: Origin, reference_of: Function | None, dtypes: Mapping[str, str], against: Any = None
 ) -> Oracles:
-    """The oracles of a model; `against` names one, or is an ONNX file used in its place.
+    """The oracles of a model; `against` names one, or is an ONNX file used instead.
 
     Raises OptionError for an unknown oracle, and for one that does not support this model.
     """

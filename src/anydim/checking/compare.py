@@ -123,7 +123,7 @@ def _counted(
     if not wrong:
         return Difference(0.0)
     moved = noise().of(spec)
-    at = [int(place) for place in numpy.argwhere(differs)[0]]
+    at = [int(index) for index in numpy.argwhere(differs)[0]]
     text = f"{wrong} of {differs.size} elements differ"
     shown = f"{text}, at {at} {came[tuple(at)]}, expected {wanted[tuple(at)]}"
     fine = moved is not None and wrong <= FACTOR * moved

@@ -69,8 +69,8 @@ class Accumulate:
         total = unused(f"{line.target}/wide", types)
         types[total] = TensorType(float32, types[line.target].shape)
         lines.append(Line(replace(statement, target=total, body=body), line.source))
-        places = tuple(Index(axis.name) for axis in statement.axes)
-        back = Cast(types[line.target].dtype, Read(total, places))
+        indices = tuple(Index(axis.name) for axis in statement.axes)
+        back = Cast(types[line.target].dtype, Read(total, indices))
         return [*lines, Line(Statement(line.target, statement.axes, back), line.source)]
 
 
@@ -114,6 +114,6 @@ def _converted(name: str, types: dict[str, TensorType]) -> Statement:
     kind = types[name]
     target = unused(f"{name}/wide", types)
     types[target] = TensorType(float32, kind.shape)
-    axes = tuple(Axis(f"i{place}", size) for place, size in enumerate(kind.shape))
+    axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(kind.shape))
     read = Read(name, tuple(Index(axis.name) for axis in axes))
     return Statement(target, axes, Cast(float32, read))

@@ -19,8 +19,8 @@ from anydim.passes.arena_order import Order, Problem, heights
 from anydim.sizes import Covering, Sampled, Size, as_size, maximum
 
 _FEW_TERMS = 6  # kept readable
-_MOST_TERMS = 64  # of one formula; more terms are joined regardless of the bytes wasted
-_MOST_UNDER = 1 << 10  # values recorded under a value; only saves comparisons of sizes
+_MAX_TERMS = 64  # of one formula; more terms are joined regardless of the bytes wasted
+_MAX_UNDER = 1 << 10  # values recorded under a value; only saves comparisons of sizes
 _ANY = 1e30
 _ROUNDING = 0.5  # bytes: sums over samples are floats
 
@@ -54,24 +54,24 @@ class Stack:
         The total exceeds the minimum for this order by at most the share `slack` at the samples.
         """
         needed = (heights(self.problem, self.order) + self.problem.bytes).max(0)
-        most = needed * (1 + slack) + _ROUNDING
-        highest = most - self._loads()
+        limit = needed * (1 + slack) + _ROUNDING
+        highest = limit - self._loads()
         found: list[Terms] = [()] * len(self.sizes)
         ends: list[Terms] = [()] * len(self.sizes)
         stood: list[frozenset[int]] = [frozenset()] * len(self.sizes)  # values ending below
-        placed = [False] * len(self.sizes)
+        stacked = [False] * len(self.sizes)
         for value in self.order:
-            below = [u for u in self.problem.near[value].tolist() if placed[u]]
+            below = [u for u in self.problem.near[value].tolist() if stacked[u]]
             under = frozenset().union(*(stood[u] for u in below))
             terms = self._highest([t for u in below if u not in under for t in ends[u]])
-            found[value] = self._place(terms, highest[value])
+            found[value] = self._offset(terms, highest[value])
             ends[value] = self._raised(found[value], value)
-            placed[value] = True
+            stacked[value] = True
             if self.covering.not_negative(self.sizes[value]):
-                stood[value] = under.union(below) if len(under) < _MOST_UNDER else frozenset(below)
+                stood[value] = under.union(below) if len(under) < _MAX_UNDER else frozenset(below)
         tops = self._highest([term for terms in ends for term in terms])
         smooth = [self._smooth(term, term.at * (1 + slack) + _ROUNDING) for term in tops]
-        whole = self._fewer(self._highest(smooth), most, (slack, 2 * slack, 5 * slack, 10 * slack))
+        whole = self._fewer(self._highest(smooth), limit, (slack, 2 * slack, 5 * slack, 10 * slack))
         written = {terms: _maximum(terms) for terms in dict.fromkeys(found)}
         return [written[terms] for terms in found], _maximum(whole)
 
@@ -99,31 +99,31 @@ class Stack:
                 kept.append(term)
         return tuple(kept)
 
-    def _place(self, terms: Terms, most: numpy.ndarray) -> Terms:
+    def _offset(self, terms: Terms, limit: numpy.ndarray) -> Terms:
         """An offset at or above `terms` that does not exceed `limit` at the samples."""
         if not terms:
             return ()
-        least = numpy.maximum.reduce([term.at for term in terms])
+        lower = numpy.maximum.reduce([term.at for term in terms])
         known = self.heights[: len(self.offsets)]
-        fits = ((least <= known + _ROUNDING) & (known <= most)).all(1)
+        fits = ((lower <= known + _ROUNDING) & (known <= limit)).all(1)
         for number in sorted(numpy.flatnonzero(fits).tolist(), key=known.sum(1).__getitem__):
             offset = self.offsets[number]
             if all(any(self.covering.covers(k.size, t.size) for k in offset) for t in terms):
                 return offset
-        offset = self._fewer(terms, most, (_ANY,))
+        offset = self._fewer(terms, limit, (_ANY,))
         self.heights[len(self.offsets)] = numpy.maximum.reduce([term.at for term in offset])
         self.offsets.append(offset)
         return offset
 
-    def _smooth(self, term: Term, most: numpy.ndarray) -> Term:
+    def _smooth(self, term: Term, limit: numpy.ndarray) -> Term:
         """The term with as few quotients as `limit` permits."""
         for atom in dict.fromkeys(atom for monomial in term.size.coefficients for atom in monomial):
             size = self.covering.without_rounding(term.size, atom)
-            if size is not None and ((at := self.sampled.at(size)) <= most).all():
+            if size is not None and ((at := self.sampled.at(size)) <= limit).all():
                 term = Term(size, at)
         return term
 
-    def _fewer(self, terms: Sequence[Term], most: numpy.ndarray, shares: Sequence[float]) -> Terms:
+    def _fewer(self, terms: Sequence[Term], limit: numpy.ndarray, shares: Sequence[float]) -> Terms:
         """Terms that cover these, joined while they stay within `limit` at the samples.
 
         A join may exceed its parts by one of `shares` at most, since samples do not cover all
@@ -131,23 +131,23 @@ class Stack:
         """
         joined = list(terms)
         for share in shares:
-            joined = self._joined(terms, most, share)
+            joined = self._joined(terms, limit, share)
             if len(joined) <= _FEW_TERMS:
                 break
-        if len(joined) > _MOST_TERMS:
-            joined = self._joined(terms, numpy.full_like(most, _ANY), _ANY)
+        if len(joined) > _MAX_TERMS:
+            joined = self._joined(terms, numpy.full_like(limit, _ANY), _ANY)
         return self._highest(joined)
 
-    def _joined(self, terms: Sequence[Term], most: numpy.ndarray, share: float) -> list[Term]:
+    def _joined(self, terms: Sequence[Term], limit: numpy.ndarray, share: float) -> list[Term]:
         groups: list[Term] = []
-        usual = numpy.median(most)
+        usual = numpy.median(limit)
         for term in terms:
             for number, group in enumerate(groups):
                 size = self.covering.joined(group.size, term.size)
                 if size is None:
                     continue
                 at, larger = self.sampled.at(size), numpy.maximum(group.at, term.at)
-                if (at <= most).all() and (at <= larger * (1 + share) + share * usual).all():
+                if (at <= limit).all() and (at <= larger * (1 + share) + share * usual).all():
                     groups[number] = Term(size, at)
                     break
             else:

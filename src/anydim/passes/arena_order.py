@@ -24,8 +24,8 @@ _GOOD = 1.004  # of the lower bound: the search stops
 _STARTS = 2  # initial orders that are improved
 _MARKS = 8  # positions of an order from which stacking can restart
 _SHORT = 64  # launches: lifetime of most values
-_MOST_KNOWN = 1 << 22  # cached neighbour indices
-_MOST_FITTED = 1 << 22  # pairs of overlapping lifetimes up to which best fit is tried
+_MAX_CACHED = 1 << 22  # cached neighbour indices
+_MAX_FITTED = 1 << 22  # pairs of overlapping lifetimes up to which best fit is tried
 _USUAL = 0.1  # weight of the mean over samples against the worst sample
 
 
@@ -70,7 +70,7 @@ class Near:
         self._long, self._short = numpy.flatnonzero(~short), by_start[short[by_start]]
         self._starts = first[self._short]
         self._known: dict[int, numpy.ndarray] = {}
-        self._room = _MOST_KNOWN
+        self._room = _MAX_CACHED
 
     def __getitem__(self, value: int) -> numpy.ndarray:
         """Indices in ascending order."""
@@ -84,14 +84,14 @@ class Near:
 
     def _found(self, value: int) -> numpy.ndarray:
         begin, end = self._first[value], self._last[value]
-        places = slice(*numpy.searchsorted(self._starts, (begin - _SHORT, end + 1)))
-        others = numpy.concatenate((self._short[places], self._long))
+        window = slice(*numpy.searchsorted(self._starts, (begin - _SHORT, end + 1)))
+        others = numpy.concatenate((self._short[window], self._long))
         meet = (self._first[others] <= end) & (self._last[others] >= begin) & (others != value)
         return numpy.sort(others[meet])
 
 
 @dataclass(frozen=True, eq=False)
-class Pile:
+class Stacked:
     """Values stacked in an order: offsets [values, samples], and the waste.
 
     `ratios` [samples] are relative to the lower bound. `marks` are heights [steps, samples] before
@@ -113,17 +113,17 @@ class Pile:
         return self.worst + _USUAL * float(self.ratios.mean())
 
 
-class Piles:
+class Stacker:
     """Stacks values in a given order and counts the stacked values, the unit of work."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.placed = 0
+        self.stacked = 0
         self._spans = list(zip(problem.first.tolist(), (problem.last + 1).tolist()))
         self._steps = int(problem.last.max(initial=-1)) + 1
         self._stride = max(1, -(-len(problem.bytes) // _MARKS))
 
-    def pile(self, order: list[int], like: Pile | None = None, same: int = 0) -> Pile:
+    def stack(self, order: list[int], like: Stacked | None = None, same: int = 0) -> Stacked:
         """Stack an order whose first `same` values equal the first of `like`."""
         problem, stride = self.problem, self._stride
         start = same // stride
@@ -140,71 +140,71 @@ class Piles:
                 span = heights[first:end]
                 numpy.maximum.reduce(span, 0, out=offsets[value])
                 numpy.add(offsets[value], problem.bytes[value], out=span)
-        self.placed += len(order) - start * stride
+        self.stacked += len(order) - start * stride
         ratios = (heights.max(0, initial=0) + _SMALL) / (problem.least + _SMALL)
-        return Pile(order, offsets, ratios, marks)
+        return Stacked(order, offsets, ratios, marks)
 
-    def moved(self, pile: Pile, value: int, place: int) -> Pile:
+    def moved(self, stack: Stacked, value: int, position: int) -> Stacked:
         """The order with one value moved to `position`, counted without the value itself."""
-        before = pile.order.index(value)
-        order = pile.order[:before] + pile.order[before + 1 :]
-        order.insert(place, value)
-        return self.pile(order, pile, min(before, place))
+        before = stack.order.index(value)
+        order = stack.order[:before] + stack.order[before + 1 :]
+        order.insert(position, value)
+        return self.stack(order, stack, min(before, position))
 
 
 def heights(problem: Problem, order: Sequence[int]) -> numpy.ndarray:
     """Offsets [values, samples] of values stacked in `order`."""
-    return Piles(problem).pile(list(order)).offsets
+    return Stacker(problem).stack(list(order)).offsets
 
 
-def best_order(problem: Problem, placements: int) -> Order:
+def best_order(problem: Problem, work: int) -> Order:
     """The order with the lowest waste, weighted toward the worst sample.
 
-    The search ends after `placements` stacked values. It counts work instead of time, so that equal
+    The search ends after `work` stacked values. It counts work instead of time, so that equal
     programs get equal layouts.
     """
-    piles = Piles(problem)
-    starts: list[Pile] = []
+    stacker = Stacker(problem)
+    starts: list[Stacked] = []
     for order in _starts(problem):
-        starts.append(piles.pile(order))
+        starts.append(stacker.stack(order))
         if starts[-1].worst <= _GOOD:
             return tuple(order)
-    best = sorted(starts, key=lambda pile: pile.score)[:_STARTS]
-    left = placements - piles.placed
-    for number, pile in enumerate(best):
-        limit = piles.placed + left // len(best)
-        best[number] = _improved(piles, pile, limit)
+    best = sorted(starts, key=lambda stack: stack.score)[:_STARTS]
+    budget = work - stacker.stacked
+    for number, stack in enumerate(best):
+        limit = stacker.stacked + budget // len(best)
+        best[number] = _improved(stacker, stack, limit)
         if best[number].worst <= _GOOD:
             break
-    return tuple(min(best, key=lambda pile: pile.score).order)
+    return tuple(min(best, key=lambda stack: stack.score).order)
 
 
-def _improved(piles: Piles, pile: Pile, limit: int) -> Pile:
+def _improved(stacker: Stacker, stack: Stacked, limit: int) -> Stacked:
     """Improve an order by moving values until `limit` values have been stacked."""
     chance = Random(0)
-    while piles.placed < limit and pile.worst > _GOOD:
-        sample = int(pile.ratios.argmax())
+    while stacker.stacked < limit and stack.worst > _GOOD:
+        sample = int(stack.ratios.argmax())
         if chance.random() < 0.3:  # other samples can improve, too
-            sample = chance.randrange(len(pile.ratios))
-        chain = _chain(piles.problem, pile, sample)
+            sample = chance.randrange(len(stack.ratios))
+        chain = _chain(stacker.problem, stack, sample)
         value = chance.choice(chain)
-        place = chance.choices(_PLACES, _WEIGHTS)[0](piles.problem, pile, chain, value, chance)
-        other = piles.moved(pile, value, place)
-        if other.score <= pile.score:
-            pile = other
-    return pile
+        position = chance.choices(_MOVES, _WEIGHTS)[0](stacker.problem, stack, chain, value, chance)
+        other = stacker.moved(stack, value, position)
+        if other.score <= stack.score:
+            stack = other
+    return stack
 
 
-def _chain(problem: Problem, pile: Pile, sample: int) -> list[int]:
+def _chain(problem: Problem, stack: Stacked, sample: int) -> list[int]:
     """The chain of values below the highest end at a sample, from the top down."""
-    at, size = pile.offsets[:, sample], problem.bytes[:, sample]
+    at, size = stack.offsets[:, sample], problem.bytes[:, sample]
     ends = at + size
-    places = numpy.empty_like(problem.first)
-    places[pile.order] = range(len(places))
+    positions = numpy.empty_like(problem.first)
+    positions[stack.order] = range(len(positions))
     chain = [int(ends.argmax())]
     while at[chain[-1]] > 0:
         value, near = chain[-1], problem.near[chain[-1]]
-        below = (ends[near] == at[value]) & (places[near] < places[value])
+        below = (ends[near] == at[value]) & (positions[near] < positions[value])
         chain.append(int(near[below.argmax()]))
     return chain
 
@@ -213,37 +213,37 @@ def _chain(problem: Problem, pile: Pile, sample: int) -> list[int]:
 
 
 def _anywhere(
-    problem: Problem, pile: Pile, chain: list[int], value: int, chance: Random
+    problem: Problem, stack: Stacked, chain: list[int], value: int, chance: Random
 ) -> int:  # fmt: skip
-    return chance.randrange(len(pile.order))
+    return chance.randrange(len(stack.order))
 
 
-def _below(problem: Problem, pile: Pile, chain: list[int], value: int, chance: Random) -> int:
-    return _beside(pile, chance.choice(chain), value)
+def _below(problem: Problem, stack: Stacked, chain: list[int], value: int, chance: Random) -> int:
+    return _before(stack, chance.choice(chain), value)
 
 
-def _near(problem: Problem, pile: Pile, chain: list[int], value: int, chance: Random) -> int:
+def _near(problem: Problem, stack: Stacked, chain: list[int], value: int, chance: Random) -> int:
     near = problem.near[value]
     if not len(near):
         return 0
-    return _beside(pile, int(near[chance.randrange(len(near))]), value) + chance.randrange(2)
+    return _before(stack, int(near[chance.randrange(len(near))]), value) + chance.randrange(2)
 
 
-def _lowest(problem: Problem, pile: Pile, chain: list[int], value: int, chance: Random) -> int:
+def _lowest(problem: Problem, stack: Stacked, chain: list[int], value: int, chance: Random) -> int:
     return 0
 
 
-def _highest(problem: Problem, pile: Pile, chain: list[int], value: int, chance: Random) -> int:
-    return len(pile.order) - 1
+def _highest(problem: Problem, stack: Stacked, chain: list[int], value: int, chance: Random) -> int:
+    return len(stack.order) - 1
 
 
-def _beside(pile: Pile, other: int, value: int) -> int:
+def _before(stack: Stacked, other: int, value: int) -> int:
     """The position right before another value."""
-    place = pile.order.index(other)
-    return place - (pile.order.index(value) < place)
+    position = stack.order.index(other)
+    return position - (stack.order.index(value) < position)
 
 
-_PLACES = (_anywhere, _below, _near, _lowest, _highest)
+_MOVES = (_anywhere, _below, _near, _lowest, _highest)
 _WEIGHTS = (3, 3, 2, 1, 1)
 
 
@@ -262,7 +262,7 @@ def _starts(problem: Problem) -> Iterator[list[int]]:
     share = (problem.bytes / numpy.maximum(problem.bytes.max(0), 1)).mean(1)
     for key in _KEYS:
         yield _sorted(problem, key, share)
-    for key in _KEYS if len(share) * problem.crowd <= _MOST_FITTED else ():
+    for key in _KEYS if len(share) * problem.crowd <= _MAX_FITTED else ():
         yield _fitted(problem, 0, _sorted(problem, key, problem.bytes[:, 0]))
 
 
@@ -278,11 +278,11 @@ def _fitted(problem: Problem, sample: int, sequence: Sequence[int]) -> list[int]
     at: dict[int, float] = {}
     for value in sequence:
         need, top = size[value], 0.0
-        hole, place = float("inf"), -1.0
+        hole, offset = float("inf"), -1.0
         near = sorted((at[j], size[j]) for j in problem.near[value].tolist() if j in at)
         for low, taken in near:
             if need <= low - top < hole:
-                hole, place = low - top, top
+                hole, offset = low - top, top
             top = max(top, low + taken)
-        at[value] = place if place >= 0 else top
+        at[value] = offset if offset >= 0 else top
     return sorted(at, key=lambda value: (at[value], at[value] + size[value], value))

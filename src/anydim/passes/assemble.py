@@ -19,7 +19,7 @@ from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import STATUS_TENSOR, Packing
 from anydim.lang.tree import TensorType
-from anydim.passes.canonical_groups import Found
+from anydim.passes.canonical_groups import IndexCheck
 from anydim.passes.in_place import in_place, updates
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
 from anydim.passes.packing import Work, packed
@@ -107,7 +107,7 @@ class Assemble:
             ),
         )
 
-    def _position(self, check: Found, item: Scheduled, graph: Graph) -> Position:
+    def _position(self, check: IndexCheck, item: Scheduled, graph: Graph) -> Position:
         source = self.sources[check.node] if check.node < len(self.sources) else item.source
         indices = check.indices if check.indices in graph.inputs else ""
         return Position(source, check.tensor, check.size, check.from_end, indices)

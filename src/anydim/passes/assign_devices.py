@@ -103,10 +103,10 @@ class _Level:
             {n: {d: float(s @ scale) for d, s in costs.items()} for n, costs in free.items()},
             self._values({n: self._memory(device) for n, (device, _) in fixed.items()}, scale),
         )
-        places = problem.solve([device.name for device in self.asked.devices])
+        chosen = problem.solve([device.name for device in self.asked.devices])
         nodes = []
         for number, node in enumerate(self.graph.nodes):
-            device, why = fixed.get(number) or (places[number], _least(problem, number))
+            device, why = fixed.get(number) or (chosen[number], _least(problem, number))
             inner = self.held.get(number)
             if inner is not None:
                 node = replace(node, attributes=FrozenMapping({**node.attributes, REGION: inner}))
@@ -241,7 +241,7 @@ def _small(kind: TensorType) -> bool:
 
 def summary(placed: Graph) -> str:
     """Count of nodes per device, as text."""
-    places: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for node in placed.nodes:
-        places[node.device or "cpu"] = places.get(node.device or "cpu", 0) + 1
-    return ", ".join(f"{counted(n, 'node')} on {name}" for name, n in places.items())
+        counts[node.device or "cpu"] = counts.get(node.device or "cpu", 0) + 1
+    return ", ".join(f"{counted(n, 'node')} on {name}" for name, n in counts.items())

@@ -26,7 +26,7 @@ from anydim.sizes import Atom, Box, OwnSizes, Size, as_size, own_sizes
 
 
 @dataclass(frozen=True)
-class Found:
+class IndexCheck:
     """An index check of a launch: its node's number and the tensor that the index addresses.
 
     `indices` is the graph value that holds the indices; empty if they are computed.
@@ -39,10 +39,10 @@ class Found:
     indices: str
 
 
-def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[Found, ...]]:
+def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[IndexCheck, ...]]:
     """The group with tensors t0, t1, ... and checks 0, 1, ...; the original names and checks."""
     tensors = (*group.inputs, *group.outputs, *group.temporaries)
-    names = {tensor.name: f"t{place}" for place, tensor in enumerate(tensors)}
+    names = {tensor.name: f"t{position}" for position, tensor in enumerate(tensors)}
     numbers: dict[Apply, int] = {}
 
     def change(expr: Expr) -> Expr | None:
@@ -72,18 +72,20 @@ def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[Found, ...]]:
     return result, values, _found(result, values, nodes) if numbers else ()
 
 
-def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[Found, ...]:
+def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[IndexCheck, ...]:
     """Checks of a canonical group, by number."""
-    found: dict[int, Found] = {}
+    found: dict[int, IndexCheck] = {}
     expressions = [("", statement.body) for statement in group.statements]
     for target, expr in (*expressions, *expressions_of(group.steps)):
         for tensor, check in checks(expr, target):
-            place = number_of(check)
+            index = number_of(check)
             from_end = counted_from_end(check) is not None
             indices = values.get(index_tensor(check), "")
-            known = Found(nodes[place], values.get(tensor, ""), size_of(check), from_end, indices)
-            found.setdefault(place, known)
-    return tuple(found[place] for place in range(len(nodes)))
+            known = IndexCheck(
+                nodes[index], values.get(tensor, ""), size_of(check), from_end, indices
+            )
+            found.setdefault(index, known)
+    return tuple(found[index] for index in range(len(nodes)))
 
 
 @dataclass(frozen=True, eq=False)

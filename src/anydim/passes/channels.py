@@ -40,11 +40,11 @@ class Channels:
     def run(self, graph: Graph) -> Graph:
         lines = unpack(graph)
         work = _Work(graph, lines, self.precision)
-        for place in range(len(lines)):
-            work.join(place)
-        for place in range(len(lines)):
-            if place not in work.absorbed:
-                work.fold(place)
+        for number in range(len(lines)):
+            work.join(number)
+        for number in range(len(lines)):
+            if number not in work.absorbed:
+                work.fold(number)
         changed = graph.replace(constants=work.constants, types=work.types)
         return pack(changed, live(work.lines, graph.outputs), work.types)
 
@@ -69,15 +69,15 @@ class _Work:
         self.constants = dict(graph.constants)
         self.types: dict[str, TensorType] = dict(graph.types)
         self.absorbed: set[int] = set()  # statements inlined into their only reader
-        self.place = {line.target: number for number, line in enumerate(lines)}
+        self.writer = {line.target: number for number, line in enumerate(lines)}
         self.uses = Counter(
             name for line in lines for name in {r.tensor for r in reads(line.statement.body)}
         )
         self.uses.update(graph.outputs)
 
-    def join(self, place: int) -> None:
+    def join(self, number: int) -> None:
         """Rewrite a map as a(m) * x + b(m), with the maps that only it reads inlined."""
-        statement = self.lines[place].statement
+        statement = self.lines[number].statement
         if statement.combine or not self.types[statement.target].dtype.is_float:
             return
         inlined, source = self._inlined(statement)
@@ -91,15 +91,15 @@ class _Work:
             made = Apply("mul", (made, self._constant(statement, found, "scale", found.scale)))
         if found.shift is not None:
             made = Apply("add", (made, self._constant(statement, found, "shift", found.shift)))
-        self._replace(place, replace(statement, body=made))
+        self._replace(number, replace(statement, body=made))
 
-    def fold(self, place: int) -> None:
+    def fold(self, number: int) -> None:
         """Fold the scale of a map into the weights of the product that it reads."""
-        statement = self.lines[place].statement
+        statement = self.lines[number].statement
         found = None if statement.combine else self._map(statement)
         if found is None or found.scale is None or not _own(found.read, statement):
             return
-        source = self.place.get(found.read.tensor)
+        source = self.writer.get(found.read.tensor)
         if source is None or self.uses[found.read.tensor] != 1:
             return
         producer = self.lines[source].statement
@@ -119,15 +119,15 @@ class _Work:
         shifted: Expr = found.read
         if found.shift is not None:
             shifted = Apply("add", (shifted, found.shift))
-        self._replace(place, replace(statement, body=shifted))
+        self._replace(number, replace(statement, body=shifted))
 
-    def _replace(self, place: int, statement: Statement) -> None:
-        self.lines[place] = replace(self.lines[place], statement=statement)
+    def _replace(self, number: int, statement: Statement) -> None:
+        self.lines[number] = replace(self.lines[number], statement=statement)
 
     def _inlined(self, statement: Statement) -> tuple[Statement, int | None]:
         """The statement with a map inlined that only it reads, and the number of that map."""
         for read in reads(statement.body):
-            source = self.place.get(read.tensor)
+            source = self.writer.get(read.tensor)
             if source is None or self.uses[read.tensor] != 1 or not _own(read, statement):
                 continue
             producer = self.lines[source].statement
@@ -286,9 +286,9 @@ def _weights(
     for weights in body.arguments:
         if not isinstance(weights, Read) or weights.tensor not in constants:
             continue
-        places = [n for n, index in enumerate(weights.indices) if index == Index(axis)]
+        dimensions = [n for n, index in enumerate(weights.indices) if index == Index(axis)]
         mentioned = [n for n, index in enumerate(weights.indices) if axis in _indices(index)]
         plain = weights.default is None and not weights.flat
-        if plain and len(places) == 1 and mentioned == places:
-            return weights, places[0]
+        if plain and len(dimensions) == 1 and mentioned == dimensions:
+            return weights, dimensions[0]
     return None

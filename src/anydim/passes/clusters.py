@@ -22,7 +22,7 @@ from anydim.passes.shared_loops import loop_names, rename_axes
 from anydim.passes.view_forms import is_view
 from anydim.sizes import Box
 
-MOST_STATEMENTS = 48  # of one kernel: longer ones gain nothing and take long to match
+MAX_STATEMENTS = 48  # of one kernel: longer ones gain nothing and take long to match
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Clusters:
         if key not in self.loops:
             self.loops[key] = loop_names(found)
         statements = list(map(rename_axes, found, self.loops[key]))
-        kept = [s.target for s in statements if self.seen_outside(s.target, set(inside))]
+        kept = [s.target for s in statements if self.used_outside(s.target, set(inside))]
         return group_of(statements, self.graph.types, kept)
 
     def template(self, numbers: Sequence[int]) -> Template | None:
@@ -88,20 +88,20 @@ class Clusters:
 
     def _key(self, numbers: Sequence[int]) -> Key:
         """Everything a template can match on of these statements, without tensor names."""
-        places: dict[str, int] = {}
+        order: dict[str, int] = {}
         inside = set(numbers)
         parts: list[Hashable] = []
         for number in numbers:
             statement = self.lines[number].statement
             form, tensors = self.forms.of(statement)
-            kept = self.seen_outside(statement.target, inside)
+            kept = self.used_outside(statement.target, inside)
             parts += [form, kept]
             for name in (statement.target, *tensors):
-                parts.append(places.setdefault(name, len(places)))
-        outside = [(self.graph.types[name], name in self.constants) for name in places]
+                parts.append(order.setdefault(name, len(order)))
+        outside = [(self.graph.types[name], name in self.constants) for name in order]
         return (*parts, *outside)
 
-    def place(self, number: int) -> None:
+    def add(self, number: int) -> None:
         """Add a statement to the latest of its producers' clusters that accepts it."""
         statement = self.lines[number].statement
         if self.owner[number] != number or len(self.members[number]) > 1:
@@ -111,7 +111,7 @@ class Clusters:
         made = [self.writer[name] for name in inputs_of(statement) if name in self.writer]
         for cluster in sorted({self.owner[writer] for writer in made}, reverse=True):
             joined = [*self.members[cluster], number]
-            if len(joined) > MOST_STATEMENTS:
+            if len(joined) > MAX_STATEMENTS:
                 continue
             if self._is_copy(cluster) or self._cyclic(joined):
                 continue
@@ -120,9 +120,9 @@ class Clusters:
                 self._absorb(made, number)
                 return
         if statement.combine:
-            self._beside(number)
+            self._join_reduction(number)
 
-    def _beside(self, number: int) -> None:
+    def _join_reduction(self, number: int) -> None:
         """Fuse a reduction with another of the same operand, which is then read once."""
         statement, own = self.lines[number].statement, self.template([number])
         read = inputs_of(statement)
@@ -133,7 +133,7 @@ class Clusters:
             joined = [*self.members[cluster], number]
             if not first.combine or inputs_of(first) != read or first.shape != statement.shape:
                 continue
-            if len(joined) > MOST_STATEMENTS or self._cyclic(joined):
+            if len(joined) > MAX_STATEMENTS or self._cyclic(joined):
                 continue
             if own is self._own(cluster) is self.template(joined):
                 self.merge(joined)
@@ -160,11 +160,11 @@ class Clusters:
         found = reads(statement.body)
         if statement.reduced or not statement.axes or not found:
             return False
-        place = tuple(Index(axis.name) for axis in statement.axes)
+        own = tuple(Index(axis.name) for axis in statement.axes)
         inside = set(joined[:-1])
-        return _indices(statement.body) == len(found) * len(place) and all(
+        return _indices(statement.body) == len(found) * len(own) and all(
             self.writer.get(read.tensor) in inside
-            and read.indices == place
+            and read.indices == own
             and not read.flat
             and read.default is None
             and self.graph.types[read.tensor].shape == statement.shape
@@ -178,7 +178,7 @@ class Clusters:
             joined = sorted({*own, *members})
             if cluster == self.owner[number] or self._is_copy(cluster):
                 continue
-            if len(joined) > MOST_STATEMENTS:
+            if len(joined) > MAX_STATEMENTS:
                 continue
             if any(self.lines[n].statement.reduced for n in joined):
                 continue
@@ -225,7 +225,7 @@ class Clusters:
             self.lines[cluster].statement, self.graph.types
         )
 
-    def seen_outside(self, name: str, inside: set[int]) -> bool:
+    def used_outside(self, name: str, inside: set[int]) -> bool:
         return name in self.graph.outputs or not self.users.get(name, set()) <= inside
 
     def _inputs(self, numbers: Iterable[int]) -> set[int]:
@@ -313,11 +313,11 @@ class Forms:
         """The number of a statement's form, and the tensors it reads, in order."""
         if id(statement) not in self.known:
             tensors = inputs_of(statement)
-            places = {name: str(place) for place, name in enumerate(tensors)}
+            positions = {name: str(position) for position, name in enumerate(tensors)}
 
             def change(expr: Expr) -> Expr | None:
                 if isinstance(expr, Read):
-                    return replace(expr, tensor=places[expr.tensor])
+                    return replace(expr, tensor=positions[expr.tensor])
                 return None
 
             form = replace(statement, target="", body=rewrite(statement.body, change))

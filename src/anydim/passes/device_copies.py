@@ -33,7 +33,7 @@ from anydim.program.region import (
 )
 from anydim.runtime.signature import TensorSpec
 
-Places = tuple[tuple[str, ...], ...]  # the devices on which each input of a region is passed
+DevicesOf = tuple[tuple[str, ...], ...]  # the devices on which each input of a region is passed
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class _Work:
     regions: Sequence[Region]
     uses: Uses
     made: list[Region] = field(default_factory=list)
-    numbers: dict[tuple[int, Places, tuple[str, ...]], int] = field(default_factory=dict)
+    numbers: dict[tuple[int, DevicesOf, tuple[str, ...]], int] = field(default_factory=dict)
 
-    def region(self, number: int, inputs: Places, results: tuple[str, ...]) -> int:
+    def region(self, number: int, inputs: DevicesOf, results: tuple[str, ...]) -> int:
         """The number of the region with its inputs and results on these devices."""
         key = (number, inputs, results)
         if key not in self.numbers:
@@ -83,7 +83,7 @@ class _Region:
         self.constants: dict[str, str] = {}
         self.steps: list[Step] = []
 
-    def written(self, inputs: Places) -> Region:
+    def written(self, inputs: DevicesOf) -> Region:
         """The region with copies, given the devices of its inputs."""
         region = self.region
         taken = [
@@ -158,10 +158,10 @@ class _Region:
             found = sorted({*found, origin})
         return tuple(found)
 
-    def given(self, names: Sequence[str], places: Places) -> tuple[str, ...]:
+    def given(self, names: Sequence[str], devices_of: DevicesOf) -> tuple[str, ...]:
         """The operands' names on the devices that need them."""
         return tuple(
-            self.on(name, device) for name, devices in zip(names, places) for device in devices
+            self.on(name, device) for name, devices in zip(names, devices_of) for device in devices
         )
 
     def makes(self, step: Step, devices: Sequence[str]) -> tuple[str, ...]:
@@ -209,7 +209,7 @@ class _Region:
 
     def held(
         self, regions: Sequence[int], given: Sequence[str], results: tuple[str, ...]
-    ) -> Places:
+    ) -> DevicesOf:
         """The devices of the operands of regions of which one runs."""
         uses, found = self.work.uses, []
         for position, value in enumerate(given):
@@ -226,12 +226,12 @@ class _Region:
         stacks = results[carried:]
         histories = [device for device, stack in zip(stacks, step.stacks) if stack.history]
         first = carried + len(histories)
-        places = []
+        devices_of = []
         for position, value in enumerate(step.given, first):
             maybe = uses.maybe(step.body, position, inner)
-            places.append(self.there(value, maybe, set()))
+            devices_of.append(self.there(value, maybe, set()))
         fixed = ((device,) for device in (*results[:carried], *histories))
-        inputs = (*fixed, *places)
+        inputs = (*fixed, *devices_of)
         condition = step.condition and self.on(step.condition, HOST)
         return replace(
             step,
@@ -243,7 +243,7 @@ class _Region:
                 else replace(stack, initial=self.on(stack.initial, device))
                 for stack, device in zip(step.stacks, stacks)
             ),
-            given=self.given(step.given, tuple(places)),
+            given=self.given(step.given, tuple(devices_of)),
             makes=self.makes(step, results),
         )  # fmt: skip
 

@@ -19,7 +19,7 @@ from anydim.kernels.template import Template
 from anydim.passes.clusters import Clusters
 from anydim.passes.flow import Line, inputs_of, is_product, unpack, with_nodes
 
-MOST_BETWEEN = 16  # statements from one product to the next, inclusive
+MAX_BETWEEN = 16  # statements from one product to the next, inclusive
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Fuse:
         for members in _attention_candidates(lines, clusters):
             clusters.merge(members)
         for number in range(len(lines)):
-            clusters.place(number)
+            clusters.add(number)
         return with_nodes(graph, tuple(clusters.nodes()), graph.types)
 
 
@@ -82,10 +82,10 @@ def _between(name: str, last: int, lines: Sequence[Line], clusters: Clusters) ->
         sources = {clusters.writer.get(n) for n in inputs_of(lines[number].statement)}
         if sources & reached:
             reached.add(number)
-    if len(reached) > MOST_BETWEEN:
+    if len(reached) > MAX_BETWEEN:
         return None
     for number in reached - {last}:
         value = lines[number].target
-        if clusters.seen_outside(value, reached):
+        if clusters.used_outside(value, reached):
             return None
     return sorted(reached) if last in reached else None

@@ -81,16 +81,16 @@ class Hoist:
         if any(counter in axis.extent.symbols for axis in (*step.axes, *step.reduced)):
             return step
         body: Expr | None = step.body
-        axes, place = step.axes, tuple(Index(axis.name) for axis in step.axes)
-        indices: tuple[Expr, ...] = place
+        axes, own = step.axes, tuple(Index(axis.name) for axis in step.axes)
+        indices: tuple[Expr, ...] = own
         if counter in sizes_of(step.body):
             taken = {axis.name for axis in (*step.axes, *step.reduced)}
             iteration = unused(_ITERATION, taken)
-            at = _place_of(step.body, counter, trips)
+            at = _index_of(step.body, counter, trips)
             body = _over_all(step.body, counter, at, iteration)
             first = 1 if self._is_turned(body, iteration, axes) else 0
             axes = (*axes[:first], Axis(iteration, trips), *axes[first:])
-            indices = (*place[:first], SizeTerm(at), *place[first:])
+            indices = (*own[:first], SizeTerm(at), *own[first:])
         if body is None:
             return step
         kind = TensorType(self.types[step.target].dtype, tuple(axis.extent for axis in axes))
@@ -168,10 +168,10 @@ class Hoist:
         names = ("panel", row.name, "lane")
         extents = (ceil_div(column.extent, width), row.extent, as_size(width))
         axes = tuple(Axis(name, extent) for name, extent in zip(names, extents))
-        place = to_expr(Affine.of(as_size(0), {"panel": as_size(width), "lane": as_size(1)}))
+        column_index = to_expr(Affine.of(as_size(0), {"panel": as_size(width), "lane": as_size(1)}))
 
         def change(expr: Expr) -> Expr | None:
-            return place if expr == Index(column.name) else None
+            return column_index if expr == Index(column.name) else None
 
         indices = tuple(rewrite(index, change) for index in read.indices)
         zero = Literal(0, self.types[read.tensor].dtype)
@@ -192,7 +192,7 @@ def _names(read: Read) -> set[str] | None:
     return {name for form in forms if form is not None for name in form.indices}
 
 
-def _place_of(body: Expr, counter: str, trips: Size) -> Size:
+def _index_of(body: Expr, counter: str, trips: Size) -> Size:
     """Index of an iteration's part among all parts; reversed if the body reads in reverse."""
     used: set[Size] = set()
 

@@ -48,19 +48,19 @@ class Numbers:
     def run(self, graph: Graph) -> Graph:
         forms: dict[Hashable, list[int]] = defaultdict(list)
         found: dict[int, list[Literal]] = {}
-        for place, node in enumerate(graph.nodes):
+        for number, node in enumerate(graph.nodes):
             numbers = list(_numbers(node.group))
             if numbers and len(numbers) <= _MOST:
-                found[place] = numbers
-                forms[_form(node.group)].append(place)
+                found[number] = numbers
+                forms[_form(node.group)].append(number)
         made = _Made(graph)
-        for places in forms.values():
-            columns = list(zip(*(found[place] for place in places)))
+        for members in forms.values():
+            columns = list(zip(*(found[number] for number in members)))
             unlike = [len(set(column)) > 1 for column in columns]
             if any(unlike):
                 slots = _slots(columns, unlike)
-                for place in places:
-                    made.read(place, slots)
+                for number in members:
+                    made.read(number, slots)
         return made.graph()
 
 
@@ -94,9 +94,9 @@ class _Made:
         changed = self.before.replace(types=self.types, constants=self.constants)
         return with_nodes(changed, tuple(self.nodes), self.types)
 
-    def read(self, place: int, slots: Sequence[int | None]) -> None:
+    def read(self, number: int, slots: Sequence[int | None]) -> None:
         """Replace literals of a group by reads, from one constant per dtype."""
-        node = self.nodes[place]
+        node = self.nodes[number]
         names: dict[DType, str] = {}
         values: dict[DType, dict[int, Literal]] = defaultdict(dict)
         for literal, slot in zip(_numbers(node.group), slots):
@@ -117,7 +117,7 @@ class _Made:
         read = tuple(Tensor(name, self.types[name]) for name in names.values())
         inputs = (*node.group.inputs, *read)
         group = replace(node.group, inputs=inputs, statements=statements)
-        self.nodes[place] = fused_node(group, node.source)
+        self.nodes[number] = fused_node(group, node.source)
 
     def _constant(self, node: Node, array: numpy.ndarray) -> str:
         name = unused(f"{node.outputs[0]}/numbers", self.types)
@@ -175,16 +175,16 @@ def _with_numbers(statement: Statement, change: Callable[[Literal], Expr]) -> St
 def _form(group: Group) -> Hashable:
     """Key of a group's form: everything but sizes, names and literals."""
     tensors = (*group.inputs, *group.outputs, *group.temporaries)
-    places = {tensor.name: place for place, tensor in enumerate(tensors)}
+    numbers = {tensor.name: number for number, tensor in enumerate(tensors)}
     types = tuple((tensor.type.dtype, tensor.type.rank) for tensor in tensors)
-    statements = tuple(_statement_form(statement, places) for statement in group.statements)
+    statements = tuple(_statement_form(statement, numbers) for statement in group.statements)
     return len(group.inputs), len(group.outputs), types, statements
 
 
-def _statement_form(statement: Statement, places: dict[str, int]) -> Hashable:
+def _statement_form(statement: Statement, numbers: dict[str, int]) -> Hashable:
     body = _blank(statement.body)
-    tensors = tuple(places[read.tensor] for read in reads(statement.body))
-    return statement.combine, len(statement.axes), places[statement.target], body, tensors
+    tensors = tuple(numbers[read.tensor] for read in reads(statement.body))
+    return statement.combine, len(statement.axes), numbers[statement.target], body, tensors
 
 
 @lru_cache(maxsize=1 << 18)

@@ -17,11 +17,11 @@ from anydim.passes.flow import Line
 from anydim.passes.views import delinearise
 from anydim.sizes import Box, Size, product
 
-Places = dict[str, int]  # value -> its channel dimension
+ChannelDims = dict[str, int]  # value -> its channel dimension
 _Dimension = tuple[str, int]  # a value and its dimension
 
 
-def channels_of(lines: Sequence[Line], graph: Graph) -> Places:
+def channels_of(lines: Sequence[Line], graph: Graph) -> ChannelDims:
     """The channel dimension of each statement's value that has exactly one."""
     ties = Ties()
     seeds = [seed for line in lines for seed in _channels(line.statement, graph)]
@@ -33,9 +33,9 @@ def channels_of(lines: Sequence[Line], graph: Graph) -> Places:
     marked = {ties.root(seed) for seed in seeds}
     found: dict[str, list[int]] = {}
     for line in lines:
-        places = range(len(line.statement.axes))
-        found[line.target] = [n for n in places if ties.root((line.target, n)) in marked]
-    return {name: places[0] for name, places in found.items() if len(places) == 1}
+        dims = range(len(line.statement.axes))
+        found[line.target] = [n for n in dims if ties.root((line.target, n)) in marked]
+    return {name: dims[0] for name, dims in found.items() if len(dims) == 1}
 
 
 class Ties:
@@ -61,18 +61,18 @@ def _channels(statement: Statement, graph: Graph) -> Iterator[_Dimension]:
     read, weights = factors(statement, graph)
     if read is None or weights is None or read.flat:
         return
-    written = {axis.name: place for place, axis in enumerate(statement.axes)}
+    written = {axis.name: dim for dim, axis in enumerate(statement.axes)}
     reduced = {axis.name for axis in statement.reduced}
     in_read, in_weights = free_axes(read), free_axes(weights)
     slid = any(slides(index, statement) for index in read.indices)
-    for place, index in enumerate(read.indices):
+    for dim, index in enumerate(read.indices):
         names = free_axes(index)
         if names and names <= in_weights and not slides(index, statement):
             if slid or names <= reduced:
-                yield read.tensor, place
-    for name, place in written.items():
+                yield read.tensor, dim
+    for name, dim in written.items():
         if name in in_weights and (slid or name not in in_read):
-            yield statement.target, place
+            yield statement.target, dim
 
 
 def factors(statement: Statement, graph: Graph) -> tuple[Read | None, Read | None]:
@@ -99,32 +99,32 @@ def slides(index: Expr, statement: Statement) -> bool:
 
 def _tied(statement: Statement, graph: Graph) -> Iterator[tuple[_Dimension, _Dimension]]:
     """Pairs of an operand's and the result's dimension with the same index."""
-    places = {axis.name: place for place, axis in enumerate(statement.axes)}
+    axes = {axis.name: dim for dim, axis in enumerate(statement.axes)}
     for read in reads(statement.body):
         if read.tensor in graph.constants:
             continue
-        for place, form in _forms(read, statement, graph):
-            if len(form.terms) == 1 and form.terms[0][1] == 1 and form.terms[0][0] in places:
-                yield (read.tensor, place), (statement.target, places[form.terms[0][0]])
+        for dim, form in _forms(read, statement, graph):
+            if len(form.terms) == 1 and form.terms[0][1] == 1 and form.terms[0][0] in axes:
+                yield (read.tensor, dim), (statement.target, axes[form.terms[0][0]])
 
 
 def _forms(read: Read, statement: Statement, graph: Graph) -> Iterator[tuple[int, Affine]]:
     """The dimensions of a tensor that a read indexes affinely, with their indices."""
     if not read.flat:
-        for place, index in enumerate(read.indices):
+        for dim, index in enumerate(read.indices):
             form = affine(index)
             if form is not None:
-                yield place, form
+                yield dim, form
         return
     shape = graph.types[read.tensor].shape
-    for place in range(len(shape) - 1):
-        found = parted(read, shape, place, statement, graph.box)
+    for dim in range(len(shape) - 1):
+        found = parted(read, shape, dim, statement, graph.box)
         if found is not None:
-            yield place, found[1]
+            yield dim, found[1]
 
 
 def parted(
-    read: Read, shape: tuple[Size, ...], place: int, statement: Statement, box: Box
+    read: Read, shape: tuple[Size, ...], dimension: int, statement: Statement, box: Box
 ) -> tuple[Affine, Affine, Affine] | None:
     """Split the offset of a flat read into indices before, of and after `dimension`.
 
@@ -133,7 +133,7 @@ def parted(
     form = affine(read.indices[0])
     if form is None:
         return None
-    whole = (product(shape[:place]), shape[place], product(shape[place + 1 :]))
+    whole = (product(shape[:dimension]), shape[dimension], product(shape[dimension + 1 :]))
     extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
     split = delinearise(form, whole, extents, box)
     if split is None:

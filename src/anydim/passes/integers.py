@@ -27,7 +27,7 @@ from anydim.passes.rules import simplified
 from anydim.sizes import Box, Truth, product, prove
 
 _DEEPEST = 8  # data movements between a dequantisation and the sum
-_MOST = 2**31 - 1
+_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def _split(
     target = unused(f"{line.target}/integers", types)
     types[target] = TensorType(int32, types[line.target].shape)
     total = replace(statement, target=target, body=Apply("mul", (left.whole, right.whole)))
-    places = tuple(Index(axis.name) for axis in statement.axes)
-    value: Expr = Cast(float32, Read(target, places))
+    indices = tuple(Index(axis.name) for axis in statement.axes)
+    value: Expr = Cast(float32, Read(target, indices))
     scale = Apply("mul", (left.scale, right.scale))
     scaled = Statement(line.target, statement.axes, Apply("mul", (value, scale)))
     return [Line(total, line.source), Line(scaled, line.source)]
@@ -85,7 +85,7 @@ def _split(
 def _fits(statement: Statement, left: Scaled, right: Scaled, box: Box) -> bool:
     """Whether the sum of such products provably fits int32."""
     count = product(axis.extent for axis in statement.reduced)
-    return prove(count * left.largest * right.largest, "<=", _MOST, box) is Truth.PROVED
+    return prove(count * left.largest * right.largest, "<=", _MAX, box) is Truth.PROVED
 
 
 def dequantised(

@@ -184,10 +184,10 @@ class _Scope:
         stack = self.stacks.get(expr.tensor)
         if stack is None:
             return replace(expr, tensor=self.value(expr.tensor))
-        place = None if expr.flat else affine(expr.indices[0])
-        if place is None or place.terms:
+        first = None if expr.flat else affine(expr.indices[0])
+        if first is None or first.terms:
             raise Unsuitable("a stack is read across its slices")
-        away = (place.constant - stack.position).constant
+        away = (first.constant - stack.position).constant
         if away is None:
             raise Unsuitable("the distance to the slice that is read is not constant")
         if away == 0 and stack.slice is not None:
@@ -196,9 +196,9 @@ class _Scope:
 
     def write(self, step: Write) -> None:
         stack = self.stacks.get(step.target)
-        places = step.place if stack is None else step.place[1:]
-        axes = _in_order(places, step.axes)
-        shape = self.work.tensors[step.target].shape[len(step.place) - len(places) :]
+        written = step.place if stack is None else step.place[1:]
+        axes = _in_order(written, step.axes)
+        shape = self.work.tensors[step.target].shape[len(step.place) - len(written) :]
         if axes is None or tuple(axis.extent for axis in axes) != shape:
             if stack is not None:
                 raise Unsuitable("a part of a slice is written")
@@ -210,9 +210,9 @@ class _Scope:
             combine = step.combine if step.reduced else ""
             made = self.define(Statement(step.target, axes, step.body, combine, step.reduced))
         if accumulates:
-            place = indices if stack is None else (SizeTerm(stack.position), *indices)
+            own = indices if stack is None else (SizeTerm(stack.position), *indices)
             body = Read(made, indices) if step.reduced else step.body
-            both = Apply(step.combine, (Read(step.target, place), body))
+            both = Apply(step.combine, (Read(step.target, own), body))
             made = self.define(Statement(step.target, axes, both))
         if stack is None:
             self.current[step.target] = made
@@ -230,7 +230,7 @@ class _Scope:
             steps.append(Statement(made, axes, old))
         rewritten = replace(
             step, target=made, body=rewrite(step.body, self._present),
-            place=tuple(rewrite(place, self._present) for place in step.place),
+            place=tuple(rewrite(index, self._present) for index in step.place),
         )  # fmt: skip
         if any(read.tensor == self.current.get(step.target) for read in reads(rewritten.body)):
             raise Unsuitable("a part of a tensor is written from itself")
@@ -387,10 +387,10 @@ class _Scope:
         self.current.update(zip((*carried, *stacks), names))
 
 
-def _in_order(places: Sequence[Expr], axes: Sequence[Axis]) -> tuple[Axis, ...] | None:
+def _in_order(indices: Sequence[Expr], axes: Sequence[Axis]) -> tuple[Axis, ...] | None:
     """The axes in the order of `indices`, if these are the axes, each once; else None."""
     by_name = {axis.name: axis for axis in axes}
-    names = [place.name if isinstance(place, Index) else "" for place in places]
+    names = [index.name if isinstance(index, Index) else "" for index in indices]
     if sorted(names) != sorted(by_name):
         return None
     return tuple(by_name[name] for name in names)

@@ -19,8 +19,8 @@ from anydim.lang.tree.affine import Affine, affine, reads, to_expr
 from anydim.passes.flow import Line, inputs_of, live, pack, unpack
 from anydim.sizes import Size, as_size
 
-_MOST = 16  # parts along an outer axis
-_MOST_IN_ROWS = 4  # parts along the innermost axis: each vector selects between them
+_MAX = 16  # parts along an outer axis
+_MAX_IN_ROWS = 4  # parts along the innermost axis: each vector selects between them
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ def join_of(statement: Statement) -> Join | None:
 def _is_part(read: Read, start: Size, names: list[str], axis: int) -> bool:
     if read.flat or not isinstance(read.default, Literal):
         return False
-    places = [Affine(as_size(0), ((name, as_size(1)),)) for name in names]
-    places[axis] = Affine(as_size(0) - start, places[axis].terms)
-    return [affine(index) for index in read.indices] == places
+    expected = [Affine(as_size(0), ((name, as_size(1)),)) for name in names]
+    expected[axis] = Affine(as_size(0) - start, expected[axis].terms)
+    return [affine(index) for index in read.indices] == expected
 
 
 class _Work:
@@ -101,23 +101,23 @@ class _Work:
         found = ((name, join_of(line.statement)) for name, line in self.lines.items())
         self.joins = {name: join for name, join in found if join is not None}
 
-    def put(self, place: Part, into: str) -> bool:
+    def put(self, part: Part, into: str) -> bool:
         """Replace `part` of `into` by its own parts, unless other readers need its value."""
-        name = place.read.tensor
+        name = part.read.tensor
         inner, whole = self.joins[name], self.joins[into]
-        if name in self.graph.outputs or not _fits(inner, place, whole):
+        if name in self.graph.outputs or not _fits(inner, part, whole):
             return False
         users = [user for user, line in self.lines.items() if name in inputs_of(line.statement)]
         others = [user for user in users if user not in self.joins]
         if others and not (len(users) == 1 + len(others) and self._may_read(others, name, into)):
             return False
-        at = whole.parts.index(place)
-        parts = (*whole.parts[:at], *_moved(inner, place, whole), *whole.parts[at + 1 :])
+        at = whole.parts.index(part)
+        parts = (*whole.parts[:at], *_moved(inner, part, whole), *whole.parts[at + 1 :])
         statement = whole.statement.with_body(_body(parts, whole))
         self.joins[into] = Join(statement, whole.axis, parts)
         self._set(into, statement)
         if others:
-            self._set(name, _view(inner, place, into))
+            self._set(name, _view(inner, part, into))
             del self.joins[name]
         return True
 
@@ -165,24 +165,24 @@ class _Work:
             waiting = rest
 
 
-def _fits(inner: Join, place: Part, whole: Join) -> bool:
+def _fits(inner: Join, outer: Part, whole: Join) -> bool:
     """Whether a concatenation can be flattened into another along the same axis."""
     axes = whole.statement.axes
-    most = _MOST_IN_ROWS if whole.axis + 1 == len(axes) else _MOST
+    most = _MAX_IN_ROWS if whole.axis + 1 == len(axes) else _MAX
     wanted = [axis.extent for axis in axes]
-    wanted[whole.axis] = place.stop - place.start
+    wanted[whole.axis] = outer.stop - outer.start
     return (
         inner.axis == whole.axis
         and [axis.extent for axis in inner.statement.axes] == wanted
-        and [part.read.tensor for part in whole.parts].count(place.read.tensor) == 1
+        and [part.read.tensor for part in whole.parts].count(outer.read.tensor) == 1
         and len(inner.parts) + len(whole.parts) - 1 <= most
     )
 
 
-def _moved(inner: Join, place: Part, whole: Join) -> Iterator[Part]:
+def _moved(inner: Join, outer: Part, whole: Join) -> Iterator[Part]:
     """The parts of an inner concatenation, as parts of the whole."""
     for part in inner.parts:
-        start, stop = place.start + part.start, place.start + part.stop
+        start, stop = outer.start + part.start, outer.start + part.stop
         indices: list[Expr] = [Index(axis.name) for axis in whole.statement.axes]
         name = whole.statement.axes[whole.axis].name
         indices[whole.axis] = to_expr(Affine(as_size(0) - start, ((name, as_size(1)),)))
@@ -198,9 +198,9 @@ def _body(parts: Sequence[Part], whole: Join) -> Expr:
     return body
 
 
-def _view(inner: Join, place: Part, into: str) -> Statement:
+def _view(inner: Join, part: Part, into: str) -> Statement:
     """An inner concatenation as a slice of `into`."""
     indices: list[Expr] = [Index(axis.name) for axis in inner.statement.axes]
     name = inner.statement.axes[inner.axis].name
-    indices[inner.axis] = to_expr(Affine(place.start, ((name, as_size(1)),)))
+    indices[inner.axis] = to_expr(Affine(part.start, ((name, as_size(1)),)))
     return inner.statement.with_body(Read(into, tuple(indices)))

@@ -17,9 +17,9 @@ from anydim.kernels.inference import free_axes
 from anydim.lang.tree import Axis, Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite
 from anydim.passes.flow import Line, unused
-from anydim.passes.image_channels import Places, factors, slides
+from anydim.passes.image_channels import ChannelDims, factors, slides
 
-_LEAST = 16  # channels
+_MIN_CHANNELS = 16  # channels
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Borders:
     types: Mapping[str, TensorType]
     copies: Mapping[str, str]
 
-    def channels(self, found: Places) -> Places:
+    def channels(self, found: ChannelDims) -> ChannelDims:
         """Channel dimensions, extended to the copied inputs."""
         inside = {name: found[copy] for name, copy in self.copies.items() if copy in found}
         return inside | found
@@ -76,10 +76,10 @@ def _borders(lines: Sequence[Line], graph: Graph) -> list[str]:
                  if each.indices == tuple(Index(axis.name) for axis in statement.axes)),
                 default=0,
             )  # fmt: skip
-    outputs = [name for name in graph.outputs if made.get(name, 0) >= _LEAST]
+    outputs = [name for name in graph.outputs if made.get(name, 0) >= _MIN_CHANNELS]
     inputs = [
         name for name, by in sliding.items()
-        if name in graph.inputs and len(by) == 1 and _channels(by[0], graph)[0] >= _LEAST
+        if name in graph.inputs and len(by) == 1 and _channels(by[0], graph)[0] >= _MIN_CHANNELS
     ]  # fmt: skip
     return [*inputs, *outputs] if outputs else []
 
@@ -116,6 +116,6 @@ def _reading(statement: Statement, copies: Mapping[str, str]) -> Statement:
 
 
 def _copy(source: str, target: str, line: Line, types: Mapping[str, TensorType]) -> Line:
-    axes = tuple(Axis(f"i{place}", size) for place, size in enumerate(types[source].shape))
+    axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(types[source].shape))
     body = Read(source, tuple(Index(axis.name) for axis in axes))
     return replace(line, statement=Statement(target, axes, body))

@@ -17,7 +17,7 @@ from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.lang.tree import Read
 from anydim.passes.flow import Line, inputs_of
-from anydim.passes.image_channels import Places, Ties
+from anydim.passes.image_channels import ChannelDims, Ties
 from anydim.passes.layout_costs import COPIED, MOVED, UNFIT, times_of
 from anydim.sizes import Sampled, Size, product, samples
 
@@ -38,7 +38,7 @@ class Part:
     `copies`: whether copies of inputs and results are among the values.
     """
 
-    values: Places
+    values: ChannelDims
     ratio: float
     copies: bool
 
@@ -48,7 +48,7 @@ class Part:
 
 
 def weighed(
-    moved: Places, channels: Places, lines: Sequence[Line], graph: Graph,
+    moved: ChannelDims, channels: ChannelDims, lines: Sequence[Line], graph: Graph,
     copies: Collection[str] = (),
 ) -> tuple[Part, ...]:  # fmt: skip
     """Partition movable values and cost the parts; skips parts that no product or window reads."""
@@ -67,10 +67,10 @@ def weighed(
             between.add(parts.get(line.target))
         lies = _lies(line.target, parts, channels, graph)
         bordered |= near - {lies} if lies != _LAST else set()
-    values: dict[str, Places] = {}
-    for name, place in moved.items():
+    values: dict[str, ChannelDims] = {}
+    for name, dim in moved.items():
         if parts[name] in between or parts[name] not in bordered:
-            values.setdefault(parts[name], {})[name] = place
+            values.setdefault(parts[name], {})[name] = dim
     return tuple(
         Part(held, _ratio(part, _near(part, costs)), not held.keys().isdisjoint(copies))
         for part, held in values.items()
@@ -101,7 +101,7 @@ def _near(part: str, costs: _Costs) -> _Costs:
     return {pair: four for pair, four in costs.items() if part in pair}
 
 
-def _parts(moved: Places, lines: Sequence[Line]) -> dict[str, str]:
+def _parts(moved: ChannelDims, lines: Sequence[Line]) -> dict[str, str]:
     """The part of each movable value."""
     ties = Ties()
     for line in lines:
@@ -112,7 +112,7 @@ def _parts(moved: Places, lines: Sequence[Line]) -> dict[str, str]:
 
 
 def _terms(
-    line: Line, parts: Mapping[str, str], channels: Places, graph: Graph,
+    line: Line, parts: Mapping[str, str], channels: ChannelDims, graph: Graph,
     at: Callable[[Size], numpy.ndarray],
 ) -> Iterator[tuple[tuple[str, str], numpy.ndarray]]:  # fmt: skip
     """The costs of a statement, for each of its operands."""
@@ -120,8 +120,8 @@ def _terms(
     own = _lies(line.target, parts, channels, graph)
     if own is None:
         return
-    place = channels[line.target]
-    times = times_of(line.statement, place, graph, at)
+    dim = channels[line.target]
+    times = times_of(line.statement, dim, graph, at)
     if own not in (_FIRST, _LAST) and graph.types[line.target].dtype not in _MEASURED:
         yield (own, own), _four(numpy.zeros(1), UNFIT, 0.0, 0.0)
     each = COPIED if isinstance(line.statement.body, Read) else MOVED
@@ -135,7 +135,7 @@ def _terms(
             yield (own, other), _four(numpy.zeros(1), numpy.zeros(1), moving, moving)
 
 
-def _lies(name: str, parts: Mapping[str, str], channels: Places, graph: Graph) -> str | None:
+def _lies(name: str, parts: Mapping[str, str], channels: ChannelDims, graph: Graph) -> str | None:
     """The part of a value, or its layout if it is not movable; None without channels."""
     if name in parts or name not in channels:
         return parts.get(name)

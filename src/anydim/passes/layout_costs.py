@@ -26,7 +26,7 @@ _LANES, _PANEL, _ROWS = 16, 48, 8
 _PACK = 20  # per window element packed into a panel
 _STORED_FIRST, _LOADED_LAST, _STORED_LAST = 17, 3, 9  # per element of a pointwise layer
 _OWN_FIRST, _OWN_LAST = 3, 2  # per tap of a depthwise window
-_LEAST = 16  # channels for Winograd's algorithm
+_MIN_CHANNELS = 16  # channels for Winograd's algorithm
 UNFIT = numpy.array(numpy.inf)
 
 At = Callable[[Size], numpy.ndarray]  # evaluates a size at the points
@@ -54,7 +54,7 @@ class _Form:
     """
 
     batch: numpy.ndarray
-    places: list[numpy.ndarray]
+    pixels: list[numpy.ndarray]
     made: numpy.ndarray
     read: numpy.ndarray
     taps: numpy.ndarray
@@ -63,17 +63,17 @@ class _Form:
     @property
     def is_transformed(self) -> bool:
         """Whether Winograd's algorithm applies."""
-        least = min(self.read.min(initial=_LEAST), self.made.min(initial=_LEAST))
-        plain = self.near and len(self.places) == 2 and bool((self.taps == 9).all())
-        return plain and least >= _LEAST
+        least = min(self.read.min(initial=_MIN_CHANNELS), self.made.min(initial=_MIN_CHANNELS))
+        plain = self.near and len(self.pixels) == 2 and bool((self.taps == 9).all())
+        return plain and least >= _MIN_CHANNELS
 
 
-def times_of(statement: Statement, place: int, graph: Graph, at: At) -> Times | None:
+def times_of(statement: Statement, channel: int, graph: Graph, at: At) -> Times | None:
     """Times of a reduction with channels at dimension `channel` of its result; else None."""
     found = [read for read in reads(statement.body) if read.tensor not in graph.constants]
-    if not statement.combine or not found or place + 1 >= len(statement.axes):
+    if not statement.combine or not found or channel + 1 >= len(statement.axes):
         return None
-    name = statement.axes[place].name
+    name = statement.axes[channel].name
     read, weights = factors(statement, graph)
     slid = any(slides(index, statement) for r in found if not r.flat for index in r.indices)
     if read is None or weights is None or read.flat:
@@ -93,11 +93,11 @@ def times_of(statement: Statement, place: int, graph: Graph, at: At) -> Times | 
         elif len(form.indices) > 1 and form.stride(name) == 1:
             fits = False  # overlapping windows of channels
     first, last = (_own_first, _own_last) if own else (_first, _last)
-    work = _form(statement, place, read, at)
+    work = _form(statement, channel, read, at)
     return Times(first(work), last(work) if fits else UNFIT, read.tensor, follows=not own)
 
 
-def _form(statement: Statement, place: int, read: Read, at: At) -> _Form:
+def _form(statement: Statement, channel: int, read: Read, at: At) -> _Form:
     whole = {index.name for index in read.indices if isinstance(index, Index)}
     channels = [axis for axis in statement.reduced if axis.name in whole]
     taps = [axis for axis in statement.reduced if axis not in channels]
@@ -106,10 +106,10 @@ def _form(statement: Statement, place: int, read: Read, at: At) -> _Form:
         return at(product(axis.extent for axis in axes))
 
     forms = [affine(index) for index in read.indices]
-    behind = statement.axes[place + 1 :]
+    behind = statement.axes[channel + 1 :]
     return _Form(
-        count(statement.axes[:place]), [at(axis.extent) for axis in behind],
-        at(statement.axes[place].extent), count(channels), count(taps),
+        count(statement.axes[:channel]), [at(axis.extent) for axis in behind],
+        at(statement.axes[channel].extent), count(channels), count(taps),
         near=all(
             f is not None and f.stride(a.name) in (0, 1) for f in forms for a in (*behind, *taps)
         ),
@@ -118,7 +118,7 @@ def _form(statement: Statement, place: int, read: Read, at: At) -> _Form:
 
 def _first(form: _Form) -> numpy.ndarray:
     """Dense convolution, channels first: the faster of direct and Winograd."""
-    columns = _filled(numpy.prod(form.places, axis=0), _LANES)
+    columns = _filled(numpy.prod(form.pixels, axis=0), _LANES)
     taps = form.taps * columns
     if (form.taps == 1).all():
         return form.batch * columns * (form.read + _STORED_FIRST) * form.made
@@ -128,7 +128,7 @@ def _first(form: _Form) -> numpy.ndarray:
 
 def _transformed(form: _Form) -> numpy.ndarray:
     """Winograd's algorithm, channels first, as its template counts."""
-    down, along = (numpy.ceil(side / 4) for side in form.places)
+    down, along = (numpy.ceil(side / 4) for side in form.pixels)
     windows = down * along
     products = 36 * (_filled(windows, _LANES) + 24 * numpy.ceil(windows / _PANEL))
     transforms = 12_000 * down * numpy.ceil(along / _LANES) * (form.read + form.made)
@@ -137,28 +137,28 @@ def _transformed(form: _Form) -> numpy.ndarray:
 
 def _last(form: _Form) -> numpy.ndarray:
     """Dense convolution, channels last: pixels of all images are rows."""
-    rows, made = _filled(form.batch * numpy.prod(form.places, axis=0), _ROWS), form.made
+    rows, made = _filled(form.batch * numpy.prod(form.pixels, axis=0), _ROWS), form.made
     if (form.taps == 1).all():
         each = form.read * (_filled(made, _LANES) + _LOADED_LAST) + _STORED_LAST * made
         return rows * each
     plain = rows * form.taps * form.read * (_filled(made, _LANES) * 1.2 + _ROWS)
     if not form.is_transformed:
         return plain
-    windows = form.batch * numpy.prod([numpy.ceil(side / 4) for side in form.places], axis=0)
+    windows = form.batch * numpy.prod([numpy.ceil(side / 4) for side in form.pixels], axis=0)
     vectors = numpy.ceil(form.read / _LANES) + numpy.ceil(form.made / _LANES)
     return numpy.minimum(plain, windows * (36 * form.read * form.made + 8_000 * vectors))
 
 
 def _own_first(form: _Form) -> numpy.ndarray:
     """Depthwise windows, channels first."""
-    *rest, along = form.places
+    *rest, along = form.pixels
     rows = form.batch * form.made * numpy.prod([numpy.ones_like(along), *rest], axis=0)
     return _OWN_FIRST * rows * form.taps * _filled(along, _LANES)
 
 
 def _own_last(form: _Form) -> numpy.ndarray:
-    places = form.batch * numpy.prod(form.places, axis=0)
-    return _OWN_LAST * places * form.taps * _filled(form.made, _LANES)
+    pixels = form.batch * numpy.prod(form.pixels, axis=0)
+    return _OWN_LAST * pixels * form.taps * _filled(form.made, _LANES)
 
 
 def _filled(count: numpy.ndarray, whole: int) -> numpy.ndarray:

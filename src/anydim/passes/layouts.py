@@ -26,7 +26,7 @@ from anydim.kernels.inference import free_axes
 from anydim.lang.tree import Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite, to_expr
 from anydim.passes.flow import Line, pack, unpack
-from anydim.passes.image_channels import Places, channels_of, parted
+from anydim.passes.image_channels import ChannelDims, channels_of, parted
 from anydim.passes.layout_borders import Borders, with_copies
 from anydim.passes.layout_choice import told, weighed
 from anydim.sizes import Box, product
@@ -66,16 +66,16 @@ class Layouts:
             return graph
         graph = wide
         types, constants = dict(graph.types), dict(graph.constants)
-        for name, place in (moved | _windows(lines, moved, graph)).items():
+        for name, dim in (moved | _windows(lines, moved, graph)).items():
             kind = types[name]
-            types[name] = TensorType(kind.dtype, _last(kind.shape, place))
+            types[name] = TensorType(kind.dtype, _last(kind.shape, dim))
             if name in constants:
-                constants[name] = Constant(numpy.moveaxis(constants[name].array, place, -1))
-                moved[name] = place
+                constants[name] = Constant(numpy.moveaxis(constants[name].array, dim, -1))
+                moved[name] = dim
         changed = [_written(line, moved, graph) for line in lines]
         return pack(graph.replace(types=types, constants=constants), changed, types)
 
-    def _moved(self, borders: Borders, graph: Graph) -> tuple[Places, list[str]]:
+    def _moved(self, borders: Borders, graph: Graph) -> tuple[ChannelDims, list[str]]:
         """The values to move, and report lines about them."""
         lines = borders.lines
         channels = borders.channels(channels_of(lines, graph))
@@ -89,7 +89,7 @@ class Layouts:
         return moved, notes[: len(moved)]
 
 
-def _movable(channels: Places, lines: Sequence[Line], graph: Graph) -> Places:
+def _movable(channels: ChannelDims, lines: Sequence[Line], graph: Graph) -> ChannelDims:
     """Values of `channels` whose channels are not last and whose readers can all be rewritten."""
     moved = {
         line.target: channels[line.target]
@@ -106,7 +106,7 @@ def _movable(channels: Places, lines: Sequence[Line], graph: Graph) -> Places:
     return moved
 
 
-def _windows(lines: Sequence[Line], moved: Places, graph: Graph) -> Places:
+def _windows(lines: Sequence[Line], moved: ChannelDims, graph: Graph) -> ChannelDims:
     """Constant weights of depthwise windows, with their channel dimension.
 
     These are moved too, since they are read in vectors of channels.
@@ -115,10 +115,12 @@ def _windows(lines: Sequence[Line], moved: Places, graph: Graph) -> Places:
     stay = {name for line in lines for name in _elsewhere(line.statement, moved, graph)}
     for line in lines:
         found.update(_own_windows(line.statement, moved, graph))
-    return {name: place for name, place in found.items() if name not in stay}
+    return {name: dim for name, dim in found.items() if name not in stay}
 
 
-def _own_windows(statement: Statement, moved: Places, graph: Graph) -> Iterator[tuple[str, int]]:
+def _own_windows(
+    statement: Statement, moved: ChannelDims, graph: Graph
+) -> Iterator[tuple[str, int]]:
     if not statement.combine or statement.target not in moved:
         return
     channel = statement.axes[moved[statement.target]].name
@@ -130,7 +132,7 @@ def _own_windows(statement: Statement, moved: Places, graph: Graph) -> Iterator[
             yield read.tensor, read.indices.index(Index(channel))
 
 
-def _elsewhere(statement: Statement, moved: Places, graph: Graph) -> Iterator[str]:
+def _elsewhere(statement: Statement, moved: ChannelDims, graph: Graph) -> Iterator[str]:
     """Constants that a statement reads other than as such weights."""
     windows = dict(_own_windows(statement, moved, graph))
     for read in reads(statement.body):
@@ -138,17 +140,17 @@ def _elsewhere(statement: Statement, moved: Places, graph: Graph) -> Iterator[st
             yield read.tensor
 
 
-def _written(line: Line, moved: Places, graph: Graph) -> Line:
+def _written(line: Line, moved: ChannelDims, graph: Graph) -> Line:
     """The statement over values in their new layouts."""
     statement = line.statement
 
     def change(expr: Expr) -> Expr | None:
         if not isinstance(expr, Read) or expr.tensor not in moved:
             return None
-        place = moved[expr.tensor]
+        dim = moved[expr.tensor]
         if not expr.flat:
-            return replace(expr, indices=_last(expr.indices, place))
-        return moved_offset(expr, graph.types[expr.tensor], place, statement, graph.box)
+            return replace(expr, indices=_last(expr.indices, dim))
+        return moved_offset(expr, graph.types[expr.tensor], dim, statement, graph.box)
 
     changed = statement.with_body(rewrite(statement.body, change))
     if line.target in moved:
@@ -157,21 +159,23 @@ def _written(line: Line, moved: Places, graph: Graph) -> Line:
 
 
 def moved_offset(
-    read: Read, kind: TensorType, place: int, statement: Statement, box: Box
+    read: Read, kind: TensorType, dimension: int, statement: Statement, box: Box
 ) -> Read | None:
     """A flat read of a tensor whose dimension `dimension` is moved to the end.
 
     None if the offset does not split into that dimension, those before and those after.
     """
-    found = None if read.default is not None else parted(read, kind.shape, place, statement, box)
+    found = (
+        None if read.default is not None else parted(read, kind.shape, dimension, statement, box)
+    )
     if found is None:
         return None
     outer, own, inner = found
-    channels, behind = kind.shape[place], product(kind.shape[place + 1 :])
+    channels, behind = kind.shape[dimension], product(kind.shape[dimension + 1 :])
     offset = outer.scaled(channels * behind) + inner.scaled(channels) + own
     return replace(read, indices=(to_expr(offset),))
 
 
-def _last(items: tuple[Any, ...], place: int) -> tuple[Any, ...]:
+def _last(items: tuple[Any, ...], index: int) -> tuple[Any, ...]:
     """The items with the one at `index` moved to the end."""
-    return (*items[:place], *items[place + 1 :], items[place])
+    return (*items[:index], *items[index + 1 :], items[index])

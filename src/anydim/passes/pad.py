@@ -31,7 +31,7 @@ from anydim.passes.padded_addresses import put_together
 from anydim.sizes import Box, Size
 from anydim.sizes.padded import padded_size
 
-_TOLD = 3  # names listed in a line
+_SHOWN = 3  # names listed in a line
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ class _Writer:
             return replace(read, tensor=tensor)
         parts = padding.parts(statement, read, dims)
         assert parts is not None, "the analysis has looked at it"
-        place = to_expr(put_together(parts, self.types[tensor].shape))
-        return replace(read, tensor=tensor, indices=(place,))
+        address = to_expr(put_together(parts, self.types[tensor].shape))
+        return replace(read, tensor=tensor, indices=(address,))
 
     def _copying(self, name: str, copy: str) -> Group:
         """The group that makes the copy: the elements, then zeros."""
@@ -172,5 +172,5 @@ def _lines(padding: Padding, name: str) -> Iterator[str]:
 
 
 def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
-    return ", ".join(names[:_TOLD]) + more
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -193,11 +193,11 @@ class Padding:
         parts = self.parts(statement, read, over)
         found = {}
         for part in parts or ():
-            if part.grows and len(part.place.terms) == 1 and part.place.constant == 0:
-                ((name, factor),) = part.place.terms
+            if part.grows and len(part.position.terms) == 1 and part.position.constant == 0:
+                ((name, factor),) = part.position.terms
                 if factor == 1 and name in loops:
                     found[part.first] = name
-        elsewhere = [n for p in parts or () if p.first not in found for n in p.place.indices]
+        elsewhere = [n for p in parts or () if p.first not in found for n in p.position.indices]
         kept = {name for name in found.values() if name not in elsewhere}
         self.drop(number, loops - kept, _beside(read))
         return {d: name for d, name in found.items() if name in kept}

@@ -23,7 +23,7 @@ class Part:
     first: int
     last: int
     grows: bool
-    place: Affine
+    position: Affine
 
 
 def taken_apart(
@@ -47,10 +47,10 @@ def taken_apart(
         share = constant.divide_exactly(unit)
         if share is not None:
             constant = as_size(0)
-        place = Affine.of(as_size(0) if share is None else share, terms)
-        if first and not _inside(place, product(shape[first:last]), extents, box):
+        position = Affine.of(as_size(0) if share is None else share, terms)
+        if first and not _inside(position, product(shape[first:last]), extents, box):
             return None
-        parts.append(Part(first, last, grows, place))
+        parts.append(Part(first, last, grows, position))
     return None if left or constant != 0 else tuple(parts)
 
 
@@ -58,7 +58,7 @@ def put_together(parts: Sequence[Part], shape: Sequence[Size]) -> Affine:
     """The address in the padded shape."""
     total = Affine(as_size(0))
     for part in parts:
-        total = total + part.place.scaled(product(shape[part.last :]))
+        total = total + part.position.scaled(product(shape[part.last :]))
     return total
 
 
@@ -73,12 +73,12 @@ def _cuts(rank: int, growing: Collection[int]) -> Iterator[tuple[int, int, bool]
         yield begun, rank, False
 
 
-def _inside(place: Affine, count: Size, extents: Mapping[str, Size], box: Box) -> bool:
+def _inside(position: Affine, count: Size, extents: Mapping[str, Size], box: Box) -> bool:
     """Whether a position is in 0:count for all values of its loops."""
-    last = place.constant
-    for name, factor in place.terms:
+    last = position.constant
+    for name, factor in position.terms:
         if prove(factor, ">=", 0, box) is not Truth.PROVED:
             return False
         last = last + factor * (extents[name] - 1)
-    low = prove(place.constant, ">=", 0, box) is Truth.PROVED
+    low = prove(position.constant, ">=", 0, box) is Truth.PROVED
     return low and prove(last, "<=", count - 1, box) is Truth.PROVED

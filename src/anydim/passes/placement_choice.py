@@ -173,8 +173,8 @@ class Choosing:
         self._notes.append(f"{counted(len(numbers), 'placement')} measured at {sizes}{spent}")
         self._notes += [f"a placement was not measured: {why}" for why in measured.refused]
         if set(few) <= set(numbers):
-            places = {number: place for place, number in enumerate(numbers)}
-            renaming = [places.get(number, 0) for number in range(len(self._every))]
+            positions = {number: position for position, number in enumerate(numbers)}
+            renaming = [positions.get(number, 0) for number in range(len(self._every))]
             lost = timed.lost(renamed(self._by_estimates(few, estimates), renaming))
             if lost.max() > WORTH:
                 at = told_point(timed.points[int(lost.argmax())])

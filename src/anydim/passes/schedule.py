@@ -24,7 +24,7 @@ from anydim.kernels.schedule import parse_options, parse_schedule
 from anydim.kernels.template import Template
 from anydim.lang.surface.printer import print_statement
 from anydim.lang.tree import Group, Read
-from anydim.passes.canonical_groups import Found, Own, canonical, in_own_sizes
+from anydim.passes.canonical_groups import IndexCheck, Own, canonical, in_own_sizes
 from anydim.passes.flow import unused
 from anydim.passes.options import PLAIN, WHOLE, Options
 from anydim.passes.recipes import template_recipe
@@ -48,7 +48,7 @@ class Scheduled:
     source: str
     group: Group
     recipe: Recipe
-    checks: tuple[Found, ...] = ()
+    checks: tuple[IndexCheck, ...] = ()
     goes_on: bool = False
 
     @property

@@ -78,7 +78,7 @@ class _Found:
     ) -> None:
         self.dims: dict[int, tuple[str, ...]] = {}
         self.items = launches
-        order = {name: place for place, name in enumerate(graph.box.names)}
+        order = {name: position for position, name in enumerate(graph.box.names)}
         touched = self.touched = [_Touched.of(item, root) for item in launches]
         given = {*graph.inputs, *graph.outputs}
         while True:
@@ -152,13 +152,13 @@ def _together(launches: Sequence[Scheduled], touched: Sequence[_Touched]) -> Ite
     """Groups of launch numbers that compute one group or write one value, in order."""
     group = list(range(len(launches)))
     first: dict[object, int] = {}
-    for place, (number, _) in enumerate(numbered(launches)):
-        for key in (number, *touched[place].writes):
-            joined, mine = group[first.setdefault(key, place)], group[place]
+    for position, (number, _) in enumerate(numbered(launches)):
+        for key in (number, *touched[position].writes):
+            joined, mine = group[first.setdefault(key, position)], group[position]
             group = [min(joined, mine) if each in (joined, mine) else each for each in group]
     members: dict[int, list[int]] = {}
-    for place, key in enumerate(group):
-        members.setdefault(key, []).append(place)
+    for position, key in enumerate(group):
+        members.setdefault(key, []).append(position)
     yield from members.values()
 
 

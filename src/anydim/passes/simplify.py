@@ -189,8 +189,8 @@ def _as_it_lies(line: Line, graph: Graph) -> Line:
         return line
     if graph.types[body.tensor].shape != statement.shape:
         return line
-    place = tuple(Index(axis.name) for axis in statement.axes)
-    return Line(statement.with_body(Read(body.tensor, place)), line.source)
+    own = tuple(Index(axis.name) for axis in statement.axes)
+    return Line(statement.with_body(Read(body.tensor, own)), line.source)
 
 
 def _by_reciprocals(body: Expr, axes: tuple[Axis, ...], graph: Graph) -> Expr:

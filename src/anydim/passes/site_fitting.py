@@ -39,7 +39,7 @@ def fitted(launch: Launch, recipe: Recipe) -> Kernel:
     if sorted(operands) != sorted(recipe.operands):
         raise InternalError(f"'{kernel.name}' takes {operands}, not {recipe.operands}")
     _, scalars, _ = parameters_of(kernel)
-    order = places_of(operands, recipe.operands)
+    order = positions_of(operands, recipe.operands)
     own = {name: scalar for name, scalar in zip(names, scalars) if name in recipe.sizes}
     sizes = [own.get(name, Scalar(f"known.{n}")) for n, name in enumerate(recipe.sizes)]
     known = []
@@ -53,10 +53,10 @@ def fitted(launch: Launch, recipe: Recipe) -> Kernel:
     return with_interface(kernel, order, sizes, known, prefix)
 
 
-def places_of(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
+def positions_of(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
     """Index in `names` of each of `wanted`; equal names are matched in order."""
-    places = {name: [n for n, other in enumerate(names) if other == name] for name in names}
-    return [places[name].pop(0) for name in wanted]
+    found = {name: [n for n, other in enumerate(names) if other == name] for name in names}
+    return [found[name].pop(0) for name in wanted]
 
 
 def with_interface(

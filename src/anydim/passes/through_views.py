@@ -74,7 +74,7 @@ class ThroughViews:
             return ""
         if isinstance(statement.body, Read) or self.types[found[0].tensor].shape != statement.shape:
             return ""
-        return found[0].tensor if _places(statement.body) == len(statement.axes) else ""
+        return found[0].tensor if _count_indices(statement.body) == len(statement.axes) else ""
 
     def _is_alone(self, name: str) -> bool:
         return name not in self.outputs and len(self.users[name]) == 1
@@ -122,7 +122,7 @@ def _reading(view: Statement, name: str) -> Statement:
     return view.with_body(replace(view.body, tensor=name))
 
 
-def _places(body: Expr) -> int:
+def _count_indices(body: Expr) -> int:
     """Count of indices and sizes in a body."""
     found: list[Expr] = []
 

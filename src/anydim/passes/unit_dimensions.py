@@ -36,14 +36,14 @@ class UnitDimensions:
         kept = {
             line.target: _kept(line.statement.shape) for line in lines if line.target not in guarded
         }
-        kept = {name: places for name, places in kept.items() if not all(places)}
+        kept = {name: flags for name, flags in kept.items() if not all(flags)}
         types = dict(graph.types)
         moved = {name: unused(f"{name}/squeezed", types) for name in graph.outputs if name in kept}
         result: list[Line] = []
         for line in lines:
             statement = line.statement.with_body(_reading(line.statement, kept))
-            places = kept.get(statement.target, (True,) * len(statement.axes))
-            squeezed = _squeezed(statement, places)
+            flags = kept.get(statement.target, (True,) * len(statement.axes))
+            squeezed = _squeezed(statement, flags)
             if statement.target not in kept:
                 result.append(replace(line, statement=squeezed))
                 continue
@@ -80,15 +80,15 @@ def _reading(statement: Statement, kept: dict[str, tuple[bool, ...]]) -> Expr:
         if isinstance(expr, Index) and expr.name in ones:
             return SizeTerm(as_size(0))
         if isinstance(expr, Read) and expr.tensor in kept and not expr.flat:
-            places = kept[expr.tensor]
-            return replace(expr, indices=tuple(i for i, k in zip(expr.indices, places) if k))
+            flags = kept[expr.tensor]
+            return replace(expr, indices=tuple(i for i, k in zip(expr.indices, flags) if k))
         return None
 
     return rewrite(statement.body, change)
 
 
-def _squeezed(statement: Statement, places: tuple[bool, ...]) -> Statement:
-    axes = tuple(axis for axis, keep in zip(statement.axes, places) if keep)
+def _squeezed(statement: Statement, kept: tuple[bool, ...]) -> Statement:
+    axes = tuple(axis for axis, keep in zip(statement.axes, kept) if keep)
     reduced = tuple(axis for axis in statement.reduced if axis.extent.constant != 1)
     combine = statement.combine if reduced or not statement.reduced else ""
     return replace(statement, axes=axes, reduced=reduced, combine=combine)

@@ -71,7 +71,7 @@ def _uses(lines: list[Line], graph: Graph) -> Counter[str]:
 def _absorb_permutations(lines: list[Line], graph: Graph) -> list[Line]:
     """Let a producer write the permuted tensor, if only the permutation reads it."""
     uses = _uses(lines, graph)
-    place = {line.target: position for position, line in enumerate(lines)}
+    writer = {line.target: position for position, line in enumerate(lines)}
     result: list[Line | None] = list(lines)
     for position in range(len(lines)):
         current = result[position]
@@ -80,7 +80,7 @@ def _absorb_permutations(lines: list[Line], graph: Graph) -> list[Line]:
             continue
         body = current.statement.body
         assert isinstance(body, Read)
-        origin = place.get(body.tensor)
+        origin = writer.get(body.tensor)
         if origin is None or uses[body.tensor] != 1 or order[-1] != len(order) - 1:
             continue
         producer = result[origin]
@@ -94,7 +94,7 @@ def _absorb_permutations(lines: list[Line], graph: Graph) -> list[Line]:
         result[origin] = replace(
             producer, statement=replace(producer.statement, target=target, axes=axes)
         )
-        place[target] = origin
+        writer[target] = origin
         result[position] = None
     return [line for line in result if line is not None]
 
@@ -176,8 +176,8 @@ def compose(read: Read, view: Statement, axes: dict[str, Size], graph: Graph) ->
         indices: tuple[Expr, ...] = split
     else:
         indices = read.indices
-    places = dict(zip((axis.name for axis in view.axes), indices))
-    moved = tuple(normal_form(placed(index, places)) for index in source.indices)
+    indices_of = dict(zip((axis.name for axis in view.axes), indices))
+    moved = tuple(normal_form(placed(index, indices_of)) for index in source.indices)
     if not {c for i in indices for c in checks(i)} <= {c for i in moved for c in checks(i)}:
         return None  # the source has no axis with that index: its bounds check would be lost
     return Read(source.tensor, moved, source.flat)

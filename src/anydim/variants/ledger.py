@@ -102,8 +102,8 @@ class Ledger:
         if not Path(path).is_file():
             raise OptionError(f"{path} cannot be read", "give a file that `--export` wrote")
         try:
-            place = f"{Path(path).resolve().as_uri()}?mode=ro"
-            with contextlib.closing(sqlite3.connect(place, uri=True)) as other:
+            uri = f"{Path(path).resolve().as_uri()}?mode=ro"
+            with contextlib.closing(sqlite3.connect(uri, uri=True)) as other:
                 if other.execute("pragma user_version").fetchone() != (_VERSION,):
                     raise OptionError(f"{problem} of this version")
                 found = other.execute(f"{_ROWS} limit {_MOST_ROWS}").fetchall()

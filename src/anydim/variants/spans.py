@@ -19,7 +19,7 @@ from anydim.kernels.ir import Kernel, Let, Scalar, constant
 from anydim.kernels.launch import Launch
 from anydim.native.arithmetic import Arithmetic, Ranged
 from anydim.native.body import Body, parameter
-from anydim.passes.site_fitting import parameters_of, places_of, with_interface
+from anydim.passes.site_fitting import parameters_of, positions_of, with_interface
 from anydim.program.recipe import Recipe
 from anydim.runtime.variant_tables import Span
 from anydim.sizes import LARGEST, Box, Dim, Interval, Size, bounds, simplify
@@ -93,7 +93,7 @@ def _met(dim: Dim, box: Box) -> Dim | None:
 def spanned_kernel(launch: Launch, recipe: Recipe, site: Spanned) -> Kernel:
     """The kernel of a launch with the interface of a recipe; computes its own sizes."""
     kernel = launch.kernel
-    order = places_of([argument.tensor for argument in launch.arguments], recipe.operands)
+    order = positions_of([argument.tensor for argument in launch.arguments], recipe.operands)
     _, scalars, _ = parameters_of(kernel)
     body, given = _Prologue(), [Scalar(word_name(n)) for n in range(len(launch_words(site)))]
     needed = _Needed(body, site, [parameter(scalar.name) for scalar in given])

@@ -20,7 +20,7 @@ _INDEXED = {"gather": (1,), "gather_elements": (1,), "gather_nd": (1,), "scatter
             "scatter_nd": (1,), "one_hot": (0,)}  # fmt: skip
 """Positions of index inputs."""
 _UNCHECKED = ("gather", "gather_nd", "scatter_elements", "scatter_nd")
-_PLACES = ("arg_max", "arg_min", "size_tensor")  # their int64 results are small
+_POSITIONS = ("arg_max", "arg_min", "size_tensor")  # their int64 results are small
 _BYTES = ("quantize", "dequantize", "matmul_integer", "conv_integer")
 _KINDS = ("view", "movement", "index", "source")  # operators that move integers unchanged
 
@@ -37,8 +37,8 @@ def _openvino(graph: Graph, node: Node) -> str:
     if node.operator in _UNCHECKED and any(node.given[n] not in graph.constants for n in indices):
         return "an index outside its axis is no error there"
     kinds = [graph.types[name] for name in node.given]
-    moved = [kind for place, kind in enumerate(kinds) if place not in indices]
-    if node.operator not in _PLACES:
+    moved = [kind for number, kind in enumerate(kinds) if number not in indices]
+    if node.operator not in _POSITIONS:
         moved += [graph.types[name] for name in node.outputs]
     for kind in moved:
         wide = _WIDE.get(kind.dtype.name)

@@ -208,7 +208,7 @@ def _trilu(call: Call) -> None:
     call.add("Trilu", [call.inputs[0], k], upper=int(call["upper"]))
 
 
-def _place(name: str) -> Row:
+def _arg(name: str) -> Row:
     def row(call: Call) -> None:
         call.add(
             name, axis=call["axis"], keepdims=int(call["keepdims"]),
@@ -343,7 +343,7 @@ ROWS: Mapping[str, Row] = {
     "gather_elements": _plain("GatherElements", axis="axis"),
     "gather_nd": _plain("GatherND", batch_dims="batch_dims"),
     "scatter_elements": _scatter("ScatterElements"), "scatter_nd": _scatter("ScatterND"),
-    "one_hot": _one_hot, "trilu": _trilu, "arg_max": _place("ArgMax"), "arg_min": _place("ArgMin"),
+    "one_hot": _one_hot, "trilu": _trilu, "arg_max": _arg("ArgMax"), "arg_min": _arg("ArgMin"),
     "fill": _fill, "size_tensor": _size_tensor, "range": _range,
     **WINDOWS,
 }  # fmt: skip

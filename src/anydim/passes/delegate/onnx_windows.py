@@ -47,7 +47,7 @@ def _pooled(call: Call) -> dict[str, Any]:
 
 def _max_pool(call: Call) -> None:
     if call["indices"]:
-        raise Refused("its second result has the places of the largest elements")
+        raise Refused("its second result has the indices of the largest elements")
     call.add("MaxPool", **_pooled(call))
 
 

@@ -111,10 +111,10 @@ def crossings(graph: Graph, engines: Container[str] = ()) -> list[tuple[str, str
 
     Values that `engines` compute and read reside on the host.
     """
-    places = [HOST if node.device in engines else node.device for node in graph.nodes]
+    devices = [HOST if node.device in engines else node.device for node in graph.nodes]
     makers = dict.fromkeys(graph.inputs, HOST)
-    makers |= {name: place for node, place in zip(graph.nodes, places) for name in node.outputs}
-    ends = [(name, place) for node, place in zip(graph.nodes, places) for name in node.given]
+    makers |= {name: device for node, device in zip(graph.nodes, devices) for name in node.outputs}
+    ends = [(name, device) for node, device in zip(graph.nodes, devices) for name in node.given]
     ends += [(name, HOST) for name in graph.outputs]
     wanted = dict.fromkeys((n, makers[n], end) for n, end in ends if n in makers)
     return [(name, origin, end) for name, origin, end in wanted if origin != end]

@@ -50,38 +50,38 @@ class Problem:
     nodes: Mapping[int, Mapping[str, float]]
     values: Sequence[Value]
 
-    def seconds(self, places: Mapping[int, str]) -> float:
+    def seconds(self, placement: Mapping[int, str]) -> float:
         """The time of a placement, including copies."""
-        total = sum(self.nodes[number][device] for number, device in places.items())
+        total = sum(self.nodes[number][device] for number, device in placement.items())
         for value in self.values:
-            origin = _place(value.maker, places)
-            ends = {_place(reader, places) for reader in value.readers} - {origin}
+            origin = _device_of(value.maker, placement)
+            ends = {_device_of(reader, placement) for reader in value.readers} - {origin}
             total += sum(value.seconds[origin, end] for end in ends)
         return total
 
     def solve(self, devices: Sequence[str]) -> dict[int, str]:
         """The placement with the lowest time; optimal for two devices."""
-        places = min((self._all_on(device, devices[0]) for device in devices), key=self.seconds)
-        best = self.seconds(places)
+        placement = min((self._all_on(device, devices[0]) for device in devices), key=self.seconds)
+        best = self.seconds(placement)
         for _ in range(_ROUNDS):
             before = best
             for pair in combinations(devices, 2):
-                other = self._exchanged(places, *pair)
+                other = self._exchanged(placement, *pair)
                 seconds = self.seconds(other)
                 if seconds < best:
-                    places, best = other, seconds
+                    placement, best = other, seconds
             if best >= before or len(devices) == 2:
                 break
-        return places
+        return placement
 
     def _all_on(self, device: str, fallback: str) -> dict[int, str]:
         return {
             number: device if device in costs else fallback for number, costs in self.nodes.items()
         }
 
-    def _exchanged(self, places: Mapping[int, str], left: str, right: str) -> dict[int, str]:
+    def _exchanged(self, placement: Mapping[int, str], left: str, right: str) -> dict[int, str]:
         """The best reassignment of the nodes on two devices between these two."""
-        free = {number for number, device in places.items() if device in (left, right)}
+        free = {number for number, device in placement.items() if device in (left, right)}
         network = Network()
         for number in free:
             costs, point = self.nodes[number], network.point(number)
@@ -89,11 +89,11 @@ class Problem:
             network.edge(point, SINK, costs.get(left, NEVER))
         ends = {left: SOURCE, right: SINK}
 
-        def point_of(place: int | str) -> int | str:
+        def point_of(end: int | str) -> int | str:
             """A node of the network, or the name of a third device."""
-            if isinstance(place, int) and place in free:
-                return network.point(place)
-            device = _place(place, places)
+            if isinstance(end, int) and end in free:
+                return network.point(end)
+            device = _device_of(end, placement)
             return ends.get(device, device)
 
         for number, value in enumerate(self.values):
@@ -103,12 +103,12 @@ class Problem:
         return {
             number: device if number not in free
             else left if network.point(number) in kept else right
-            for number, device in places.items()
+            for number, device in placement.items()
         }  # fmt: skip
 
 
-def _place(place: int | str, places: Mapping[int, str]) -> str:
-    return places[place] if isinstance(place, int) else place
+def _device_of(end: int | str, placement: Mapping[int, str]) -> str:
+    return placement[end] if isinstance(end, int) else end
 
 
 def _connect(

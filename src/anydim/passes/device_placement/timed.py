@@ -31,11 +31,11 @@ from anydim.runtime.clocked import Clock
 from anydim.runtime.executable import Executable
 from anydim.sizes import Box
 
-_ROUNDS, _MOST_ROUNDS = 3, 15
+_ROUNDS, _MAX_ROUNDS = 3, 15
 _AT_A_SIZE = 0.03  # seconds of all rounds at a size, if the minimum number takes less
 _SHARE = 0.25  # maximum share of the remaining seconds for one size
-_MOST_BYTES = 1 << 30  # of a call with its inputs
-_MOST_POINTS = 96
+_MAX_BYTES = 1 << 30  # of a call with its inputs
+_MAX_POINTS = 96
 _FIRST = 16  # sizes before bisection
 
 
@@ -196,12 +196,12 @@ class _Bench:
     def _measure(self, point: Point) -> None:
         """Measure all placements at a size, if time and memory permit."""
         key = tuple(sorted(point.items()))
-        if key in self._seconds or len(self._seconds) >= _MOST_POINTS:
+        if key in self._seconds or len(self._seconds) >= _MAX_POINTS:
             return
         estimated = float(self._estimated([point])[list(self._trials)].sum())
         if self._left <= 0 or (self._real and self._expected(estimated) > _SHARE * self._left):
             return
-        if any(trial.bytes(point) > _MOST_BYTES for trial in self._trials.values()):
+        if any(trial.bytes(point) > _MAX_BYTES for trial in self._trials.values()):
             return
         self._asked.tell(f"timing placements at {told_point(point)}")
         try:
@@ -223,7 +223,7 @@ class _Bench:
         given = trial.drawn(point)
         runs = [partial(_turn, each.seconds, given) for each in self._trials.values()]
         best = [run() for run in runs]
-        rounds = int(min(_MOST_ROUNDS, max(_ROUNDS, _AT_A_SIZE / max(sum(best), 1e-9))))
+        rounds = int(min(_MAX_ROUNDS, max(_ROUNDS, _AT_A_SIZE / max(sum(best), 1e-9))))
         for _ in range(rounds):
             best = [min(known, run()) for known, run in zip(best, runs)]
         return best
@@ -254,8 +254,8 @@ def _between(
     """
     good = losses <= WORTH
     apart = ~(good[:, :, None] & good[:, None, :]).any(axis=0)
-    places = numpy.log1p([[point[name] for name in box.names] for point in points])
-    distance = abs(places[:, None] - places[None]).sum(axis=2)
+    logs = numpy.log1p([[point[name] for name in box.names] for point in points])
+    distance = abs(logs[:, None] - logs[None]).sum(axis=2)
     third = numpy.maximum(distance[:, None], distance[None]).min(axis=2)
     rows, columns = numpy.nonzero(numpy.triu(apart & (third >= distance)))
     for pair in numpy.argsort(-distance[rows, columns], kind="stable"):

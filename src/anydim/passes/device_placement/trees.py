@@ -176,11 +176,11 @@ def _cuts(
     points = within[order]
     ahead = lost[:, order].cumsum(axis=1)
     after = ahead[:, -1:] - ahead
-    for place in range(len(points) - 1):
-        if values[points[place]] < values[points[place + 1]]:
-            least = float(ahead[:, place].min() + after[:, place].min())
-            beside = int(points[place]), int(points[place + 1])
-            yield least, feature, points[: place + 1], points[place + 1 :], beside
+    for last in range(len(points) - 1):
+        if values[points[last]] < values[points[last + 1]]:
+            least = float(ahead[:, last].min() + after[:, last].min())
+            beside = int(points[last]), int(points[last + 1])
+            yield least, feature, points[: last + 1], points[last + 1 :], beside
 
 
 def _between(table: Table, feature: Feature, beside: tuple[int, int], sides: Sequence[Tree]) -> int:
