@@ -270,7 +270,7 @@ STRATEGIES = (
          _script("serve()\nwarned('newer')\nprint('ok')"), _before("variants.sqlite", _NEWER)),
     Case("strategy-others", "the file of verdicts has tables of others",
          "nothing is remembered; one warning",
-         _script("serve()\nwarned('not kept')\nprint('ok')"),
+         _script("serve()\nwarned('not stored')\nprint('ok')"),
          _before("variants.sqlite", _OTHERS)),
     Case("strategy-full", "the disk is full while bodies are made",
          "nothing is kept; one warning",

@@ -16,8 +16,8 @@ from anydim.runtime.variant_tables import Key
 
 _MARGIN = 2  # minimum ratio of a new size's frequency to that of the variant it evicts
 _SAMPLE = 10  # of TinyLFU: sample length as a multiple of the launches that fill the cache
-_MOST_DROPPED = 4096  # sizes whose drops are recorded
-_MOST_DOUBLED = 40
+_MAX_DROPPED = 4096  # sizes whose drops are recorded
+_MAX_DOUBLED = 40
 
 
 class Admission:
@@ -39,9 +39,9 @@ class Admission:
 
     def needed(self, key: Key, after: int) -> int:
         """The count of launches before sizes get a variant; the first time `after`."""
-        return after << min(self._drops.get(key, 0), _MOST_DOUBLED)
+        return after << min(self._drops.get(key, 0), _MAX_DOUBLED)
 
-    def took(self, key: Key, frequency: int) -> None:
+    def admitted(self, key: Key, frequency: int) -> None:
         """Record a new variant, whose launch count starts at 0, with its frequency so far.
 
         That is the maximum of all sizes without a variant; otherwise it would be evicted next.
@@ -52,7 +52,7 @@ class Admission:
         """Record that the variant of these sizes is dropped."""
         self._base.pop(key, None)
         self._drops[key] = self._drops.pop(key, 0) + 1
-        if len(self._drops) > _MOST_DROPPED:
+        if len(self._drops) > _MAX_DROPPED:
             del self._drops[next(iter(self._drops))]
 
     def dropped(self, key: Key) -> bool:
@@ -66,14 +66,14 @@ class Admission:
             self._base = {key: count - late[key] // 2 for key, count in counts.items()}
 
 
-class Room:
+class Capacity:
     """The capacity for variants of a strategy; `used` are frequencies of existing variants."""
 
     def __init__(self, limit: int, used: Iterable[int]) -> None:
         self._used = sorted(used)
         self._free = limit - len(self._used)
 
-    def takes(self, frequency: int) -> bool:
+    def admits(self, frequency: int) -> bool:
         """Whether to admit one more variant, of sizes with this frequency."""
         if self._free > 0:
             self._free -= 1

@@ -27,15 +27,15 @@ from anydim.runtime.variant_tables import (
     key_of,
 )
 from anydim.targets.target import Target
-from anydim.variants.admission import Admission, Room
+from anydim.variants.admission import Admission, Capacity
 from anydim.variants.launch_strategy import Decision
 from anydim.variants.strategies import Adaptive, Exact, Strategy
 from anydim.variants.workers import Reply
 
-_MOST_LEFT = 1024  # sizes of a call site marked for the generic kernel
-MOST_REJECTED = 4096  # sizes of a call site; verdicts are also in the ledger file
-_MOST_SPANS = 2  # per call site that `adaptive` tries
-_NEVER_ENOUGH = 1 << 62  # bytes of scratch: never matches
+_MAX_MARKED = 1024  # sizes of a call site marked for the generic kernel
+MAX_REJECTED = 4096  # sizes of a call site; verdicts are also in the ledger file
+_MAX_SPANS = 2  # per call site that `adaptive` tries
+_NEVER_FITS = 1 << 62  # bytes of scratch: never matches
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Event:
         return f"{self.kind}: {self.kernel} at {shown_sizes(self.sizes)}{why}"
 
 
-class Place:
+class CallSite:
     """The launches of one recipe that share a strategy: their variants, and rejected sizes.
 
     `words` are the slots of their entries in code tables.
@@ -67,12 +67,12 @@ class Place:
 
     def __init__(self, site: ProgramSite, recipe: Recipe, generic: int, decision: Decision) -> None:
         self.site, self.recipe, self.generic, self.decision = site, recipe, generic, decision
-        self.words: list[tuple[numpy.ndarray, int]] = []
+        self.slots: list[tuple[numpy.ndarray, int]] = []
         self.sites: list[ProgramSite] = []
         self.choice: Choice | None = None
         self.made: dict[Key, Reply] = {}
         self.rejected: set[Key] = set()
-        self._left: set[Sizes] = set()  # sizes that the generic kernel serves without a callback
+        self._marked: set[Sizes] = set()  # sizes that the generic kernel serves without a callback
         self._begun: dict[Strategy, set[Sizes]] = {}  # sizes whose first launch requested a variant
         self._full: set[Strategy] = set()  # strategies at their limit
         self._admission = Admission()
@@ -107,8 +107,8 @@ class Place:
         if isinstance(leaf, (Adaptive, Exact)) and len(used) >= leaf.limit and key not in used:
             less.append(min(used, key=lambda sizes: used[sizes]))
         if not isinstance(key, Span):
-            self._admission.took(key, max(self._came().values(), default=0))
-            self._left.discard(key)
+            self._admission.admitted(key, max(self._recent().values(), default=0))
+            self._marked.discard(key)
             self.choice.forget(key)
         before = self.choice.change([body], less)
         self.made[key] = reply
@@ -118,7 +118,7 @@ class Place:
         self._store(self.choice.entry)
         return before
 
-    def has_room(self, sizes: Sizes) -> bool:
+    def has_capacity(self, sizes: Sizes) -> bool:
         """Whether sizes get a variant at their first launch: the first `limit` distinct ones do."""
         leaf = self.decision.at(sizes)
         if not isinstance(leaf, Exact) or sizes in self.rejected or self._admission.dropped(sizes):
@@ -153,30 +153,30 @@ class Place:
     def leave(self, sizes: Sizes) -> object:
         """Serve these sizes by the generic kernel, and count them; returns the same as `close`."""
         assert self.choice is not None
-        less = self._left if len(self._left) >= _MOST_LEFT else set()
-        before = self.choice.change([Body(sizes, 0, AS_LAUNCHED, 1, _NEVER_ENOUGH)], less)
-        self._left = self._left - less | {sizes}
+        less = self._marked if len(self._marked) >= _MAX_MARKED else set()
+        before = self.choice.change([Body(sizes, 0, AS_LAUNCHED, 1, _NEVER_FITS)], less)
+        self._marked = self._marked - less | {sizes}
         self._store(self.choice.entry)
         return before
 
     def _store(self, entry: int) -> None:
         """Store the entry of each launch atomically; running calls see the old or the new one."""
-        for table, word in self.words:
-            table[word] = entry
+        for table, slot in self.slots:
+            table[slot] = entry
 
     # ---- counters -----------------------------------------------------------------------------
 
-    def seen(self, after: int) -> dict[Sizes, int]:
+    def unserved(self, after: int) -> dict[Sizes, int]:
         """Sizes without a variant with at least `after` launches, and their approximate counts."""
         if self.choice is None:
             return {}
-        left = {sizes: self.choice.hits(sizes) for sizes in self._left}
-        often = {sizes: hits for sizes, hits in left.items() if hits >= after}
-        return {**self.choice.seen(after), **often}
+        left = {sizes: self.choice.hits(sizes) for sizes in self._marked}
+        frequent = {sizes: hits for sizes, hits in left.items() if hits >= after}
+        return {**self.choice.seen(after), **frequent}
 
     def reject(self, key: Key) -> None:
         """Mark sizes as rejected; clears the marks when there are too many."""
-        if len(self.rejected) >= MOST_REJECTED:
+        if len(self.rejected) >= MAX_REJECTED:
             self.rejected.clear()
         self.rejected.add(key)
 
@@ -185,35 +185,35 @@ class Place:
 
         If frequent sizes exceed the capacity, also a span that covers them.
         """
-        came = sorted(self._came().items(), key=lambda row: -row[1])
-        rooms: dict[Strategy, Room] = {}
-        often: dict[Strategy, list[Sizes]] = {}
-        crowded: set[Adaptive | Exact] = set()
-        for sizes, frequency in came:
+        recent = sorted(self._recent().items(), key=lambda row: -row[1])
+        capacities: dict[Strategy, Capacity] = {}
+        frequent: dict[Strategy, list[Sizes]] = {}
+        exceeded: set[Adaptive | Exact] = set()
+        for sizes, frequency in recent:
             leaf = self.decision.at(sizes)
             if not isinstance(leaf, (Adaptive, Exact)) or sizes in self.rejected:
                 continue
-            if leaf not in rooms:
-                rooms[leaf] = Room(leaf.limit, self._used(leaf).values())
+            if leaf not in capacities:
+                capacities[leaf] = Capacity(leaf.limit, self._used(leaf).values())
             if frequency < self._admission.needed(sizes, leaf.after):
                 continue
-            often.setdefault(leaf, []).append(sizes)
-            if rooms[leaf].takes(frequency):
+            frequent.setdefault(leaf, []).append(sizes)
+            if capacities[leaf].admits(frequency):
                 yield sizes, leaf
             else:
-                crowded.add(leaf)
-        for leaf in filter(lambda leaf: isinstance(leaf, Adaptive), crowded):
-            span = self._span([*often[leaf], *self._used(leaf)])
+                exceeded.add(leaf)
+        for leaf in filter(lambda leaf: isinstance(leaf, Adaptive), exceeded):
+            span = self._span([*frequent[leaf], *self._used(leaf)])
             if span is not None and self.decision.at(span) == leaf:
                 yield span, leaf
         self._age()
 
-    def _span(self, seen: Sequence[Sizes]) -> Span | None:
+    def _span(self, sizes: Sequence[Sizes]) -> Span | None:
         """A span that covers the sizes; None if enough spans were tried."""
         tried = [key for key in (*self.made, *self.rejected) if isinstance(key, Span)]
-        if len(tried) >= _MOST_SPANS:
+        if len(tried) >= _MAX_SPANS:
             return None
-        low, high = zip(*((min(words), max(words)) for words in zip(*seen)))
+        low, high = zip(*((min(values), max(values)) for values in zip(*sizes)))
         key = key_of(low, high)
         return key if isinstance(key, Span) and key not in tried else None
 
@@ -226,9 +226,9 @@ class Place:
             if self.decision.at(key) == leaf
         }
 
-    def _came(self) -> dict[Sizes, int]:
+    def _recent(self) -> dict[Sizes, int]:
         """Recent sizes without a variant, and their approximate frequencies."""
-        return {k: self._admission.frequency(k, count) for k, count in self.seen(1).items()}
+        return {k: self._admission.frequency(k, count) for k, count in self.unserved(1).items()}
 
     def _age(self) -> None:
         """Halve recorded frequencies for a strategy at its limit."""
@@ -238,7 +238,7 @@ class Place:
         ]  # fmt: skip
         for leaf in limits[:1]:
             counts: dict[Key, int] = {key: self.hits(key) for key in self.made}
-            for sizes, count in self.seen(1).items():
+            for sizes, count in self.unserved(1).items():
                 counts[sizes] = count
             self._admission.age(counts, leaf.limit, leaf.after)
 
@@ -251,7 +251,7 @@ class Place:
         """Count of launches without a variant while counting."""
         if self.choice is None:
             return 0
-        return self.choice.misses + sum(self.choice.hits(sizes) for sizes in self._left)
+        return self.choice.misses + sum(self.choice.hits(sizes) for sizes in self._marked)
 
     # ---- reporting -----------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class Place:
             ratio = None if reply.ratio is None else round(1000 * reply.ratio)
             launched = (made.parallel, made.grain, made.scratch, made.schedule)
             bodies.append(KeptBody(low, high, made.symbol, *launched, made.extent, ratio))
-        numbers = tuple(launches[id(table), word] for table, word in self.words)
+        numbers = tuple(launches[id(table), slot] for table, slot in self.slots)
         names = (*self.recipe.sizes, "parallel")
         about = (self.site.kernel, self.sources, numbers, len(self.site.operands), names)
         return KeptPlace(*about, tuple(bodies))
@@ -314,9 +314,9 @@ class Place:
         return f"{kind} {made.schedule}"
 
 
-def places_of(
+def call_sites_of(
     program: Program, executable: Executable[Any], target: Target, strategies: Sequence[Strategy]
-) -> list[Place]:
+) -> list[CallSite]:
     """Group the launches that can have variants by recipe and strategy.
 
     `strategies` are those of all host sites, in order. Launches of setups, which run once for
@@ -324,24 +324,24 @@ def places_of(
     """
     once = {id(site) for part in program.segments for site in part.sites[: part.first_launch]}
     made = {template.schedule for template in target.templates}
-    sites, found = iter(zip(program.host_sites, strategies)), dict[Any, Place]()
+    sites, found = iter(zip(program.host_sites, strategies)), dict[Any, CallSite]()
     for entries, names in executable.interface.entries:
         table = executable.entries[entries]
-        for word, name in enumerate(names):
+        for slot, name in enumerate(names):
             site, strategy = next(sites)
             recipe = None if site.recipe is None else program.recipes[site.recipe]
             if recipe is None or not recipe.schedule or id(site) in once:
                 continue
             if parse_options(recipe.schedule)[0] not in made:
                 continue
-            words = (*site.sizes, site.parallel)
-            decision = Decision(strategy, words)
-            key = (site.recipe, strategy, words if len(decision.leaves) > 1 else ())
+            sizes = (*site.sizes, site.parallel)
+            decision = Decision(strategy, sizes)
+            key = (site.recipe, strategy, sizes if len(decision.leaves) > 1 else ())
             if key not in found:
-                found[key] = Place(site, recipe, int(table[word]), decision)
-            place = found[key]
-            if place.generic != int(table[word]) or name != site.kernel:
+                found[key] = CallSite(site, recipe, int(table[slot]), decision)
+            call_site = found[key]
+            if call_site.generic != int(table[slot]) or name != site.kernel:
                 raise InternalError(f"the table of code has another kernel than '{site.kernel}'")
-            place.words.append((table, word))
-            place.sites.append(site)
+            call_site.slots.append((table, slot))
+            call_site.sites.append(site)
     return list(found.values())

@@ -23,7 +23,7 @@ from anydim.passes.site_fitting import fitted, parameters_of, with_interface
 from anydim.program.recipe import Recipe
 from anydim.runtime.variant_tables import AS_LAUNCHED, Key, Span
 from anydim.sizes import Box, Dim, Size, Truth, as_size, negated, prove
-from anydim.variants.solved_dims import dims_that_give, word_name
+from anydim.variants.solved_dims import dims_that_give, size_name
 from anydim.variants.spans import Spanned, extent_of, spanned_kernel
 
 
@@ -111,7 +111,7 @@ def _generic(recipe: Recipe, templates: tuple[Template, ...]) -> tuple[Graph, La
 
 def _spanned(recipe: Recipe, graph: Graph, launch: Launch, span: Span) -> Sized | None:
     if launch.order is not None:
-        launch = launch.ordered(Size.symbol(word_name(launch.order)))
+        launch = launch.ordered(Size.symbol(size_name(launch.order)))
     found = Spanned.of((*launch.sizes, launch.parallel), span, graph.box)
     if found is None:
         return None

@@ -37,9 +37,9 @@ class Later:
             self._first = now
         self._executable.until_served = _CALLS
         if now - self._first >= self._seconds:
-            import_module("anydim.variants.background").aside(self)
+            import_module("anydim.variants.background").run_in_background(self)
 
-    def look(self) -> Iterable[Future[Any]]:
+    def poll(self) -> Iterable[Future[Any]]:
         """Start the strategy; orders no variants itself."""
         self._start(self)
         return ()

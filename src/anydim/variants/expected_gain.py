@@ -30,7 +30,7 @@ class Gain:
 def gains(serving: Serving, rows: Sequence[Wanted]) -> list[Gain]:
     """Gains of kernels at recorded sizes, most expensive first."""
     found = []
-    for number, place in enumerate(serving.places):
+    for number, call_site in enumerate(serving.call_sites):
         mine = [row for row in rows if row.number == number]
         verdicts = [(row, serving.verdict(number, row.sizes)) for row in mine]
         known = [(row, verdict) for row, verdict in verdicts if verdict is not None]
@@ -39,8 +39,8 @@ def gains(serving: Serving, rows: Sequence[Wanted]) -> list[Gain]:
             for row, verdict in known if verdict.ratio <= serving.most
         )  # fmt: skip
         untried = sum(row.seconds for row, verdict in verdicts if verdict is None)
-        whole, cost = serving.whole(number), sum(row.seconds for row in mine)
-        names = (place.site.kernel, place.site.source)
+        whole, cost = serving.general(number), sum(row.seconds for row in mine)
+        names = (call_site.site.kernel, call_site.site.source)
         ratio = None if whole is None else whole.ratio
         found.append(Gain(*names, len(mine), len(known), cost, ratio, saved, untried))
     return sorted(found, key=lambda gain: -gain.seconds)

@@ -15,7 +15,7 @@ from anydim.base.text import listed, suggestion
 from anydim.program.segment import Site
 from anydim.runtime.variant_tables import Key, Sizes, Span
 from anydim.sizes import LARGEST, Size
-from anydim.variants.solved_dims import Told, dims_of_span, word_name
+from anydim.variants.solved_dims import SolvedDim, dims_of_span, size_name
 from anydim.variants.strategies import Strategy, Where
 from anydim.variants.strategies.where import Relation
 
@@ -23,12 +23,12 @@ _SHOWN = 6  # names listed in an error
 
 
 class Decision:
-    """The strategy of launches whose sizes are the expressions `words` over the model's dims."""
+    """The strategy of launches whose sizes are the expressions `sizes` over the model's dims."""
 
-    def __init__(self, strategy: Strategy, words: Sequence[Size]) -> None:
-        self.strategy, self._words = strategy, tuple(words)
+    def __init__(self, strategy: Strategy, sizes: Sequence[Size]) -> None:
+        self.strategy, self._sizes = strategy, tuple(sizes)
         self.leaves = tuple(dict.fromkeys(strategy.leaves()))
-        self.untold: list[str] = []  # conditions that the sizes do not determine
+        self.undetermined: list[str] = []  # conditions that the sizes do not determine
         self._relations: dict[str, list[Relation] | None] = {}
         if len(self.leaves) > 1:
             self._learn(strategy)
@@ -48,7 +48,7 @@ class Decision:
         return strategy
 
     def _chosen(self, strategy: Strategy, sizes: Sizes) -> Strategy:
-        values = {word_name(number): size for number, size in enumerate(sizes)}
+        values = {size_name(number): size for number, size in enumerate(sizes)}
         while isinstance(strategy, Where):
             known = self._relations[strategy.condition]
             held = known is not None and all(each.holds(values) for each in known)
@@ -57,17 +57,17 @@ class Decision:
 
     def _learn(self, strategy: Strategy) -> None:
         """Express all conditions in terms of the launch's sizes."""
-        everywhere = Span((0,) * len(self._words), (LARGEST,) * len(self._words))
-        told = dims_of_span(self._words, everywhere)
+        everywhere = Span((0,) * len(self._sizes), (LARGEST,) * len(self._sizes))
+        solved = dims_of_span(self._sizes, everywhere)
         for where in _wheres(strategy):
-            made = [self._by_words(relation, told) for relation in where.relations]
+            made = [self._by_sizes(relation, solved) for relation in where.relations]
             known = [relation for relation in made if relation is not None]
             self._relations[where.condition] = known if len(known) == len(made) else None
             if len(known) < len(made):
-                self.untold.append(where.condition)
+                self.undetermined.append(where.condition)
 
-    def _by_words(self, relation: Relation, told: Sequence[Told] | None) -> Relation | None:
-        left, right = (_by_words(s, self._words, told) for s in (relation.left, relation.right))
+    def _by_sizes(self, relation: Relation, solved: Sequence[SolvedDim] | None) -> Relation | None:
+        left, right = (_by_sizes(s, self._sizes, solved) for s in (relation.left, relation.right))
         return None if left is None or right is None else Relation(left, relation.relation, right)
 
 
@@ -78,22 +78,22 @@ def _wheres(strategy: Strategy) -> Iterable[Where]:
         yield from _wheres(strategy.else_)
 
 
-def _by_words(size: Size, words: Sequence[Size], told: Sequence[Told] | None) -> Size | None:
+def _by_sizes(size: Size, sizes: Sequence[Size], solved: Sequence[SolvedDim] | None) -> Size | None:
     """A size over dims in terms of launch sizes; None if they do not determine it."""
-    if size in words:
-        return Size.symbol(word_name(words.index(size)))
+    if size in sizes:
+        return Size.symbol(size_name(sizes.index(size)))
     known: dict[str, Size] = {}
-    for each in told or ():
-        if each.word is None:
+    for each in solved or ():
+        if each.source is None:
             known[each.name] = Size.constant_of(1)
             continue
-        word, rest = Size.symbol(word_name(each.word)), each.rest.substitute(known)
+        word, rest = Size.symbol(size_name(each.source)), each.rest.substitute(known)
         known[each.name] = (word - rest) // each.factor.substitute(known)
     if size.symbols - known.keys():
         return None
     made = size.substitute(known)
-    needed = {each.name for each in told or () if each.word is None}
-    back = made.substitute({word_name(number): word for number, word in enumerate(words)})
+    needed = {each.name for each in solved or () if each.source is None}
+    back = made.substitute({size_name(number): word for number, word in enumerate(sizes)})
     return made if not needed or back == size else None
 
 

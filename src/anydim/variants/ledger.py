@@ -41,9 +41,9 @@ create table trials (
 }
 _VERSION = 2  # of these tables, as `pragma user_version`
 _WAIT, _SHORT_WAIT = 2.0, 0.05  # seconds to wait for a writing process; after a first timeout
-_MOST_ROWS = 200_000
+_MAX_ROWS = 200_000
 _ANY = "all, %"  # `_all` with any thread count
-_MOST_TEXT = 1 << 16  # characters
+_MAX_TEXT = 1 << 16  # characters
 _ROWS = "select recipe, sizes, target, code, schedule, ratio, made, digest from trials"
 _READ = f"{_ROWS} where target=? and code=?"
 
@@ -106,7 +106,7 @@ class Ledger:
             with contextlib.closing(sqlite3.connect(uri, uri=True)) as other:
                 if other.execute("pragma user_version").fetchone() != (_VERSION,):
                     raise OptionError(f"{problem} of this version")
-                found = other.execute(f"{_ROWS} limit {_MOST_ROWS}").fetchall()
+                found = other.execute(f"{_ROWS} limit {_MAX_ROWS}").fetchall()
         except sqlite3.Error as error:
             raise OptionError(f"{problem}: {error}") from None
         rows = [row for row in map(_row, found) if row is not None]
@@ -148,7 +148,7 @@ class Ledger:
     def tidy(self) -> None:
         """Delete the oldest rows above the limit."""
         last = "select made from trials order by made desc limit 1 offset ?"
-        self._run(f"delete from trials where made < ({last})", (_MOST_ROWS,))
+        self._run(f"delete from trials where made < ({last})", (_MAX_ROWS,))
 
     def _run(self, text: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
         for _ in range(2 if self._path is not None else 0):  # retries with a new file
@@ -209,7 +209,7 @@ def _row(values: tuple[Any, ...]) -> _Row | None:
     """Validate a row from the file; None if a field or the digest is wrong."""
     recipe, sizes, target, code, schedule, ratio, made, digest = values
     words = (recipe, sizes, target, code, schedule)
-    texts = all(isinstance(each, str) and len(each) < _MOST_TEXT for each in words)
+    texts = all(isinstance(each, str) and len(each) < _MAX_TEXT for each in words)
     if not texts or not isinstance(ratio, float) or not isinstance(made, float):
         return None
     found = _Row(recipe, sizes, target, code, Verdict(schedule, ratio), made)

@@ -17,7 +17,7 @@ from typing import Any
 from anydim.program.recording import Recorded
 from anydim.variants.strategies import Buckets, Strategy, Where
 
-_MOST_CUTS = 128  # candidate cuts of a dim
+_MAX_CUTS = 128  # candidate cuts of a dim
 Rows = Callable[[str], Sequence[Recorded]]
 
 
@@ -63,7 +63,7 @@ def _best(counts: Mapping[int, int], most: int) -> list[tuple[float, list[int]]]
     sizes = sorted(size for size in counts if size > 0)
     calls = [0, *accumulate(counts[size] for size in sizes)]
     total = [0, *accumulate(counts[size] * size for size in sizes)]
-    ends = sorted({-(-n * len(sizes) // _MOST_CUTS) for n in range(1, _MOST_CUTS + 1)})
+    ends = sorted({-(-n * len(sizes) // _MAX_CUTS) for n in range(1, _MAX_CUTS + 1)})
 
     def waste(first: int, end: int) -> float:
         """The waste of calls of the sizes first to end in one bucket."""

@@ -51,7 +51,7 @@ class RayTeam:
         self.count = sum(cores)
         self._nodes = cycle([node for node, count in zip(fitting, cores) for _ in range(count)])
 
-    def ask(self, order: Order) -> Future[Reply]:
+    def submit(self, order: Order) -> Future[Reply]:
         """Submit an order to one of the machines."""
         promised: Future[Reply] = Future()
         search = self._on(next(self._nodes), answered)
@@ -89,7 +89,7 @@ def answered(order: Order, kind: str) -> Reply:
     here = identity(order.target)
     if here != kind:
         raise OptionError(f"this machine is {here}, not {kind}")
-    return workers(False, 1).ask(order).result()
+    return workers(False, 1).submit(order).result()
 
 
 def _ray() -> Any:

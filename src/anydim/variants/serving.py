@@ -28,8 +28,8 @@ from anydim.runtime.executable import NEVER, Executable
 from anydim.runtime.variant_tables import Body, Callee, Key, Sizes, key_of
 from anydim.sizes import LARGEST, Box, Dim, bounds
 from anydim.targets.target import Target
-from anydim.variants.background import aside
-from anydim.variants.call_sites import Event, Place, places_of
+from anydim.variants.background import run_in_background
+from anydim.variants.call_sites import CallSite, Event, call_sites_of
 from anydim.variants.ledger import Ledger, Verdict, ledger, name_of
 from anydim.variants.shared_schedules import Row, shared
 from anydim.variants.strategies import Adaptive, Buckets, Exact, Strategy
@@ -39,12 +39,12 @@ from anydim.variants.workers import Order, Reply, Team, workers
 
 LOG = logging.getLogger("anydim.variants")
 MISSED = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-_FIRST_LOOK, _LAST_LOOK = 8, 1 << 16  # calls between two polls of the counters
+_FIRST_POLL, _LAST_POLL = 8, 1 << 16  # calls between two polls of the counters
 _WINDOW = 64  # calls that are counted after a pause
 _WAIT_SECONDS = 1.0  # of a search that a caller waits for
 _SHARED_SECONDS = 10.0  # of the searches for all buckets of a model; again for other sizes
 Tell = Callable[[Event], None]
-Asked = tuple[int, Key]  # number of a call site, and sizes
+Request = tuple[int, Key]  # number of a call site, and sizes
 
 
 class Serving:
@@ -59,36 +59,36 @@ class Serving:
     ) -> None:  # fmt: skip
         self.strategy, self._executable, self._target = strategy, executable, target
         self._tell = tell
-        self.places = places_of(program, executable, target, parts)
+        self.call_sites = call_sites_of(program, executable, target, parts)
         self.compiles = 0
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._waiting: dict[tuple[int, Key], Future[Reply]] = {}
         self._ordered: dict[tuple[int, Key], Future[Reply]] = {}
-        self._calls = _FIRST_LOOK  # until the next poll
+        self._calls = _FIRST_POLL  # until the next poll
         self._resting = False
         self._callback = MISSED(self._missed)
         self._failed: dict[int, BaseException] = {}  # by thread
         self._team: Team | None = None
         self._ledger: Ledger = ledger(name_of(target))
-        self._watched: list[Place] = []  # pause while no variant is worthwhile
+        self._watched: list[CallSite] = []  # pause while no variant is worthwhile
         self._open()
 
     def _open(self) -> None:
         """Install tables at call sites whose strategies need them."""
         missed = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         watching = waiting = False
-        for number, place in enumerate(self.places):
-            kinds = {type(leaf) for leaf in place.decision.leaves}
+        for number, call_site in enumerate(self.call_sites):
+            kinds = {type(leaf) for leaf in call_site.decision.leaves}
             if kinds & {Exact, Adaptive, Buckets}:
                 exact, adaptive = Exact in kinds, Adaptive in kinds
-                place.open(Callee(missed if exact else 0, number), watching=adaptive)
+                call_site.open(Callee(missed if exact else 0, number), watching=adaptive)
                 watching, waiting = watching or adaptive, waiting or exact
-                self._watched += [place] if kinds == {Adaptive} else []
-        self._looks = watching
+                self._watched += [call_site] if kinds == {Adaptive} else []
+        self._polls = watching
         if watching or waiting:
             self._executable.served = self._served
-            self._executable.until_served = _FIRST_LOOK if watching else NEVER
+            self._executable.until_served = _FIRST_POLL if watching else NEVER
 
     def close(self) -> None:
         """Use only generic kernels from now on; cancels orders that have not started."""
@@ -96,23 +96,23 @@ class Serving:
             ordered.cancel()
         self._executable.served = None
         self._executable.until_served = NEVER
-        for place in self.places:
-            if place.choice is not None:
-                self._executable.retire((place.close(), self._callback))
+        for call_site in self.call_sites:
+            if call_site.choice is not None:
+                self._executable.retire((call_site.close(), self._callback))
 
     # ---- hooks of calls -----------------------------------------------------------------------
 
     def _served(self) -> None:
         """Hook: runs after every so many calls while counting, and after a failed request."""
         failed = self._failed.pop(threading.get_ident(), None)
-        if not self._looks:
+        if not self._polls:
             calls = NEVER
         elif self._resting:
             self._rest(False)
             calls = _WINDOW
         else:
             calls = self._calls
-            aside(self)
+            run_in_background(self)
         self._executable.until_served = 0 if self._failed else calls
         if failed is not None:
             raise failed
@@ -120,9 +120,9 @@ class Serving:
     def _rest(self, resting: bool) -> None:
         """Pause or resume the counting of sizes at call sites without variants."""
         self._resting = resting
-        for place in self._watched:
-            if place.choice is not None and not place.choice.bodies:
-                place.rest(resting)
+        for call_site in self._watched:
+            if call_site.choice is not None and not call_site.choice.bodies:
+                call_site.rest(resting)
 
     def _missed(self, number: int, address: int) -> int:
         """Callback of a launch under `exact` without a variant for its sizes: compile one and wait.
@@ -130,36 +130,37 @@ class Serving:
         At the limit, the generic kernel serves at once.
         """
         try:
-            place = self.places[number]
-            count = len(place.recipe.sizes) + 1
+            call_site = self.call_sites[number]
+            count = len(call_site.recipe.sizes) + 1
             sizes = tuple((ctypes.c_int64 * count).from_address(address))
             with self._own_lock():
-                if place.choice is None:
+                if call_site.choice is None:
                     return 0
-                if place.choice.row(sizes):  # another call has requested it meanwhile
-                    return place.choice.row(sizes)
-                if not place.has_room(sizes):
-                    self._leave(place, sizes)
+                if call_site.choice.row(sizes):  # another call has requested it meanwhile
+                    return call_site.choice.row(sizes)
+                if not call_site.has_capacity(sizes):
+                    self._leave(call_site, sizes)
                     return 0
                 if settings.forbid_compile:
                     raise OptionError(
-                        f"{place.site.source or place.site.kernel}: {place.shown(sizes)} asks for "
-                        "code, and forbid_compile is set", "prepare(...) these sizes before",
+                        f"{call_site.site.source or call_site.site.kernel}: "
+                        f"{call_site.shown(sizes)} asks for code, and forbid_compile is set",
+                        "prepare(...) these sizes before",
                     )  # fmt: skip
-                place.begin(sizes)
+                call_site.begin(sizes)
             self._make(number, sizes, None, waits=True).result()
-            return 0 if place.choice is None else place.choice.row(sizes)
+            return 0 if call_site.choice is None else call_site.choice.row(sizes)
         except BaseException as error:  # exceptions cannot propagate from a callback
             self._failed[threading.get_ident()] = error
             self._executable.until_served = 0
             return 0
 
-    def _leave(self, place: Place, sizes: Sizes) -> None:
+    def _leave(self, call_site: CallSite, sizes: Sizes) -> None:
         """Serve sizes by the generic kernel; above the limit, native code counts them."""
-        self._executable.retire(place.watch() if place.full else place.leave(sizes))
-        if place.counts and not self._looks:
-            self._looks = True
-            self._executable.until_served = _FIRST_LOOK
+        self._executable.retire(call_site.watch() if call_site.full else call_site.leave(sizes))
+        if call_site.counts and not self._polls:
+            self._polls = True
+            self._executable.until_served = _FIRST_POLL
 
     def _own_lock(self) -> threading.Lock:
         """The lock of this process; a forked child starts without pending work."""
@@ -172,36 +173,37 @@ class Serving:
 
     def prepare(self, sizes: Mapping[str, int]) -> int:
         """Compile variants for all launches that these dims determine; return their count."""
-        wanted: dict[Asked, float | None] = {}
-        for number, place in enumerate(self.places):
-            for site in place.sites if place.choice is not None else ():
+        wanted: dict[Request, float | None] = {}
+        for number, call_site in enumerate(self.call_sites):
+            for site in call_site.sites if call_site.choice is not None else ():
                 key = self.key(site, sizes)
                 if key is None or not key[-1]:  # an empty range needs no variant
                     continue
-                leaf = place.decision.at(key)
+                leaf = call_site.decision.at(key)
                 if isinstance(leaf, (Exact, Adaptive, Buckets)):
                     wanted[number, key] = leaf.most if isinstance(leaf, Adaptive) else None
         return self._all_made(self._not_tried(wanted))
 
     def prepare_buckets(self) -> int:
         """Compile variants for all buckets; return their count."""
-        wanted: dict[Asked, float | None] = {}
-        for number, place in enumerate(self.places):
-            for leaf in place.decision.leaves if place.choice is not None else ():
+        wanted: dict[Request, float | None] = {}
+        for number, call_site in enumerate(self.call_sites):
+            for leaf in call_site.decision.leaves if call_site.choice is not None else ():
                 for bucket in leaf.combinations() if isinstance(leaf, Buckets) else ():
-                    for site in place.sites:
+                    for site in call_site.sites:
                         key = self._span(site, bucket)
-                        if key is not None and place.decision.at(key) == leaf:
+                        if key is not None and call_site.decision.at(key) == leaf:
                             wanted[number, key] = Adaptive.most
         return self._all_made(self._not_tried(wanted), True)
 
-    def _not_tried(self, wanted: Mapping[Asked, float | None]) -> dict[Asked, float | None]:
+    def _not_tried(self, wanted: Mapping[Request, float | None]) -> dict[Request, float | None]:
+        sites = self.call_sites
         return {
             (number, key): most for (number, key), most in wanted.items()
-            if key not in self.places[number].made and key not in self.places[number].rejected
+            if key not in sites[number].made and key not in sites[number].rejected
         }  # fmt: skip
 
-    def _all_made(self, wanted: Mapping[Asked, float | None], share: bool = False) -> int:
+    def _all_made(self, wanted: Mapping[Request, float | None], share: bool = False) -> int:
         """Compile variants and wait; return the count that exist afterwards.
 
         With `share`, one search per recipe, at the last of its sizes, examines neighbours of
@@ -212,12 +214,12 @@ class Serving:
         replies = self._waited_for(early, {}, _SHARED_SECONDS if share else math.inf)
         rest = {each: most for each, most in wanted.items() if each not in early}
         self._waited_for(rest, self._shared(replies) if rest else {}, _SHARED_SECONDS)
-        return sum(1 for number, key in wanted if key in self.places[number].made)
+        return sum(1 for number, key in wanted if key in self.call_sites[number].made)
 
     def _waited_for(
-        self, wanted: Mapping[Asked, float | None], found: Mapping[int, tuple[str, ...]],
+        self, wanted: Mapping[Request, float | None], found: Mapping[int, tuple[str, ...]],
         seconds: float,
-    ) -> dict[Asked, Reply]:  # fmt: skip
+    ) -> dict[Request, Reply]:  # fmt: skip
         """Compile variants, spend at most `seconds` on searches, and wait."""
         each = min(_WAIT_SECONDS, seconds / max(1, len(wanted)))
         orders = {
@@ -226,18 +228,21 @@ class Serving:
             )
             for (number, key), most in wanted.items()
         }
-        return {asked: order.result() for asked, order in orders.items()}
+        return {request: order.result() for request, order in orders.items()}
 
-    def _shared(self, replies: Mapping[Asked, Reply]) -> dict[int, tuple[str, ...]]:
+    def _shared(self, replies: Mapping[Request, Reply]) -> dict[int, tuple[str, ...]]:
         """Schedules to try at other sizes, from results of this or earlier searches."""
         tried, generic = dict[int, list[Row]](), dict[int, str]()
         for (number, key), reply in replies.items():
-            known, generic[number] = self.verdict(number, key), self.places[number].recipe.schedule
+            known, generic[number] = (
+                self.verdict(number, key),
+                self.call_sites[number].recipe.schedule,
+            )
             before = [] if known is None else [(known.schedule, known.ratio)]
             tried[number] = [*(reply.tried or before)]
         return shared(tried, generic, Adaptive.most)
 
-    def ask(self, number: int, sizes: Sizes) -> Future[Reply]:
+    def search(self, number: int, sizes: Sizes) -> Future[Reply]:
         """Search for a variant regardless of the ledger; it is published if fast enough."""
         return self._make(number, sizes, self.most, anew=True)
 
@@ -246,33 +251,33 @@ class Serving:
         """Maximum ratio of a variant's time to the generic kernel's."""
         return self.strategy.most if isinstance(self.strategy, Adaptive) else Adaptive.most
 
-    def ask_whole(
+    def search_general(
         self, number: int, samples: tuple[tuple[Sizes, float], ...], guards: tuple[Sizes, ...],
         seconds: float,
     ) -> Future[Reply]:  # fmt: skip
         """Search for a general schedule of a call site; publishes no variant."""
         order = Order(
-            self.places[number].recipe, (), self._target.name, self.most, "", seconds, samples,
+            self.call_sites[number].recipe, (), self._target.name, self.most, "", seconds, samples,
             guards, self._executable.threads,
         )  # fmt: skip
-        return self._hired().ask(order)
+        return self._hired().submit(order)
 
-    def keep_whole(self, number: int, verdict: Verdict) -> None:
+    def keep_general(self, number: int, verdict: Verdict) -> None:
         """Store a general schedule, with its ratio relative to the template's own schedule."""
-        before, threads = self.whole(number), self._executable.threads
+        before, threads = self.general(number), self._executable.threads
         if before is not None:
             verdict = replace(verdict, ratio=verdict.ratio * before.ratio)
-        self._ledger.keep_tuned(self.places[number].recipe.subject, threads, verdict)
+        self._ledger.keep_tuned(self.call_sites[number].recipe.subject, threads, verdict)
 
-    def whole(self, number: int) -> Verdict | None:
+    def general(self, number: int) -> Verdict | None:
         """The verdict on the general schedule of a call site; None if it is the template's own."""
-        recipe = self.places[number].recipe
+        recipe = self.call_sites[number].recipe
         found = self._ledger.tuned(self._executable.threads).get(recipe.subject)
         return found if found is not None and found.schedule == recipe.schedule else None
 
     def verdict(self, number: int, sizes: Key) -> Verdict | None:
         """The verdict on a variant for sizes of a call site."""
-        return self._ledger.find(self.places[number].recipe.digest, sizes)
+        return self._ledger.find(self.call_sites[number].recipe.digest, sizes)
 
     @property
     def box(self) -> Box:
@@ -309,29 +314,29 @@ class Serving:
     def _span(self, site: ProgramSite, bucket: Mapping[str, Between]) -> Key | None:
         """The span of launch sizes in a bucket; None if the bucket does not affect the launch."""
         wanted = (*site.sizes, site.parallel)
-        names, whole = frozenset[str]().union(*(size.symbols for size in wanted)), self.box
-        if names.isdisjoint(bucket) or names - set(whole.names):
+        names, general = frozenset[str]().union(*(size.symbols for size in wanted)), self.box
+        if names.isdisjoint(bucket) or names - set(general.names):
             return None
-        dims = [_inside(dim, bucket.get(dim.name, (dim.lo, dim.hi))) for dim in whole.dims]
+        dims = [_inside(dim, bucket.get(dim.name, (dim.lo, dim.hi))) for dim in general.dims]
         if None in dims:
             return None
-        box = Box.of(*filter(None, dims), constraints=whole.constraints)
+        box = Box.of(*filter(None, dims), constraints=general.constraints)
         ends = [bounds(size, box) for size in wanted]
         low = tuple(-LARGEST if end.lo is None else max(-LARGEST, end.lo) for end in ends)
         high = tuple(LARGEST if end.hi is None else min(LARGEST, end.hi) for end in ends)
         return key_of(low, high)
 
-    def look(self) -> Iterator[Future[Reply]]:
+    def poll(self) -> Iterator[Future[Reply]]:
         """Request variants for frequent sizes; yields the requests."""
         found = False
-        for number, place in enumerate(self.places):
+        for number, call_site in enumerate(self.call_sites):
             with self._own_lock():
-                wanted = list(place.wanted()) if place.counts else []
+                wanted = list(call_site.wanted()) if call_site.counts else []
             for sizes, leaf in wanted:
                 if isinstance(leaf, Adaptive) or not settings.forbid_compile:
                     found = True
                     yield self._make(number, sizes, getattr(leaf, "most", None))
-        self._calls = _FIRST_LOOK if found else min(2 * self._calls, _LAST_LOOK)
+        self._calls = _FIRST_POLL if found else min(2 * self._calls, _LAST_POLL)
         if not found and self._calls > _WINDOW:
             self._rest(True)
 
@@ -345,37 +350,37 @@ class Serving:
         priority, and a search takes `budget` seconds. `found` are schedules from other sizes
         (`search`).
         """
-        key, place = (number, sizes), self.places[number]
+        key, call_site = (number, sizes), self.call_sites[number]
         with self._own_lock():
             begun = self._waiting.get(key)
             if begun is not None:
                 return begun
             done = self._waiting[key] = Future()
         try:
-            bits = self._bits(place, sizes)
-            known = self._known(place, sizes, most, anew, bits)
+            bits = self._bits(call_site, sizes)
+            known = self._known(call_site, sizes, most, anew, bits)
             if known is not None and most is not None and known.ratio > most:
                 self._take(number, sizes, Reply(ratio=known.ratio), done)
                 return done
-            LOG.debug("make: %s", place.shown(sizes))
+            LOG.debug("make: %s", call_site.shown(sizes))
             threads = self._executable.threads
             order = Order(
-                place.recipe, sizes, self._target.name, most, threads=threads, bits=bits,
+                call_site.recipe, sizes, self._target.name, most, threads=threads, bits=bits,
                 found=found,
             )  # fmt: skip
             if waits and most is not None:
                 order = replace(order, budget=budget)
             if known is not None:
                 order = replace(order, most=None, schedule=known.schedule)
-            ordered = (self._hired() if anew else workers(not waits)).ask(order)
+            ordered = (self._hired() if anew else workers(not waits)).submit(order)
         except Exception as error:  # a later request would wait forever
             self._take(number, sizes, Reply(problem=str(error)), done)
             return done
 
-        def take(asked: Future[Reply]) -> None:
+        def take(request: Future[Reply]) -> None:
             self._ordered.pop(key, None)
             gone = Reply(problem="nobody asks for it any more")
-            reply = gone if asked.cancelled() else asked.result()
+            reply = gone if request.cancelled() else request.result()
             self._take(number, sizes, replace(reply, ratio=known.ratio) if known else reply, done)
 
         self._ordered[key] = ordered
@@ -383,40 +388,40 @@ class Serving:
         return done
 
     def _known(
-        self, place: Place, key: Key, most: float | None, anew: bool, bits: str
+        self, call_site: CallSite, key: Key, most: float | None, anew: bool, bits: str
     ) -> Verdict | None:
         """The stored verdict, if searches are needed and it may be used."""
         asks = most is not None and not anew
-        return self._ledger.find(place.recipe.digest, key, bits) if asks else None
+        return self._ledger.find(call_site.recipe.digest, key, bits) if asks else None
 
-    def _bits(self, place: Place, key: Key) -> str:
+    def _bits(self, call_site: CallSite, key: Key) -> str:
         """The permitted bits of a variant; '' for those of the generic kernel."""
-        bits: str = getattr(place.decision.at(key), "bits", SAME)
+        bits: str = getattr(call_site.decision.at(key), "bits", SAME)
         return "" if bits == SAME else bits
 
     def _take(self, number: int, key: Key, reply: Reply, done: Future[Reply]) -> None:
         """Publish a compiled variant, or record that none is worthwhile."""
-        place = self.places[number]
+        call_site = self.call_sites[number]
         try:
             if reply.tried and reply.ratio is not None:
                 verdict = Verdict(reply.tried[-1][0], reply.ratio)
-                self._ledger.keep(place.recipe.digest, key, verdict, self._bits(place, key))
-            self._publish(place, key, reply)
+                self._ledger.keep(call_site.recipe.digest, key, verdict, self._bits(call_site, key))
+            self._publish(call_site, key, reply)
         except Exception as error:  # on any error the generic kernel serves
-            LOG.exception("a variant cannot be loaded: %s", place.shown(key))
-            self._reject(place, key, reply, f"it cannot be loaded: {error}")
+            LOG.exception("a variant cannot be loaded: %s", call_site.shown(key))
+            self._reject(call_site, key, reply, f"it cannot be loaded: {error}")
         finally:
             with self._lock:
                 self._waiting.pop((number, key), None)
             done.set_result(reply)
 
-    def _publish(self, place: Place, key: Key, reply: Reply) -> None:
+    def _publish(self, call_site: CallSite, key: Key, reply: Reply) -> None:
         made = reply.made
-        if made is None or self._target.load is None or place.choice is None:
+        if made is None or self._target.load is None or call_site.choice is None:
             slow = "" if reply.ratio is None else f"{reply.ratio:.2f} of the generic time"
-            self._reject(place, key, reply, reply.problem or slow)
+            self._reject(call_site, key, reply, reply.problem or slow)
             return
-        self._say("compiled", place, key, reply)
+        self._say("compiled", call_site, key, reply)
         symbols = [made.symbol, *filter(None, [made.extent])]
         code = self._target.load(made.objects, symbols)
         address, *extent = map(code.address, symbols)
@@ -424,19 +429,21 @@ class Serving:
         body = Body(key, address, *launched, code, extent[0] if extent else 0)
         with self._lock:
             self.compiles += 1
-            before = place.add(body, reply)
+            before = call_site.add(body, reply)
         self._executable.retire(before)
-        self._say("published", place, key, reply)
+        self._say("published", call_site, key, reply)
 
-    def _reject(self, place: Place, key: Key, reply: Reply, reason: str) -> None:
-        place.reject(key)
-        self._say("rejected", place, key, reply, reason)
+    def _reject(self, call_site: CallSite, key: Key, reply: Reply, reason: str) -> None:
+        call_site.reject(key)
+        self._say("rejected", call_site, key, reply, reason)
 
     # ---- events --------------------------------------------------------------------------------
 
-    def _say(self, kind: str, place: Place, key: Key, reply: Reply, reason: str = "") -> None:
+    def _say(
+        self, kind: str, call_site: CallSite, key: Key, reply: Reply, reason: str = ""
+    ) -> None:
         """Log an event and pass it to the listener, whose errors are only logged."""
-        event = place.event(kind, key, reply, reason)
+        event = call_site.event(kind, key, reply, reason)
         LOG.info("%s", event)
         try:
             self._tell(event)
@@ -445,41 +452,47 @@ class Serving:
 
     def variants(self) -> tuple[Variant, ...]:
         """All variants."""
-        return tuple(variant for place in self.places for variant in place.variants())
+        return tuple(variant for call_site in self.call_sites for variant in call_site.variants())
 
     def kept(self) -> list[tuple[KeptPlace, tuple[tuple[bytes, ...], ...]]]:
         """Call sites with variants as a file stores them, and their object files."""
-        tables = [self._executable.entries[word] for word, _ in self._executable.interface.entries]
-        words = [(id(table), word) for table in tables for word in range(len(table))]
-        launches = {each: number for number, each in enumerate(words)}
+        tables = [
+            self._executable.entries[entry] for entry, _ in self._executable.interface.entries
+        ]
+        slots = [(id(table), entry) for table in tables for entry in range(len(table))]
+        launches = {each: number for number, each in enumerate(slots)}
         found = []
-        for place in self.places:
-            objects = {r.made.symbol: r.made.objects for r in place.made.values() if r.made}
-            kept = place.kept(launches)
+        for call_site in self.call_sites:
+            objects = {r.made.symbol: r.made.objects for r in call_site.made.values() if r.made}
+            kept = call_site.kept(launches)
             if kept.bodies:
                 found.append((kept, tuple(objects[body.symbol] for body in kept.bodies)))
         return found
 
     def lines(self) -> Iterator[str]:
         """Lines of text on the variants of each kernel."""
-        for place in self.places:
-            if place.choice is None:
+        for call_site in self.call_sites:
+            if call_site.choice is None:
                 continue
-            bodies = place.variants()
-            hits = sum(body.hits for body in bodies)
+            found = call_site.variants()
+            hits = sum(variant.hits for variant in found)
             yield (
-                f"{place.site.kernel} under {place.decision.strategy}: "
-                f"{counted(len(bodies), 'variant')} beside the generic body, "
-                f"{hits} hits, {place.misses} misses"
+                f"{call_site.site.kernel} under {call_site.decision.strategy}: "
+                f"{counted(len(found), 'variant')} beside the generic body, "
+                f"{hits} hits, {call_site.misses} misses"
             )
-            untold = place.decision.untold
-            yield from (f"    its sizes do not tell whether {condition}" for condition in untold)
-            yield from (f"    {body}" for body in bodies)
+            undetermined = call_site.decision.undetermined
+            yield from (
+                f"    its sizes do not tell whether {condition}" for condition in undetermined
+            )
+            yield from (f"    {variant}" for variant in found)
 
     def serving(self, site: ProgramSite, sizes: Sizes) -> str:
         """The variant that serves a site at sizes (the parallel range last) now."""
-        place = next((p for p in self.places if any(site is each for each in p.sites)), None)
-        return "generic" if place is None else place.serving(sizes)
+        call_site = next(
+            (p for p in self.call_sites if any(site is each for each in p.sites)), None
+        )
+        return "generic" if call_site is None else call_site.serving(sizes)
 
 
 def _inside(dim: Dim, ends: tuple[int, int | None]) -> Dim | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-_MOST_ALIKE = 4  # schedules of other recipes to try
+_MAX_SIMILAR = 4  # schedules of other recipes to try
 
 Row = tuple[str, float | None]  # a schedule, and its ratio to the generic time
 
@@ -25,9 +25,9 @@ def shared(
     paid = sorted(row for rows in right.values() for row in rows if row[0] <= most)
     found = dict[int, tuple[str, ...]]()
     for number, rows in right.items():
-        alike = [text for _, text in paid if _kind(text) == _kind(generic[number])]
+        similar = [text for _, text in paid if _kind(text) == _kind(generic[number])]
         own = [text for _, text in rows]
-        found[number] = tuple(dict.fromkeys([*alike[:_MOST_ALIKE], *own]))
+        found[number] = tuple(dict.fromkeys([*similar[:_MAX_SIMILAR], *own]))
     return found
 
 

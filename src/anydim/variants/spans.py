@@ -23,7 +23,7 @@ from anydim.passes.site_fitting import parameters_of, positions_of, with_interfa
 from anydim.program.recipe import Recipe
 from anydim.runtime.variant_tables import Span
 from anydim.sizes import LARGEST, Box, Dim, Interval, Size, bounds, simplify
-from anydim.variants.solved_dims import Told, dims_of_span, word_name
+from anydim.variants.solved_dims import SolvedDim, dims_of_span, size_name
 
 _WORDS = parameter("words")
 _BETWEEN = 5  # trial points inside a span
@@ -37,25 +37,25 @@ class Spanned:
     `box` bounds the dims of the recipe.
     """
 
-    words: tuple[Size, ...]
+    sizes: tuple[Size, ...]
     span: Span
-    told: tuple[Told, ...]
+    solved: tuple[SolvedDim, ...]
     box: Box
 
     @staticmethod
-    def of(words: Sequence[Size], span: Span, box: Box) -> Spanned | None:
+    def of(sizes: Sequence[Size], span: Span, box: Box) -> Spanned | None:
         """Solve the sizes of a recipe with the dims of `box`; None if not solvable."""
-        told = dims_of_span(words, span)
-        if told is None:
+        solved = dims_of_span(sizes, span)
+        if solved is None:
             return None
-        sure = all(each.word is not None for each in told)
-        bounded = [_met(each.dim, box if sure else Box()) for each in told]
-        others = [dim for dim in box.dims if dim.name not in {each.name for each in told}]
+        sure = all(each.source is not None for each in solved)
+        bounded = [_met(each.dim, box if sure else Box()) for each in solved]
+        others = [dim for dim in box.dims if dim.name not in {each.name for each in solved}]
         if None in bounded:
             return None
         dims = [*filter(None, bounded), *others]
         return Spanned(
-            tuple(words), span, told, Box.of(*dims, constraints=box.constraints if sure else ())
+            tuple(sizes), span, solved, Box.of(*dims, constraints=box.constraints if sure else ())
         )
 
     def points(self) -> tuple[dict[str, int], ...]:
@@ -95,7 +95,7 @@ def spanned_kernel(launch: Launch, recipe: Recipe, site: Spanned) -> Kernel:
     kernel = launch.kernel
     order = positions_of([argument.tensor for argument in launch.arguments], recipe.operands)
     _, scalars, _ = parameters_of(kernel)
-    body, given = _Prologue(), [Scalar(word_name(n)) for n in range(len(launch_words(site)))]
+    body, given = _Prologue(), [Scalar(size_name(n)) for n in range(len(kernel_sizes(site)))]
     needed = _Needed(body, site, [parameter(scalar.name) for scalar in given])
     values = [needed.value(size) for size in launch.sizes]
     steps = [Let(scalar.name, value) for scalar, value in zip(scalars, values)]
@@ -103,20 +103,20 @@ def spanned_kernel(launch: Launch, recipe: Recipe, site: Spanned) -> Kernel:
     return with_interface(kernel, order, given, (*body.written, *steps), prefix)
 
 
-def launch_words(site: Spanned) -> tuple[Size, ...]:
+def kernel_sizes(site: Spanned) -> tuple[Size, ...]:
     """The sizes passed to a kernel: all but the parallel range."""
-    return site.words[:-1]
+    return site.sizes[:-1]
 
 
 def extent_of(launch: Launch, site: Spanned) -> ir.Library | None:
     """The function that computes the parallel range; None if it always equals the launch's."""
-    same = launch.parallel == site.words[-1]
-    words = set(site.words)
-    direct = all(size in words or site.known(size) is not None for size in launch.sizes)
-    if same and direct and all(told.plain for told in site.told):
+    same = launch.parallel == site.sizes[-1]
+    sizes = set(site.sizes)
+    direct = all(size in sizes or site.known(size) is not None for size in launch.sizes)
+    if same and direct and all(each.plain for each in site.solved):
         return None
     body = Body()
-    values = [body.load(_WORDS, number) for number in range(len(site.words))]
+    values = [body.load(_WORDS, number) for number in range(len(site.sizes))]
     needed = _Needed(body, site, values, checked=True)
     for size in launch.sizes:
         needed.value(size)
@@ -140,20 +140,20 @@ class _Needed:
     """Writes code for sizes from launch sizes; with `checked` it returns -1 outside the span."""
 
     def __init__(
-        self, body: Body, site: Spanned, words: Sequence[ir.Value], checked: bool = False
+        self, body: Body, site: Spanned, values: Sequence[ir.Value], checked: bool = False
     ) -> None:
-        self._body, self._site, self._words = body, site, words
-        self._direct = dict(zip(site.words, words))
+        self._body, self._site, self._values = body, site, values
+        self._direct = dict(zip(site.sizes, values))
         ranges = (Interval(low, high) for low, high in zip(site.span.low, site.span.high))
         self._symbols = {
-            word_name(number): Ranged(word, range)
-            for number, (word, range) in enumerate(zip(words, ranges))
+            size_name(number): Ranged(value, range)
+            for number, (value, range) in enumerate(zip(values, ranges))
         }
         self._arithmetic = Arithmetic(body, self._symbols)
-        for told in site.told:
-            self._tell(told, checked)
-        if checked and any(told.word is None for told in site.told):
-            self._check_words()
+        for solved in site.solved:
+            self._solve(solved, checked)
+        if checked and any(solved.source is None for solved in site.solved):
+            self._check_sizes()
 
     def value(self, size: Size) -> ir.Value:
         """The value of a size: a constant, a launch size, or a formula over dims."""
@@ -169,22 +169,22 @@ class _Needed:
             with self._body.when(self._arithmetic.overflow):
                 self._body.give(-1)
 
-    def _tell(self, told: Told, checked: bool) -> None:
+    def _solve(self, solved: SolvedDim, checked: bool) -> None:
         """Compute a dim, and check its bounds."""
-        dim = self._site.box.dim(told.name)
-        if told.word is None:
-            value = constant(told.low)
+        dim = self._site.box.dim(solved.name)
+        if solved.source is None:
+            value = constant(solved.low)
         else:
-            word = Size.symbol(word_name(told.word))
-            value = self._body.let(self._arithmetic.size((word - told.rest) // told.factor))
+            size = Size.symbol(size_name(solved.source))
+            value = self._body.let(self._arithmetic.size((size - solved.rest) // solved.factor))
         high = LARGEST if dim.hi is None else dim.hi
-        if checked and told.word is not None:
+        if checked and solved.source is not None:
             with self._body.when((value < dim.lo) | (value > high)):
                 self._body.give(-1)
-        self._symbols[told.name] = Ranged(value, Interval(dim.lo, high))
+        self._symbols[solved.name] = Ranged(value, Interval(dim.lo, high))
 
-    def _check_words(self) -> None:
-        for size, word in zip(self._site.words, self._words):
+    def _check_sizes(self) -> None:
+        for size, value in zip(self._site.sizes, self._values):
             if size.constant is None:
-                with self._body.when(self._arithmetic.size(size).differs(word)):
+                with self._body.when(self._arithmetic.size(size).differs(value)):
                     self._body.give(-1)

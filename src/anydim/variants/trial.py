@@ -30,14 +30,14 @@ from anydim.sizes import as_size
 from anydim.targets.target import Target
 from anydim.variants.candidates import Candidate, Sized
 
-_MOST_DRAWS, _DRAWN, _ON = 64, 1 << 20, 37  # draws compared, bytes of all, elements to rotate by
-MOST_BYTES = 1 << 30  # of the operands of a trial
+_MAX_DRAWS, _DRAWN, _ON = 64, 1 << 20, 37  # draws compared, bytes of all, elements to rotate by
+MAX_BYTES = 1 << 30  # of the operands of a trial
 COLD, SMALL = 2, 32 << 10  # weights are rotated through this many L2 sizes; smaller ones are not
 ROUNDS = 11
 _ROUND = 300e-6  # minimum seconds of one kernel per round
-_MOST_SECONDS = 1.0  # of all rounds of a kernel
-_MOST_COPIES = 64
-_MOST_TIMES = 10_000
+_MAX_SECONDS = 1.0  # of all rounds of a kernel
+_MAX_COPIES = 64
+_MAX_TIMES = 10_000
 _ALIGNED = 64
 GUARDED = 1.05  # maximum ratio to the generic time, at any size, of code for many sizes
 _BFLOAT16 = 2.0**-7  # its epsilon, which numpy lacks
@@ -114,14 +114,14 @@ class _Point:
         self.possible = memory is not None
         if memory is not None:
             parallel = launch.parallel.evaluate(dims)
-            self._generic = self._body(memory, launch.kernel, parallel, self._grain(launch))
+            self._generic = self._load(memory, launch.kernel, parallel, self._grain(launch))
             self._wanted = self._generic.results()
 
     def run(
         self, kernel: Kernel, parallel: int, grain: int, rounds: int
     ) -> tuple[float | None, str]:
         """The ratio to the generic kernel's time, or the reason for rejection."""
-        return self._tried(self._body(self._generic.memory, kernel, parallel, grain), rounds)
+        return self._tried(self._load(self._generic.memory, kernel, parallel, grain), rounds)
 
     def launched(self, launch: Launch, rounds: int) -> tuple[float | None, str]:
         """Try a general launch."""
@@ -130,12 +130,12 @@ class _Point:
             return None, "operands too large"
         parallel = launch.parallel.evaluate(self._dims)
         grain = self._grain(launch)
-        return self._tried(self._body(memory, launch.kernel, parallel, grain), rounds)
+        return self._tried(self._load(memory, launch.kernel, parallel, grain), rounds)
 
     def _grain(self, launch: Launch) -> int:
         return as_size(launch.grain).evaluate(self._dims)
 
-    def _tried(self, body: _Body, rounds: int) -> tuple[float | None, str]:
+    def _tried(self, body: _Loaded, rounds: int) -> tuple[float | None, str]:
         found = body.results()
         if any(not self._equal(found[name], self._wanted[name]) for name in self._wanted):
             return None, "other bits than the generic body"
@@ -148,12 +148,12 @@ class _Point:
         memory = self._memories[launch.arguments]
         return None if memory is None else memory.at(launch, self._dims)
 
-    def _body(self, memory: _Memory, kernel: Kernel, parallel: int, grain: int) -> _Body:
+    def _load(self, memory: _Memory, kernel: Kernel, parallel: int, grain: int) -> _Loaded:
         count = max(1, min(self._threads, parallel // max(1, grain)))
         each, extra = divmod(parallel, count)  # partitioned like `native/threads.py`
         ends = [each * n + min(n, extra) for n in range(count + 1)]
         parts = tuple(pairwise(ends))
-        return _Body(memory, _loaded(kernel, self._target), parts, parallel)
+        return _Loaded(memory, _loaded(kernel, self._target), parts, parallel)
 
 
 @cache
@@ -210,7 +210,7 @@ class _Memory:
     def of(site: Sized, launch: Launch, dims: Mapping[str, int]) -> _Memory | None:
         """Operands of a site, packed for a launch; None if they are too large for a trial."""
         arrays = []
-        left = MOST_BYTES
+        left = MAX_BYTES
         for argument in launch.arguments:
             shape, dtype = _shape(argument, site, dims)
             left -= int(numpy.prod(shape, dtype=object)) * dtype.itemsize
@@ -223,7 +223,7 @@ class _Memory:
         held = [argument.tensor in site.recipe.constants for argument in launch.arguments]
         bytes = sum(array.nbytes for array, constant in zip(arrays, held) if constant)
         most = COLD * parse_machine(site.recipe.machine).l2_bytes
-        count = min(_MOST_COPIES, -(-most // bytes)) if bytes > SMALL else 1
+        count = min(_MAX_COPIES, -(-most // bytes)) if bytes > SMALL else 1
         copies = [arrays] + [
             [_copy(array) if constant else array for array, constant in zip(arrays, held)]
             for _ in range(count - 1)
@@ -250,7 +250,7 @@ class _Memory:
 
 
 @dataclass(frozen=True)
-class _Body:
+class _Loaded:
     """Code of a launch and its operands; each thread executes one of `parts`."""
 
     memory: _Memory
@@ -264,7 +264,7 @@ class _Body:
         written, drawn = self.memory.written, self.memory.drawn
         bytes = sum(array.nbytes for array in (*drawn, *(a for a, _ in written.values())))
         found: dict[str, list[numpy.ndarray]] = {name: [] for name in written}
-        turns = max(1, min(_MOST_DRAWS, _DRAWN // max(1, bytes)))
+        turns = max(1, min(_MAX_DRAWS, _DRAWN // max(1, bytes)))
         for _ in range(turns):
             for array, first in written.values():
                 array[...] = first
@@ -292,11 +292,11 @@ class _Body:
         return time.perf_counter() - start
 
 
-def _ratio(body: _Body, other: _Body, rounds: int) -> float:
+def _ratio(body: _Loaded, other: _Loaded, rounds: int) -> float:
     """The median time ratio of two kernels, run alternately."""
     once = max(1e-9, other.seconds(8) / 8)
-    times = min(_MOST_TIMES, max(1, int(_ROUND / once)))
-    rounds = max(5, min(rounds, int(_MOST_SECONDS / (times * once))))
+    times = min(_MAX_TIMES, max(1, int(_ROUND / once)))
+    rounds = max(5, min(rounds, int(_MAX_SECONDS / (times * once))))
     ratios = []
     for number in range(rounds):
         pair = [body, other] if number % 2 else [other, body]

@@ -26,8 +26,8 @@ from anydim.variants.workers import Reply
 
 FLOPS_A_BYTE = 8  # arithmetic intensity of a core, to compare launches
 SAMPLES = 6  # representative sizes of a recipe
-_LEAST, _MOST = 3.0, 30.0  # seconds of a search for a general schedule
-_BESIDE = 2  # guards: multiple of the largest recorded sizes
+_MIN_SECONDS, _MAX_SECONDS = 3.0, 30.0  # seconds of a search for a general schedule
+_ABOVE_RECORDED = 2  # guards: multiple of the largest recorded sizes
 Key = TypeVar("Key")
 Tell = Callable[[int, int, float], None]  # searches done, total, share of time saved
 
@@ -46,7 +46,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Found:
+class Improvement:
     """A better general schedule of a kernel, with its time ratio to the previous one."""
 
     kernel: str
@@ -73,7 +73,7 @@ class Tuned:
     tried: int
     found: int
     left: int
-    whole: tuple[Found, ...] = ()
+    whole: tuple[Improvement, ...] = ()
     curve: tuple[tuple[float, float], ...] = ()
 
     def __str__(self) -> str:
@@ -108,36 +108,38 @@ def wanted(
     for row in recorded:
         launches = [
             (number, site, serving.key(site, row.dims))
-            for number, place in enumerate(serving.places)
-            for site in place.sites
+            for number, call_site in enumerate(serving.call_sites)
+            for site in call_site.sites
         ]
         work = [work_of(site, row.dims) for _, site, sizes in launches if sizes is not None]
         total = sum(work) or 1.0
         whole += row.count * total
-        told = ((number, sizes) for number, _, sizes in launches if sizes is not None)
-        for key, share in zip(told, work):
+        determined = ((number, sizes) for number, _, sizes in launches if sizes is not None)
+        for key, share in zip(determined, work):
             costs[key] = costs.get(key, 0.0) + row.seconds * share / total
             works[key] = share
     rate = sum(row.seconds for row in recorded) / (whole or 1.0)  # seconds per unit of work
-    for number, sizes, work_there, count in _untold(serving, sites):
+    for number, sizes, work_of_site, count in _undetermined(serving, sites):
         if (number, sizes) not in costs:
-            costs[number, sizes], works[number, sizes] = rate * count * work_there, work_there
+            costs[number, sizes], works[number, sizes] = rate * count * work_of_site, work_of_site
     rows = [Wanted(*key, cost, works[key]) for key, cost in costs.items()]
     return sorted(rows, key=lambda each: -each.seconds)
 
 
-def _untold(
+def _undetermined(
     serving: Serving, sites: Sequence[RecordedSite]
 ) -> Iterator[tuple[int, Sizes, float, int]]:
     """Recorded sizes of call sites: number, sizes, work and count."""
     for row in sites:
-        for number, place in enumerate(serving.places):
-            words = (*place.site.sizes, place.site.parallel)
-            if row.subject == place.recipe.subject and len(row.sizes) == len(words):
-                dims = dims_that_give(words, row.sizes)
+        for number, call_site in enumerate(serving.call_sites):
+            sizes = (*call_site.site.sizes, call_site.site.parallel)
+            if row.subject == call_site.recipe.subject and len(row.sizes) == len(sizes):
+                dims = dims_that_give(sizes, row.sizes)
                 if dims is not None:
-                    known = dict.fromkeys(place.site.flops.symbols | place.site.moved.symbols, 1)
-                    yield number, row.sizes, work_of(place.site, {**known, **dims}), row.count
+                    known = dict.fromkeys(
+                        call_site.site.flops.symbols | call_site.site.moved.symbols, 1
+                    )
+                    yield number, row.sizes, work_of(call_site.site, {**known, **dims}), row.count
 
 
 class Clock:
@@ -163,29 +165,29 @@ def tune_whole(
 ) -> Tuned:  # fmt: skip
     """Search for a general schedule of each call site, most expensive first."""
     end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
-    places: dict[int, list[Wanted]] = {}
+    by_site: dict[int, list[Wanted]] = {}
     for row in rows:
-        places.setdefault(row.number, []).append(row)
-    order = sorted(places, key=lambda number: -_cost(places[number]))
-    clock, found = Clock(total, len(order), tell), list[Found]()
-    waiting, beside = list(order), list(beside_sizes(serving, [row.dims for row in recorded]))
+        by_site.setdefault(row.number, []).append(row)
+    order = sorted(by_site, key=lambda number: -_cost(by_site[number]))
+    clock, found = Clock(total, len(order), tell), list[Improvement]()
+    waiting, guard_rows = list(order), list(guard_sizes(serving, [row.dims for row in recorded]))
 
-    def asked() -> Iterator[tuple[int, Future[Reply]]]:
+    def orders() -> Iterator[tuple[int, Future[Reply]]]:
         if waiting and time.monotonic() < end:
             left = (end - time.monotonic()) * serving.tuners / len(waiting)
             number = waiting.pop(0)
-            budget = min(_MOST, max(_LEAST, left), end - time.monotonic())
-            guards = tuple(sizes for at, sizes in beside if at == number)
-            yield number, serving.ask_whole(number, samples(places[number]), guards, budget)
+            budget = min(_MAX_SECONDS, max(_MIN_SECONDS, left), end - time.monotonic())
+            guards = tuple(sizes for at, sizes in guard_rows if at == number)
+            yield number, serving.search_general(number, samples(by_site[number]), guards, budget)
 
-    for number, reply in answers(asked, serving.tuners):
+    for number, reply in answers(orders, serving.tuners):
         ratio, saved = reply.ratio, 0.0
         if ratio is not None and ratio <= serving.most:
-            place, schedule = serving.places[number], reply.tried[-1][0]
-            serving.keep_whole(number, Verdict(schedule, ratio))
-            names = (place.site.kernel, place.site.source, place.recipe.schedule)
-            found.append(Found(*names, schedule, ratio))
-            saved = (1 - ratio) * _cost(places[number])
+            call_site, schedule = serving.call_sites[number], reply.tried[-1][0]
+            serving.keep_general(number, Verdict(schedule, ratio))
+            names = (call_site.site.kernel, call_site.site.source, call_site.recipe.schedule)
+            found.append(Improvement(*names, schedule, ratio))
+            saved = (1 - ratio) * _cost(by_site[number])
         clock.step(saved)
     rest = (len(found), len(waiting), tuple(found), tuple(clock.curve))
     return Tuned(total, clock.saved, clock.done, *rest)
@@ -199,12 +201,12 @@ def tune(
     end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
     clock, waiting, found = Clock(total, len(rows), tell), list(rows), 0
 
-    def asked() -> Iterator[tuple[Wanted, Future[Reply]]]:
+    def orders() -> Iterator[tuple[Wanted, Future[Reply]]]:
         if waiting and time.monotonic() < end:
             row = waiting.pop(0)
-            yield row, serving.ask(row.number, row.sizes)
+            yield row, serving.search(row.number, row.sizes)
 
-    for row, reply in answers(asked, serving.tuners):
+    for row, reply in answers(orders, serving.tuners):
         ratio, saved = reply.ratio, 0.0
         if ratio is not None and ratio <= serving.most:
             found, saved = found + 1, (1 - ratio) * row.seconds
@@ -219,12 +221,12 @@ def prepare(
     end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
     clock, waiting, count, held = Clock(total, len(rows), tell), list(rows), 0, 0
 
-    def asked() -> Iterator[tuple[Wanted, Future[Reply]]]:
+    def orders() -> Iterator[tuple[Wanted, Future[Reply]]]:
         if waiting and time.monotonic() < end and held < most_bytes:
             row = waiting.pop(0)
             yield row, serving.make(row.number, row.sizes)
 
-    for row, reply in answers(asked, serving.tuners):
+    for row, reply in answers(orders, serving.tuners):
         saved = 0.0
         if reply.made is not None:
             count, held = count + 1, held + sum(map(len, reply.made.objects))
@@ -275,17 +277,17 @@ def _middle(rows: Sequence[Wanted]) -> Sizes:
     return rows[-1].sizes
 
 
-def beside_sizes(
-    serving: Serving, came: Sequence[Mapping[str, int]]
+def guard_sizes(
+    serving: Serving, recorded: Sequence[Mapping[str, int]]
 ) -> Iterator[tuple[int, Sizes]]:
     """Guard sizes of call sites: with all dims minimal, or above the recorded maxima."""
     box = serving.box
-    names = {name for each in came for name in each}
-    most = {name: _BESIDE * max(each.get(name, 0) for each in came) for name in names}
-    for given in (dict.fromkeys(names, 1), most):
+    names = {name for each in recorded for name in each}
+    above = {name: _ABOVE_RECORDED * max(each.get(name, 0) for each in recorded) for name in names}
+    for given in (dict.fromkeys(names, 1), above):
         inside = {name: _inside(box, name, size) for name, size in given.items()}
-        for number, place in enumerate(serving.places):
-            sizes = {serving.key(site, inside) for site in place.sites}
+        for number, call_site in enumerate(serving.call_sites):
+            sizes = {serving.key(site, inside) for site in call_site.sites}
             yield from ((number, each) for each in sizes if each is not None and each[-1] > 0)
 
 

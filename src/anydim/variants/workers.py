@@ -28,9 +28,9 @@ from anydim.program.recipe import Recipe
 from anydim.runtime.variant_tables import Key, Sizes, Span
 from anydim.variants.child_process import beginning
 
-_MOST_DEATHS = 3  # in a row
+_MAX_DEATHS = 3  # in a row
 _PAUSE = 60.0  # seconds of pause after that
-_MOST_SECONDS = 120.0  # for one variant
+_MAX_SECONDS = 120.0  # for one variant
 _BETWEEN = 30.0  # seconds between polls for the exit of an idle process
 _SLEPT = "code 0"  # exit of a process after `IDLE` seconds
 _MAIN = "import sys; sys.path[:] = {}; from anydim.variants.worker import main; main(tied)"
@@ -100,7 +100,7 @@ class Team(Protocol):
     @property
     def count(self) -> int: ...
 
-    def ask(self, order: Order) -> Future[Reply]: ...
+    def submit(self, order: Order) -> Future[Reply]: ...
 
 
 class Workers:
@@ -133,7 +133,7 @@ class Workers:
         """Start a process in advance."""
         self._orders.put((None, Future()))
 
-    def ask(self, order: Order) -> Future[Reply]:
+    def submit(self, order: Order) -> Future[Reply]:
         """Submit an order."""
         promised: Future[Reply] = Future()
         if time.monotonic() < self._rests_until:
@@ -208,7 +208,7 @@ class Workers:
     def _died(self) -> None:
         """Count a death; after several in a row, pause."""
         self._deaths += 1
-        if self._deaths >= _MOST_DEATHS:
+        if self._deaths >= _MAX_DEATHS:
             self._deaths, self._rests_until = 0, time.monotonic() + _PAUSE
 
     def _say(self, what: str) -> None:
@@ -239,7 +239,7 @@ def _forget(process: subprocess.Popen[bytes] | None) -> None:
                     pipe.close()
 
 
-def asked(order: Order) -> dict[str, Any]:
+def request_of(order: Order) -> dict[str, Any]:
     """The request to a worker process."""
     key = order.sizes
     low, high = (key.low, key.high) if isinstance(key, Span) else (key, None)
@@ -253,9 +253,9 @@ def asked(order: Order) -> dict[str, Any]:
 
 def _answered(process: subprocess.Popen[bytes], order: Order) -> Mapping[str, Any]:
     assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(json.dumps(asked(order)).encode() + b"\n")
+    process.stdin.write(json.dumps(request_of(order)).encode() + b"\n")
     process.stdin.flush()
-    late = threading.Timer(_MOST_SECONDS, process.kill)
+    late = threading.Timer(_MAX_SECONDS, process.kill)
     late.daemon = True
     late.start()
     try:
