@@ -70,7 +70,7 @@ class Cached:
             named = by_name(self.model.name, self._inputs, values, named)
         for name in named:
             if name in self._specs:
-                raise InputError(f"{self.model.name} keeps '{name}' itself", "give it to `hold`")
+                raise InputError(f"{self.model.name} owns the cache '{name}'", "pass it to `hold`")
         with self._lock:
             count = self._grown(named)
             executable = self.model.executable
@@ -128,7 +128,7 @@ class Cached:
             raise DimError(
                 f"{self.model.name}: its caches hold {self.length} elements, "
                 f"dim '{self._past}' is at most {self._most}",
-                "begin anew: forget(), or declare a higher bound",
+                "start again with forget(), or declare a higher bound",
             )
         shapes = [getattr(named.get(name), "shape", None) for name in self._inputs]
         known, count, room = self._alike
@@ -174,7 +174,8 @@ class Cached:
             return (*held[: cache.axis], room, *held[cache.axis + 1 :])
         if lost:
             raise DimError(
-                f"{self.model.name}: no input tells dim {listed(sorted(lost))} of '{spec.name}'",
+                f"{self.model.name}: no input determines dim {listed(sorted(lost))}"
+                f" of '{spec.name}'",
                 "give empty caches to `hold`",
             )
         return tuple(size.evaluate(sizes) for size in shape)
@@ -211,13 +212,13 @@ def cached(
     Raises GraphError without a cache, and the same as `compile`.
     """
     check_keywords(compile, options)
-    whole_within("room", room, 1, LARGEST, "give how many elements there is room for at first")
+    whole_within("room", room, 1, LARGEST, "give the initial capacity in elements")
     pairs = None if caches is None else by_names("caches", caches)
     made = with_room(read(source, given_dims(dims), operators), pairs)
     found = Cached(compile(made.graph, **options), made, room)
     if not found.in_place:
         warnings.warn(
-            f"{found.model.name}: something else reads its caches; they are copied in every call",
+            f"{found.model.name}: other nodes read its caches, so they are copied in every call",
             stacklevel=2,
         )
     return found

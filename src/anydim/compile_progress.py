@@ -79,7 +79,7 @@ class Lowered:
         launches = self.launches
         return (
             f"{counted(self.nodes, 'node')} became {counted(len(launches), 'launch', 'es')};"
-            f" {len(self.items) - len(launches)} values are other values' bytes",
+            f" {len(self.items) - len(launches)} values alias others",
             *self.found,
             *(f"{item.template}: {item.source}" for item in launches),
         )

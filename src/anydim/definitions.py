@@ -247,7 +247,7 @@ class Function:
         if needed:
             raise OptionError(
                 f"the kernels of {self.definition.name} depend on attribute {listed(needed)}",
-                "call it first, or its model(...): the options are those of the last new kind",
+                "call it first, or its model(...): options refer to the last new kind of arguments",
             )
         arrays = [shaped(any_shape(p), p, {}) for p in self.definition.parameters]
         return arrays, {f"...{name}": 1 for name in ellipses_of(self.definition)}
@@ -280,7 +280,7 @@ class Function:
             if name not in names:
                 hint = suggestion(name, [*names, *sorted(self._attributes)])
                 attributes = (
-                    f"its attributes are {listed(self._attributes)}, beside out= and fixed="
+                    f"its attributes are {listed(self._attributes)}, in addition to out= and fixed="
                 )
                 raise InputError(f"{takes}, not '{name}'", hint or attributes)
             if name in found:

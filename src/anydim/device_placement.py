@@ -69,7 +69,7 @@ def placed_graph(
     work.stage("placed", lambda: placed_text(placed), (placed.graph,))
     ran = [elsewhere(n) for n in all_nodes(graph) if isinstance(n.region, Foreign)]
     idle = (
-        f"nothing is on '{n}': placement= or g.on put it"
+        f"no node is on '{n}': use placement= or g.on"
         for n in sorted({*asked.engines} - {*engines})
     )
     work.notes = (*placed_notes(placed), *ran, *idle)

@@ -197,7 +197,7 @@ def _found(
     applied(request, model, facts)
     model._made = _again(request, wanted)
     if made is None:
-        log.info("%s: its program was found on disk; %.3f s", model.name, seconds)
+        log.info("%s: loaded its program from the cache; %.3f s", model.name, seconds)
         request.advance("done", 1, 1)
     _log(model.name, facts)
     return model

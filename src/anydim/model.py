@@ -151,7 +151,7 @@ class Model(Fitted, Held):
         if elsewhere:
             raise OptionError(
                 f"{self.name} cannot be exported: it has parts on {listed(elsewhere)}",
-                "compile it for the host alone, without devices= or engines, and export that",
+                "compile it for the host only, without devices= or engines, and export that",
             )
         path = path_of("folder", folder)
         made_by = import_module("anydim.targets.targets").target
@@ -194,7 +194,7 @@ class Model(Fitted, Held):
         """
         asked = self.executable.interface.asked
         if asked:
-            raise OptionError(f"check cannot set dim '{asked[0][0]}', which no input tells")
+            raise OptionError(f"check cannot set dim '{asked[0][0]}', which no input determines")
         whole_within("samples", samples, 1, LARGEST, "give how many calls to make")
         whole_within("seed", seed, 0, LARGEST, "give a number, 0 or more")
         function_of("progress", progress)

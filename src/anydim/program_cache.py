@@ -255,7 +255,7 @@ def _read(path: str) -> _Read:
         while count := file.readinto(block):
             digest.update(block[:count])
     if FileState.of(path) != state:
-        raise OSError("it changes while it is read")
+        raise OSError("it changed while it was read")
     return _Read(state, digest.hexdigest(), noted_ns)
 
 
@@ -282,4 +282,4 @@ def _facts(about: Mapping[str, Any]) -> Facts:
     try:
         return Facts(found["expected"], found["host_sites"], tuple(found["findings"]))
     except (TypeError, KeyError):
-        raise ArtefactError("it was not kept by `compile`") from None
+        raise ArtefactError("it was not stored by `compile`") from None

@@ -161,10 +161,10 @@ def _plain(module: Any) -> _Encoder:
         results = {name: value for name, value in found.items() if name not in _INSIDE}
     except Exception as error:  # modules raise arbitrary errors
         reason = str(error).split("\n")[0]
-        raise _no_transformer(module, f"cannot be called with tokens alone: {reason}") from None
+        raise _no_transformer(module, f"cannot be called with tokens only: {reason}") from None
     others = [name for name, value in results.items() if not torch.is_tensor(value)]
     if "input_ids" not in inputs or others:
-        what = f"gives {others[0]}, which is no tensor" if others else "takes no tokens"
+        what = f"returns {others[0]}, which is not a tensor" if others else "takes no tokens"
         raise _no_transformer(module, what)
     optional = frozenset(inputs) - {"input_ids"}
     return _Encoder(module, inputs, tuple(results), type(found), None, optional)

@@ -28,7 +28,7 @@ def bytes_of(given: Any, what: str = "memory") -> int:
         found = _TEXT.fullmatch(given)
         factor = None if found is None else _BY_LETTERS.get(found[2].lower())
         if found is None or factor is None:
-            raise OptionError(f"{what} is {shown(given)}, which is no number of bytes", hint)
+            raise OptionError(f"{what} is {shown(given)}, expected a number of bytes", hint)
         from decimal import Decimal  # only loaded for such texts
 
         return int(Decimal(found[1]) * factor)
@@ -37,7 +37,7 @@ def bytes_of(given: Any, what: str = "memory") -> int:
     except TypeError:
         value = -1
     if value < 0:
-        raise OptionError(f"{what} is {shown(given)}, which is no number of bytes", hint)
+        raise OptionError(f"{what} is {shown(given)}, expected a number of bytes", hint)
     return value
 
 

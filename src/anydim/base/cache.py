@@ -90,7 +90,7 @@ class DiskCache:
     def damaged(self, path: str, why: object) -> None:
         """Remove a damaged file, with a warning."""
         remove(path)
-        say(self.folder, "damaged", f"{self.folder}: a file was damaged, and made again ({why})")
+        say(self.folder, "damaged", f"{self.folder}: a damaged file was replaced ({why})")
 
     def tidy(self) -> None:
         """Trim if the last time is an hour ago: walking a full folder takes seconds.

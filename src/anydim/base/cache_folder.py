@@ -60,8 +60,8 @@ def keep(root: str, path: str, write: Callable[[str], object]) -> None:
             remove(name)
             raise
     except OSError as error:
-        hint = "ANYDIM_CACHE_DIR names another folder, ANYDIM_USE_CACHE=0 is for none"
-        what = f"{root}: nothing is kept there, so that it is made in every process"
+        hint = "set ANYDIM_CACHE_DIR to another folder, or ANYDIM_USE_CACHE=0"
+        what = f"{root}: not writable, so results are computed again in every process"
         not_kept(root, f"{what} ({hint}): {error.strerror or error}")
 
 

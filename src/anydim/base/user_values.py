@@ -18,7 +18,7 @@ _LONGEST = 60  # characters of a value in an error
 def whole(value: Any) -> int:
     """An integer of any type except bool; raises TypeError for other values."""
     if isinstance(value, bool):
-        raise TypeError("a bool is no number")
+        raise TypeError("a bool is not a number")
     try:
         return index(value)
     except Exception:  # any error of the object

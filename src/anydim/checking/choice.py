@@ -59,11 +59,11 @@ def oracles_for(
             refused[name] = str(reason)
     if against is not None and not found:
         why = "; ".join(refused.values())
-        raise OptionError(f"there is nothing to compare with: {why}", _HINT)
+        raise OptionError(f"there is no oracle to compare with: {why}", _HINT)
     return Oracles(tuple(found.values()), _judges(origin, found), refused)
 
 
-_NONE = "no other oracle: it was compiled from no ONNX file and no definition that is at hand"
+_NONE = "no other oracle: neither an ONNX file nor a definition of it is available"
 _HINT = f"against is one of {listed(KNOWN)}, or the path of an ONNX file"
 
 
@@ -82,13 +82,13 @@ def _judges(origin: Origin, found: Mapping[str, Oracle]) -> Callable[[], tuple[O
 def _file(origin: Origin, what: str) -> ModelFile:
     if isinstance(origin, ModelFile):
         return origin
-    raise NoAnswer(_NONE if origin is None else f"{what} takes ONNX files, and this is none")
+    raise NoAnswer(_NONE if origin is None else f"{what} supports only ONNX files")
 
 
 def _definition(origin: Origin) -> DefinitionCall:
     if isinstance(origin, DefinitionCall):
         return origin
-    what = "the interpreter takes definitions of the language, and this is none"
+    what = "the interpreter supports only definitions of the language"
     raise NoAnswer(_NONE if origin is None else what)
 
 

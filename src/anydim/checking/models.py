@@ -65,7 +65,7 @@ def _repeatable(file: ModelFile) -> Any:
     proto = file.proto()
     drawn = [node.op_type for node in _nodes(proto) if _draws(node)]
     if drawn:
-        raise NoAnswer(f"{drawn[0]} draws other numbers in each engine")
+        raise NoAnswer(f"{drawn[0]} draws different random numbers in each engine")
     return proto
 
 
@@ -106,7 +106,7 @@ def _by(
 
     def answer(inputs: Arrays) -> Mapping[str, Answer]:
         if risky and any(array.size == 0 for array in inputs.values()):
-            raise NoAnswer("it may crash where a tensor is empty")
+            raise NoAnswer("it may crash on empty tensors")
         try:
             with warnings.catch_warnings(), numpy.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
@@ -125,5 +125,5 @@ def _answer(name: str, value: Any, declared: Mapping[str, str]) -> Answer:
         raise NoAnswer(f"'{name}' is no tensor")
     array = numpy.asarray(value)
     if array.dtype == object or array.dtype.kind in "US":
-        raise NoAnswer(f"'{name}' holds no numbers")
+        raise NoAnswer(f"'{name}' does not contain numbers")
     return Answer(declared.get(name) or from_numpy(array.dtype).name, array)

@@ -53,7 +53,7 @@ def evaluator(reference: Function, dtypes: Mapping[str, str], what: str) -> Orac
             raise NoAnswer(told(error)) from None
         return {name: Answer(dtypes[name], values) for name, values in found.items()}
 
-    note = f"shares the {what} with the compiler: types and sizes follow from it"
+    note = f"shares the {what} with the compiler: types and it determines sizes"
     title = "anydim's evaluator in float64"
     return Oracle("evaluator", title, note, answer, False, 16e9, 512 * 2.0**20)
 

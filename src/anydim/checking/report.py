@@ -131,16 +131,16 @@ class CheckReport:
         lines = []
         if self.empty:
             calls = f"{self.empty} of {counted(self.samples, 'call')}"
-            lines.append(f"nothing was compared at {calls}: every result has 0 elements there")
+            lines.append(f"nothing was compared at {calls}: every result has 0 elements")
         if self.constant:
             names = ", ".join(f"'{name}'" for name in self.constant)
-            lines.append(f"one and the same value everywhere, which proves little: {names}")
+            lines.append(f"constant in all calls, which proves little: {names}")
         if self.reduced:
             calls = counted(self.reduced, "call")
             lines.append(f"sizes of {calls} were reduced to what the oracle can do")
         if self.rejected:
             calls = counted(self.rejected, "more call")
-            lines.append(f"{calls} refused by model and oracle: {self.why_rejected}")
+            lines.append(f"{calls} rejected by model and oracle: {self.why_rejected}")
         if self.unanswered:
             calls = counted(self.unanswered, "call")
             lines.append(f"{calls} not compared: {self.why_unanswered}")

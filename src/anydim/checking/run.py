@@ -135,7 +135,7 @@ class _State:
                 self.rejected += 1
                 self.why_rejected = self.why_rejected or told(refusal)
                 return
-        reason = f"the model refuses it, the oracle does not: {told(refusal)}"
+        reason = f"the model rejects it, the oracle does not: {told(refusal)}"
         self.failures.append(Failure(sample.sizes, "", reason))
 
     def _first(self, inputs: Arrays) -> Any:
@@ -147,7 +147,7 @@ class _State:
         try:
             found = self._answers(inputs)
         except _REFUSALS as refusal:
-            text = f"the oracle refuses it, the model does not: {told(refusal)}"
+            text = f"the oracle rejects it, the model does not: {told(refusal)}"
             self.failures.append(Failure(sample.sizes, "", text))
             return
         if found is None:

@@ -26,7 +26,7 @@ from anydim.passes.device_placement.speeds import bytes_of, work_of
 from anydim.passes.loop_nodes import pays
 from anydim.sizes import Sampled, samples
 
-ESTIMATED = "estimated time, copies counted, is least"
+ESTIMATED = "lowest estimated time, including copies"
 _POINTS = 8  # sample sizes at which times are compared
 _SMALL = 64  # elements of values that determine sizes
 
@@ -133,15 +133,15 @@ class _Level:
         if node.region is not None:
             if isinstance(node.region, Foreign):
                 return HOST, f"{node.region.engine} runs it"
-            return HOST, "it runs other graphs" if node.region.held else "it finds sizes"
+            return HOST, "it contains other graphs" if node.region.held else "it determines sizes"
         rule = next((rule for rule in self.asked.rules if rule.fits(node)), None)
         wanted = rule.device if rule is not None else node.device or None
-        why = f"placement {rule}" if rule is not None else "the graph says so"
+        why = f"placement {rule}" if rule is not None else "set in the graph"
         if wanted is not None:
             refused = self._refused(wanted, node)
             return (HOST, f"{why}, but {wanted} {refused}") if refused else (wanted, why)
         if number in self.finding:
-            return HOST, "sizes follow from it"
+            return HOST, "it determines sizes"
         return None
 
     def _refused(self, name: str, node: Node) -> str:

@@ -52,9 +52,9 @@ class Take:
                 node = replace(node, attributes=FrozenMapping({**node.attributes, REGION: inner}))
             if node.device in self.engines:
                 why = self._refusal(graph, node)
-                asked = reasons.get(name, f"the graph says {node.device}")
+                asked = reasons.get(name, f"set to {node.device} in the graph")
                 if why:
-                    reasons[name] = f"{asked}, but {node.device} does not take it: {why}"
+                    reasons[name] = f"{asked}, but {node.device} does not support it: {why}"
                     node = replace(node, device=HOST)
             nodes.append(node)
         return graph.replace(nodes=tuple(nodes))
@@ -62,15 +62,16 @@ class Take:
     def _refusal(self, graph: Graph, node: Node) -> str:
         """The reason why an engine does not support a node; '' if it does."""
         if node.region is not None:
-            return "it runs other graphs, or finds sizes"
+            return "it contains other graphs or determines sizes"
         if node.operator != FUSED and operator(node.operator).routine is not None:
-            return f"no operator of ONNX stands for '{node.operator}'"
+            return f"there is no ONNX operator for '{node.operator}'"
         if group_of(graph, node).steps:
-            return "it runs loops in order"
+            return "it has ordered loops"
         bare = hidden(graph, node)
         if bare:
             sizes = ", ".join(map(str, bare))
-            return f"it takes no empty tensors, and {sizes} may be 0: give dims bounds from 1"
+            hint = "give dims a lower bound of 1"
+            return f"it does not support empty tensors, and {sizes} may be 0: {hint}"
         engine = self.engines[node.device]
         odd = inexact(engine.name, graph, node)
         if odd:
@@ -81,7 +82,7 @@ class Take:
             return str(reason)
         for port in (*made.inputs, *made.outputs):
             if not engine.holds(port.dtype):
-                return f"it has no tensors of {port.dtype}"
+                return f"it does not support tensors of {port.dtype}"
         key = (node.device, hashlib.sha256(made.model).hexdigest())
         if key not in self.known:
             try:

@@ -84,7 +84,7 @@ class Layouts:
             parts = weighed(moved, channels, lines, graph, frozenset(borders.copies.values()))
             last = (part.values for part in parts if part.goes_last)
             return {name: at for held in last for name, at in held.items()}, told(parts, len(lines))
-        why = "as the setting 'layout' says"
+        why = "set by the setting 'layout'"
         notes = [f"channels last: {len(moved)} of {len(lines)} values, {why}"]
         return moved, notes[: len(moved)]
 

@@ -59,7 +59,7 @@ class Pad:
             if not wrong:
                 break
             for number in wrong:
-                padding.drop(number, set(padding.loops[number]), "no kernel takes it as it did")
+                padding.drop(number, set(padding.loops[number]), "no kernel supports it padded")
         self.notes.extend(_lines(padding, name))
         nodes = tuple(chain.from_iterable(map(writer.with_copies, made)))
         return with_nodes(graph, nodes, writer.types)
@@ -162,13 +162,13 @@ def _lines(padding: Padding, name: str) -> Iterator[str]:
     padded = sum(1 for loops in padding.loops if loops)
     yield f"pad: {name} runs to {padding.extent} in {padded} of {len(padding.loops)} launches"
     if padding.copies:
-        yield f"pad: longer copies are made of {_some(list(padding.copies))}"
+        yield f"pad: padded copies are made of {_some(list(padding.copies))}"
     left: dict[str, list[str]] = {}
     for node, loops, reason in zip(padding.graph.nodes, padding.loops, padding.reasons):
         if reason and not loops:
             left.setdefault(reason, []).append(node.source or ", ".join(node.outputs))
     for reason, sources in left.items():
-        yield f"pad: left at {name}, {reason}: {_some(sources)}"
+        yield f"pad: not padded along {name}, {reason}: {_some(sources)}"
 
 
 def _some(names: list[str]) -> str:

@@ -123,20 +123,20 @@ class Padding:
         others = {axis.name for axis in axes if axis.extent != self.size}
         sums = {axis.name for s in group.statements for axis in s.reduced}
         if wanted & sums:
-            self.reasons[number] = "what is summed up ends at the true size"
+            self.reasons[number] = "reductions end at the true size"
         if any(checked(s.body) or _by_data(s) for s in group.statements):
-            self.reasons[number] = "data decides what it reads"
+            self.reasons[number] = "its indices depend on data"
             return set()
         return wanted - others - sums
 
     def _outside(self) -> None:
         """Keep results and operands of nodes other than statements at their true size."""
         for name in self.graph.outputs:
-            self._shorten(name, "it makes a result")
+            self._shorten(name, "it computes a result")
         for node in self.graph.nodes:
             if group_of(node) is None:
                 for name in node.given:
-                    self._shorten(name, "what reads it is no sum or element work")
+                    self._shorten(name, "its reader is neither a reduction nor elementwise")
 
     def _shorten(self, tensor: str, reason: str, dims: Iterable[int] | None = None) -> None:
         """Keep a value at its true size, in `dims` or all dimensions."""
@@ -157,14 +157,14 @@ class Padding:
         have = self.padded(read.tensor)
         if read.default is not None:
             self._shorten(
-                read.tensor, "it is read over its border", self._bordered(statement, read, have)
+                read.tensor, "it is read out of bounds", self._bordered(statement, read, have)
             )
         wanted = self.missing(number, statement, read)
         if wanted:
             self.copies.setdefault(read.tensor, set()).update(wanted)
         dims = self.copies[read.tensor] if wanted else self.padded(read.tensor)
         if read.flat and dims and self.parts(statement, read, dims) is None:
-            self._shorten(read.tensor, "it is read as if it had another shape")
+            self._shorten(read.tensor, "it is read with another shape")
             self.drop(number, _loops_of(read), _beside(read))
 
     def _bordered(
@@ -218,4 +218,4 @@ def _by_data(statement: Statement) -> bool:
 
 
 def _beside(read: Read) -> str:
-    return f"it reads '{read.tensor}' not element for element"
+    return f"it does not read '{read.tensor}' element for element"

@@ -38,7 +38,7 @@ from anydim.passes.device_placement.trees import (
     renamed,
 )
 
-MEASURED = "measured time is least"
+MEASURED = "lowest measured time"
 _SHOWN = 24  # rows in a table of times
 _ENOUGH = 24  # measured sizes that suffice to fit formulas of several dims
 
@@ -134,7 +134,7 @@ class Choosing:
         if made is None or not made.table.points:
             self._notes.append(
                 f"placements were not measured, estimates decide: {self._timing.seconds:g} s"
-                " (setting placing_seconds) are too few"
+                " (setting placing_seconds) are not enough"
             )
             return None
         return replace(made, numbers=tuple(numbers[number] for number in made.numbers))
@@ -178,7 +178,7 @@ class Choosing:
             lost = timed.lost(renamed(self._by_estimates(few, estimates), renaming))
             if lost.max() > WORTH:
                 at = told_point(timed.points[int(lost.argmax())])
-                self._notes.append(f"by estimates alone: up to {lost.max():.3g} times slower, {at}")
+                self._notes.append(f"estimates alone: up to {lost.max():.3g} times slower, {at}")
 
 
 def _times(measured: Measured, graphs: Sequence[Graph]) -> Iterator[str]:

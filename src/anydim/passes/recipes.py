@@ -48,18 +48,18 @@ def make(recipe: Recipe, templates: Sequence[Template]) -> Launch:
     """Regenerate the launch of a recipe; raises UserError for invalid recipes."""
     graph, machine = read_graph(recipe.work, {}), parse_machine(recipe.machine)
     if len(graph.nodes) != 1:
-        raise ArtefactError(f"a recipe is of {len(graph.nodes)} nodes", "it makes one")
+        raise ArtefactError(f"a recipe has {len(graph.nodes)} nodes", "expected one")
     (node,) = graph.nodes
     if node.operator == FUSED:
         kind, _ = parse_options(recipe.schedule)
         template = next((each for each in templates if each.schedule is kind), None)
         if template is None:
-            raise ArtefactError(f"no template here makes '{recipe.schedule[:80]}'")
+            raise ArtefactError(f"there is no template for '{recipe.schedule[:80]}'")
         schedule, constants = parse_schedule(recipe.schedule), frozenset(recipe.constants)
         return template.lower(node.group, schedule, graph.box, machine, constants)
     record = operator(node.operator)
     if record.routine is None:
-        raise ArtefactError(f"'{node.operator}' is no routine", "a recipe needs a schedule")
+        raise ArtefactError(f"'{node.operator}' is not a routine", "a recipe needs a schedule")
     given = [graph.types[name] for name in node.given]
     attributes = record.complete(node.attributes)
     launches = record.routine.lower(given, attributes, graph.box, machine).launches
@@ -84,7 +84,7 @@ def parse_machine(text: str) -> Machine:
     fine = all(value.isascii() and value.isdigit() and len(value) < 12 for _, value in pairs)
     given = [name for name, _ in pairs]
     if given != [name for name in names if name in _ALL or name in given] or not fine:
-        raise ArtefactError(f"'{text[:80]}' is no machine", f"expected {', '.join(names)}")
+        raise ArtefactError(f"'{text[:80]}' is not a machine", f"expected {', '.join(names)}")
     sizes = {name: int(value) for name, value in pairs}
     flags = {name: bool(sizes.pop(name, 0)) for name in _FLAGS}
     return replace(Machine(**sizes), **flags)  # type: ignore[arg-type]

@@ -153,7 +153,7 @@ class Schedule:
         chosen = first_match(self.templates, group, box, self.machine, constants)
         if chosen is None:
             dump = "\n".join(map(print_statement, group.statements))
-            raise InternalError(f"no template takes {node.where()}\n{dump}")
+            raise InternalError(f"no template matches {node.where()}\n{dump}")
         template, schedule = chosen
         if wish is None or (wish[0] == WHOLE and parse_options(wish[1])[0] != template.schedule):
             return template.lower(group, schedule, box, self.machine, constants), template.name
@@ -179,7 +179,7 @@ class Schedule:
             launch = template.lower(group, schedule, box, self.machine, constants)
         except (OptionError, ValueError, ZeroDivisionError):  # from an outdated record
             return None
-        return replace(launch, reason=f"{launch.reason}; tuned for sizes that came"), template.name
+        return replace(launch, reason=f"{launch.reason}; tuned for recorded sizes"), template.name
 
 
 def unmet(options: Options, scheduled: Iterable[Scheduled | Alias]) -> None:
@@ -197,7 +197,7 @@ def unmet(options: Options, scheduled: Iterable[Scheduled | Alias]) -> None:
         if name not in met:
             made = "; ".join(f"{', '.join(i.writes)}: {i.launch.schedule}" for i in launches)
             what = f"makes '{name}'" if name else "is of that kind"
-            raise OptionError(f"options ask for {text}, but no kernel {what}", f"there is {made}")
+            raise OptionError(f"options request {text}, but no kernel {what}", f"there is {made}")
 
 
 def _kind(schedule: str) -> str:

@@ -58,7 +58,8 @@ def opened(name: str) -> Foreign:
     found = [_found(library, function) for function in FUNCTIONS.values()]
     if None in found:
         missing = next(n for n, function in zip(FUNCTIONS.values(), found) if function is None)
-        raise OptionError(f"library '{name}' has no function {missing}", "it needs to be a cblas")
+        hint = "give a library with the cblas interface"
+        raise OptionError(f"library '{name}' has no function {missing}", hint)
     addresses = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in found)
     return Foreign(tuple(addresses), library)
 

@@ -341,7 +341,7 @@ def call_sites_of(
                 found[key] = CallSite(site, recipe, int(table[slot]), decision)
             call_site = found[key]
             if call_site.generic != int(table[slot]) or name != site.kernel:
-                raise InternalError(f"the table of code has another kernel than '{site.kernel}'")
+                raise InternalError(f"the code table has another kernel than '{site.kernel}'")
             call_site.slots.append((table, slot))
             call_site.sites.append(site)
     return list(found.values())

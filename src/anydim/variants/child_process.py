@@ -19,7 +19,7 @@ _NICE = 19
 _LOOK = 1000  # milliseconds between two polls of the parent
 _BEGINNING = """\
 import ctypes, os
-def is_there(pid):  # and has not ended without anybody who asks how
+def is_there(pid):  # a zombie does not count
     try:
         os.kill(pid, 0)
         return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] not in "ZX"

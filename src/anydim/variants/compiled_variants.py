@@ -66,8 +66,8 @@ class Fitted(Held):
         named = {text_of("pattern", name): self._resolved(each) for name, each in given.items()}
         plain = {known, *named.values()} <= {GENERIC, self._formed}
         if not plain and not self._has_host_sites:
-            problem = f"all of {self.name} is on devices, where each launch has one body"
-            raise OptionError(problem, "leave the strategy away")
+            problem = f"all of {self.name} is on devices, where launches have no variants"
+            raise OptionError(problem, "omit the strategy")
         if named:
             self._parts(known, named)
         with _starting(os.getpid()):
@@ -112,7 +112,7 @@ class Fitted(Held):
         for leaf in known.leaves():
             if leaf.formed and known != self._formed:
                 raise OptionError(
-                    f"{self.name}: {leaf} is chosen when a model is compiled, for all of it",
+                    f"{self.name}: {leaf} applies to a whole model, and is set in compile",
                     f"ad.compile(..., strategy={str(leaf)!r})",
                 )
         for name in sorted(known.names.difference(self.dims.names)):
@@ -159,7 +159,7 @@ class Fitted(Held):
         """Kernels, schedules and memory as text; bodies beside the generic ones last."""
         lines = [super().explain()]
         if self._later is not None:
-            lines += [f"strategy {self.strategy}: it waits until the model has served a while"]
+            lines += [f"strategy {self.strategy}: it starts once the model has served for a while"]
         if self._serving is not None:
             lines += [f"strategy {self.strategy}"]
             lines += [f"    {name}: {each}" for name, each in self._strategies.items()]

@@ -120,12 +120,12 @@ def strategies_of(
         if pattern not in used and any(
             fnmatchcase(name, pattern) for site in every for name in names_of(site)
         ):
-            problem = f"strategies: '{pattern}' is on a device, where each launch has one body"
-            raise OptionError(problem, "leave that pattern away")
+            problem = f"strategies: '{pattern}' is on a device, where launches have no variants"
+            raise OptionError(problem, "omit that pattern")
         if pattern not in used:
             known = list(dict.fromkeys(name for site in sites for name in names_of(site)))
             some = f"{listed(known[:_SHOWN])}{' and others' if len(known) > _SHOWN else ''}"
-            hint = suggestion(pattern, known) or f"names are those of nodes and kernels: {some}"
+            hint = suggestion(pattern, known) or f"the names of nodes and kernels are {some}"
             raise OptionError(f"strategies: no node or kernel is called '{pattern}'", hint)
     return found
 

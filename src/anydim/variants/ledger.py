@@ -98,7 +98,7 @@ class Ledger:
 
         Rows of other processors are merged, too. Raises OptionError for an unreadable file.
         """
-        problem = f"{path} is no file of records"
+        problem = f"{path} is not a file of records"
         if not Path(path).is_file():
             raise OptionError(f"{path} cannot be read", "give a file that `--export` wrote")
         try:

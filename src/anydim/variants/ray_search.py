@@ -45,7 +45,7 @@ class RayTeam:
         fitting = [node for node, kind in zip(nodes, found) if kind == self._kind]
         if not fitting:
             hint = "its machines need this processor and this version of anydim"
-            raise OptionError(f"none of {len(nodes)} machines of the cluster is like this", hint)
+            raise OptionError(f"none of {len(nodes)} machines of the cluster is suitable", hint)
         cores = [max(1, int(node["Resources"].get("CPU", 1))) for node in fitting]
         self.machines, self.others = len(fitting), len(nodes) - len(fitting)
         self.count = sum(cores)

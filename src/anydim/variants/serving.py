@@ -144,8 +144,8 @@ class Serving:
                 if settings.forbid_compile:
                     raise OptionError(
                         f"{call_site.site.source or call_site.site.kernel}: "
-                        f"{call_site.shown(sizes)} asks for code, and forbid_compile is set",
-                        "prepare(...) these sizes before",
+                        f"{call_site.shown(sizes)} needs compilation, and forbid_compile is set",
+                        "call prepare(...) with these sizes first",
                     )  # fmt: skip
                 call_site.begin(sizes)
             self._make(number, sizes, None, waits=True).result()
@@ -379,7 +379,7 @@ class Serving:
 
         def take(request: Future[Reply]) -> None:
             self._ordered.pop(key, None)
-            gone = Reply(problem="nobody asks for it any more")
+            gone = Reply(problem="the request was cancelled")
             reply = gone if request.cancelled() else request.result()
             self._take(number, sizes, replace(reply, ratio=known.ratio) if known else reply, done)
 
@@ -478,12 +478,12 @@ class Serving:
             hits = sum(variant.hits for variant in found)
             yield (
                 f"{call_site.site.kernel} under {call_site.decision.strategy}: "
-                f"{counted(len(found), 'variant')} beside the generic body, "
+                f"{counted(len(found), 'variant')}in addition to the generic kernel, "
                 f"{hits} hits, {call_site.misses} misses"
             )
             undetermined = call_site.decision.undetermined
             yield from (
-                f"    its sizes do not tell whether {condition}" for condition in undetermined
+                f"    its sizes do not determine whether {condition}" for condition in undetermined
             )
             yield from (f"    {variant}" for variant in found)
 

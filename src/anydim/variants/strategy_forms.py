@@ -27,7 +27,7 @@ def form_of(strategy: Strategy) -> Form:
     if isinstance(strategy, Library):
         found = opened(strategy.name)
         if not found.alone():
-            LOG.info("%s: it has no function that sets its threads", strategy)
+            LOG.info("%s: it has no function to set its threads", strategy)
         blas = import_module("anydim.kernels.matmul.blas.blas_template")
         return Form(templates=(blas.blas_template(found.addresses),))
     return Form(pads=freeze(strategy.pads)) if isinstance(strategy, Pad) else PLAIN_FORM

@@ -138,7 +138,7 @@ class _Point:
     def _tried(self, body: _Loaded, rounds: int) -> tuple[float | None, str]:
         found = body.results()
         if any(not self._equal(found[name], self._wanted[name]) for name in self._wanted):
-            return None, "other bits than the generic body"
+            return None, "bits differ from the generic kernel's"
         return _ratio(body, self._generic, rounds), ""
 
     def _memory(self, launch: Launch) -> _Memory | None:

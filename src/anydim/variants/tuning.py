@@ -56,7 +56,7 @@ class Improvement:
     ratio: float
 
     def __str__(self) -> str:
-        return f"{self.kernel} at all sizes: {self.schedule}, {self.ratio:.2f} of the time before"
+        return f"{self.kernel} at all sizes: {self.schedule}, {self.ratio:.2f} of the previous time"
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Tuned:
         left = f", {self.left} not reached" if self.left else ""
         return (
             f"{self.found} of {self.tried} searches found faster code{left}: "
-            f"{share:.1f} % of recorded time saved, by what trials measured"
+            f"{share:.1f} % of recorded time saved, as measured in trials"
         )
 
     def with_more(self, other: Tuned) -> Tuned:

@@ -137,7 +137,7 @@ class Workers:
         """Submit an order."""
         promised: Future[Reply] = Future()
         if time.monotonic() < self._rests_until:
-            promised.set_result(Reply(problem="processes that make code died, or do not start"))
+            promised.set_result(Reply(problem="worker processes died or cannot be started"))
         else:
             self._orders.put((order, promised))
         return promised
@@ -173,16 +173,16 @@ class Workers:
                 made = reply_of(_answered(process, order))
                 self._deaths = 0
                 if made.bug:
-                    self._say(f"{made.bug}\n  calls go on with the code that is there")
+                    self._say(f"{made.bug}\n  calls continue with the existing code")
                 return made, process
             except Exception as error:  # the caller would wait forever for its reply
                 words = _last_words(process, error)
-                problem = f"a process that made code for sizes died ({words})"
+                problem = f"a worker process died ({words})"
                 _forget(process)
                 process = None
                 if words != _SLEPT:
                     self._died()
-                    self._say(f"{problem}: calls go on with the code that is there")
+                    self._say(f"{problem}: calls continue with the existing code")
         return Reply(problem=problem), process
 
     def _started(self) -> subprocess.Popen[bytes] | None:
@@ -197,10 +197,7 @@ class Workers:
             )  # fmt: skip
         except OSError as error:
             self._rests_until = time.monotonic() + _PAUSE
-            self._say(
-                f"no process for making code can be started ({error}): models run their generic "
-                "code"
-            )
+            self._say(f"no worker process can be started ({error}): models run their generic code")
             return None
         self._processes = [*self.processes(), process]
         return process
@@ -276,7 +273,7 @@ def reply_of(found: Mapping[str, Any]) -> Reply:
     if body is not None:
         objects = tuple(base64.b64decode(each, validate=True) for each in body["objects"])
         if hashlib.sha256(b"".join(objects)).hexdigest() != body["digest"]:
-            raise ValueError("its objects are not what it made")
+            raise ValueError("its objects do not match their digest")
         parallel, grain, scratch = (int(body[name]) for name in ("parallel", "grain", "scratch"))
         words = str(body["schedule"]), str(body["symbol"])
         made = Made(*words, parallel, grain, scratch, objects, str(body["extent"]))

@@ -104,9 +104,9 @@ GRAPHS: dict[str, Callable[[ad.Builder, Value, Value], Value]] = {
 }  # fmt: skip
 PADDED = {"chain": 1, "scores": 4, "reversed_rows": 1, "looked_up": 1}  # launches, at least
 REASONS = {
-    "chain": "it makes a result", "column_sums": "what is summed up ends at the true size",
-    "neighbours": "it is read over its border", "looked_up": "data decides what it reads",
-    "merged_rows": "it is read as if it had another shape",
+    "chain": "it computes a result", "column_sums": "reductions end at the true size",
+    "neighbours": "it is read out of bounds", "looked_up": "its indices depend on data",
+    "merged_rows": "it is read with another shape",
 }  # fmt: skip
 
 
@@ -163,7 +163,9 @@ def test_so_many_launches_are_padded(name: str) -> None:
 @pytest.mark.parametrize("name", REASONS)
 def test_what_is_left_is_told_with_its_reason(name: str) -> None:
     _, notes = padded(graph_of(name), s="pow2")
-    assert any(note.startswith("pad: left at s, ") and REASONS[name] in note for note in notes)
+    assert any(
+        note.startswith("pad: not padded along s, ") and REASONS[name] in note for note in notes
+    )
 
 
 def test_two_dims_are_padded_one_after_the_other() -> None:

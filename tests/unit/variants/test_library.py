@@ -153,7 +153,11 @@ def test_a_library_that_is_not_installed_names_the_extra(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("/nowhere/libblas.so", "cannot be opened"), ("", "is no name"), (3, "expected a path")],
+    [
+        ("/nowhere/libblas.so", "cannot be opened"),
+        ("", "is not a valid name"),
+        (3, "expected a path"),
+    ],
 )
 def test_wrong_libraries_say_what_is_right(name: object, words: str) -> None:
     with pytest.raises(ad.OptionError, match=words):

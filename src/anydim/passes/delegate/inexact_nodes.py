@@ -35,7 +35,7 @@ def _openvino(graph: Graph, node: Node) -> str:
         return ""
     indices = _INDEXED.get(node.operator, ())
     if node.operator in _UNCHECKED and any(node.given[n] not in graph.constants for n in indices):
-        return "an index outside its axis is no error there"
+        return "indices out of bounds are not errors there"
     kinds = [graph.types[name] for name in node.given]
     moved = [kind for number, kind in enumerate(kinds) if number not in indices]
     if node.operator not in _POSITIONS:
@@ -59,10 +59,10 @@ def _odd(node: Node, moved: list[TensorType]) -> str:
     if not integers:
         return ""
     if node.operator == "pad" and len(node.given) > 1:
-        return "it pads integers with 0, whatever the value"
+        return "it pads integers with 0 instead of the value"
     if operator(node.operator).kind in _KINDS or _to_float(node):
         return ""
-    return f"it computes {integers[0]} otherwise than the standard says"
+    return f"it deviates from the standard for {integers[0]}"
 
 
 def _to_float(node: Node) -> bool:
@@ -73,7 +73,7 @@ def _to_float(node: Node) -> bool:
 def _windows(node: Node) -> str:
     given = operator(node.operator).complete(node.attributes)
     if given.get("ceil"):
-        return "it takes windows that reach behind the end otherwise than the standard says"
+        return "it deviates from the standard for windows past the end"
     return ""
 
 

@@ -45,9 +45,9 @@ def exported(graph: Graph, named: bool = True) -> Exported:
     bytes = sum(constant.array.nbytes for constant in held.values())
     if bytes > _MOST_BYTES:
         raise OptionError(
-            f"{graph.name}: a part for an engine has {bytes} bytes of weights, and a model of ONNX"
+            f"{graph.name}: a part for an engine has {bytes} bytes of weights, and an ONNX model"
             f" at most {_MOST_BYTES}",
-            "hand over fewer nodes at a time",
+            "delegate fewer nodes at a time",
         )
     onnx = writer.onnx
     kept = [tensor(onnx, names[name], constant.array) for name, constant in held.items()]
@@ -74,9 +74,9 @@ def ports(graph: Graph, values: Iterable[str], names: Mapping[str, str]) -> tupl
 
 def _row(node: Node) -> Any:
     if node.operator == FUSED:
-        raise Refused("a definition of one's own has no operator of ONNX")
+        raise Refused("user definitions have no ONNX operator")
     if node.operator not in ROWS:
-        raise Refused(f"no operator of ONNX stands for '{node.operator}'")
+        raise Refused(f"there is no ONNX operator for '{node.operator}'")
     return ROWS[node.operator]
 
 
@@ -88,7 +88,7 @@ def _values(graph: Graph) -> list[str]:
 
 def _value(onnx: Any, name: str, kind: TensorType) -> Any:
     if kind.dtype.name not in CODES or (kind.dtype.stored and kind.dtype.bits < 8):
-        raise Refused(f"a value of type {kind.dtype} goes in or comes out")
+        raise Refused(f"a value of type {kind.dtype} is an input or output")
     shape: Sequence[Any] = [_size(size) for size in kind.shape]
     return onnx.helper.make_tensor_value_info(name, CODES[kind.dtype.name], shape)
 

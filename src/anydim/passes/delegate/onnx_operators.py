@@ -35,7 +35,7 @@ def _unsigned(name: str, **fixed: str) -> Row:
 
     def row(call: Call) -> None:
         if call.kinds[0].dtype.kind != "uint":
-            raise Refused(f"ONNX has it for unsigned integers, not {call.kinds[0].dtype}")
+            raise Refused(f"ONNX supports it for unsigned integers only, not {call.kinds[0].dtype}")
         call.add(name, **fixed)
 
     return row
@@ -68,7 +68,7 @@ def _clip(call: Call) -> None:
 def _mod(fmod: int) -> Row:
     def row(call: Call) -> None:
         if not fmod and call.kinds[0].dtype.is_float:
-            raise Refused("ONNX has the remainder of floats with the sign of the first alone")
+            raise Refused("ONNX only has the remainder of floats with the dividend's sign")
         call.add("Mod", fmod=fmod)
 
     return row
@@ -77,7 +77,7 @@ def _mod(fmod: int) -> Row:
 def _integers(name: str) -> Row:
     def row(call: Call) -> None:
         if call.kinds[0].dtype.is_float:
-            raise Refused("ONNX has it for integers alone")
+            raise Refused("ONNX supports it for integers only")
         call.add(name)
 
     return row
@@ -115,7 +115,7 @@ def _cast(call: Call) -> None:
         raise Refused(f"a conversion to {call['to']}")
     source = call.kinds[0].dtype
     if source.is_float and call["to"].is_integer:
-        raise Refused("a conversion of floats to integers, which engines limit each in its way")
+        raise Refused("a conversion of floats to integers, whose overflow depends on the engine")
     call.add("Cast", to=CODES[call["to"].name])
 
 
@@ -135,7 +135,7 @@ def _layer_norm(call: Call) -> None:
     first = call["axis"] + rank if call["axis"] < 0 else call["axis"]
     shapes = [kind.shape for kind in call.kinds]
     if any(shape != shapes[0][first:] for shape in shapes[1:]):
-        raise Refused("its scale or bias has another shape than the axes it is over")
+        raise Refused("its scale or bias has another shape than the normalised axes")
     call.add("LayerNormalization", axis=call["axis"], epsilon=call["epsilon"])
 
 
@@ -224,7 +224,7 @@ def _depth_to_space(call: Call) -> None:
 
 def _space_to_depth(call: Call) -> None:
     if call["inner"]:
-        raise Refused("its block is the inner part of a channel's number")
+        raise Refused("its block offset is the minor part of a channel's index")
     call.add("SpaceToDepth", blocksize=call["block"])
 
 
@@ -248,14 +248,14 @@ def _range(call: Call) -> None:
 
 def _dequantize(call: Call) -> None:
     if call["to"] not in (None, call.kinds[1].dtype):
-        raise Refused("its result is of another type than its scale")
+        raise Refused("its result has another type than its scale")
     call.add("DequantizeLinear", axis=call["axis"], block_size=call["block"])
 
 
 def _quantize(call: Call) -> None:
     usual = call["saturate"] and call["work"] in (None, call.kinds[1].dtype)
     if not usual or not call["to"].is_integer:
-        raise Refused("it divides in another type than its scale, or makes floats")
+        raise Refused("it divides in another type than its scale, or produces floats")
     inputs = call.inputs
     if len(inputs) < 3:
         call.add("QuantizeLinear", axis=call["axis"], block_size=call["block"],
@@ -269,7 +269,7 @@ def _floating(name: str) -> Row:
 
     def row(call: Call) -> None:
         if call.kinds[0].dtype not in (float16, float32, float64):
-            raise Refused(f"ONNX has it for floats, not {call.kinds[0].dtype}")
+            raise Refused(f"ONNX supports it for floats only, not {call.kinds[0].dtype}")
         call.add(name)
 
     return row
@@ -283,7 +283,7 @@ def _matmul(call: Call) -> None:
 
 def _matmul_integer(call: Call) -> None:
     if call.kinds[2].rank:
-        raise Refused("its first zero point is no scalar")
+        raise Refused("its first zero point is not a scalar")
     call.add("MatMulInteger")
 
 

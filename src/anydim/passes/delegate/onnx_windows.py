@@ -34,7 +34,7 @@ def _conv(name: str) -> Callable[[Call], None]:
 
 def _conv_integer(call: Call) -> None:
     if any(kind.rank for kind in call.kinds[2:]):
-        raise Refused("a zero point of its weights is no scalar")
+        raise Refused("a zero point of its weights is not a scalar")
     _conv("ConvInteger")(call)
 
 
@@ -61,7 +61,7 @@ def _lp_pool(call: Call) -> None:
 
 def _resize(call: Call) -> None:
     if call["coordinates"] == "crop" or call["scaled"] or call["antialias"]:
-        raise Refused("a resize of a crop, by scales that are data, or with antialias")
+        raise Refused("a resize of a crop, by data-dependent scales, or with antialias")
     scales = call["scales"]
     mode = {
         "mode": call["mode"], "coordinate_transformation_mode": call["coordinates"],

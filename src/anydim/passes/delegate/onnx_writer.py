@@ -112,10 +112,10 @@ class Call:
         if value is None:
             return None
         if isinstance(value, str):
-            raise Refused(f"its {name} follow from sizes")
+            raise Refused(f"its {name} depend on sizes")
         found = [as_size(item).constant for item in value]
         if any(item is None for item in found):
-            raise Refused(f"its {name} are sizes that are not numbers")
+            raise Refused(f"its {name} are not constant")
         return [item for item in found if item is not None]
 
 

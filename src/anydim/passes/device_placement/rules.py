@@ -72,7 +72,7 @@ def unused(rules: Iterable[Rule], graph: Graph) -> None:
         if not any(rule.fits(node) for node in nodes):
             known = dict.fromkeys(name for node in nodes for name in (*names_of(node),))
             hint = suggestion(rule.pattern, known) or "print the graph: anydim show --stage import"
-            raise OptionError(f"placement: no node fits '{rule.pattern}'", hint)
+            raise OptionError(f"placement: no node matches '{rule.pattern}'", hint)
 
 
 def all_nodes(graph: Graph) -> Iterable[Node]:
@@ -102,7 +102,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _known(pattern: Any, device: Any, devices: Collection[str]) -> tuple[str, str]:
     if not isinstance(pattern, str) or not isinstance(device, str) or not pattern:
-        raise OptionError(f"placement: {shown(pattern)}: {shown(device)}", "give two texts")
+        raise OptionError(f"placement: {shown(pattern)}: {shown(device)}", "give two strings")
     if device in HOSTS:
         return pattern, HOST
     if device not in devices:
@@ -110,7 +110,7 @@ def _known(pattern: Any, device: Any, devices: Collection[str]) -> tuple[str, st
         hint = suggestion(device, names) or f"there is {listed(names)}: devices= names them"
         if device.partition(":")[0] in DRIVERS:
             hint = f"name it: devices={{'accel': '{device}'}}, placement={{'{pattern}': 'accel'}}"
-        raise OptionError(f"placement: '{pattern}' is on '{device}', which is no device", hint)
+        raise OptionError(f"placement: '{pattern}' is on '{device}', which is not a device", hint)
     return pattern, device
 
 

@@ -26,7 +26,7 @@ class Library(Strategy):
         object.__setattr__(self, "name", path_of("a library", self.name))
         if not self.name or '"' in self.name or "\\" in self.name:
             hint = 'give "openblas", "cublas", or a path'
-            raise OptionError(f"library '{self.name}' is no name", hint)
+            raise OptionError(f"library '{self.name}' is not a valid name", hint)
 
     def __str__(self) -> str:
         return f'library("{self.name}")'

@@ -51,7 +51,7 @@ class Adaptive(Strategy):
         whole("limit", self.limit, 1, MOST)
         whole("after", self.after, 1, 1 << 30)
         if not isinstance(self.most, (int, float)) or not 0 < self.most <= 1:
-            raise OptionError(f"most is {shown(self.most)}", "give a share of time, 0.97 say")
+            raise OptionError(f"most is {shown(self.most)}", "give a share of time, such as 0.97")
         if not isinstance(self.patience, (int, float)) or not 0 <= self.patience < math.inf:
             raise OptionError(f"patience is {shown(self.patience)}", "give seconds, 0 or more")
         bits_of(self.bits)

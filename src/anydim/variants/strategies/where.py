@@ -55,7 +55,8 @@ class Where(Strategy):
     def __post_init__(self) -> None:
         for name in ("then", "else_"):
             if not isinstance(getattr(self, name), Strategy):
-                raise OptionError(f"where: {name} is {shown(getattr(self, name))}, no strategy")
+                given = shown(getattr(self, name))
+                raise OptionError(f"where: {name} is {given}, expected a strategy")
         relations_of(self.condition)
 
     @property
@@ -79,13 +80,13 @@ class Where(Strategy):
 def relations_of(text: str) -> tuple[Relation, ...]:
     """Parse a condition; raises OptionError for an invalid text."""
     if not isinstance(text, str) or len(text) > _MOST:
-        raise OptionError(f"where: {shown(text)} is no condition", 'write one as "m <= 4"')
+        raise OptionError(f"where: {shown(text)} is not a condition", 'write one as "m <= 4"')
     found = []
     for part in re.split(r"\band\b", text):
         sides = _RELATION.split(part)
         if len(sides) < 3:
             hint = 'write conditions as "m <= 4" or "8 <= seq and batch*seq < 512"'
-            raise OptionError(f"where: '{part.strip()}' is no condition", hint)
+            raise OptionError(f"where: '{part.strip()}' is not a condition", hint)
         sizes = [parse(side.strip()) for side in sides[::2]]
         found += [Relation(*each) for each in zip(sizes, sides[1::2], sizes[1:])]
     return tuple(found)
