@@ -43,7 +43,7 @@ class Cached:
         self.model, self.caches = model, made.caches
         self.length = 0
         self._past, self._spare, self._room = made.past, made.spare, room
-        self._most = model.dims.dim(made.past).hi
+        self._max_length = model.dims.dim(made.past).hi
         self._held: dict[str, numpy.ndarray] = {}
         self._into: dict[str, numpy.ndarray] = {}  # the same arrays, by result
         self._alike: tuple[Any, int, int] = (None, 0, 0)  # shapes, elements they add, capacity
@@ -124,17 +124,17 @@ class Cached:
 
     def _grown(self, named: Mapping[str, Any]) -> int:
         """Ensure capacity for a call; return the count of elements it adds."""
-        if self._most is not None and self.length > self._most:
+        if self._max_length is not None and self.length > self._max_length:
             raise DimError(
                 f"{self.model.name}: its caches hold {self.length} elements, "
-                f"dim '{self._past}' is at most {self._most}",
+                f"dim '{self._past}' is at most {self._max_length}",
                 "start again with forget(), or declare a higher bound",
             )
         shapes = [getattr(named.get(name), "shape", None) for name in self._inputs]
         known, count, room = self._alike
         if shapes == known and None not in shapes and self.length + count <= room:
             return count
-        sizes = self._told(named)
+        sizes = self._determined(named)
         count = self.caches[0].count.evaluate(sizes)
         needed = self.length + count
         for each in self.caches:
@@ -145,7 +145,7 @@ class Cached:
                     held = numpy.empty(shape, self._specs[each.input].dtype.numpy)
             if held.shape[each.axis] < needed:
                 room = 2 * held.shape[each.axis]
-                room = room if self._most is None else min(room, self._most + count)
+                room = room if self._max_length is None else min(room, self._max_length + count)
                 held = _longer(held, each.axis, self.length, max(room, needed))
             self._held[each.input] = held
         self._into = {each.result: self._held[each.input] for each in self.caches}
@@ -153,7 +153,7 @@ class Cached:
         self._alike = (shapes, count, min(rooms))
         return count
 
-    def _told(self, named: Mapping[str, Any]) -> dict[str, int]:
+    def _determined(self, named: Mapping[str, Any]) -> dict[str, int]:
         """The dims that inputs other than caches determine, and `past`."""
         sizes = {self._past: self.length}
         for source in self._sources:

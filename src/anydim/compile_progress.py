@@ -128,11 +128,11 @@ class Work:
 
 def parts_text(items: Sequence[Any], text: Callable[[Any], str], notes: Sequence[str] = ()) -> str:
     """The text of each part, numbered if several, after notes."""
-    told = "".join(f"# {note}\n" for note in notes)
+    header = "".join(f"# {note}\n" for note in notes)
     if len(items) == 1:
-        return told + text(items[0])
+        return header + text(items[0])
     parts = (f"# part {number}\n{text(item)}" for number, item in enumerate(items))
-    return told + "\n".join(parts)
+    return header + "\n".join(parts)
 
 
 def kernels_text(

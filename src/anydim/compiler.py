@@ -234,21 +234,23 @@ def compile_source(
         placing = import_module("anydim.device_placement")
         probe = partial(compile_source, dims=None, threads=threads, progress=_silent)
         tried = partial(probe, options=options, made_by=made_by, form=form, engines=engines)
-        asked = placing.Asked(placement, devices or {}, engines or {}, threads, f"{options}")
-        graph, taken = placing.placed_graph(graph, asked, work, probe, tried)
+        given = (placement, devices or {}, engines or {}, threads, f"{options}")
+        request = placing.PlacementRequest(*given)
+        graph, taken = placing.placed_graph(graph, request, work, probe, tried)
     else:
         work.stages["placed"] = partial(_unplaced_text, graph)
     code = target(settings.target if made_by is None else made_by)
     code = replace(code, templates=(*form.templates, *code.templates))
     options = replace(options, pads=known_pads(form.pads, graph.box))
-    with code.compiling(code.processor, 0) as beside:
-        begin_host(code, beside)
-        begun = partial(begin, target=code, work=beside)
+    with code.compiling(code.processor, 0) as background:
+        begin_host(code, background)
+        begun = partial(begin, target=code, work=background)
         on = _On(code, devices or {}, taken)
-        lowered = _lowered(graph, on, options, threads, work, begun, Store(beside.beside))
+        lowered = _lowered(graph, on, options, threads, work, begun, Store(background.beside))
         if limit is not None:
             limit.check(lowered.made.program)
-        built = work.timed("native", lambda: build(lowered.made, code, beside, on.devices, taken))
+        others = (background, on.devices, taken)
+        built = work.timed("native", lambda: build(lowered.made, code, *others))
     work.watch.done(work.seconds)
     report = work.report(lowered, built)
 
@@ -403,10 +405,10 @@ def _scheduled(
     first = {part.device: part for part in parts}
     tuned = {d: tuned_for(on(part), 1 if d else threads) for d, part in first.items()}
     for part, graph in zip(parts, graphs):
-        code, told = on(part), _unheard if part.device else begun
+        code, receiver = on(part), _unheard if part.device else begun
         sharing = 0 if part.device or threads == 1 else threads
         known = (replace(code.machine, threads=sharing), code.templates, options)
-        dense = Schedule(*known, part.counter, told, store.constant, tuned[part.device])
+        dense = Schedule(*known, part.counter, receiver, store.constant, tuned[part.device])
         made.append((Opaque(*known) if part.opaque else dense).run(graph))
     unmet(options, [item for items in made for item in items])
     return made
@@ -454,9 +456,9 @@ def _assembled(
         linked[id(part)] = Linked(segment, graph.guards)
     given = [part for cut in cuts for part in cut.parts if part.device in on.engines]
     if given:
-        hand_over = import_module("anydim.passes.delegate_step").HandOver(store)
+        delegate = import_module("anydim.passes.delegate_step").Delegate(store)
         for part in given:
-            step = hand_over.run(part.device, part.graph)
+            step = delegate.run(part.device, part.graph)
             linked[id(part)] = Linked(step, guarded(part.graph).guards)
     program = Link(store, threads).run(cuts, linked)
     return Assembled(program, store.kernels, store.arrays)

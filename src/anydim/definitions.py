@@ -83,11 +83,11 @@ def define(
     cores = known_threads(threads)
     numbers = known_sizes(fixed)
     found = stored_definitions(text, text_of("file", file))
-    asked = given_options(options_of(text), found) | given_options(options, found)
+    by_name = given_options(options_of(text), found) | given_options(options, found)
     if precision is not None:
         wanted = known_precision(precision)
-        asked = {name: replace(asked.get(name, PLAIN), precision=wanted) for name in found}
-    return Definitions(found, cores, numbers, asked)
+        by_name = {name: replace(by_name.get(name, PLAIN), precision=wanted) for name in found}
+    return Definitions(found, cores, numbers, by_name)
 
 
 class Definitions(Mapping[str, "Function"]):

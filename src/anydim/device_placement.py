@@ -13,7 +13,7 @@ from anydim.frontends.onnx.graphs.foreign import elsewhere
 from anydim.graph.nodes import Graph
 from anydim.graph.regions import Foreign
 from anydim.graph.verify import verify
-from anydim.passes.delegate_partition import Take
+from anydim.passes.delegate_partition import Partition
 from anydim.passes.device_placement.measure import Run
 from anydim.passes.device_placement.rules import all_nodes
 from anydim.passes.device_placement.timed import Trial, trial_of
@@ -22,7 +22,7 @@ from anydim.targets.device_targets import Placed
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlacementRequest:
     """The user's placement request."""
 
     placement: Any
@@ -41,14 +41,15 @@ class Asked:
 
 
 def placed_graph(
-    graph: Graph, asked: Asked, work: Work, probe: Callable[..., Any], tried: Callable[..., Any],
+    graph: Graph, request: PlacementRequest, work: Work, probe: Callable[..., Any],
+    tried: Callable[..., Any],
 ) -> tuple[Graph, dict[str, Engine]]:  # fmt: skip
     """Place the nodes of a graph; return the graph with devices, and the engines among them.
 
     `probe` compiles small graphs to measure device speeds, `tried` candidates of the placed graph.
     """
-    devices, threads = asked.devices, asked.threads
-    wanted = bool(devices or asked.placement is not None or asked.engines)
+    devices, threads = request.devices, request.threads
+    wanted = bool(devices or request.placement is not None or request.engines)
 
     def run(small: Graph, name: str) -> Run:
         ran: Run = probe(small, devices={name: devices[name]} if name else None).executable
@@ -60,17 +61,17 @@ def placed_graph(
         return trial_of(made.program, made.executable, made.index_ranges(), watched)
 
     opened = {name: each.device for name, each in devices.items()}
-    told = (in_order(devices), work.tell, asked.options, (*asked.engines, *ENGINES))
+    others = (in_order(devices), work.tell, request.options, (*request.engines, *ENGINES))
     work.total += not wanted  # unknown before the graph was read
-    placing = Placement(asked.placement, opened, threads, run, trial, *told)
+    placing = Placement(request.placement, opened, threads, run, trial, *others)
     placed = work.timed("place", lambda: placing.run(graph))
-    engines = asked.engines_of(placed.graph)
-    placed = Take(engines).run(placed)
+    engines = request.engines_of(placed.graph)
+    placed = Partition(engines).run(placed)
     work.stage("placed", lambda: placed_text(placed), (placed.graph,))
     ran = [elsewhere(n) for n in all_nodes(graph) if isinstance(n.region, Foreign)]
     idle = (
         f"no node is on '{n}': use placement= or g.on"
-        for n in sorted({*asked.engines} - {*engines})
+        for n in sorted({*request.engines} - {*engines})
     )
     work.notes = (*placed_notes(placed), *ran, *idle)
     return verify(placed.graph), engines

@@ -133,7 +133,7 @@ def compile(
         return _built(request, wanted)
     found = _found(entry, request, wanted)
     if found is None:
-        with entry.alone():
+        with entry.locked_entry():
             found = _found(entry, request, wanted)
             if found is None:
                 with reads_noted() as files:

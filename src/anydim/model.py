@@ -192,9 +192,9 @@ class Model(Fitted, Held):
         drawn from where they have to lie, and others from bits to the whole range of their type.
         `seconds` limits the time of the check, which ends early then.
         """
-        asked = self.executable.interface.asked
-        if asked:
-            raise OptionError(f"check cannot set dim '{asked[0][0]}', which no input determines")
+        unset = self.executable.interface.asked
+        if unset:
+            raise OptionError(f"check cannot set dim '{unset[0][0]}', which no input determines")
         whole_within("samples", samples, 1, LARGEST, "give how many calls to make")
         whole_within("seed", seed, 0, LARGEST, "give a number, 0 or more")
         function_of("progress", progress)

@@ -155,7 +155,7 @@ class Entry:
         if self._key() != self._found:
             raise OptionError(f"{self._path} has changed since it was compiled", "compile it again")
 
-    def alone(self) -> AbstractContextManager[bool]:
+    def locked_entry(self) -> AbstractContextManager[bool]:
         """Hold the lock of this program; returns early once another process has stored it."""
         path = f"{self._sources.path(self._name)}.lock"
         locked = import_module("anydim.base.locks").locked

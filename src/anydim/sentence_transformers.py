@@ -185,16 +185,16 @@ def _transformer(model: Any) -> Any:
 
 def _inside(part: Any) -> _Encoder:
     """The encoder of a module of sentence-transformers, with the output that pooling reads."""
-    asked = part.modality_config["text"]["method_output_name"]
-    if not isinstance(asked, str):
-        raise OptionError(f"the transformer's result is {asked!r}, expected one of its outputs")
+    output = part.modality_config["text"]["method_output_name"]
+    if not isinstance(output, str):
+        raise OptionError(f"the transformer's result is {output!r}, expected one of its outputs")
     from transformers.modeling_outputs import BaseModelOutput
     from transformers.utils import ModelOutput
 
     given = part.preprocess(list(_TEXTS))
     names = tuple(name for name in _INPUTS if name in given)
-    kind = BaseModelOutput if asked == "last_hidden_state" else ModelOutput
-    return _Encoder(part.model, names, (asked,), kind, part)
+    kind = BaseModelOutput if output == "last_hidden_state" else ModelOutput
+    return _Encoder(part.model, names, (output,), kind, part)
 
 
 def _no_transformer(model: Any, problem: str) -> OptionError:
@@ -357,8 +357,8 @@ class _Forward:
 
         encoder = self._encoder
         config = encoder.module.config
-        asks_more = config.output_hidden_states or config.output_attentions
-        if torch.is_grad_enabled() or encoder.module.training or asks_more:
+        needs_torch = config.output_hidden_states or config.output_attentions
+        if torch.is_grad_enabled() or encoder.module.training or needs_torch:
             return None
         if named.get("return_dict", getattr(config, "return_dict", True)) is False:
             return None

@@ -32,7 +32,7 @@ else:
             cls.__doc__ = cls.__name__  # else built from a signature: 0.3 ms
         found = _Found(cls)
         for name in _Found.names:
-            setattr(cls, name, _Asked(found, name))
+            setattr(cls, name, _OnDemand(found, name))
         if frozen:
             cls.__setattr__, cls.__delattr__ = _refuse, _refuse
         writers = {"__repr__": _repr_text}
@@ -122,7 +122,7 @@ class _Found:
                     self._take(name, given)
         setattr(owner, _FIELDS, tuple(known.values()))
 
-    def ask(self) -> None:
+    def inspect(self) -> None:
         """Let the standard library inspect the class, once."""
         with _FINDING:
             if self._given is None:
@@ -142,20 +142,20 @@ class _Found:
             setattr(self.owner, name, given.default)
 
 
-class _Asked:
+class _OnDemand:
     """A class attribute that the standard library computes at its first access."""
 
     def __init__(self, found: _Found, name: str) -> None:
         self._found, self._name = found, name
 
     def __get__(self, instance: object, cls: type) -> Any:
-        self._found.ask()
+        self._found.inspect()
         return getattr(cls, self._name)
 
 
 # ---- methods -----------------------------------------------------------------------------------
 
-_FEW = 6  # instances initialised without generated code in the time to compile `__init__`
+_FEW_INSTANCES = 6  # instances initialised without generated code in the time to compile `__init__`
 
 
 def _refuse(self: Any, name: str, *value: Any) -> None:
@@ -195,7 +195,7 @@ def _at_first(cls: type, name: str, text: Callable[[type, dict[str, Any]], str])
 
     The first few instances of a record are initialised without it: most records have few.
     """
-    left = _FEW if name == "__init__" else 0
+    left = _FEW_INSTANCES if name == "__init__" else 0
 
     def method(self: Any, *given: Any, **named: Any) -> Any:
         nonlocal left

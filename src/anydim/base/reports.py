@@ -32,10 +32,10 @@ def reported(known: Known) -> Known:
     The wrapper raises InternalError with the exception as its cause.
     """
     if not isinstance(known, type):
-        return _told(known)
+        return _wrapped(known)
     for name, value in list(vars(known).items()):
         if isinstance(value, FunctionType) and not name.startswith("_"):
-            setattr(known, name, _told(value))
+            setattr(known, name, _wrapped(value))
     return known
 
 
@@ -76,7 +76,7 @@ def report(error: Exception, command: str = "") -> str:
     return "\n".join(lines)
 
 
-def _told(function: Any) -> Any:
+def _wrapped(function: Any) -> Any:
     @wraps(function)
     def call(*values: Any, **named: Any) -> Any:
         try:

@@ -82,7 +82,7 @@ class Knob:
     read: Callable[[object], Any]
     default: Callable[[], Any]
     about: str
-    told: str = ""
+    default_text: str = ""
 
     @property
     def variable(self) -> str:
@@ -92,8 +92,8 @@ class Knob:
     @property
     def usual(self) -> str:
         """The default as shown in documents."""
-        value = self.default() if not self.told else None
-        return self.told or f"`{int(value) if isinstance(value, bool) else value}`"
+        value = self.default() if not self.default_text else None
+        return self.default_text or f"`{int(value) if isinstance(value, bool) else value}`"
 
 
 KNOBS = (

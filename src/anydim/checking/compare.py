@@ -23,7 +23,7 @@ TOLERANCES = {"float16": 2e-2, "bfloat16": 6e-2, "float32": 1e-3, "float64": 1e-
 """Limits if the error of numpy is unknown."""
 FEW_UNITS = 64  # in the last place: an error that is always permitted
 FACTOR = 64  # permitted multiple of numpy's error
-_BESIDE = 7  # perturbed inputs at which numpy's error is measured
+_PERTURBED = 7  # perturbed inputs at which numpy's error is measured
 _MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 
 
@@ -48,13 +48,13 @@ class Noise:
         if exact is None or plain is None:
             return []
         try:
-            return [(exact(inputs), plain(inputs)) for inputs in self._beside()]
+            return [(exact(inputs), plain(inputs)) for inputs in self._perturbed_inputs()]
         except (UserError, ArithmeticError, ValueError):  # numpy has no negative power of integers
             return []
 
-    def _beside(self) -> Iterator[Arrays]:
+    def _perturbed_inputs(self) -> Iterator[Arrays]:
         yield self._inputs
-        for seed in range(_BESIDE):
+        for seed in range(_PERTURBED):
             chance = numpy.random.default_rng(seed)
             yield {name: _moved(array, chance) for name, array in self._inputs.items()}
 
@@ -90,18 +90,18 @@ class Difference:
 
 
 def judged(
-    spec: TensorSpec, came: numpy.ndarray, wanted: Answer, noise: Callable[[], Noise]
+    spec: TensorSpec, result: numpy.ndarray, wanted: Answer, noise: Callable[[], Noise]
 ) -> Difference:
     """Compare a result with an answer."""
-    if came.dtype.name != wanted.dtype:
-        text = f"the element type is {came.dtype}, expected {wanted.dtype}"
+    if result.dtype.name != wanted.dtype:
+        text = f"the element type is {result.dtype}, expected {wanted.dtype}"
         return Difference(numpy.inf, text)
-    if came.shape != wanted.values.shape:
-        expected, got = list(wanted.values.shape), list(came.shape)
+    if result.shape != wanted.values.shape:
+        expected, got = list(wanted.values.shape), list(result.shape)
         return Difference(numpy.inf, f"the shape is {got}, expected {expected}")
     if not spec.dtype.is_float:
-        return _counted(spec, came, wanted.values, noise)
-    error = largest_error(spec.dtype, came, wanted.values)
+        return _counted(spec, result, wanted.values, noise)
+    error = largest_error(spec.dtype, result, wanted.values)
     few = FEW_UNITS * unit(spec.dtype)
     if error <= few:
         return Difference(error)
@@ -115,28 +115,28 @@ def judged(
 
 
 def _counted(
-    spec: TensorSpec, came: numpy.ndarray, wanted: numpy.ndarray, noise: Callable[[], Noise]
+    spec: TensorSpec, result: numpy.ndarray, wanted: numpy.ndarray, noise: Callable[[], Noise]
 ) -> Difference:
     """Compare integers and bools: equal, up to the count that rounding changes."""
-    differs = numpy.asarray(came != wanted)
+    differs = numpy.asarray(result != wanted)
     wrong = int(numpy.count_nonzero(differs))
     if not wrong:
         return Difference(0.0)
     moved = noise().of(spec)
     at = [int(index) for index in numpy.argwhere(differs)[0]]
     text = f"{wrong} of {differs.size} elements differ"
-    shown = f"{text}, at {at} {came[tuple(at)]}, expected {wanted[tuple(at)]}"
+    shown = f"{text}, at {at} {result[tuple(at)]}, expected {wanted[tuple(at)]}"
     fine = moved is not None and wrong <= FACTOR * moved
     return Difference(1.0, "" if fine else shown, None if moved is None else float(moved > 0))
 
 
-def largest_error(dtype: DType, came: numpy.ndarray, expected: numpy.ndarray) -> float:
+def largest_error(dtype: DType, result: numpy.ndarray, expected: numpy.ndarray) -> float:
     """The largest error, relative above 1 and absolute below; 0 for no elements.
 
     NaN equals NaN, an infinity equals itself and numbers above the type's range.
     """
     float64 = numpy.dtype(numpy.float64)
-    wide, target = converted(came, float64), converted(expected, float64)
+    wide, target = converted(result, float64), converted(expected, float64)
     with numpy.errstate(all="ignore"):
         held = converted(converted(expected, dtype.numpy), float64)
         target = numpy.where(numpy.isinf(held), held, target)

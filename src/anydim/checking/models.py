@@ -12,7 +12,7 @@ import numpy
 from anydim.base.dtypes import from_numpy
 from anydim.base.errors import MissingError, UserError
 from anydim.base.peer import peer_module
-from anydim.checking.oracle import Answer, Arrays, NoAnswer, Oracle, told
+from anydim.checking.oracle import Answer, Arrays, NoAnswer, Oracle, first_line
 from anydim.checking.origins import ModelFile
 from anydim.devices.engines.onnxruntime import may_crash
 
@@ -30,7 +30,7 @@ def reference(file: ModelFile) -> Oracle:
     try:
         made = module.ReferenceEvaluator(proto)
     except Exception as error:
-        raise NoAnswer(told(error)) from None
+        raise NoAnswer(first_line(error)) from None
     title = f"onnx {onnx.__version__}'s reference evaluator"
     note = "computes in the types of the file"
     return Oracle("reference", title, note, _by(made.run, made.output_names, _declared(proto)))
@@ -51,7 +51,7 @@ def onnxruntime(file: ModelFile) -> Oracle:
     try:
         session = module.InferenceSession(file.bytes(), options, providers=providers)
     except Exception as error:
-        raise NoAnswer(told(error)) from None
+        raise NoAnswer(first_line(error)) from None
     names = [value.name for value in session.get_outputs()]
     risky = any(may_crash(_key(node)) for node in _nodes(proto))
     title = f"onnxruntime {module.__version__}, without optimisations"
@@ -114,7 +114,7 @@ def _by(
         except UserError:
             raise
         except Exception as error:
-            raise NoAnswer(told(error)) from None
+            raise NoAnswer(first_line(error)) from None
         return {name: _answer(name, value, declared) for name, value in zip(names, found)}
 
     return answer

@@ -50,7 +50,7 @@ def evaluator(reference: Function, dtypes: Mapping[str, str], what: str) -> Orac
         try:
             found = reference(inputs)
         except (ArithmeticError, ValueError) as error:  # numpy has no negative power of integers
-            raise NoAnswer(told(error)) from None
+            raise NoAnswer(first_line(error)) from None
         return {name: Answer(dtypes[name], values) for name, values in found.items()}
 
     note = f"shares the {what} with the compiler: types and it determines sizes"
@@ -58,7 +58,7 @@ def evaluator(reference: Function, dtypes: Mapping[str, str], what: str) -> Orac
     return Oracle("evaluator", title, note, answer, False, 16e9, 512 * 2.0**20)
 
 
-def told(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """The type and first line of an exception."""
     text = str(error).strip().split("\n", 1)[0]
     whole = f"{type(error).__name__}: {text}"

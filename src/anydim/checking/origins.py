@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from anydim.base.records import dataclass
-from anydim.checking.oracle import NoAnswer, told
+from anydim.checking.oracle import NoAnswer, first_line
 from anydim.lang.surface.syntax import (
     CallTerm,
     Definition,
@@ -37,7 +37,7 @@ class ModelFile:
                 return onnx.load_from_string(bytes(self.source))
             return self.source if hasattr(self.source, "graph") else onnx.load(self.source)
         except Exception as error:
-            raise NoAnswer(told(error)) from None
+            raise NoAnswer(first_line(error)) from None
 
     def bytes(self) -> Any:
         """The argument for onnxruntime: a path, to find external data, or bytes."""

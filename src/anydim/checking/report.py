@@ -11,7 +11,7 @@ from anydim.base.text import counted
 from anydim.checking.compare import tolerance_text
 
 _COLUMNS = 100
-_MOST_SHOWN = 10
+_MAX_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class CheckReport:
         lines = [f"{calls} ({where}; seed {self.seed}): {self.verdict}"]
         lines += [f"  {line}" for line in (*self._oracles(), *self._worst(), *self._gaps())]
         alike = self._alike()
-        lines += [f"  differs: {text}" for text in alike[:_MOST_SHOWN]]
-        if len(alike) > _MOST_SHOWN:
-            lines.append(f"  and {len(alike) - _MOST_SHOWN} more")
-        lines += [f"  note: {dispute}" for dispute in self.disputes[:_MOST_SHOWN]]
+        lines += [f"  differs: {text}" for text in alike[:_MAX_SHOWN]]
+        if len(alike) > _MAX_SHOWN:
+            lines.append(f"  and {len(alike) - _MAX_SHOWN} more")
+        lines += [f"  note: {dispute}" for dispute in self.disputes[:_MAX_SHOWN]]
         return "\n".join(map(_folded, lines))
 
     def _alike(self) -> list[str]:
@@ -115,13 +115,13 @@ class CheckReport:
         if not self.types:
             return []
         plain = self.plain_error
-        beside = "" if plain is None else f" (numpy's in the same types {plain:.3g})"
+        comparison = "" if plain is None else f" (numpy's in the same types {plain:.3g})"
         of = f" of '{self.worst_output}'" if self.worst_output else ""
         kinds = ", ".join(f"{name} {kind}" for name, kind in list(self.types.items())[:8])
         more = f" and {len(self.types) - 8} more" if len(self.types) > 8 else ""
         where = f"{of}{at_sizes(self.worst_sizes)}" if self.worst_error else ""
         return [
-            f"worst error {self.worst_error:.3g}{beside}{where}",
+            f"worst error {self.worst_error:.3g}{comparison}{where}",
             f"compared types, shapes and values of {kinds}{more}",
             f"allowed: {tolerance_text(self.types)}",
         ]

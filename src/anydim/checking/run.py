@@ -17,7 +17,7 @@ from anydim.base.records import dataclass
 from anydim.checking.choice import Oracles
 from anydim.checking.compare import Difference, Noise, judged
 from anydim.checking.inputs import drawn, flavours
-from anydim.checking.oracle import Answer, Arrays, Function, NoAnswer, Oracle, told
+from anydim.checking.oracle import Answer, Arrays, Function, NoAnswer, Oracle, first_line
 from anydim.checking.report import CheckReport, Failure, at_sizes
 from anydim.checking.sizes import Sample, samples
 from anydim.program.inputs import Ranges
@@ -71,7 +71,7 @@ class _State:
     subject: Subject
     oracles: Oracles
     seed: int
-    asked: Counter[str] = field(default_factory=Counter)
+    answers_by_title: Counter[str] = field(default_factory=Counter)
     notes: dict[str, str] = field(default_factory=dict)
     seen: dict[tuple[int, ...], Sample] = field(default_factory=dict)
     values: dict[str, set[Any]] = field(default_factory=dict)
@@ -98,11 +98,11 @@ class _State:
         for flavour in flavours(number, self.subject.tame):
             inputs = self._inputs(sample, chance, flavour)
             try:
-                came = self.subject.call(inputs)
+                results = self.subject.call(inputs)
             except _REFUSALS as error:
                 refusal = refusal or error
             else:
-                self._answered(inputs, came, sample)
+                self._answered(inputs, results, sample)
                 return
         assert refusal is not None
         self._refused(inputs, refusal, sample)
@@ -133,9 +133,9 @@ class _State:
                 answer(inputs)
             except (*_REFUSALS, NoAnswer, ArithmeticError, ValueError):
                 self.rejected += 1
-                self.why_rejected = self.why_rejected or told(refusal)
+                self.why_rejected = self.why_rejected or first_line(refusal)
                 return
-        reason = f"the model rejects it, the oracle does not: {told(refusal)}"
+        reason = f"the model rejects it, the oracle does not: {first_line(refusal)}"
         self.failures.append(Failure(sample.sizes, "", reason))
 
     def _first(self, inputs: Arrays) -> Any:
@@ -143,34 +143,34 @@ class _State:
 
     # ---- calls with results --------------------------------------------------------------------
 
-    def _answered(self, inputs: Arrays, came: Arrays, sample: Sample) -> None:
+    def _answered(self, inputs: Arrays, results: Arrays, sample: Sample) -> None:
         try:
             found = self._answers(inputs)
         except _REFUSALS as refusal:
-            text = f"the oracle rejects it, the model does not: {told(refusal)}"
+            text = f"the oracle rejects it, the model does not: {first_line(refusal)}"
             self.failures.append(Failure(sample.sizes, "", text))
             return
         if found is None:
             return
         oracle, answers = found
-        self.asked[oracle.title] += 1
+        self.answers_by_title[oracle.title] += 1
         self.notes[oracle.title] = oracle.note
         self.samples += 1
         self.reduced += sample.reduced
         self.seen.setdefault(tuple(sample.sizes.values()), sample)
-        self._compare(oracle, answers, inputs, came, sample)
+        self._compare(oracle, answers, inputs, results, sample)
 
     def _compare(
-        self, oracle: Oracle, answers: Mapping[str, Answer], inputs: Arrays, came: Arrays,
+        self, oracle: Oracle, answers: Mapping[str, Answer], inputs: Arrays, results: Arrays,
         sample: Sample,
     ) -> None:  # fmt: skip
         noise = partial(self._noise, inputs, {})
         some = False
         for spec in self.subject.program.signature.outputs:
-            result = came[spec.key]
+            result = results[spec.key]
             wanted = answers.get(spec.key) or answers[spec.name]
             self.types[spec.key] = spec.dtype.name
-            some |= self._told(spec.key, wanted.values)
+            some |= self._record_values(spec.key, wanted.values)
             difference = judged(spec, result, wanted, noise)
             if difference.reason and self._disputed(
                 oracle, spec, inputs, result, difference, sample
@@ -189,7 +189,7 @@ class _State:
             made["noise"] = Noise(self.subject.exact, self.subject.plain, inputs)
         return made["noise"]
 
-    def _told(self, name: str, values: numpy.ndarray) -> bool:
+    def _record_values(self, name: str, values: numpy.ndarray) -> bool:
         """Whether a result has elements; records up to two different values."""
         known = self.values.setdefault(name, set())
         if len(known) < 2:
@@ -225,7 +225,7 @@ class _State:
             tuple(self.failures), self.worst.plain, self.worst_output, len(seen),
             sum(sample.corner for sample in seen), self.reduced, self.empty,
             tuple(constant),
-            self.types, dict(self.asked), self.notes, self._why(),
+            self.types, dict(self.answers_by_title), self.notes, self._why(),
             sum(self.unanswered.values()), why, tuple(self.disputes), self.seed, self.stopped,
             self.why_rejected,
         )  # fmt: skip

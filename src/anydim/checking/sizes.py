@@ -23,7 +23,7 @@ from anydim.sizes import Box, Dim, Guard, holds
 Cost = Callable[[Mapping[str, int]], float]
 
 _SHARES = (1 / 8, 1 / 64, 1 / 16, 1 / 64)  # maximum cost of a call, except for the last corners
-_MOST_CORNERS = 32
+_MAX_CORNERS = 32
 _CALLS_OF_ONE_SIZE = 6  # for a program without dims
 _UNBOUNDED = 64  # assumed range of a dim without an upper bound
 _BEYOND = 4 * _UNBOUNDED  # the same, for sizes that depend on others
@@ -51,7 +51,7 @@ def samples(program: Program, oracle: Oracle, count: int, seed: int) -> Iterator
         return
     cost = partial(_cost, program, oracle)
     guards = program.signature.guards
-    corners = list(_corners(box, guards, min(_MOST_CORNERS, count // 2), chance))
+    corners = list(_corners(box, guards, min(_MAX_CORNERS, count // 2), chance))
     corners.sort(key=cost)
     small = [sizes for sizes in corners if cost(sizes) <= min(_SHARES)]
     wide = [sizes for sizes in corners if cost(sizes) > min(_SHARES)]
@@ -84,10 +84,10 @@ def edges(box: Box) -> Iterator[dict[str, int]]:
     First one dim at a time, the others at their smallest size above 0; then all combinations.
     """
     ends = {dim.name: ends_of(dim) for dim in box.dims}
-    least = {name: min(values, key=lambda v: (v == 0, v)) for name, values in ends.items()}
+    smallest = {name: min(values, key=lambda v: (v == 0, v)) for name, values in ends.items()}
     for name, values in ends.items():
         for value in values:
-            yield {**least, name: value}
+            yield {**smallest, name: value}
     for point in islice(product(*ends.values()), 4096):
         yield dict(zip(ends, point))
 

@@ -41,8 +41,8 @@ class Problem:
     first: numpy.ndarray
     last: numpy.ndarray
     near: Near
-    least: numpy.ndarray
-    crowd: int
+    lower_bound: numpy.ndarray
+    max_live: int
 
     @staticmethod
     def of(bytes: numpy.ndarray, first: Sequence[int], last: Sequence[int]) -> Problem:
@@ -52,9 +52,9 @@ class Problem:
         numpy.subtract.at(steps, ends + 1, bytes)
         begun = numpy.bincount(starts, minlength=len(steps))
         ended = numpy.bincount(ends + 1, minlength=len(steps))
-        crowd = int((begun - ended).cumsum().max(initial=0))
-        least = steps.cumsum(0).max(0)
-        return Problem(bytes, starts, ends, Near(starts, ends), least, crowd)
+        max_live = int((begun - ended).cumsum().max(initial=0))
+        lower_bound = steps.cumsum(0).max(0)
+        return Problem(bytes, starts, ends, Near(starts, ends), lower_bound, max_live)
 
 
 class Near:
@@ -141,7 +141,7 @@ class Stacker:
                 numpy.maximum.reduce(span, 0, out=offsets[value])
                 numpy.add(offsets[value], problem.bytes[value], out=span)
         self.stacked += len(order) - start * stride
-        ratios = (heights.max(0, initial=0) + _SMALL) / (problem.least + _SMALL)
+        ratios = (heights.max(0, initial=0) + _SMALL) / (problem.lower_bound + _SMALL)
         return Stacked(order, offsets, ratios, marks)
 
     def moved(self, stack: Stacked, value: int, position: int) -> Stacked:
@@ -262,7 +262,7 @@ def _starts(problem: Problem) -> Iterator[list[int]]:
     share = (problem.bytes / numpy.maximum(problem.bytes.max(0), 1)).mean(1)
     for key in _KEYS:
         yield _sorted(problem, key, share)
-    for key in _KEYS if len(share) * problem.crowd <= _MAX_FITTED else ():
+    for key in _KEYS if len(share) * problem.max_live <= _MAX_FITTED else ():
         yield _fitted(problem, 0, _sorted(problem, key, problem.bytes[:, 0]))
 
 

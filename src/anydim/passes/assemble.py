@@ -102,7 +102,7 @@ class Assemble:
             updates=names.updates(launches),
             device=self.device,
             setups=tuple(
-                Record(each.dims, each.launches, each.bytes, tuple(each.values), each.least)
+                Record(each.dims, each.launches, each.bytes, tuple(each.values), each.min_shared)
                 for each in setups
             ),
         )

@@ -69,7 +69,7 @@ class Place:
             node.region is None
             and not node.device
             and not any(rule.fits(node) for rule in self.rules)
-            and (ordered or not _alone(node))
+            and (ordered or not _is_routine(node))
             for node in all_nodes(graph)
         )
 
@@ -77,12 +77,12 @@ class Place:
 class _Level:
     """One graph, without its nested graphs."""
 
-    def __init__(self, asked: Place, graph: Graph, reasons: dict[str, str]) -> None:
-        self.asked, self.reasons = asked, reasons
+    def __init__(self, options: Place, graph: Graph, reasons: dict[str, str]) -> None:
+        self.options, self.reasons = options, reasons
         self.held = {n: self._inner(node) for n, node in enumerate(graph.nodes) if node.region}
         self.graph = graph
-        self.speeds = {device.name: device.speed for device in asked.devices}
-        points = list(asked.points) or samples(graph.box, _POINTS, graph.guards)
+        self.speeds = {device.name: device.speed for device in options.devices}
+        points = list(options.points) or samples(graph.box, _POINTS, graph.guards)
         names = graph.box.names
         points = [{name: point[name] for name in names} for point in points] or [{}]
         columns = {name: numpy.array([p[name] for p in points], float) for name in names}
@@ -103,10 +103,10 @@ class _Level:
             {n: {d: float(s @ scale) for d, s in costs.items()} for n, costs in free.items()},
             self._values({n: self._memory(device) for n, (device, _) in fixed.items()}, scale),
         )
-        chosen = problem.solve([device.name for device in self.asked.devices])
+        chosen = problem.solve([device.name for device in self.options.devices])
         nodes = []
         for number, node in enumerate(self.graph.nodes):
-            device, why = fixed.get(number) or (chosen[number], _least(problem, number))
+            device, why = fixed.get(number) or (chosen[number], _reason(problem, number))
             inner = self.held.get(number)
             if inner is not None:
                 node = replace(node, attributes=FrozenMapping({**node.attributes, REGION: inner}))
@@ -122,7 +122,7 @@ class _Level:
         """The region of a node with its nested graphs placed."""
         assert node.region is not None
         held = {
-            name: _Level(replace(self.asked, points=()), graph, self.reasons).run()
+            name: _Level(replace(self.options, points=()), graph, self.reasons).run()
             for name, graph in node.region.held.items()
         }
         changed: Region = replace(node.region, **held)  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ class _Level:
             if isinstance(node.region, Foreign):
                 return HOST, f"{node.region.engine} runs it"
             return HOST, "it contains other graphs" if node.region.held else "it determines sizes"
-        rule = next((rule for rule in self.asked.rules if rule.fits(node)), None)
+        rule = next((rule for rule in self.options.rules if rule.fits(node)), None)
         wanted = rule.device if rule is not None else node.device or None
         why = f"placement {rule}" if rule is not None else "set in the graph"
         if wanted is not None:
@@ -145,7 +145,7 @@ class _Level:
         return None
 
     def _refused(self, name: str, node: Node) -> str:
-        device = next((d for d in self.asked.devices if d.name == name), None)
+        device = next((d for d in self.options.devices if d.name == name), None)
         return "" if device is None or not name else refusal(device, self.graph, node)
 
     def _costs(self, node: Node) -> dict[str, numpy.ndarray]:
@@ -155,7 +155,7 @@ class _Level:
             numpy.broadcast_to(self.at.at(size), (self.count,)) for size in (work.flops, work.moved)
         )
         found = {}
-        for device in self.asked.devices:
+        for device in self.options.devices:
             if device.name == HOST or not refusal(device, self.graph, node):
                 launch, flop, byte = device.speed.seconds(work)
                 found[device.name] = launch + flops * flop + moved * byte
@@ -199,17 +199,17 @@ def refusal(device: Device, graph: Graph, node: Node) -> str:
     """The reason why a device cannot run a node; '' if it can."""
     if device.ordered:
         return ""
-    if _alone(node):
+    if _is_routine(node):
         return "has no such routine"
     steps = group_of(graph, node).steps
     return "runs no loops in order" if steps and not pays(steps) else ""
 
 
-def _alone(node: Node) -> bool:
+def _is_routine(node: Node) -> bool:
     return node.operator != FUSED and operator(node.operator).routine is not None
 
 
-def _least(problem: Problem, number: int) -> str:
+def _reason(problem: Problem, number: int) -> str:
     costs = problem.nodes[number]
     if len(costs) == 1:
         return "no other device can run it"

@@ -89,7 +89,7 @@ def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[Inde
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
+class Canonical:
     """A group in canonical size names and their box; `names` maps them to the model's sizes.
 
     Without names the group's sizes are the model's.
@@ -118,7 +118,7 @@ class Own:
         return Tensor(tensor.name, TensorType(tensor.type.dtype, shape))
 
 
-def in_own_sizes(group: Group, box: Box) -> Own:
+def in_canonical_sizes(group: Group, box: Box) -> Canonical:
     """The group with sizes renamed; unchanged with plain dims, guards or steps."""
     tensors = (*group.inputs, *group.outputs, *group.temporaries)
     compound = any(
@@ -130,5 +130,5 @@ def in_own_sizes(group: Group, box: Box) -> Own:
     )
     names = own_sizes(sizes_in(group), box) if compound and not group.steps else None
     if names is None or group.guards:
-        return Own(group, box)
-    return Own(resized(group, names.own), names.box, names)
+        return Canonical(group, box)
+    return Canonical(resized(group, names.own), names.box, names)

@@ -16,7 +16,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
 from anydim.lang.tree import Cast, Expr, Group, Index, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import reads, rewrite
-from anydim.passes.canonical_groups import canonical, in_own_sizes
+from anydim.passes.canonical_groups import canonical, in_canonical_sizes
 from anydim.passes.flow import Line, fused_node, group_of, inputs_of
 from anydim.passes.shared_loops import loop_names, rename_axes
 from anydim.passes.view_forms import is_view
@@ -73,7 +73,7 @@ class Clusters:
 
     def _decide(self, numbers: Iterable[int]) -> Template | None:
         group = self.group(numbers)
-        own = in_own_sizes(group, self.graph.box)
+        own = in_canonical_sizes(group, self.graph.box)
         if own.names is None:
             return self._first(group, self.graph.box, self.constants)
         alike, values, _ = canonical(own.group)

@@ -13,7 +13,7 @@ from anydim.graph.evaluate import evaluate_node
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import OPERATORS
 
-_MOST = 1 << 24  # elements of a value
+_MAX_ELEMENTS = 1 << 24  # elements of a value
 
 
 def with_known(graph: Graph, names: Iterable[str]) -> Graph:
@@ -66,7 +66,7 @@ def _foldable(graph: Graph, node: Node) -> bool:
     if None in sizes:
         return False
     counts = [_count(graph, name) for name in node.outputs]
-    return sum(counts) <= min(_MOST, 2 * sum(_count(graph, name) for name in node.given))
+    return sum(counts) <= min(_MAX_ELEMENTS, 2 * sum(_count(graph, name) for name in node.given))
 
 
 def _count(graph: Graph, name: str) -> int:

@@ -19,7 +19,7 @@ from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import REGION
 from anydim.passes.assign_devices import Placed
-from anydim.passes.delegate.empty_tensors import hidden
+from anydim.passes.delegate.empty_tensors import may_be_empty
 from anydim.passes.delegate.inexact_nodes import inexact
 from anydim.passes.delegate.onnx_export import exported
 from anydim.passes.delegate.onnx_writer import Refused
@@ -30,7 +30,7 @@ _SMALL = 64  # elements of a constant that may decide whether an engine supports
 
 
 @dataclass(frozen=True)
-class Take:
+class Partition:
     """Keep nodes on those `engines` that support them; move the others to the host."""
 
     engines: Mapping[str, Engine]
@@ -52,9 +52,9 @@ class Take:
                 node = replace(node, attributes=FrozenMapping({**node.attributes, REGION: inner}))
             if node.device in self.engines:
                 why = self._refusal(graph, node)
-                asked = reasons.get(name, f"set to {node.device} in the graph")
+                reason = reasons.get(name, f"set to {node.device} in the graph")
                 if why:
-                    reasons[name] = f"{asked}, but {node.device} does not support it: {why}"
+                    reasons[name] = f"{reason}, but {node.device} does not support it: {why}"
                     node = replace(node, device=HOST)
             nodes.append(node)
         return graph.replace(nodes=tuple(nodes))
@@ -67,7 +67,7 @@ class Take:
             return f"there is no ONNX operator for '{node.operator}'"
         if group_of(graph, node).steps:
             return "it has ordered loops"
-        bare = hidden(graph, node)
+        bare = may_be_empty(graph, node)
         if bare:
             sizes = ", ".join(map(str, bare))
             hint = "give dims a lower bound of 1"
@@ -77,7 +77,7 @@ class Take:
         if odd:
             return odd
         try:
-            made = exported(_alone(graph, node), named=False)
+            made = exported(_single(graph, node), named=False)
         except Refused as reason:
             return str(reason)
         for port in (*made.inputs, *made.outputs):
@@ -93,7 +93,7 @@ class Take:
         return self.known[key]
 
 
-def _alone(graph: Graph, node: Node) -> Graph:
+def _single(graph: Graph, node: Node) -> Graph:
     """A graph of one node; its operands are inputs, except small constants."""
     constants = {
         name: graph.constants[name]

@@ -20,7 +20,7 @@ from anydim.program.region import EngineStep
 
 
 @dataclass(frozen=True)
-class HandOver:
+class Delegate:
     """Convert subgraphs to engine steps; their models go into `store`."""
 
     store: Store

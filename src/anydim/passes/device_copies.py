@@ -75,7 +75,7 @@ class _Region:
         self.work, self.number, self.results = work, number, results
         self.region = work.regions[number]
         self.wanted = work.uses.always(number, results)
-        self.here: dict[str, list[str]] = {}
+        self.available: dict[str, list[str]] = {}
         self.names: dict[tuple[str, str], str] = {}
         self.taken = {*self.region.values}
         self.values: dict[str, TensorSpec] = {}
@@ -121,7 +121,7 @@ class _Region:
 
     def arrives(self, value: str, device: str) -> str:
         """Record that a value is on a device; return its name there."""
-        self.here.setdefault(value, []).append(device)
+        self.available.setdefault(value, []).append(device)
         return self.name(value, device)
 
     def spread(self, value: str) -> None:
@@ -135,14 +135,14 @@ class _Region:
             name = self.name(value, device)
             self.constants[name] = self.region.constants[value]
             return name
-        here = self.here[value]
-        if device not in here:
-            origin = HOST if HOST in here else here[0]
+        available = self.available[value]
+        if device not in available:
+            origin = HOST if HOST in available else available[0]
             source = self.name(value, origin)
             self.steps.append(CopyStep(source, self.arrives(value, device), origin, device, value))
         return self.name(value, device)
 
-    def there(self, value: str, surely: set[str], maybe: set[str]) -> tuple[str, ...]:
+    def devices_for(self, value: str, surely: set[str], maybe: set[str]) -> tuple[str, ...]:
         """The devices on which to pass a value to a nested region that reads it on these.
 
         A device that reads it only in some runs copies it inside the region, from a passed one.
@@ -151,10 +151,10 @@ class _Region:
             return tuple(sorted(surely | maybe)) or (HOST,)
         for device in sorted(surely):
             self.on(value, device)
-        here = self.here[value]
-        found = sorted((surely | maybe) & {*here})
+        available = self.available[value]
+        found = sorted((surely | maybe) & {*available})
         if not found or not maybe <= {*found}:
-            origin = HOST if HOST in here else here[0]
+            origin = HOST if HOST in available else available[0]
             found = sorted({*found, origin})
         return tuple(found)
 
@@ -215,7 +215,7 @@ class _Region:
         for position, value in enumerate(given):
             surely = [uses.surely(number, position, results) for number in regions]
             maybe = [uses.maybe(number, position, results) for number in regions]
-            found.append(self.there(value, set.intersection(*surely), set.union(*maybe)))
+            found.append(self.devices_for(value, set.intersection(*surely), set.union(*maybe)))
         return tuple(found)
 
     def loop(self, step: LoopStep) -> Step:
@@ -229,7 +229,7 @@ class _Region:
         devices_of = []
         for position, value in enumerate(step.given, first):
             maybe = uses.maybe(step.body, position, inner)
-            devices_of.append(self.there(value, maybe, set()))
+            devices_of.append(self.devices_for(value, maybe, set()))
         fixed = ((device,) for device in (*results[:carried], *histories))
         inputs = (*fixed, *devices_of)
         condition = step.condition and self.on(step.condition, HOST)

@@ -147,8 +147,8 @@ class Uses:
 
     def _of_call(self, number: int, step: CallStep) -> Iterator[str]:
         for made in self._outputs(step.region):
-            here = self.made(number, step.given[made]) if isinstance(made, int) else made
-            yield here if isinstance(here, str) else HOST
+            source = self.made(number, step.given[made]) if isinstance(made, int) else made
+            yield source if isinstance(source, str) else HOST
 
     def _of_branch(self, number: int, step: BranchStep) -> Iterator[str]:
         arms = (self._outputs(arm) for arm in (step.then, step.otherwise))

@@ -16,7 +16,7 @@ from anydim.kernels.template import Template
 from anydim.lang.tree import Statement
 from anydim.passes.flow import group_of, unpack
 
-_MOST_KINDS = 4  # of products that are examined: each takes some milliseconds
+_MAX_KINDS = 4  # of products that are examined: each takes some milliseconds
 _WORTH_LOOKING = 32  # nodes: for smaller graphs the passes take less time than this search
 _TILE = 8  # rows of the largest tile: full and partial tiles use different libraries
 
@@ -50,7 +50,7 @@ def libraries_ahead(
             template, schedule = found
             kernel = template.lower(group, schedule, graph.box, machine, constants).kernel
             yield from kernel.libraries
-        if len(seen) == _MOST_KINDS:
+        if len(seen) == _MAX_KINDS:
             return
 
 

@@ -50,7 +50,7 @@ class Hoist:
     types: dict[str, TensorType]
     constants: frozenset[str]
     machine: Machine
-    turned: frozenset[str] = frozenset()
+    transposed: frozenset[str] = frozenset()
     before: list[Statement] = field(default_factory=list)
     _panels: dict[tuple[Expr, str, str], str] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class Hoist:
             iteration = unused(_ITERATION, taken)
             at = _index_of(step.body, counter, trips)
             body = _over_all(step.body, counter, at, iteration)
-            first = 1 if self._is_turned(body, iteration, axes) else 0
+            first = 1 if self._is_transposed(body, iteration, axes) else 0
             axes = (*axes[:first], Axis(iteration, trips), *axes[first:])
             indices = (*own[:first], SizeTerm(at), *own[first:])
         if body is None:
@@ -98,12 +98,12 @@ class Hoist:
         self.before.append(Statement(name, axes, body, step.combine, step.reduced))
         return with_body(step, Read(name, indices))
 
-    def _is_turned(self, body: Expr | None, iteration: str, axes: tuple[Axis, ...]) -> bool:
+    def _is_transposed(self, body: Expr | None, iteration: str, axes: tuple[Axis, ...]) -> bool:
         """Whether the operand read at (iteration, first axis) is stored transposed."""
         if body is None or not axes:
             return False
         wanted = (Index(iteration), Index(axes[0].name))
-        return any(r.tensor in self.turned and r.indices[:2] == wanted for r in reads(body))
+        return any(r.tensor in self.transposed and r.indices[:2] == wanted for r in reads(body))
 
     # ---- packed matrices ----
 

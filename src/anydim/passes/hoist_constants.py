@@ -38,7 +38,7 @@ from anydim.passes.flow import fused_node, unused, with_nodes
 
 # functions that kernels lower the same for literals and reads
 _PLAIN = frozenset({"add", "sub", "mul", "div", "quotient"})
-_MOST = 64  # literals of one group
+_MAX_LITERALS = 64  # literals of one group
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Numbers:
         found: dict[int, list[Literal]] = {}
         for number, node in enumerate(graph.nodes):
             numbers = list(_numbers(node.group))
-            if numbers and len(numbers) <= _MOST:
+            if numbers and len(numbers) <= _MAX_LITERALS:
                 found[number] = numbers
                 forms[_form(node.group)].append(number)
         made = _Made(graph)

@@ -138,6 +138,6 @@ def parted(
     split = delinearise(form, whole, extents, box)
     if split is None:
         return None
-    before, own, behind = (affine(index) for index in split)
-    assert before is not None and own is not None and behind is not None
-    return before, own, behind
+    before, own, after = (affine(index) for index in split)
+    assert before is not None and own is not None and after is not None
+    return before, own, after

@@ -63,8 +63,10 @@ def expanded(
     names = {tensor.name: unused(tensor.name, types) for tensor in all_tensors}
     tensors = {names[tensor.name]: tensor.type for tensor in all_tensors}
     given = zip(group.inputs, node.given)
-    turned = frozenset(names[tensor.name] for tensor, value in given if _is_turned(value, graph))
-    work = _Work(node, dict(types), tensors, machine, turned)
+    transposed = frozenset(
+        names[tensor.name] for tensor, value in given if _is_transposed(value, graph)
+    )
+    work = _Work(node, dict(types), tensors, machine, transposed)
     scope = _Scope(work, graph.box, graph.constants)
     scope.current = {names[t.name]: value for t, value in zip(group.inputs, node.given)}
     scope.run(renamed(group.steps, names))
@@ -75,7 +77,7 @@ def expanded(
     return scope.nodes
 
 
-def _is_turned(value: str, graph: Graph) -> bool:
+def _is_transposed(value: str, graph: Graph) -> bool:
     """Whether a value transposes the first two axes of another."""
     node = graph.producers.get(value)
     if node is None or node.operator != "transpose":
@@ -91,7 +93,7 @@ class _Work:
     types: dict[str, TensorType]
     tensors: dict[str, TensorType]
     machine: Machine
-    turned: frozenset[str]  # tensors whose first two axes are exchanged in memory
+    transposed: frozenset[str]  # tensors whose first two axes are exchanged in memory
 
     def fresh(self, stem: str, kind: TensorType) -> str:
         """Name a new value of type `kind`."""
@@ -247,22 +249,22 @@ class _Scope:
 
     def branch(self, step: Branch) -> None:
         condition = _relation(step.condition)
-        sides = [self._side(steps) for steps in (step.then, step.otherwise)]
-        tensors = dict.fromkeys(name for side in sides for name in side.current)
+        arms = [self._arm(steps) for steps in (step.then, step.otherwise)]
+        tensors = dict.fromkeys(name for arm in arms for name in arm.current)
         now = self.current
-        changed = [n for n in tensors if any(s.current.get(n) != now.get(n) for s in sides)]
-        kept = [n for n in changed if all(n in side.current for side in sides)]
+        changed = [n for n in tensors if any(s.current.get(n) != now.get(n) for s in arms)]
+        kept = [n for n in changed if all(n in arm.current for arm in arms)]
         slices = [
             name for name, stack in self.stacks.items()
-            if any(side.stacks[name].slice != stack.slice for side in sides)
+            if any(arm.stacks[name].slice != stack.slice for arm in arms)
         ]  # fmt: skip
         results = [
-            [*(side.current[n] for n in kept), *(side.written_slice(n) for n in slices)]
-            for side in sides
+            [*(arm.current[n] for n in kept), *(arm.written_slice(n) for n in slices)]
+            for arm in arms
         ]
-        given = list(dict.fromkeys(n for side, r in zip(sides, results) for n in side.outside(r)))
+        given = list(dict.fromkeys(n for arm, r in zip(arms, results) for n in arm.outside(r)))
         types = [self.work.types[value] for value in results[0]]
-        graphs = [side.graph(made, given) for side, made in zip(sides, results)]
+        graphs = [arm.graph(made, given) for arm, made in zip(arms, results)]
         names = [self.work.fresh(t, kind) for t, kind in zip((*kept, *slices), types)]
         region = regions.BranchRegion(graphs[0], graphs[1], condition)
         self.add(self.work.node(regions.BRANCH, given, names, region))
@@ -279,11 +281,11 @@ class _Scope:
             raise Unsuitable("a slice is not written in every iteration")
         return slice
 
-    def _side(self, steps: Sequence[OrderedStep]) -> _Scope:
+    def _arm(self, steps: Sequence[OrderedStep]) -> _Scope:
         stacks = {name: replace(stack) for name, stack in self.stacks.items()}
-        side = _Scope(self.work, self.box, self.constants, dict(self.current), stacks)
-        side.run(steps)
-        return side
+        arm = _Scope(self.work, self.box, self.constants, dict(self.current), stacks)
+        arm.run(steps)
+        return arm
 
     # ---- graphs ----
 
@@ -330,7 +332,7 @@ class _Scope:
         stacks = self._stacks(body, counter)
         tensors = self.work.tensors
         constants = frozenset(t for t, value in self.current.items() if value in self.constants)
-        hoist = Hoist(tensors, constants, self.work.machine, self.work.turned)
+        hoist = Hoist(tensors, constants, self.work.machine, self.work.transposed)
         body = hoist.run(body, counter, trips)
         self.run(hoist.before)
         written = dict.fromkeys(inner.target for inner in writes(body))

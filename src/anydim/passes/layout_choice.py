@@ -77,7 +77,7 @@ def weighed(
     )
 
 
-def told(parts: Sequence[Part], count: int) -> list[str]:
+def report_lines(parts: Sequence[Part], count: int) -> list[str]:
     """Report lines: the layouts chosen for `count` values, with reasons."""
     lines = []
     for last, fits in ((True, True), (False, True), (False, False)):

@@ -106,12 +106,12 @@ def _form(statement: Statement, channel: int, read: Read, at: At) -> _Form:
         return at(product(axis.extent for axis in axes))
 
     forms = [affine(index) for index in read.indices]
-    behind = statement.axes[channel + 1 :]
+    inner = statement.axes[channel + 1 :]
     return _Form(
-        count(statement.axes[:channel]), [at(axis.extent) for axis in behind],
+        count(statement.axes[:channel]), [at(axis.extent) for axis in inner],
         at(statement.axes[channel].extent), count(channels), count(taps),
         near=all(
-            f is not None and f.stride(a.name) in (0, 1) for f in forms for a in (*behind, *taps)
+            f is not None and f.stride(a.name) in (0, 1) for f in forms for a in (*inner, *taps)
         ),
     )  # fmt: skip
 
@@ -128,7 +128,7 @@ def _first(form: _Form) -> numpy.ndarray:
 
 def _transformed(form: _Form) -> numpy.ndarray:
     """Winograd's algorithm, channels first, as its template counts."""
-    down, along = (numpy.ceil(side / 4) for side in form.pixels)
+    down, along = (numpy.ceil(extent / 4) for extent in form.pixels)
     windows = down * along
     products = 36 * (_filled(windows, _LANES) + 24 * numpy.ceil(windows / _PANEL))
     transforms = 12_000 * down * numpy.ceil(along / _LANES) * (form.read + form.made)
@@ -144,7 +144,7 @@ def _last(form: _Form) -> numpy.ndarray:
     plain = rows * form.taps * form.read * (_filled(made, _LANES) * 1.2 + _ROWS)
     if not form.is_transformed:
         return plain
-    windows = form.batch * numpy.prod([numpy.ceil(side / 4) for side in form.pixels], axis=0)
+    windows = form.batch * numpy.prod([numpy.ceil(extent / 4) for extent in form.pixels], axis=0)
     vectors = numpy.ceil(form.read / _LANES) + numpy.ceil(form.made / _LANES)
     return numpy.minimum(plain, windows * (36 * form.read * form.made + 8_000 * vectors))
 

@@ -28,7 +28,7 @@ from anydim.lang.tree.affine import reads, rewrite, to_expr
 from anydim.passes.flow import Line, pack, unpack
 from anydim.passes.image_channels import ChannelDims, channels_of, parted
 from anydim.passes.layout_borders import Borders, with_copies
-from anydim.passes.layout_choice import told, weighed
+from anydim.passes.layout_choice import report_lines, weighed
 from anydim.sizes import Box, product
 
 AUTO, CHANNELS_FIRST = "auto", "channels_first"
@@ -83,7 +83,8 @@ class Layouts:
         if self.choice == AUTO:
             parts = weighed(moved, channels, lines, graph, frozenset(borders.copies.values()))
             last = (part.values for part in parts if part.goes_last)
-            return {name: at for held in last for name, at in held.items()}, told(parts, len(lines))
+            chosen = {name: at for held in last for name, at in held.items()}
+            return chosen, report_lines(parts, len(lines))
         why = "set by the setting 'layout'"
         notes = [f"channels last: {len(moved)} of {len(lines)} values, {why}"]
         return moved, notes[: len(moved)]
@@ -171,8 +172,8 @@ def moved_offset(
     if found is None:
         return None
     outer, own, inner = found
-    channels, behind = kind.shape[dimension], product(kind.shape[dimension + 1 :])
-    offset = outer.scaled(channels * behind) + inner.scaled(channels) + own
+    channels, after = kind.shape[dimension], product(kind.shape[dimension + 1 :])
+    offset = outer.scaled(channels * after) + inner.scaled(channels) + own
     return replace(read, indices=(to_expr(offset),))
 
 

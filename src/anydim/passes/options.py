@@ -55,7 +55,7 @@ class Options:
     precision: str = EXACT
     pads: FrozenMapping[str, int | str] = field(default_factory=FrozenMapping)
 
-    def wish(self, results: Iterable[str]) -> tuple[str, str] | None:
+    def requested(self, results: Iterable[str]) -> tuple[str, str] | None:
         """The key and the text of the schedule for a kernel with these results."""
         for result in results:
             for name in (result, result.rsplit("/", 1)[-1]):
@@ -86,13 +86,13 @@ def parse_texts(text: str) -> dict[str, Options]:
                 f"options, line {number}: '{line.strip()}' is not an option",
                 "write: function.result: schedule(option=value)",
             )
-        function, result, wish = whole.groups()
-        word = _WORD.fullmatch(wish)
+        function, result, requested = whole.groups()
+        word = _WORD.fullmatch(requested)
         own = found.setdefault(function, {})
         if word is not None and word[2] in _WORDS.get(word[1], {}):
             own[word[1]] = _WORDS[word[1]][word[2]]
         else:
-            own[result or WHOLE] = wish
+            own[result or WHOLE] = requested
     return {function: _options(own) for function, own in found.items()}
 
 
@@ -108,7 +108,7 @@ def given_options(given: Any, functions: Iterable[str]) -> dict[str, Options]:
     if isinstance(given, str):
         found = parse_texts(given)
     elif isinstance(given, Mapping):
-        found = {name: _options(wish) for name, wish in given.items()}
+        found = {name: _options(requested) for name, requested in given.items()}
     else:
         raise OptionError(f"options are a text or a mapping, not {type(given).__name__}")
     for name in found:

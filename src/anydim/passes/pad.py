@@ -27,7 +27,7 @@ from anydim.lang.tree.affine import rewrite, to_expr
 from anydim.passes.flow import fused_node, group_of, unused, with_nodes
 from anydim.passes.pad_analysis import Padding
 from anydim.passes.pad_analysis import group_of as statements_of
-from anydim.passes.padded_addresses import put_together
+from anydim.passes.padded_addresses import joined_address
 from anydim.sizes import Box, Size
 from anydim.sizes.padded import padded_size
 
@@ -145,7 +145,7 @@ class _Writer:
             return replace(read, tensor=tensor)
         parts = padding.parts(statement, read, dims)
         assert parts is not None, "the analysis has looked at it"
-        address = to_expr(put_together(parts, self.types[tensor].shape))
+        address = to_expr(joined_address(parts, self.types[tensor].shape))
         return replace(read, tensor=tensor, indices=(address,))
 
     def _copying(self, name: str, copy: str) -> Group:

@@ -17,7 +17,7 @@ from anydim.kernels.inference import free_axes
 from anydim.lang.tree import Group, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import affine, reads
 from anydim.lang.tree.bounds_checks import checked
-from anydim.passes.padded_addresses import Part, taken_apart
+from anydim.passes.padded_addresses import Part, split_address
 from anydim.sizes import Size, Truth, prove
 
 
@@ -76,7 +76,7 @@ class Padding:
 
         Drops loops for which a copy does not help. A guarded read may be out of bounds.
         """
-        self.drop(number, self._strange(read), _beside(read))
+        self.drop(number, self._strange(read), _not_elementwise(read))
         loops = self.loops[number] & _loops_of(read)
         if not loops or read.default is not None:
             return frozenset()
@@ -94,7 +94,7 @@ class Padding:
             if d in have or prove(self.extent, "<=", shape[d], self.box) is Truth.PROVED:
                 continue
             if have or own or shape[d] != self.size:
-                self.drop(number, {loop}, _beside(read))
+                self.drop(number, {loop}, _not_elementwise(read))
             else:
                 wanted.add(d)
         return frozenset(wanted)
@@ -110,7 +110,7 @@ class Padding:
         if not set(form.indices) <= extents.keys():
             return None
         shape = self.types[read.tensor].shape
-        return taken_apart(form, shape, set(dims), extents, self.box)
+        return split_address(form, shape, set(dims), extents, self.box)
 
     # ---- removal -------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Padding:
         dims = self.copies[read.tensor] if wanted else self.padded(read.tensor)
         if read.flat and dims and self.parts(statement, read, dims) is None:
             self._shorten(read.tensor, "it is read with another shape")
-            self.drop(number, _loops_of(read), _beside(read))
+            self.drop(number, _loops_of(read), _not_elementwise(read))
 
     def _bordered(
         self, statement: Statement, read: Read, have: frozenset[int]
@@ -199,7 +199,7 @@ class Padding:
                     found[part.first] = name
         elsewhere = [n for p in parts or () if p.first not in found for n in p.position.indices]
         kept = {name for name in found.values() if name not in elsewhere}
-        self.drop(number, loops - kept, _beside(read))
+        self.drop(number, loops - kept, _not_elementwise(read))
         return {d: name for d, name in found.items() if name in kept}
 
 
@@ -217,5 +217,5 @@ def _by_data(statement: Statement) -> bool:
     return any(reads(index) for read in reads(statement.body) for index in read.indices)
 
 
-def _beside(read: Read) -> str:
+def _not_elementwise(read: Read) -> str:
     return f"it does not read '{read.tensor}' element for element"

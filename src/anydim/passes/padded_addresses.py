@@ -26,7 +26,7 @@ class Part:
     position: Affine
 
 
-def taken_apart(
+def split_address(
     form: Affine, shape: Sequence[Size], growing: Collection[int], extents: Mapping[str, Size],
     box: Box,
 ) -> tuple[Part, ...] | None:  # fmt: skip
@@ -34,16 +34,16 @@ def taken_apart(
 
     `extents` are those of the loops. The box excludes sizes at which no element is read.
     """
-    left, constant = dict(form.terms), form.constant
+    remaining, constant = dict(form.terms), form.constant
     parts: list[Part] = []
     for first, last, grows in _cuts(len(shape), growing):
         unit = product(shape[last:])
         terms = {}
-        for name in list(left):
-            share = left[name].divide_exactly(unit)
+        for name in list(remaining):
+            share = remaining[name].divide_exactly(unit)
             if share is not None:
                 terms[name] = share
-                del left[name]
+                del remaining[name]
         share = constant.divide_exactly(unit)
         if share is not None:
             constant = as_size(0)
@@ -51,10 +51,10 @@ def taken_apart(
         if first and not _inside(position, product(shape[first:last]), extents, box):
             return None
         parts.append(Part(first, last, grows, position))
-    return None if left or constant != 0 else tuple(parts)
+    return None if remaining or constant != 0 else tuple(parts)
 
 
-def put_together(parts: Sequence[Part], shape: Sequence[Size]) -> Affine:
+def joined_address(parts: Sequence[Part], shape: Sequence[Size]) -> Affine:
     """The address in the padded shape."""
     total = Affine(as_size(0))
     for part in parts:

@@ -81,10 +81,10 @@ class Placement:
             nodes = tuple(replace(node, device=name) for node in graph.nodes)
             return self.compiled(graph.replace(nodes=nodes), name)
 
-        told = self.devices[name].name if name else "this processor"
+        described = self.devices[name].name if name else "this processor"
         return speed_of(
             self.devices.get(name), compiled, self.threads,
-            partial(self.tell, f"measuring the speed of {told}"),
+            partial(self.tell, f"measuring the speed of {described}"),
         )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def placed_notes(placed: Placed) -> tuple[str, ...]:
         if ", but " in why:
             refused.setdefault(why, []).append(name)
     alone = (f"{why}: {_few(names)}" for why, names in refused.items())
-    return (*_told(placed.graph, placed.engines), *alone, *placed.notes)
+    return (*_summary_lines(placed.graph, placed.engines), *alone, *placed.notes)
 
 
 def _few(names: Sequence[str]) -> str:
@@ -113,7 +113,7 @@ def _few(names: Sequence[str]) -> str:
 _NAMED = 4
 
 
-def _told(graph: Graph, engines: Container[str], guard: str = "") -> Iterator[str]:
+def _summary_lines(graph: Graph, engines: Container[str], guard: str = "") -> Iterator[str]:
     region = graph.nodes[0].region if len(graph.nodes) == 1 else None
     condition = getattr(region, "condition", None)
     if region is None or condition is None:
@@ -122,8 +122,8 @@ def _told(graph: Graph, engines: Container[str], guard: str = "") -> Iterator[st
         return
     arms = list(region.held.values())
     said = f"{condition.left} {condition.relation} {condition.right}"
-    yield from _told(arms[0], engines, f" where {said}")
-    yield from _told(arms[1], engines, " else" if guard else " elsewhere")
+    yield from _summary_lines(arms[0], engines, f" where {said}")
+    yield from _summary_lines(arms[1], engines, " else" if guard else " elsewhere")
 
 
 def _lines(placed: Placed, graph: Graph, depth: int = 0) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _lines(placed: Placed, graph: Graph, depth: int = 0) -> Iterator[str]:
     for name, origin, end in crossings(graph, placed.engines):
         copied.setdefault(name, []).append(f"{origin or 'cpu'} to {end or 'cpu'}")
     for name in graph.inputs:
-        yield from (f"{space}copy '{name}', {way}" for way in copied.get(name, ()))
+        yield from (f"{space}copy '{name}', {route}" for route in copied.get(name, ()))
     for node in graph.nodes:
         results = ", ".join(f"'{name}'" for name in node.outputs)
         why = placed.reasons.get((*node.outputs, node.source)[0], "")
@@ -144,4 +144,4 @@ def _lines(placed: Placed, graph: Graph, depth: int = 0) -> Iterator[str]:
                 yield f"{space}  {'unless' if number else 'where'} {said}"
             yield from _lines(placed, held, depth + 2)
         for name in node.outputs:
-            yield from (f"{space}copy '{name}', {way}" for way in copied.get(name, ()))
+            yield from (f"{space}copy '{name}', {route}" for route in copied.get(name, ()))

@@ -25,7 +25,7 @@ from anydim.passes.device_placement.by_size import (
     twice_bytes,
 )
 from anydim.passes.device_placement.speeds import Speed
-from anydim.passes.device_placement.timed import Measured, Timing, told_point
+from anydim.passes.device_placement.timed import Measured, Timing, point_text
 from anydim.passes.device_placement.trees import (
     WORTH,
     Point,
@@ -68,7 +68,7 @@ class Choosing:
             tree = self._by_estimates(few, estimates)
         else:
             tree = self._by_times(measured)
-            self._tell(measured, few, estimates)
+            self._report(measured, few, estimates)
         placed = self._made(tree, measured)
         if measured is None:
             return replace(placed, notes=tuple(self._notes))
@@ -85,7 +85,7 @@ class Choosing:
                 f"{len(chosen)} placements by size would hold {told_bytes(extra)} of weights"
                 " twice: setting placed_twice_mb allows less"
             )
-            return self._alone(measured)
+            return self._best_single(measured)
         reasons = {name: why for each in reversed(chosen) for name, why in each.reasons.items()}
         graphs = [placed.graph for placed in self._every]
         return Placed(chosen_by_size(self._graph, graphs, tree), reasons)
@@ -158,14 +158,14 @@ class Choosing:
             tree = min((tree, other), key=lambda each: max(timed.lost(each).max(), WORTH))
         return renamed(tree, numbers)
 
-    def _alone(self, measured: Measured | None) -> Placed:
+    def _best_single(self, measured: Measured | None) -> Placed:
         """The best single placement."""
         if measured is None:
             return self._single
         lost = measured.table.losses.max(axis=1)
         return self._every[measured.numbers[int(lost.argmin())]]
 
-    def _tell(self, measured: Measured, few: Sequence[int], estimates: Table) -> None:
+    def _report(self, measured: Measured, few: Sequence[int], estimates: Table) -> None:
         """Notes for `explain` on a measurement."""
         numbers, timed = measured.numbers, measured.table
         sizes = counted(len(timed.points), "size")
@@ -177,7 +177,7 @@ class Choosing:
             renaming = [positions.get(number, 0) for number in range(len(self._every))]
             lost = timed.lost(renamed(self._by_estimates(few, estimates), renaming))
             if lost.max() > WORTH:
-                at = told_point(timed.points[int(lost.argmax())])
+                at = point_text(timed.points[int(lost.argmax())])
                 self._notes.append(f"estimates alone: up to {lost.max():.3g} times slower, {at}")
 
 
@@ -188,7 +188,7 @@ def _times(measured: Measured, graphs: Sequence[Graph]) -> Iterator[str]:
     step = max(1, -(-len(order) // _SHOWN))
     headers = ("measured", *(summary(graphs[number]) for number in measured.numbers))
     rows = [
-        (told_point(points[number]), *map(time_text, seconds[:, number]))
+        (point_text(points[number]), *map(time_text, seconds[:, number]))
         for number in order[::step]
     ]
     yield from table(headers, rows).splitlines()

@@ -27,7 +27,7 @@ from anydim.passes.flow import Line, inputs_of, unused
 from anydim.passes.rules import simplified
 
 _DEEPEST = 8  # statements between a sum and its rounding
-_LEAST = 2.0**-60
+_MIN_SCALE = 2.0**-60
 
 
 def counted_in_steps(lines: list[Line], graph: Graph, types: dict[str, TensorType]) -> list[Line]:
@@ -90,11 +90,11 @@ class _Work:
     def _is_step(self, scale: Expr) -> bool:
         """Whether a divisor is a scalar constant large enough to divide constants by."""
         if isinstance(scale, Literal):
-            return float(scale.value) >= _LEAST
+            return float(scale.value) >= _MIN_SCALE
         if not isinstance(scale, Read) or scale.tensor not in self.graph.constants:
             return False
         array = self.graph.constants[scale.tensor].array
-        return array.size == 1 and bool((array >= _LEAST).all())
+        return array.size == 1 and bool((array >= _MIN_SCALE).all())
 
     def constant(self, value: Expr, axes: Mapping[str, Axis]) -> Read:
         """Add a value for an expression of constants, along the axes it uses."""

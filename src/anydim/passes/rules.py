@@ -67,7 +67,7 @@ def _power_of_two(found: Mapping[str, Any]) -> bool:
     return _float_divisor(found) and abs(math.frexp(found["c"].value)[0]) == 0.5
 
 
-def _nothing(sign: float, found: Mapping[str, Any]) -> bool:
+def _neutral_zero(sign: float, found: Mapping[str, Any]) -> bool:
     """Whether c is the neutral 0; a float must have this sign, as -0 + 0 is 0."""
     literal = found["c"]
     if not _is(0, found):
@@ -87,9 +87,9 @@ def _inverse(found: Mapping[str, Any]) -> Expr:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("add zero", call("add", A, C), lambda f: f["a"], partial(_nothing, -1.0)),
-    Rule("zero add", call("add", C, A), lambda f: f["a"], partial(_nothing, -1.0)),
-    Rule("subtract zero", call("sub", A, C), lambda f: f["a"], partial(_nothing, 1.0)),
+    Rule("add zero", call("add", A, C), lambda f: f["a"], partial(_neutral_zero, -1.0)),
+    Rule("zero add", call("add", C, A), lambda f: f["a"], partial(_neutral_zero, -1.0)),
+    Rule("subtract zero", call("sub", A, C), lambda f: f["a"], partial(_neutral_zero, 1.0)),
     Rule("multiply by one", call("mul", A, C), lambda f: f["a"], partial(_is, 1)),
     Rule("one multiplied", call("mul", C, A), lambda f: f["a"], partial(_is, 1)),
     Rule("divide by one", call("div", A, C), lambda f: f["a"], partial(_is, 1)),

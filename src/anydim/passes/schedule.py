@@ -24,7 +24,7 @@ from anydim.kernels.schedule import parse_options, parse_schedule
 from anydim.kernels.template import Template
 from anydim.lang.surface.printer import print_statement
 from anydim.lang.tree import Group, Read
-from anydim.passes.canonical_groups import IndexCheck, Own, canonical, in_own_sizes
+from anydim.passes.canonical_groups import Canonical, IndexCheck, canonical, in_canonical_sizes
 from anydim.passes.flow import unused
 from anydim.passes.options import PLAIN, WHOLE, Options
 from anydim.passes.recipes import template_recipe
@@ -99,14 +99,14 @@ class Schedule:
                 result.append(alias)
                 continue
             group, values, found = canonical(node.group)
-            own = in_own_sizes(group, graph.box)
+            own = in_canonical_sizes(group, graph.box)
             constants = frozenset(n for n, value in values.items() if value in graph.constants)
-            wish = self.options.wish(node.outputs)
-            key = (own.group, own.box, constants, "" if wish is None else wish[1])
+            request = self.options.requested(node.outputs)
+            key = (own.group, own.box, constants, "" if request is None else request[1])
             if key not in known:
-                made = self._launch(own.group, own.box, constants, node, wish, values)
+                made = self._launch(own.group, own.box, constants, node, request, values)
                 recipe = template_recipe(made[0], own.group, own.box, self.machine, constants)
-                better = self._tuned(recipe, own.group, own.box, constants) if not wish else None
+                better = self._tuned(recipe, own.group, own.box, constants) if not request else None
                 if better is not None:
                     made = better
                     recipe = template_recipe(made[0], own.group, own.box, self.machine, constants)
@@ -124,7 +124,7 @@ class Schedule:
         return tuple(result)
 
     def _before(
-        self, last: Launch, name: str, recipe: Recipe, own: Own, values: Mapping[str, str],
+        self, last: Launch, name: str, recipe: Recipe, own: Canonical, values: Mapping[str, str],
         node: Node, group: Group, graph: Graph,
     ) -> Iterator[Scheduled]:  # fmt: skip
         """Launches before that of a group, for sizes at which that one does nothing."""
@@ -148,22 +148,24 @@ class Schedule:
 
     def _launch(
         self, group: Group, box: Box, constants: frozenset[str], node: Node,
-        wish: tuple[str, str] | None, values: Mapping[str, str],
+        request: tuple[str, str] | None, values: Mapping[str, str],
     ) -> tuple[Launch, str]:  # fmt: skip
         chosen = first_match(self.templates, group, box, self.machine, constants)
         if chosen is None:
             dump = "\n".join(map(print_statement, group.statements))
             raise InternalError(f"no template matches {node.where()}\n{dump}")
         template, schedule = chosen
-        if wish is None or (wish[0] == WHOLE and parse_options(wish[1])[0] != template.schedule):
+        if request is None or (
+            request[0] == WHOLE and parse_options(request[1])[0] != template.schedule
+        ):
             return template.lower(group, schedule, box, self.machine, constants), template.name
         try:
             template, schedule = wished(
-                wish[1], self.templates, group, box, self.machine, constants
+                request[1], self.templates, group, box, self.machine, constants
             )
             return template.lower(group, schedule, box, self.machine, constants), template.name
         except OptionError as error:
-            where = f"options of {node.source or node.where()}, {wish[1]}"
+            where = f"options of {node.source or node.where()}, {request[1]}"
             problem, hint = (_named(text, values) for text in (error.problem, error.hint))
             raise OptionError(f"{where}: {problem}", hint) from None
 
@@ -188,10 +190,10 @@ def unmet(options: Options, scheduled: Iterable[Scheduled | Alias]) -> None:
     launches = [item for item in every if not item.goes_on]
     met: set[str] = set()
     for item in launches:
-        wish = options.wish(item.writes)
-        if wish is not None and wish[0] != WHOLE:
-            met.add(wish[0])
-        elif wish is not None and _kind(wish[1]) == _kind(item.launch.schedule):
+        request = options.requested(item.writes)
+        if request is not None and request[0] != WHOLE:
+            met.add(request[0])
+        elif request is not None and _kind(request[1]) == _kind(item.launch.schedule):
             met.add(WHOLE)
     for name, text in options.schedules.items():
         if name not in met:

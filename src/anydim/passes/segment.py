@@ -132,8 +132,8 @@ class _Work:
 
     def cut(self, graph: Graph, around: Mapping[str, Dim], counter: str | None = None) -> int:
         """Cut a graph; return its number. `around` are known dims; `counter` is its loop's."""
-        spoken = _spoken(graph)
-        given = {name: dim for name, dim in around.items() if name in spoken}
+        referenced = _referenced_dims(graph)
+        given = {name: dim for name, dim in around.items() if name in referenced}
         counter = counter if counter in given else None
         key = (graph, frozenset(given), counter)
         if key not in self.numbers:
@@ -146,7 +146,7 @@ class _Work:
         outermost = not self.depth
         graph = self.prepare(graph).pruned()
         several = any(node.device for node in graph.nodes)
-        if several or not outermost or any(map(_Kinds(graph).alone, graph.nodes)):
+        if several or not outermost or any(map(_Kinds(graph).opaque, graph.nodes)):
             graph = without_copies(graph, outermost)
         own = set(graph.box.names)
         inside = graph.replace(
@@ -161,7 +161,7 @@ class _Work:
         for nodes in order.runs():
             node = graph.nodes[nodes[0]]
             if node.region is None:
-                alone, device = order.kinds.alone(node), order.devices[nodes[0]]
+                alone, device = order.kinds.opaque(node), order.devices[nodes[0]]
                 part = _part(graph, [graph.nodes[n] for n in nodes])
                 yield Part(part, alone, counter, device)
                 continue
@@ -173,13 +173,13 @@ class _Work:
             yield Held(node, tuple(self.cut(other, known, inner) for other in held))
 
 
-def _spoken(graph: Graph) -> set[str]:
+def _referenced_dims(graph: Graph) -> set[str]:
     """The dims that a graph and its nested graphs refer to."""
     names = set(graph.box.names)
     for node in graph.nodes:
         if node.region is not None:
             names |= uses(node)
-            names.update(*(_spoken(held) for held in node.region.held.values()))
+            names.update(*(_referenced_dims(held) for held in node.region.held.values()))
     return names
 
 
@@ -187,7 +187,7 @@ def _spoken(graph: Graph) -> set[str]:
 class _Kinds:
     graph: Graph
 
-    def alone(self, node: Node) -> bool:
+    def opaque(self, node: Node) -> bool:
         """Whether a node cannot be part of a straight line of comprehensions."""
         if node.region is not None:
             return True
@@ -205,7 +205,7 @@ class _Order:
     def __init__(self, graph: Graph, given: frozenset[str], ordered: frozenset[str]) -> None:
         self.graph = graph
         self.kinds = _Kinds(graph)
-        self.alone = [self.kinds.alone(node) for node in graph.nodes]
+        self.alone = [self.kinds.opaque(node) for node in graph.nodes]
         self.devices = [
             "" if alone and (node.region or node.device not in ordered) else node.device
             for node, alone in zip(graph.nodes, self.alone)
@@ -217,11 +217,11 @@ class _Order:
     def runs(self) -> Iterable[list[int]]:
         """Node numbers of each step, in order."""
         for level in range(max(self.levels, default=-1) + 1):
-            here = [n for n, other in enumerate(self.levels) if other == level]
-            dense = [n for n in here if not self.alone[n]]
+            own = [n for n, other in enumerate(self.levels) if other == level]
+            dense = [n for n in own if not self.alone[n]]
             for device in sorted({self.devices[n] for n in dense}, reverse=True):  # host last
                 yield [n for n in dense if self.devices[n] == device]
-            yield from ([n] for n in here if self.alone[n])
+            yield from ([n] for n in own if self.alone[n])
 
     def _needs(self, given: frozenset[str]) -> list[set[int]]:
         """For each node, the nodes whose values or dims it needs."""
@@ -234,7 +234,7 @@ class _Order:
             self.known.append(known)
             dims = uses(node) | symbols_of([graph.types[name] for name in node.outputs])
             for held in node.region.held.values() if node.region else ():
-                dims |= _spoken(held)  # their values are checked at the entry of the graph
+                dims |= _referenced_dims(held)  # their values are checked at the entry of the graph
             needed = {finders[dim] for dim in dims if dim in finders}
             needed |= {makers[name] for name in node.given if name in makers}
             needs.append(needed)

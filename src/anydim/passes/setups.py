@@ -36,7 +36,7 @@ class Setup:
     launches: int
     values: Mapping[str, Size]
     bytes: Size
-    least: int
+    min_shared: int
 
 
 def with_setups(
@@ -180,14 +180,14 @@ def _worth(launches: Iterable[Scheduled], graph: Graph) -> bool:
 
 def joined(
     setup: Graph, before: Sequence[Scheduled | Alias], graph: Graph,
-    behind: Sequence[Scheduled | Alias],
+    launches: Sequence[Scheduled | Alias],
 ) -> tuple[Graph, tuple[Scheduled | Alias, ...]]:  # fmt: skip
     """Merge a setup: return the graph without the inputs that `setup` makes, and all launches.
 
     Other values with the same name in both graphs are renamed in the launches of `setup`.
     """
     known: dict[str, Constant | None] = dict.fromkeys(graph.types)
-    known.update((name, None) for item in behind for name in _names(item))
+    known.update((name, None) for item in launches for name in _names(item))
     known.update(graph.constants)
     given = set(setup.outputs)
     other: dict[str, str] = {}
@@ -208,7 +208,7 @@ def joined(
             types[other[name]] = setup.types[name]
     inputs = tuple(name for name in graph.inputs if name not in given)
     whole = graph.replace(inputs=inputs, types=types, constants=constants)
-    return whole, (*(_renamed(item, other) for item in before), *behind)
+    return whole, (*(_renamed(item, other) for item in before), *launches)
 
 
 def _names(item: Scheduled | Alias) -> Iterable[str]:

@@ -40,7 +40,7 @@ class Simplify:
     """
 
     precision: str = EXACT
-    most_bytes: int = 64 << 20
+    max_bytes: int = 64 << 20
 
     def run(self, graph: Graph) -> Graph:
         lines, guards = [], list(graph.guards)
@@ -90,9 +90,9 @@ class Simplify:
             return False
         result = math.prod(known[: len(statement.axes)])
         dtype = graph.types[statement.target].dtype
-        if result * dtype.bytes > self.most_bytes:
+        if result * dtype.bytes > self.max_bytes:
             return False
-        return math.prod(known) <= (_MOST_PRODUCTS if _is_product(statement) else _MOST_STEPS)
+        return math.prod(known) <= (_MAX_PRODUCTS if _is_product(statement) else _MAX_STEPS)
 
 
 def _folded(
@@ -147,8 +147,8 @@ def _is_product(statement: Statement) -> bool:
     return statement.combine == "add" and len(factors(statement.body)) > 1
 
 
-_MOST_PRODUCTS = 1 << 34  # steps of a contraction: a second or two in the evaluator
-_MOST_STEPS = 1 << 26  # steps of other statements, where a small result may need a long expand
+_MAX_PRODUCTS = 1 << 34  # steps of a contraction: a second or two in the evaluator
+_MAX_STEPS = 1 << 26  # steps of other statements, where a small result may need a long expand
 _LONG_SUM = 1 << 22  # steps of a float reduction; longer ones: evaluated in float64, rounded once
 _WIDE = 1 << 20  # elements of a constant folded from smaller ones to save time
 _LONG = 10  # operations: more than a read from memory costs

@@ -30,8 +30,8 @@ from anydim.passes.flow import Line, inputs_of, live, pack, unpack, unused
 from anydim.sizes import Size
 from anydim.sizes.sampling import Sampled, samples
 
-MOST = 10.0  # cheap operations per element: more than a read from memory costs
-LEAST = 4096.0  # cheap operations for all elements, about a microsecond
+MAX_COST = 10.0  # cheap operations per element: more than a read from memory costs
+MIN_COST = 4096.0  # cheap operations for all elements, about a microsecond
 _WIDER = 1.5  # ratio of elements to those of the operands, above which operands are kept instead
 _POINTS = 6
 
@@ -40,7 +40,7 @@ _POINTS = 6
 class SizesOnce:
     """Split off expensive values of sizes alone, up to a number of bytes."""
 
-    most_bytes: int = 64 << 20
+    max_bytes: int = 64 << 20
 
     def run(self, graph: Graph) -> Graph:
         """Return the graph: parts among others, or on a device, have no setup."""
@@ -49,10 +49,10 @@ class SizesOnce:
     def split(self, graph: Graph) -> tuple[Graph, ...]:
         """(graph), or (setup, graph): the outputs of `setup` are the last inputs of the other."""
         lines = unpack(graph)
-        chosen = _chosen(_Values(lines, graph, self.most_bytes), lines)
+        chosen = _chosen(_Values(lines, graph, self.max_bytes), lines)
         if not chosen:
             return (graph,)
-        setup = _named_apart(live(lines, chosen), chosen, graph)
+        setup = _with_unique_names(live(lines, chosen), chosen, graph)
         rest = [line for line in lines if line.target not in chosen]
         types = {**graph.types, **setup.types}
         outer = graph.replace(inputs=(*graph.inputs, *chosen))
@@ -77,7 +77,7 @@ class _Values:
 
     lines: list[Line]
     graph: Graph
-    most_bytes: int
+    max_bytes: int
     every: set[str] = field(default_factory=set)
     each: dict[str, float] = field(default_factory=dict)
     own: dict[str, float] = field(default_factory=dict)
@@ -101,17 +101,17 @@ class _Values:
             self.own[statement.target] = own
             self.each[statement.target] = own + sum(self.each[name] for name in found)
 
-    def dear(self, name: str) -> bool:
+    def expensive(self, name: str) -> bool:
         """Whether elements cost more to compute than to read, and fit in `most_bytes`."""
         each, bytes = self.each[name], self.count[name] * self.graph.types[name].dtype.bytes
-        if each <= MOST or not (each * self.count[name] >= LEAST).any():
+        if each <= MAX_COST or not (each * self.count[name] >= MIN_COST).any():
             return False
-        return bool((bytes <= self.most_bytes).all())
+        return bool((bytes <= self.max_bytes).all())
 
     def wider(self, name: str) -> bool:
         """Whether it is cheap, and larger than all its operands together."""
         made_of = [n for n in inputs_of(self.statements[name]) if n in self.each]
-        if not made_of or self.own[name] > MOST:
+        if not made_of or self.own[name] > MAX_COST:
             return False
         parts = sum((self.count[each] for each in made_of), numpy.zeros(1))
         return bool((self.count[name] > _WIDER * parts).any())
@@ -136,7 +136,7 @@ def _chosen(values: _Values, lines: list[Line]) -> dict[str, None]:
     seen = set(pending)
     while pending:
         name = pending.pop()
-        if not values.dear(name):
+        if not values.expensive(name):
             continue
         if not values.wider(name):
             chosen.add(name)
@@ -163,7 +163,7 @@ class _Setup:
     types: Mapping[str, TensorType]
 
 
-def _named_apart(lines: list[Line], chosen: Iterable[str], graph: Graph) -> _Setup:
+def _with_unique_names(lines: list[Line], chosen: Iterable[str], graph: Graph) -> _Setup:
     """Rename intermediate values of the setup, which both graphs may need."""
     names = {line.target: line.target for line in lines}
     types = dict(graph.types)

@@ -41,7 +41,7 @@ class ThroughViews:
         """The lines, with pointwise operands of products computed before views."""
         before: dict[str, Line] = {}  # new statement after each value
         for line in list(self.lines.values()):
-            views = self._views_behind(line.statement)
+            views = self._views_between(line.statement)
             if views and line.target not in self.outputs and self._is_for_products(line.target):
                 made = self._moved(line, views)
                 before[inputs_of(made.statement)[0]] = made
@@ -52,11 +52,11 @@ class ThroughViews:
             if each is not None
         ]
 
-    def _views_behind(self, statement: Statement) -> list[str]:
+    def _views_between(self, statement: Statement) -> list[str]:
         """The views, last first, between a pointwise statement and the producer of its operand."""
         source = self._argument(statement)
         found: list[str] = []
-        while source in self.lines and self._is_alone(source):
+        while source in self.lines and self._has_one_reader(source):
             view = self.lines[source].statement
             if not is_view(view, self.types):
                 return found
@@ -76,7 +76,7 @@ class ThroughViews:
             return ""
         return found[0].tensor if _count_indices(statement.body) == len(statement.axes) else ""
 
-    def _is_alone(self, name: str) -> bool:
+    def _has_one_reader(self, name: str) -> bool:
         return name not in self.outputs and len(self.users[name]) == 1
 
     def _keeps_all(self, view: Statement) -> bool:

@@ -35,7 +35,7 @@ class Foreign:
     addresses: tuple[int, ...]
     _library: Any
 
-    def alone(self) -> bool:
+    def use_one_thread(self) -> bool:
         """Make the library single-threaded in this process; return whether it supports that."""
         for function in filter(None, (_found(self._library, name) for name in _THREADS)):
             function.argtypes, function.restype = (ctypes.c_int64,), None

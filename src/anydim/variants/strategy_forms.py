@@ -26,7 +26,7 @@ def form_of(strategy: Strategy) -> Form:
         return Form(on_devices=FrozenMapping({CUDA: (library.TEMPLATE,)}))
     if isinstance(strategy, Library):
         found = opened(strategy.name)
-        if not found.alone():
+        if not found.use_one_thread():
             LOG.info("%s: it has no function to set its threads", strategy)
         blas = import_module("anydim.kernels.matmul.blas.blas_template")
         return Form(templates=(blas.blas_template(found.addresses),))

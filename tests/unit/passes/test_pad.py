@@ -21,7 +21,7 @@ from anydim.lang.tree import Literal
 from anydim.lang.tree.affine import Affine
 from anydim.passes import pad
 from anydim.passes.options import PLAIN
-from anydim.passes.padded_addresses import put_together, taken_apart
+from anydim.passes.padded_addresses import joined_address, split_address
 from anydim.sizes import Box, Dim, Size, as_size
 from anydim.sizes.padded import padded_size
 from tests.unit.passes.graphs import draw, weights
@@ -195,16 +195,16 @@ def test_a_padded_size_is_never_below_the_dim(high: int | None, rule: int | str)
         assert value == wanted if wanted is not None else value >= s
 
 
-def test_addresses_are_taken_apart_at_what_grows() -> None:
+def test_addresses_are_split_address_at_what_grows() -> None:
     b, s = Size.symbol("b"), Size.symbol("s")
     box, extents = Box.of(Dim("b", 1), Dim("s", 1)), {"i": b, "j": s, "k": as_size(384)}
     shape = (b, s, as_size(12), as_size(32))
     form = Affine.of(as_size(0), {"i": 384 * s, "j": as_size(384), "k": as_size(1)})
-    parts = taken_apart(form, shape, {1}, extents, box)
+    parts = split_address(form, shape, {1}, extents, box)
     assert parts is not None
-    longer = put_together(parts, (b, 2 * s, *shape[2:]))
+    longer = joined_address(parts, (b, 2 * s, *shape[2:]))
     assert longer == Affine.of(as_size(0), {"i": 768 * s, "j": as_size(384), "k": as_size(1)})
     carried = Affine.of(as_size(1), dict(form.terms))  # the last k is in the next row
-    assert taken_apart(carried, shape, {1}, extents, box) is None
+    assert split_address(carried, shape, {1}, extents, box) is None
     backwards = Affine.of(384 * s - 384, {"i": 384 * s, "j": as_size(-384)})
-    assert taken_apart(backwards, shape, {1}, extents, box) is None
+    assert split_address(backwards, shape, {1}, extents, box) is None

@@ -30,7 +30,7 @@ def needed(graph: Graph, node: Node) -> Iterator[Size]:
                 yield size
 
 
-def hidden(graph: Graph, node: Node) -> tuple[Size, ...]:
+def may_be_empty(graph: Graph, node: Node) -> tuple[Size, ...]:
     """Sizes of a node that may be 0 although its results are not empty."""
     found = dict.fromkeys(needed(graph, node))
     results = [graph.types[name].shape for name in node.outputs]

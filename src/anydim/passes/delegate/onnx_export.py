@@ -18,7 +18,7 @@ from anydim.runtime.delegated import Port
 from anydim.sizes import Size
 
 OPSET, IR_VERSION = 21, 10
-_MOST_BYTES = (1 << 31) - (1 << 20)  # limit of an ONNX model
+_MAX_BYTES = (1 << 31) - (1 << 20)  # limit of an ONNX model
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ def exported(graph: Graph, named: bool = True) -> Exported:
             made.name = f"{node.outputs[0]}: {node.source}{f' {number}' if number else ''}"
     held = {name: graph.constants[name] for name in graph.constants if name in names}
     bytes = sum(constant.array.nbytes for constant in held.values())
-    if bytes > _MOST_BYTES:
+    if bytes > _MAX_BYTES:
         raise OptionError(
             f"{graph.name}: a part for an engine has {bytes} bytes of weights, and an ONNX model"
-            f" at most {_MOST_BYTES}",
+            f" at most {_MAX_BYTES}",
             "delegate fewer nodes at a time",
         )
     onnx = writer.onnx

@@ -24,7 +24,7 @@ from anydim.sizes import Box, Guard, Sampled, Size, as_size, samples
 
 _SCATTERED = 40  # points in addition to those with equal dims
 _LARGEST = 1 << 14
-_DIGITS, _DIGITS_OF_LEAST = 1 << 20, 1 << 10  # resolution of the largest speed, and of the smallest
+_DIGITS, _DIGITS_OF_SMALLEST = 1 << 20, 1 << 10  # resolution of speeds
 
 
 def points_of(box: Box, guards: Sequence[Guard] = ()) -> list[dict[str, int]]:
@@ -153,7 +153,7 @@ def features_of(graph: Graph, takes: Sequence[Taken]) -> list[Feature]:
 def formulas(takes: Sequence[Taken]) -> list[Size]:
     """Times in a common unit, as formulas with integer coefficients."""
     speeds = [seconds for each in takes for seconds, _ in each.parts] or [1.0]
-    unit = min(max(speeds) / _DIGITS, min(speeds) / _DIGITS_OF_LEAST)
+    unit = min(max(speeds) / _DIGITS, min(speeds) / _DIGITS_OF_SMALLEST)
     return [each.formula(unit) for each in takes]
 
 
@@ -162,7 +162,7 @@ def chosen_by_size(graph: Graph, placements: Sequence[Graph], tree: Tree) -> Gra
     if isinstance(tree, int):
         return placements[tree]
     then, otherwise = (
-        chosen_by_size(graph, placements, side) for side in (tree.then, tree.otherwise)
+        chosen_by_size(graph, placements, arm) for arm in (tree.then, tree.otherwise)
     )
     node = Node(
         BRANCH, graph.inputs, graph.outputs,

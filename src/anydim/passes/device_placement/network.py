@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 SOURCE, SINK = 0, 1
 NEVER = float("inf")  # capacity of an edge that is never cut
-_LEAST = 1e-12  # residual capacity treated as 0, as a share of the largest cost
+_MIN_RESIDUAL = 1e-12  # residual capacity treated as 0, as a share of the largest cost
 
 
 class Network:
@@ -22,7 +22,7 @@ class Network:
         self._points: dict[Hashable, int] = {}
         self._edges: list[list[int]] = [[], []]  # by point
         self._to: list[int] = []
-        self._left: list[float] = []
+        self._residual: list[float] = []
         self._largest = 0.0
 
     def point(self, key: Hashable) -> int:
@@ -38,10 +38,10 @@ class Network:
             return
         if cost != NEVER:
             self._largest = max(self._largest, cost)
-        for point, other, left in ((start, end, cost), (end, start, 0.0)):
+        for point, other, residual in ((start, end, cost), (end, start, 0.0)):
             self._edges[point].append(len(self._to))
             self._to.append(other)
-            self._left.append(left)
+            self._residual.append(residual)
 
     def cut(self) -> set[int]:
         """The nodes on the source's side of a minimum cut."""
@@ -52,7 +52,7 @@ class Network:
             self._fill(levels)
 
     def _open(self, edge: int) -> bool:
-        return self._left[edge] > _LEAST * self._largest
+        return self._residual[edge] > _MIN_RESIDUAL * self._largest
 
     def _levels(self) -> dict[int, int]:
         """Distances from the source in the residual network."""
@@ -90,7 +90,7 @@ class Network:
                 nexts[self._to[path[-1]] if path else SOURCE] += 1
 
     def _push(self, path: list[int]) -> None:
-        least = min(self._left[edge] for edge in path)
+        flow = min(self._residual[edge] for edge in path)
         for edge in path:
-            self._left[edge] -= least
-            self._left[edge ^ 1] += least
+            self._residual[edge] -= flow
+            self._residual[edge ^ 1] += flow

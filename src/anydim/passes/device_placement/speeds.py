@@ -50,13 +50,13 @@ class Work:
     moved: Size
 
 
-NOTHING = Work(ELEMENTS, as_size(0), as_size(0))
+NO_WORK = Work(ELEMENTS, as_size(0), as_size(0))
 
 
 def work_of(graph: Graph, node: Node) -> Work:
     """The work of a node, by its comprehensions; estimated from its bytes for routines."""
     if node.region is not None:
-        return NOTHING
+        return NO_WORK
     group = group_of(graph, node)
     if node.operator != FUSED and operator(node.operator).routine is not None:
         return Work(ROWS, moved_bytes(group), moved_bytes(group))

@@ -150,18 +150,18 @@ class Timing:
 class _Bench:
     """One measurement run."""
 
-    def __init__(self, asked: Timing, placements: Sequence[Graph], estimated: Estimated) -> None:
-        self._asked, self._placements, self._estimated = asked, placements, estimated
+    def __init__(self, timing: Timing, placements: Sequence[Graph], estimated: Estimated) -> None:
+        self._timing, self._placements, self._estimated = timing, placements, estimated
         self._begin = monotonic()
         self._trials: dict[int, Trial] = {}
         self._refused: list[str] = []
         self._seconds: dict[tuple[tuple[str, int], ...], list[float]] = {}
-        self._real = not simulated(asked.devices)
+        self._real = not simulated(timing.devices)
         self._largest = 0.0, 0.0  # seconds of all placements, estimated and measured
 
     @property
     def _left(self) -> float:
-        return self._asked.seconds - (monotonic() - self._begin)
+        return self._timing.seconds - (monotonic() - self._begin)
 
     def run(self, points: Sequence[Point]) -> Measured | None:
         """Compile, then measure at the given sizes, then between them."""
@@ -187,9 +187,9 @@ class _Bench:
             if self._left <= 0 and len(self._trials) >= 2:
                 self._refused.append("there was no time to compile it")
                 break
-            self._asked.tell(f"trying placement {number + 1} of {len(self._placements)}")
+            self._timing.tell(f"trying placement {number + 1} of {len(self._placements)}")
             try:
-                self._trials[number] = self._asked.compiled(placed)
+                self._trials[number] = self._timing.compiled(placed)
             except UserError as error:
                 self._refused.append(str(error).partition("\n")[0])
 
@@ -203,7 +203,7 @@ class _Bench:
             return
         if any(trial.bytes(point) > _MAX_BYTES for trial in self._trials.values()):
             return
-        self._asked.tell(f"timing placements at {told_point(point)}")
+        self._timing.tell(f"timing placements at {point_text(point)}")
         try:
             self._seconds[key] = self._timed(point)
         except UserError as error:
@@ -253,11 +253,11 @@ def _between(
     Two sizes are neighbours if no third one is nearer to both.
     """
     good = losses <= WORTH
-    apart = ~(good[:, :, None] & good[:, None, :]).any(axis=0)
+    unserved = ~(good[:, :, None] & good[:, None, :]).any(axis=0)
     logs = numpy.log1p([[point[name] for name in box.names] for point in points])
     distance = abs(logs[:, None] - logs[None]).sum(axis=2)
     third = numpy.maximum(distance[:, None], distance[None]).min(axis=2)
-    rows, columns = numpy.nonzero(numpy.triu(apart & (third >= distance)))
+    rows, columns = numpy.nonzero(numpy.triu(unserved & (third >= distance)))
     for pair in numpy.argsort(-distance[rows, columns], kind="stable"):
         ends = points[rows[pair]], points[columns[pair]]
         middle = {name: (ends[0][name] + ends[1][name]) // 2 for name in box.names}
@@ -266,7 +266,7 @@ def _between(
             yield middle
 
 
-def told_point(point: Point) -> str:
+def point_text(point: Point) -> str:
     """A size as text for users."""
     return ", ".join(f"{name} = {value}" for name, value in point.items()) or "its only size"
 

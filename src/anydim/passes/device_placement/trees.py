@@ -21,7 +21,7 @@ from anydim.sizes import Guard, Sampled, Size, as_size, holds
 Point = Mapping[str, int]
 WORTH = 1.02  # slowdown against the best that is acceptable
 MOST = 4  # leaves of a learned tree
-_NOTHING = 1e-15  # seconds
+_EPSILON = 1e-15  # seconds
 _DEPTH = 2
 _WHY = "the faster one of two placements"
 _LARGEST = 1 << 62
@@ -51,9 +51,9 @@ class Feature:
         sampled = Sampled(points)
         return sampled.at(self.left) - sampled.at(self.right)
 
-    def upto(self, most: int) -> Guard:
+    def upto(self, threshold: int) -> Guard:
         """The guard that it is at most a number."""
-        return Guard(self.left, "<=", self.right + most, _WHY)
+        return Guard(self.left, "<=", self.right + threshold, _WHY)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Table:
     @cached_property
     def losses(self) -> numpy.ndarray:
         """Slowdown of each placement against the best, per point."""
-        return (self.seconds + _NOTHING) / (self.seconds.min(axis=0) + _NOTHING)
+        return (self.seconds + _EPSILON) / (self.seconds.min(axis=0) + _EPSILON)
 
     def of(self, numbers: Sequence[int]) -> Table:
         """The table of some placements only."""
@@ -127,9 +127,9 @@ def best_few(seconds: numpy.ndarray) -> list[int]:
         if not rest:
             break
         with_each = {number: numpy.minimum(kept, losses[number]) for number in rest}
-        least = min(rest, key=lambda n: (with_each[n].max(), with_each[n].mean()))
-        chosen.append(least)
-        kept = with_each[least]
+        best = min(rest, key=lambda n: (with_each[n].max(), with_each[n].mean()))
+        chosen.append(best)
+        kept = with_each[best]
     return chosen
 
 
@@ -154,10 +154,10 @@ def _grown(table: Table, features: Valued, within: numpy.ndarray, depth: int) ->
     if best is None or best[0] >= lost[alone].sum():
         return alone
     _, feature, low, high, at = best
-    sides = [_grown(table, features, side, depth - 1) for side in (low, high)]
-    if sides[0] == sides[1]:
-        return sides[0]
-    return Split(feature.upto(_between(table, feature, at, sides)), *sides)
+    children = [_grown(table, features, part, depth - 1) for part in (low, high)]
+    if children[0] == children[1]:
+        return children[0]
+    return Split(feature.upto(_between(table, feature, at, children)), *children)
 
 
 def _too_much(losses: numpy.ndarray) -> numpy.ndarray:
@@ -178,20 +178,22 @@ def _cuts(
     after = ahead[:, -1:] - ahead
     for last in range(len(points) - 1):
         if values[points[last]] < values[points[last + 1]]:
-            least = float(ahead[:, last].min() + after[:, last].min())
-            beside = int(points[last]), int(points[last + 1])
-            yield least, feature, points[: last + 1], points[last + 1 :], beside
+            loss = float(ahead[:, last].min() + after[:, last].min())
+            adjacent = int(points[last]), int(points[last + 1])
+            yield loss, feature, points[: last + 1], points[last + 1 :], adjacent
 
 
-def _between(table: Table, feature: Feature, beside: tuple[int, int], sides: Sequence[Tree]) -> int:
+def _between(
+    table: Table, feature: Feature, adjacent: tuple[int, int], children: Sequence[Tree]
+) -> int:
     """The threshold between two points, at equal time of both sides."""
-    points = [table.points[number] for number in beside]
+    points = [table.points[number] for number in adjacent]
     low, high = feature.at(points)
-    chosen = [followed(tree, point) for tree, point in zip(sides, points)]
-    gains = [_gain(table, number, chosen) for number in beside]
+    chosen = [followed(tree, point) for tree, point in zip(children, points)]
+    gains = [_gain(table, number, chosen) for number in adjacent]
     part = gains[0] / sum(gains) if sum(gains) else 0.5
-    most = int(low + (high - low) * part)
-    return max(-_LARGEST, min(_LARGEST, max(int(low), min(int(high) - 1, most))))
+    threshold = int(low + (high - low) * part)
+    return max(-_LARGEST, min(_LARGEST, max(int(low), min(int(high) - 1, threshold))))
 
 
 def _gain(table: Table, point: int, chosen: Sequence[int]) -> float:

@@ -16,14 +16,14 @@ from anydim.base.errors import OptionError
 from anydim.base.text import listed, suggestion
 from anydim.variants.strategies.strategy import Strategy
 
-_MOST = 1 << 16  # characters
+_MAX_LENGTH = 1 << 16  # characters
 Kinds = Mapping[str, Callable[..., Strategy]]
 
 
 def parse_strategy(text: str, kinds: Kinds) -> Strategy:
     """Parse a strategy such as `adaptive` or `exact(limit=8)`."""
     try:
-        tree = ast.parse(text.strip()[:_MOST] or "''", mode="eval").body
+        tree = ast.parse(text.strip()[:_MAX_LENGTH] or "''", mode="eval").body
         made = _Reader(text, kinds).value(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _unreadable(text, text) from None

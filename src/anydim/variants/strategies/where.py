@@ -17,7 +17,7 @@ from anydim.variants.strategies.plain import GENERIC
 from anydim.variants.strategies.strategy import Strategy, text_of
 
 _RELATION = re.compile(r"(<=|>=|==|!=|<|>)")
-_MOST = 1000  # characters of a condition
+_MAX = 1000  # characters of a condition
 _HOLDS = {
     "<=": int.__le__, ">=": int.__ge__, "==": int.__eq__,
     "!=": int.__ne__, "<": int.__lt__, ">": int.__gt__,
@@ -79,14 +79,14 @@ class Where(Strategy):
 
 def relations_of(text: str) -> tuple[Relation, ...]:
     """Parse a condition; raises OptionError for an invalid text."""
-    if not isinstance(text, str) or len(text) > _MOST:
+    if not isinstance(text, str) or len(text) > _MAX:
         raise OptionError(f"where: {shown(text)} is not a condition", 'write one as "m <= 4"')
     found = []
     for part in re.split(r"\band\b", text):
-        sides = _RELATION.split(part)
-        if len(sides) < 3:
+        operands = _RELATION.split(part)
+        if len(operands) < 3:
             hint = 'write conditions as "m <= 4" or "8 <= seq and batch*seq < 512"'
             raise OptionError(f"where: '{part.strip()}' is not a condition", hint)
-        sizes = [parse(side.strip()) for side in sides[::2]]
-        found += [Relation(*each) for each in zip(sizes, sides[1::2], sizes[1:])]
+        sizes = [parse(operand.strip()) for operand in operands[::2]]
+        found += [Relation(*each) for each in zip(sizes, operands[1::2], sizes[1:])]
     return tuple(found)
