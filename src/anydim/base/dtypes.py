@@ -197,7 +197,7 @@ def of_numbers(value: Any, wanted: numpy.dtype) -> numpy.ndarray:
     array = numpy.asarray(value)
     known = DTYPES.get(wanted.name)
     if array.dtype.kind not in "biuf" or known is None:
-        whole = f"{_short(value)}is not a number" if array.ndim == 0 else "not all are numbers"
+        whole = f"{_short(value)} is not a number" if array.ndim == 0 else "not all are numbers"
         raise TypeError(f"{whole} of at most 64 bits")
     with numpy.errstate(invalid="ignore"):
         taken = converted(array, wanted)

@@ -75,7 +75,7 @@ def _flag(value: object) -> bool:
 class Knob:
     """A setting. `read` converts a given value; its ValueError says what was expected.
 
-    `told` is the text of a default that depends on the machine.
+    `default_text` is the text of a default that depends on the machine.
     """
 
     name: str

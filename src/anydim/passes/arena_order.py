@@ -33,8 +33,8 @@ _USUAL = 0.1  # weight of the mean over samples against the worst sample
 class Problem:
     """Values by number. `bytes` [values, samples]; lifetimes are `first` to `last` [values].
 
-    `near` are the values whose lifetimes overlap, for each value; `least` [samples] is the lower
-    bound: the maximum of the bytes live at one time; `crowd`: the maximum count of live values.
+    `near` are the values whose lifetimes overlap, for each value; `lower_bound` [samples] is the
+    maximum of the bytes live at one time; `max_live`: the maximum count of live values.
     """
 
     bytes: numpy.ndarray

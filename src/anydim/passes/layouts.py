@@ -85,7 +85,7 @@ class Layouts:
             last = (part.values for part in parts if part.goes_last)
             chosen = {name: at for held in last for name, at in held.items()}
             return chosen, report_lines(parts, len(lines))
-        why = "set by the setting 'layout'"
+        why = "as set by the setting 'layout'"
         notes = [f"channels last: {len(moved)} of {len(lines)} values, {why}"]
         return moved, notes[: len(moved)]
 

@@ -30,7 +30,7 @@ _POINTS = 6
 @dataclass(frozen=True)
 class Setup:
     """The next `launches` of a segment. `values` maps kept values to their offsets in a block of
-    `bytes` bytes, which calls share if it has `least` bytes or more."""
+    `bytes` bytes, which calls share if it has `min_shared` bytes or more."""
 
     dims: tuple[str, ...]
     launches: int

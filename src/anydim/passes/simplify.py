@@ -34,7 +34,7 @@ from anydim.sizes import Guard, Size, joined
 
 @dataclass(frozen=True)
 class Simplify:
-    """Apply the rules, fold constants up to `most_bytes` of a result, merge equal statements.
+    """Apply the rules, fold constants up to `max_bytes` of a result, merge equal statements.
 
     Unless precision is "exact", elements that share a divisor use one reciprocal.
     """

@@ -11,7 +11,7 @@ inputs is decided once launches exist (`setups.py`).
 Values that depend on reductions stay: readers of a sum influence its work partition and its bits.
 
 After: no statement that reads inputs computes an element of a value of sizes alone for more than
-`MOST` cheap operations, unless it looks up single elements, or the whole value is little work.
+`MAX_COST` cheap operations, unless it looks up single elements, or the whole value is little work.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _Values:
             self.each[statement.target] = own + sum(self.each[name] for name in found)
 
     def expensive(self, name: str) -> bool:
-        """Whether elements cost more to compute than to read, and fit in `most_bytes`."""
+        """Whether elements cost more to compute than to read, and fit in `max_bytes`."""
         each, bytes = self.each[name], self.count[name] * self.graph.types[name].dtype.bytes
         if each <= MAX_COST or not (each * self.count[name] >= MIN_COST).any():
             return False

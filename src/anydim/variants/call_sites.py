@@ -62,7 +62,7 @@ class Event:
 class CallSite:
     """The launches of one recipe that share a strategy: their variants, and rejected sizes.
 
-    `words` are the slots of their entries in code tables.
+    `slots` are the positions of their entries in code tables.
     """
 
     def __init__(self, site: ProgramSite, recipe: Recipe, generic: int, decision: Decision) -> None:

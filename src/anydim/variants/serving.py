@@ -478,7 +478,7 @@ class Serving:
             hits = sum(variant.hits for variant in found)
             yield (
                 f"{call_site.site.kernel} under {call_site.decision.strategy}: "
-                f"{counted(len(found), 'variant')}in addition to the generic kernel, "
+                f"{counted(len(found), 'variant')}, "
                 f"{hits} hits, {call_site.misses} misses"
             )
             undetermined = call_site.decision.undetermined

@@ -121,7 +121,7 @@ def test_a_pad_is_what_it_prints(made: Pad) -> None:
 def test_a_padded_model_may_have_bodies_beside() -> None:
     model = ad.compile(builder("scores"), threads=1, strategy="pad(s=16)")
     wanted = model(**arrays(2, 7))["y"]
-    with pytest.raises(ad.OptionError, match="chosen when a model is compiled"):
+    with pytest.raises(ad.OptionError, match="applies to a whole model"):
         model.serve_by("pad(s=8)")
     model.serve_by("pad(s=16)")
     assert numpy.array_equal(model(**arrays(2, 7))["y"], wanted)

@@ -167,7 +167,7 @@ def test_conditions_choose_a_strategy_at_each_size(here: Here) -> None:
     assert {order.most for order in here.orders} == {None}
     first, *_, second = ([o for o in here.orders if o.recipe == r] for r in model.program.recipes)
     assert len(first) == 2 and len(second) == 0  # the softmax knows b*h, no h
-    assert "do not tell whether h <= 4" in model.explain()
+    assert "do not determine whether h <= 4" in model.explain()
     same(model, wanted, [9] * 40)
     settle()
     assert len(model.variants()) == 4 and model.variants()[0].misses > 0
