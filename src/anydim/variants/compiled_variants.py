@@ -97,7 +97,8 @@ class Fitted(Held):
         made: Any = import_module("anydim.variants.serving")
         known, code = self._given, self._target()
         parts = self._parts(known, self._strategies)
-        self._serving = made.Serving(self.program, self.executable, code, known, parts, self._told)
+        given = (self.program, self.executable, code, known, parts, self._notify)
+        self._serving = made.Serving(*given)
 
     def _start(self, later: object = None) -> None:
         """Start a deferred strategy now, if `later` is still the current one."""
@@ -151,7 +152,7 @@ class Fitted(Held):
         function_of("tell", tell)
         self._listener = tell
 
-    def _told(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         if self._listener is not None:
             self._listener(event)
 
@@ -200,7 +201,7 @@ class Fitted(Held):
             return super().record(path)
         self._start()
         made = self._serving or self._idle()
-        watch = import_module("anydim.variants.watching").Watch(self.name, made, self.told)
+        watch = import_module("anydim.variants.watching").Watch(self.name, made, self.input_dims)
         recording: Any = import_module("anydim.program.recording").Recording
         begun: Recording = recording(path_of("path", path), self.executable, watch).start()
         return begun
@@ -305,9 +306,10 @@ class Fitted(Held):
     def _recorded(self, path: str | os.PathLike[str]) -> list[Recorded]:
         """The recorded rows with this model's dims, most expensive first."""
         found = import_module("anydim.program.recording").read_recorded([path_of("path", path)])
-        rows = [row for row in found if set(row.dims) == set(self.told)]
+        rows = [row for row in found if set(row.dims) == set(self.input_dims)]
         if not rows:
-            hint = f"model.record(path) writes them; its dims are {', '.join(self.told) or 'none'}"
+            names = ", ".join(self.input_dims) or "none"
+            hint = f"model.record(path) writes them; its dims are {names}"
             raise OptionError(f"{path} has no sizes of {self.name}", hint)
         return rows
 
@@ -317,7 +319,7 @@ class Fitted(Held):
         return [row for row in read([path_of("path", path)]) if row.model == self.name]
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def input_dims(self) -> tuple[str, ...]:
         """The dims that input shapes determine, in the order of a recording."""
         solve: Any = import_module("anydim.program.binding").solve
         return tuple(source.dim for source in solve(self.executable.signature, frozenset()))

@@ -244,7 +244,7 @@ class Serving:
 
     def search(self, number: int, sizes: Sizes) -> Future[Reply]:
         """Search for a variant regardless of the ledger; it is published if fast enough."""
-        return self._make(number, sizes, self.most, anew=True)
+        return self._make(number, sizes, self.most, force=True)
 
     @property
     def most(self) -> float:
@@ -341,7 +341,7 @@ class Serving:
             self._rest(True)
 
     def _make(
-        self, number: int, sizes: Key, most: float | None, anew: bool = False, waits: bool = False,
+        self, number: int, sizes: Key, most: float | None, force: bool = False, waits: bool = False,
         found: tuple[str, ...] = (), budget: float = _WAIT_SECONDS,
     ) -> Future[Reply]:  # fmt: skip
         """Request a variant; concurrent requests for it are merged. Publishes it when ready.
@@ -358,7 +358,7 @@ class Serving:
             done = self._waiting[key] = Future()
         try:
             bits = self._bits(call_site, sizes)
-            known = self._known(call_site, sizes, most, anew, bits)
+            known = self._known(call_site, sizes, most, force, bits)
             if known is not None and most is not None and known.ratio > most:
                 self._take(number, sizes, Reply(ratio=known.ratio), done)
                 return done
@@ -372,7 +372,7 @@ class Serving:
                 order = replace(order, budget=budget)
             if known is not None:
                 order = replace(order, most=None, schedule=known.schedule)
-            ordered = (self._hired() if anew else workers(not waits)).submit(order)
+            ordered = (self._hired() if force else workers(not waits)).submit(order)
         except Exception as error:  # a later request would wait forever
             self._take(number, sizes, Reply(problem=str(error)), done)
             return done
@@ -388,10 +388,10 @@ class Serving:
         return done
 
     def _known(
-        self, call_site: CallSite, key: Key, most: float | None, anew: bool, bits: str
+        self, call_site: CallSite, key: Key, most: float | None, force: bool, bits: str
     ) -> Verdict | None:
         """The stored verdict, if searches are needed and it may be used."""
-        asks = most is not None and not anew
+        asks = most is not None and not force
         return self._ledger.find(call_site.recipe.digest, key, bits) if asks else None
 
     def _bits(self, call_site: CallSite, key: Key) -> str:

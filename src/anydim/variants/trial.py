@@ -135,11 +135,11 @@ class _Point:
     def _grain(self, launch: Launch) -> int:
         return as_size(launch.grain).evaluate(self._dims)
 
-    def _tried(self, body: _Loaded, rounds: int) -> tuple[float | None, str]:
-        found = body.results()
+    def _tried(self, loaded: _Loaded, rounds: int) -> tuple[float | None, str]:
+        found = loaded.results()
         if any(not self._equal(found[name], self._wanted[name]) for name in self._wanted):
             return None, "bits differ from the generic kernel's"
-        return _ratio(body, self._generic, rounds), ""
+        return _ratio(loaded, self._generic, rounds), ""
 
     def _memory(self, launch: Launch) -> _Memory | None:
         """Operands of a launch, shared between launches with equal arguments; with its sizes."""
@@ -292,14 +292,14 @@ class _Loaded:
         return time.perf_counter() - start
 
 
-def _ratio(body: _Loaded, other: _Loaded, rounds: int) -> float:
+def _ratio(loaded: _Loaded, other: _Loaded, rounds: int) -> float:
     """The median time ratio of two kernels, run alternately."""
     once = max(1e-9, other.seconds(8) / 8)
     times = min(_MAX_TIMES, max(1, int(_ROUND / once)))
     rounds = max(5, min(rounds, int(_MAX_SECONDS / (times * once))))
     ratios = []
     for number in range(rounds):
-        pair = [body, other] if number % 2 else [other, body]
+        pair = [loaded, other] if number % 2 else [other, loaded]
         seconds = [each.seconds(times) for each in pair]
         ratios.append(seconds[0] / seconds[1] if number % 2 else seconds[1] / seconds[0])
     return median(ratios)

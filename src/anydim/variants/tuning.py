@@ -236,13 +236,13 @@ def prepare(
 
 
 def answers(
-    ask: Callable[[], Iterator[tuple[Key, Future[Reply]]]], most: int
+    next_order: Callable[[], Iterator[tuple[Key, Future[Reply]]]], limit: int
 ) -> Iterator[tuple[Key, Reply]]:
-    """Run orders, at most `most` at once, and yield replies; `ask` yields an order or none."""
+    """Run orders, at most `limit` at once, and yield replies; `next_order` yields one or none."""
     running: dict[Future[Reply], Key] = {}
     while True:
-        while len(running) < most:
-            more = next(ask(), None)
+        while len(running) < limit:
+            more = next(next_order(), None)
             if more is None:
                 break
             running[more[1]] = more[0]
