@@ -231,7 +231,7 @@ def test_what_no_oracle_shares_is_said() -> None:
     g.output("y", g.tanh(x))
     text = str(ad.compile(g).check(samples=6))
     assert "against anydim's evaluator in float64: it shares the graph with the compiler" in text
-    assert "no other oracle: it was compiled from no ONNX file and no definition" in text
+    assert "no other oracle: neither an ONNX file nor a definition" in text
 
 
 def test_large_integers_do_not_decide_how_long_a_loop_runs() -> None:
