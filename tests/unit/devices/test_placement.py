@@ -129,7 +129,7 @@ def test_measured_times_choose_between_placements() -> None:
 @pytest.mark.parametrize(
     ("placement", "words"),
     [
-        ({"sofmax": "accel"}, "no node fits 'sofmax'"),
+        ({"sofmax": "accel"}, "no node matches 'sofmax'"),
         ({"softmax": "accl"}, "on 'accl', which is not a device"),
         ("softmax", "cannot be read"),
     ],
