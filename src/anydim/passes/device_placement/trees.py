@@ -20,7 +20,7 @@ from anydim.sizes import Guard, Sampled, Size, as_size, holds
 
 Point = Mapping[str, int]
 WORTH = 1.02  # slowdown against the best that is acceptable
-MOST = 4  # leaves of a learned tree
+MAX_LEAVES = 4  # leaves of a learned tree
 _EPSILON = 1e-15  # seconds
 _DEPTH = 2
 _WHY = "the faster one of two placements"
@@ -116,13 +116,13 @@ def compared(times: Mapping[int, Size]) -> Tree:
 def best_few(seconds: numpy.ndarray) -> list[int]:
     """Select placements [placements, points] that together are good at every point.
 
-    As few as needed for a slowdown of at most `WORTH` everywhere, `MOST` at most; greedily adds
-    the one that leaves the smallest loss.
+    As few as needed for a slowdown of at most `WORTH` everywhere, `MAX_LEAVES` at most; greedily
+    adds the one that leaves the smallest loss.
     """
     losses = Table((), seconds).losses
     chosen: list[int] = []
     kept = numpy.full(losses.shape[1], numpy.inf)
-    while len(chosen) < MOST and (not chosen or kept.max() > WORTH):
+    while len(chosen) < MAX_LEAVES and (not chosen or kept.max() > WORTH):
         rest = [number for number in range(len(losses)) if number not in chosen]
         if not rest:
             break
