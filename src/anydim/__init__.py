@@ -107,8 +107,8 @@ __all__ = [
     "uint64",
 ]
 
-# Each name's module is imported when it is first asked for: a process that only loads and runs
-# needs few of them, and the command line answers Ctrl-C from its beginning on.
+# Modules are imported on first use of a name: a process that only loads and runs needs few of
+# them, and the command line reacts to Ctrl-C from the start.
 _RUNNING = {
     "Dim": "anydim.sizes",
     "LoadedModel": "anydim.deploy.load",
@@ -141,7 +141,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _of_compiler(name: str) -> Any:
-    """Something of the compiler; LLVM comes into memory while Python reads the rest."""
+    """A name of the compiler; LLVM is loaded concurrently with the Python modules."""
     try:
         if name in _STARTING:
             with import_module("anydim.base.collector").collector_paused(lasting=True):

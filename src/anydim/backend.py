@@ -6,8 +6,8 @@
     outputs = prepared.run([x, y])
     prepared.fixed                                      # axes that had to keep their size, and why
 
-With `dims="static"` the sizes that the model declares are kept. `device="OPENCL:0"` puts all on a
-device that it can run there (docs/devices.md).
+With `dims="static"` the sizes that the model declares are kept. `device="OPENCL:0"` places all
+nodes on a device that supports them (docs/devices.md).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Axis = tuple[str, int]  # an input's name and an axis of it
 
 
 class Prepared(base.BackendRep):
-    """A compiled model; `fixed` says which axes of which inputs kept their size, and why."""
+    """A compiled model; `fixed` has the axes of inputs that kept their size, and the reasons."""
 
     def __init__(self, model: Model, fixed: Mapping[Axis, str]) -> None:
         self.model = model
         self.fixed = fixed
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs in order, from arrays in order or by name, or from the only one."""
+        """Run with arrays in order, by name, or a single array; return outputs in order."""
         if isinstance(inputs, Mapping):
             inputs = [inputs[spec.name] for spec in self.model.inputs if spec.name in inputs]
         if isinstance(inputs, numpy.ndarray):
@@ -60,7 +60,7 @@ class Backend(base.Backend):
     ) -> Prepared:  # fmt: skip
         """Compile a model. `dims` is 'free' or 'static'.
 
-        Raises ModelError, OptionError, and DeviceError where a device does not take its part.
+        Raises ModelError, OptionError, and DeviceError if a device does not support its part.
         """
         if not cls.supports_device(device):
             hint = "use 'CPU', or what `anydim devices` lists: 'OPENCL:0'"
@@ -80,7 +80,7 @@ class Backend(base.Backend):
         cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:  # fmt: skip
-        """The results of one node; `opset_version` is the newest unless it is given."""
+        """The results of one node; `opset_version` defaults to the newest."""
         arrays = [numpy.asarray(array) for array in inputs]
         names = [name for name in node.input if name]
         declared = [
@@ -101,7 +101,7 @@ class Backend(base.Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether this machine has it: 'CPU', or a device by a name such as 'OPENCL:1'."""
+        """Whether this machine has the device 'CPU' or, for example, 'OPENCL:1'."""
         if _is_host(device):
             return True
         try:
@@ -131,10 +131,10 @@ supports_device = Backend.supports_device
 
 
 def freed(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[Axis, str]]:
-    """The model with a dim of its own for every axis of every input, as far as it can be imported.
+    """The model with a separate dim for every axis of every input, as far as it can be imported.
 
-    The second result says of each axis that keeps its size what prevents a dim there: the axes
-    are freed in order, and one without which the import works stays as the model declares it.
+    The second result has the reason for each axis that keeps its size: axes are freed in order, and
+    an axis that makes the import fail keeps its declared size.
     """
     axes = [
         (value.name, axis)
@@ -159,7 +159,7 @@ def freed(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[Axis, str]]:
 
 
 def _problem(model: onnx.ModelProto) -> str:
-    """Why the model cannot be imported; nothing when it can."""
+    """The reason why a model cannot be imported; '' if it can."""
     try:
         import_model(model)
     except StringsInside:
@@ -170,7 +170,7 @@ def _problem(model: onnx.ModelProto) -> str:
 
 
 def _problem_of_parts(model: onnx.ModelProto) -> str:
-    """The same for a model with strings, whose parts only a compilation imports."""
+    """The same for a model with strings, whose parts are only imported by a compilation."""
     try:
         compile(model)
     except UserError as error:
@@ -179,7 +179,7 @@ def _problem_of_parts(model: onnx.ModelProto) -> str:
 
 
 def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """The tensors that a call gives."""
+    """The tensors passed to a call."""
     constants = {tensor.name for tensor in model.graph.initializer}
     return [
         value

@@ -1,9 +1,9 @@
-"""A model that keeps its caches: what a call adds to them is all that it writes.
+"""Compiled decoders that own their key/value caches, which grow in place.
 
 step = ad.cached("decoder.onnx", dims={"past": (0, 4096)})
 logits = step(ids=prompt)["logits"]
-logits = step(ids=word)["logits"]       # reads what the calls before have left
-step.forget()                           # begin anew
+logits = step(ids=word)["logits"]       # reads the cache of earlier calls
+step.forget()                           # start a new sequence
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from anydim.program.binding import solve
 from anydim.runtime.arrays import by_name
 from anydim.sizes import LARGEST, as_size, given_dims
 
-ROOM = 64  # elements that new caches have room for at least
+ROOM = 64  # minimum capacity of new caches, in elements
 
 
 @public
 class Cached:
-    """A compiled model whose results of one call are inputs of the next, in memory of its own.
+    """A compiled model whose results of one call are inputs of the next, in memory that it owns.
 
-    Calls run one after the other: they change what the caches hold. `length` is how much that is;
-    memory doubles when it is full.
+    Calls are serialised: they change the caches. `length` is the number of cached elements; the
+    capacity doubles when it is exhausted.
     """
 
     def __init__(self, model: Model, made: Roomy, room: int) -> None:
         self.model, self.caches = model, made.caches
         self.length = 0
         self._past, self._spare, self._room = made.past, made.spare, room
-        self._most = model.dims.dim(made.past).hi
+        self._max_length = model.dims.dim(made.past).hi
         self._held: dict[str, numpy.ndarray] = {}
-        self._into: dict[str, numpy.ndarray] = {}  # the same arrays by result
-        self._alike: tuple[Any, int, int] = (None, 0, 0)  # shapes, what they add, room there is
+        self._into: dict[str, numpy.ndarray] = {}  # the same arrays, by result
+        self._alike: tuple[Any, int, int] = (None, 0, 0)  # shapes, elements they add, capacity
         self._lock = threading.Lock()
         own = {each.input for each in made.caches}
         self._specs = {spec.name: spec for spec in model.inputs if spec.name in own}
@@ -61,16 +61,16 @@ class Cached:
         self.in_place = model.executable.direct and pairs <= model.executable.updates
 
     def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
-        """The results that are no caches, by name; inputs are those that are no caches.
+        """Run with the inputs that are not caches; return the results that are not caches, by name.
 
-        Raises what a model raises, and DimError for sizes that are not those of the caches; they
-        hold what they held before then.
+        Raises the same as a model, and DimError for sizes that do not match the caches, which then
+        keep their contents.
         """
         if values:
             named = by_name(self.model.name, self._inputs, values, named)
         for name in named:
             if name in self._specs:
-                raise InputError(f"{self.model.name} keeps '{name}' itself", "give it to `hold`")
+                raise InputError(f"{self.model.name} owns the cache '{name}'", "pass it to `hold`")
         with self._lock:
             count = self._grown(named)
             executable = self.model.executable
@@ -84,16 +84,16 @@ class Cached:
         return {name: results[name] for name in self._results}
 
     def forget(self, length: int = 0) -> None:
-        """Keep the first `length` elements of the caches; nothing is written."""
+        """Truncate the caches to their first `length` elements; writes no memory."""
         whole_within("length", length, 0, LARGEST, "give how many elements to keep")
         with self._lock:
             if length > self.length:
                 raise OptionError(f"the caches of {self.model.name} hold {self.length} elements")
             self.length = length
-            self._alike = self._alike if length else (None, 0, 0)  # another batch may come
+            self._alike = self._alike if length else (None, 0, 0)  # another batch may follow
 
     def held(self) -> dict[str, numpy.ndarray]:
-        """What the caches hold, by input: views, beside which the next call may write."""
+        """Views of the cached elements, by input; the next call may write after them."""
         return {
             each.input: _part(self._held[each.input], each.axis, self.length)
             for each in self.caches
@@ -101,7 +101,7 @@ class Cached:
         }
 
     def hold(self, caches: Mapping[str, Any]) -> None:
-        """Begin with caches by input, which are copied; raises InputError for what does not fit."""
+        """Set the caches by input, as copies; raises InputError for arrays that do not fit."""
         given = {name: numpy.asarray(array) for name, array in by_names("caches", caches).items()}
         name = self.model.name
         if set(given) != set(self._specs):
@@ -120,21 +120,21 @@ class Cached:
                 for each in self.caches
             }
 
-    # ---- room ----------------------------------------------------------------------------------
+    # ---- capacity ------------------------------------------------------------------------------
 
     def _grown(self, named: Mapping[str, Any]) -> int:
-        """How many elements a call adds, once there is room for them."""
-        if self._most is not None and self.length > self._most:
+        """Ensure capacity for a call; return the count of elements it adds."""
+        if self._max_length is not None and self.length > self._max_length:
             raise DimError(
                 f"{self.model.name}: its caches hold {self.length} elements, "
-                f"dim '{self._past}' is at most {self._most}",
-                "begin anew: forget(), or declare a higher bound",
+                f"dim '{self._past}' is at most {self._max_length}",
+                "start again with forget(), or declare a higher bound",
             )
         shapes = [getattr(named.get(name), "shape", None) for name in self._inputs]
         known, count, room = self._alike
         if shapes == known and None not in shapes and self.length + count <= room:
             return count
-        sizes = self._told(named)
+        sizes = self._determined(named)
         count = self.caches[0].count.evaluate(sizes)
         needed = self.length + count
         for each in self.caches:
@@ -145,7 +145,7 @@ class Cached:
                     held = numpy.empty(shape, self._specs[each.input].dtype.numpy)
             if held.shape[each.axis] < needed:
                 room = 2 * held.shape[each.axis]
-                room = room if self._most is None else min(room, self._most + count)
+                room = room if self._max_length is None else min(room, self._max_length + count)
                 held = _longer(held, each.axis, self.length, max(room, needed))
             self._held[each.input] = held
         self._into = {each.result: self._held[each.input] for each in self.caches}
@@ -153,8 +153,8 @@ class Cached:
         self._alike = (shapes, count, min(rooms))
         return count
 
-    def _told(self, named: Mapping[str, Any]) -> dict[str, int]:
-        """The dims that inputs tell which are no caches, but for `past`."""
+    def _determined(self, named: Mapping[str, Any]) -> dict[str, int]:
+        """The dims that inputs other than caches determine, and `past`."""
         sizes = {self._past: self.length}
         for source in self._sources:
             shape = numpy.shape(named.get(self._inputs[source.input], ()))
@@ -164,7 +164,7 @@ class Cached:
         return sizes
 
     def _shape(self, cache: Cache, sizes: Mapping[str, int], room: int) -> tuple[int, ...]:
-        """The shape of a cache with so much room."""
+        """The shape of a cache with capacity `room`."""
         spec = self._specs[cache.input]
         shape = list(spec.shape)
         shape[cache.axis] = as_size(room)
@@ -174,14 +174,15 @@ class Cached:
             return (*held[: cache.axis], room, *held[cache.axis + 1 :])
         if lost:
             raise DimError(
-                f"{self.model.name}: no input tells dim {listed(sorted(lost))} of '{spec.name}'",
+                f"{self.model.name}: no input determines dim {listed(sorted(lost))}"
+                f" of '{spec.name}'",
                 "give empty caches to `hold`",
             )
         return tuple(size.evaluate(sizes) for size in shape)
 
 
 def _alike(left: tuple[int, ...], right: tuple[int, ...], axis: int) -> bool:
-    """Whether shapes are the same but for an axis."""
+    """Whether shapes are equal except along an axis."""
     return (*left[:axis], *left[axis + 1 :]) == (*right[:axis], *right[axis + 1 :])
 
 
@@ -191,7 +192,7 @@ def _part(array: numpy.ndarray, axis: int, count: int) -> numpy.ndarray:
 
 
 def _longer(array: numpy.ndarray, axis: int, count: int, room: int) -> numpy.ndarray:
-    """The first `count` elements along an axis, with room for more."""
+    """Copy the first `count` elements along an axis into an array with capacity `room`."""
     shape = (*array.shape[:axis], room, *array.shape[axis + 1 :])
     made = numpy.empty(shape, array.dtype)
     _part(made, axis, count)[...] = _part(array, axis, count)
@@ -224,13 +225,13 @@ def cached(
         UserError: As in `compile`.
     """
     check_keywords(compile, options)
-    whole_within("room", room, 1, LARGEST, "give how many elements there is room for at first")
+    whole_within("room", room, 1, LARGEST, "give the initial capacity in elements")
     pairs = None if caches is None else by_names("caches", caches)
     made = with_room(read(source, given_dims(dims), operators), pairs)
     found = Cached(compile(made.graph, **options), made, room)
     if not found.in_place:
         warnings.warn(
-            f"{found.model.name}: something else reads its caches; they are copied in every call",
+            f"{found.model.name}: other nodes read its caches, so they are copied in every call",
             stacklevel=2,
         )
     return found

@@ -1,4 +1,4 @@
-"""What a compilation tells while it goes on and when it is done: times, texts, a report."""
+"""Progress and report of a compilation: times, texts of stages, schedules."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class Schedules(Shown, Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class Lowered:
-    """A graph of so many nodes as a program for a target, what it launches, what passes found.
+    """A graph lowered to a program: its launches, and notes of passes.
 
-    `devices` are what makes the code for the devices that parts are on.
+    `devices` are the targets of the devices that parts run on.
     """
 
     made: Assembled
@@ -84,7 +84,7 @@ class Lowered:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Lines on what was fused and which shape arithmetic disappeared."""
+        """Lines on fusion and on values that alias others."""
         launches = self.launches
         return (
             f"{counted(self.nodes, 'node')} fused into {counted(len(launches), 'launch', 'es')}, "
@@ -95,7 +95,7 @@ class Lowered:
 
 
 class Work:
-    """Times the `total` stages of one compilation and keeps what they would print."""
+    """Times the `total` stages of one compilation and keeps their texts."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self.progress = progress
@@ -106,12 +106,12 @@ class Work:
         self.total = total
 
     def stage(self, name: str, text: Callable[[], str], graphs: Sequence[Graph] = ()) -> None:
-        """Keep what a stage would print, and let the settings look at it."""
+        """Keep the text of a stage, and verify and dump it as configured."""
         self.stages[name] = text
         self.watch.stage(name, text, graphs)
 
     def tell(self, what: str) -> None:
-        """What is done within a stage, which may take seconds."""
+        """Report a step within a stage, which may take seconds."""
         log.info("%s", what)
         self.progress(what, len(self.seconds), self.total)
 
@@ -146,12 +146,12 @@ def folded_note(before: Iterable[Graph], after: Iterable[Graph]) -> tuple[str, .
 
 
 def parts_text(items: Sequence[Any], text: Callable[[Any], str], notes: Sequence[str] = ()) -> str:
-    """The text of each part, numbered where there are several, under notes on what was chosen."""
-    told = "".join(f"# {note}\n" for note in notes)
+    """The text of each part, numbered if several, after notes."""
+    header = "".join(f"# {note}\n" for note in notes)
     if len(items) == 1:
-        return told + text(items[0])
+        return header + text(items[0])
     parts = (f"# part {number}\n{text(item)}" for number, item in enumerate(items))
-    return told + "\n".join(parts)
+    return header + "\n".join(parts)
 
 
 def kernel_texts(
@@ -180,7 +180,7 @@ def llvm_texts(made: Assembled, code: Target) -> KernelTexts:
 
 
 def schedule_text(scheduled: tuple[Scheduled | Alias, ...]) -> str:
-    """Each launch with its statements."""
+    """The text of each launch with its statements."""
     lines = []
     for item in scheduled:
         if isinstance(item, Alias):

@@ -1,4 +1,4 @@
-"""The arguments of `anydim.compile` as one value, and those that a model takes when it is there."""
+"""The arguments of `anydim.compile` as one value; application of those that need a model."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from anydim.variants.strategies import GENERIC, USUAL, Adaptive, Strategy, strat
 
 @dataclass(frozen=True)
 class Request:
-    """What is compiled, and how: `anydim.compile` says what each field is.
+    """The source and the options of a compilation; see `anydim.compile` for the fields.
 
-    `known` is the strategy that `strategy` means on this machine.
+    `known` is the strategy that `strategy` resolves to on this machine.
     """
 
     source: Any
@@ -46,22 +46,22 @@ class Request:
 
     @property
     def path(self) -> str | None:
-        """The path of the file that the source is; None for a source in memory."""
+        """The path of a source file; None for a source in memory."""
         named = isinstance(self.source, (str, os.PathLike))
         return os.path.abspath(os.fspath(self.source)) if named else None
 
     def advance(self, stage: str, done: int, total: int) -> None:
-        """Report progress where that is wanted."""
+        """Report progress to the callback, if any."""
         if self.progress is not None:
             self.progress(stage, done, total)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a compilation finds out beside the program.
+    """Facts of a compilation other than the program.
 
-    `expected` are bounds that sizes may exceed (`on_overflow="grow"`), `host_sites` says whether
-    launches on the host can have further variants, `findings` are lines for the log.
+    `expected` are bounds that sizes may exceed (`on_overflow="grow"`), `host_sites` is whether
+    launches on the host can have variants, `findings` are lines for the log.
     """
 
     expected: Mapping[str, int] = field(default_factory=dict)
@@ -70,21 +70,21 @@ class Facts:
 
 
 def strategy_here(given: Any) -> Strategy:
-    """The given strategy, or that of the settings where it may be.
+    """The given strategy, or the configured one where it applies.
 
-    A strategy that compiles beside calls is not chosen by default on one core, which it would share
-    with the calls. Raises OptionError.
+    A strategy that compiles in the background is not a default on a single core, which it would
+    share with the calls. Raises OptionError.
     """
     if given is not None:
         return strategy_of(given)
-    text = settings.strategy  # the usual one needs no parser
+    text = settings.strategy  # the default needs no parser
     known = USUAL if text == settings.USUAL_STRATEGY else strategy_of(text)
     alone = settings.forbid_compile or available_cores() < 2
     return GENERIC if alone and isinstance(known, Adaptive) else known
 
 
 def applied(request: Request, model: Model, facts: Facts) -> None:
-    """Give a model its callers, limits, strategy and prepared sizes."""
+    """Apply callers, limits, strategy and prepared sizes of a request to a model."""
     model.executable.admit(Callers(request.arenas, request.wait))
     model.executable.watched.expect(facts.expected)
     if request.memory_limit is not None:
@@ -98,7 +98,7 @@ def applied(request: Request, model: Model, facts: Facts) -> None:
 
 
 def serve(request: Request, model: Model, strategy: Strategy) -> None:
-    """Serve by a strategy, with variants for recorded sizes where a profile is given."""
+    """Set the strategy, with variants for recorded sizes if a profile is given."""
     model.serve_by(strategy, request.strategies)
     if request.profile is not None:
         model.prepare_recorded(
@@ -110,7 +110,7 @@ def serve(request: Request, model: Model, strategy: Strategy) -> None:
 
 
 def absolute(operators: Any) -> Any:
-    """The paths of definitions, independent of the working directory."""
+    """Make paths of definitions absolute."""
     if isinstance(operators, (str, os.PathLike)):
         return os.path.abspath(os.fspath(operators))
     if isinstance(operators, Mapping):

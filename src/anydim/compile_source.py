@@ -1,4 +1,4 @@
-"""A model compiled from its source, by the whole compiler."""
+"""Compilation of a model from its source, without the program cache."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 
 
 def built(request: Request) -> tuple[Model, Facts | None]:
-    """The model of a request, ready to be called, and what was found out beside its program.
+    """The model of a request, ready for calls, and the facts of its compilation.
 
-    None for a model that no file can hold: with strings, or compiled for what calls give.
+    None for models that cannot be saved: with strings, or compiled per call.
     """
     opened = opened_model(request.source, request.operators)
     read = request if opened is None else replace(request, source=opened)
@@ -80,7 +80,7 @@ def built(request: Request) -> tuple[Model, Facts | None]:
 
 
 def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compiled:
-    """What the compiler makes of a request; StringsInside for a model with strings."""
+    """Compile a request; raises StringsInside for a model with strings."""
     may_fall_back = _fallback(request.fallback)
     form = form_of(request.known)
     placed, engines = _devices(request, form)
@@ -126,7 +126,7 @@ def _devices(
 
 
 def _elsewhere(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Graph | None:
-    """The graph that has onnxruntime run a model whole; None where it cannot."""
+    """A graph that delegates the whole model to onnxruntime; None if not possible."""
     try:
         return elsewhere(source, dims, error.problem)
     except UserError:
@@ -134,7 +134,7 @@ def _elsewhere(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Gr
 
 
 def origin(request: Request) -> Origin:
-    """What oracles take of a source: an ONNX model, or a definition with its attributes."""
+    """The source for oracles: an ONNX model, or a definition with its attributes."""
     text = text_source(request.source)
     return origin_of(request.source) if text is None else DefinitionCall(*text_call(text))
 
@@ -144,8 +144,10 @@ def _itself(known: Origin) -> Origin:
 
 
 def graph_of(request: Request, model: Model) -> tuple[Graph, Any] | None:
-    """The graph that a source in memory was read as, with dims for `compile`; None for a source
-    that can be compiled again as it is."""
+    """The graph of a source in memory, with dims for `compile`.
+
+    None for a source that can be compiled again itself.
+    """
     if isinstance(request.source, TextSource) or isinstance(model, (StringModel, UnrankedModel)):
         return None
     if model._varied is not None and not isinstance(request.source, Opened):
@@ -154,12 +156,12 @@ def graph_of(request: Request, model: Model) -> tuple[Graph, Any] | None:
 
 
 def _bounds(request: Request) -> tuple[Mapping[str, Dim], dict[str, int]]:
-    """The bounds that a program is compiled for, and those that its sizes may exceed."""
+    """The bounds to compile for, and those that sizes may exceed."""
     return expected_bounds(request.source, given_dims(request.dims), request.on_overflow)
 
 
 def _variable(opened: Opened | None, request: Request) -> tuple[Variable | None, Serving | None]:
-    """What differs from call to call of an ONNX model, and what compiles for it; None: nothing."""
+    """Variations of an ONNX model between calls, and their compiler; None if it has none."""
     if opened is None:
         return None, None
     known, bounds = ranked(opened, given_dims(request.dims))
@@ -187,7 +189,7 @@ def _variable(opened: Opened | None, request: Request) -> tuple[Variable | None,
 def _around_strings(
     parts: StringParts, bounds: Mapping[str, Dim], expected: Mapping[str, int], request: Request
 ) -> StringModel:
-    """A model whose native part, if it has one, is compiled as the request says."""
+    """A string model whose numeric part, if any, is compiled by the request."""
     if parts.core is None:
         return StringModel(parts, None)
     inner = replace(
@@ -202,7 +204,7 @@ def _around_strings(
 
 
 def _fallback(given: str | None) -> bool:
-    """Whether onnxruntime may run what cannot be imported; it must be installed then."""
+    """Whether onnxruntime may run unsupported nodes; requires that it is installed."""
     if given is None:
         return False
     if text_of("fallback", given) != FALLBACK:

@@ -1,7 +1,7 @@
-"""The whole compiler on one screen: source -> graph -> passes -> program -> native code.
+"""The compiler's pipeline on one screen: source -> graph -> passes -> program -> native code.
 
-`PASSES` is THE list: each pass, why it stands where it stands, and what holds after it. To add a
-pass, write a frozen dataclass with `run(graph) -> graph` in `passes/` and add one line here.
+`PASSES` is the list of passes, each with the reason for its position and its postcondition. To add
+a pass, write a frozen dataclass with `run(graph) -> graph` in `passes/` and add one line here.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pass:
-    """A line of the list. `make` builds the pass for a machine, its templates and options."""
+    """An entry of the list. `make` builds the pass for a machine, its templates and options."""
 
     name: str
     why_here: str
@@ -96,10 +96,10 @@ class Pass:
     make: Callable[[Machine, tuple[Template, ...], Options], Any]
 
 
-# first `segment` cuts graphs with regions into straight-line parts, which then go through
+# `segment` runs first: it cuts graphs with regions into straight-line parts for these passes
 PASSES: tuple[Pass, ...] = (
     Pass(
-        "lower", "first: every later pass thinks in comprehensions, not in operators",
+        "lower", "first: all later passes work on comprehensions, not operators",
         "each node is one statement; numbers are literals", lambda m, t, o: Lower(),
     ),
     Pass(
@@ -108,23 +108,23 @@ PASSES: tuple[Pass, ...] = (
         lambda m, t, o: Integers(),
     ),
     Pass(
-        "narrow", "after integers, which takes products of two dequantised values; before simplify",
+        "narrow", "after integers, which handles products of dequantised values; before simplify",
         "products read constant weights of 4 or 8 bits at that width",
         lambda m, t, o: Narrow(m, t),
     ),
     Pass(
         "accumulate", "before simplify, which then converts constants once",
-        "products of 16-bit floats are added up in float32, from float32",
+        "products of 16-bit floats are accumulated in float32, from float32",
         lambda m, t, o: Accumulate(any(template.widens for template in t)),
     ),
     Pass(
-        "simplify", "before views and fusion: what disappears here need not be moved or fused",
-        "no rule fits anywhere, nothing is computed twice or from constants alone",
+        "simplify", "before views and fusion: removed statements need not be moved or fused",
+        "no rule matches, no value is computed twice or from constants only",
         lambda m, t, o: Simplify(o.precision),
     ),
     Pass(
-        "channels", "after simplify: it takes constants as they were folded",
-        "what scales and shifts channels by constants does so once, in weights where it can",
+        "channels", "after simplify: it reads folded constants",
+        "constant scales and shifts of channels are combined, and folded into weights",
         lambda m, t, o: Channels(o.precision),
     ),
     Pass(
@@ -132,60 +132,60 @@ PASSES: tuple[Pass, ...] = (
         "no intermediate value has a dimension of size 1", lambda m, t, o: UnitDimensions(),
     ),
     Pass(
-        "joins", "before views: what is left of a part is a view of the whole",
-        "few concatenations are made that are only parts of others", lambda m, t, o: Joins(),
+        "joins", "before views: a remaining part is a view of the whole",
+        "few concatenations are only parts of others", lambda m, t, o: Joins(),
     ),
     Pass(
-        "views", "before fusion: statements that only move data would keep others apart",
-        "transposes, slices, reshapes and expands are positions in the reads of others",
+        "views", "before fusion: statements that only move data would prevent it",
+        "transposes, slices, reshapes and expands are indices in the reads of others",
         lambda m, t, o: Views(),
     ),
     Pass(
-        "sizes_once", "after views: what is left of values is computed; before statements join",
-        "no statement that reads inputs computes dear values that depend on sizes alone",
+        "sizes_once", "after views: remaining values are computed; before fusion",
+        "no statement that reads inputs computes expensive values of sizes only",
         lambda m, t, o: SizesOnce(),
     ),
     Pass(
-        "inline", "after views: a reduction reads its operands where they really lie",
-        "no reduction reads a pointwise value that nobody else needs", lambda m, t, o: Inline(),
+        "inline", "after views: a reduction reads its operands from their final location",
+        "no reduction reads a pointwise value without other readers", lambda m, t, o: Inline(),
     ),
     Pass(
-        "layouts", "after views, whose positions it follows; before fuse, which sees loops",
-        "values of images lie channels last where that is chosen",
+        "layouts", "after views, whose indices it follows; before fuse, which works on loops",
+        "image values are stored channels last where chosen",
         lambda m, t, o: Layouts(settings.layout, not m.most_lanes, copies=not o.schedules),
     ),
     Pass(
-        "pieces", "after inline and layouts: it cuts loops as they will run; before fuse",
-        "no reduction of everything to one number is one long loop",
+        "pieces", "after inline and layouts: it splits loops in their final form; before fuse",
+        "no full reduction to a scalar is one long loop",
         lambda m, t, o: Pieces(any(template.name == "rows" for template in t)),
     ),
     Pass(
-        "fuse", "after all that changes statements: it needs the statements as they will run",
-        "each node is a group that one kernel template takes", lambda m, t, o: Fuse(m, t),
+        "fuse", "after all passes that change statements: it needs their final form",
+        "each node is a group that one kernel template matches", lambda m, t, o: Fuse(m, t),
     ),
     Pass(
-        "numbers", "after fuse: it compares what will be kernels",
-        "groups that differ in numbers alone are one kernel", lambda m, t, o: Numbers(),
+        "numbers", "after fuse: it compares the groups of kernels",
+        "groups that differ only in literals share a kernel", lambda m, t, o: Numbers(),
     ),
     Pass(
-        "pad", "last: a group is padded as a whole, as its kernel will be",
-        "loops over dims that a strategy pads run further", lambda m, t, o: Pad(o.pads, m, t),
+        "pad", "last: a group is padded as a whole, like its kernel",
+        "loops over padded dims run to the padded size", lambda m, t, o: Pad(o.pads, m, t),
     ),
 )  # fmt: skip
 # then, from graph to program:
-#   schedule   groups -> launches of kernels, equal groups sharing one kernel
+#   schedule   groups -> launches of kernels; equal groups share one kernel
 #   assemble   lifetimes -> arena offsets as formulas; packed constants; host steps;
-#              parts and regions -> a program of regions, where there are any
+#              parts and regions -> a program of regions, if there are any
 #   native     one host module, one object per kernel and micro-kernel library, linked
 _STAGES = len(PASSES) + 5
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a compilation gives: native code, the program it came from, and its meaning.
+    """The result of a compilation: native code, the program, and reference evaluators.
 
-    `again` makes the program for another target, and another number of threads. `reference` is its
-    meaning in float64, `plain` in its own types.
+    `again` compiles the program for another target and number of threads. `reference` evaluates
+    the graph in float64, `plain` in its own types.
     """
 
     executable: Executable[Any]
@@ -199,7 +199,7 @@ class Compiled:
     graph: Graph
 
     def tell(self) -> None:
-        """What the log says of it."""
+        """Log a summary."""
         program, report = self.program, self.report
         name, made = program.signature.name, (len(program.sites), report.compiled, report.cached)
         seconds = sum(report.seconds.values())
@@ -214,12 +214,12 @@ def compile_source(
     devices: Mapping[str, Placed] | None = None, placement: Any = None,
     engines: Mapping[str, str | Engine] | None = None, fallback: bool = False,
 ) -> Compiled:  # fmt: skip
-    """Source to native code by target `made_by`; `model.compile` says what the arguments are.
+    """Compile a source to native code by target `made_by`; see `anydim.compile` for the arguments.
 
-    `engines` are those of `devices` that are no devices. With `fallback`, onnxruntime runs what
-    cannot be imported.
+    `engines` are the entries of `devices` that are engines. With `fallback`, onnxruntime runs nodes
+    that cannot be imported.
 
-    A program whose memory is above the limit is refused before code is made.
+    A program whose memory exceeds the limit is rejected before code generation.
     """
     threads = known_threads(threads)
     work = Work(progress, _STAGES + bool(devices or engines or placement is not None))
@@ -236,21 +236,23 @@ def compile_source(
         placing = import_module("anydim.device_placement")
         probe = partial(compile_source, dims=None, threads=threads, progress=_silent)
         tried = partial(probe, options=options, made_by=made_by, form=form, engines=engines)
-        asked = placing.Asked(placement, devices or {}, engines or {}, threads, f"{options}")
-        graph, taken = placing.placed_graph(graph, asked, work, probe, tried)
+        given = (placement, devices or {}, engines or {}, threads, f"{options}")
+        request = placing.PlacementRequest(*given)
+        graph, taken = placing.placed_graph(graph, request, work, probe, tried)
     else:
         work.stages["placed"] = partial(_unplaced_text, graph)
     code = target(settings.target if made_by is None else made_by)
     code = replace(code, templates=(*form.templates, *code.templates))
     options = replace(options, pads=known_pads(form.pads, graph.box))
-    with code.compiling(code.processor, 0) as beside:
-        begin_host(code, beside)
-        begun = partial(begin, target=code, work=beside)
+    with code.compiling(code.processor, 0) as background:
+        begin_host(code, background)
+        begun = partial(begin, target=code, work=background)
         on = _On(code, devices or {}, taken)
-        lowered = _lowered(graph, on, options, threads, work, begun, Store(beside.beside))
+        lowered = _lowered(graph, on, options, threads, work, begun, Store(background.beside))
         if limit is not None:
             limit.check(lowered.made.program)
-        built = work.timed("native", lambda: build(lowered.made, code, beside, on.devices, taken))
+        others = (background, on.devices, taken)
+        built = work.timed("native", lambda: build(lowered.made, code, *others))
     work.watch.done(work.seconds)
     report = work.report(lowered, built)
 
@@ -270,7 +272,7 @@ def compile_source(
 
 
 def _names_devices(graph: Graph) -> bool:
-    """Whether nodes of a graph, or of those that it holds, are not the host's."""
+    """Whether nodes of a graph or its nested graphs are not on the host."""
     return any(
         node.device or isinstance(node.region, Foreign)
         or (node.region is not None and any(map(_names_devices, node.region.held.values())))
@@ -279,7 +281,7 @@ def _names_devices(graph: Graph) -> bool:
 
 
 def _unplaced_text(graph: Graph) -> str:
-    """A graph of the host alone, as `show("placed")` has it."""
+    """The text of a graph on the host only, for `show("placed")`."""
     placed = import_module("anydim.passes.assign_devices").Placed(graph)
     text: str = import_module("anydim.passes.placement").placed_text(placed)
     return text
@@ -287,21 +289,24 @@ def _unplaced_text(graph: Graph) -> str:
 
 @dataclass(frozen=True)
 class _On:
-    """What code is made for: the host by a target, and the devices that parts are on; `engines`
-    take parts as they are."""
+    """Targets of code: the host's, and the devices that parts are on; `engines` run parts as
+    exported models."""
 
     host: Target
     devices: Mapping[str, Placed]
     engines: Mapping[str, Engine] = field(default_factory=dict)
 
     def __call__(self, part: Part) -> Target:
-        """What makes the code of a part."""
+        """The target that compiles a part."""
         return self.targets[part.device] if part.device else self.host
 
     @property
     def targets(self) -> dict[str, Target]:
-        """What makes the code for each device; where the host's is for another processor than this
-        one, that of devices which run code of its kind is too."""
+        """The target of each device.
+
+        If the host's target is for another processor than this one, devices that run code of its
+        kind use it, too.
+        """
         host = self.host
         return {
             name: host
@@ -316,9 +321,9 @@ def _lowered(
     graph: Graph, on: _On, options: Options, threads: int, work: Work,
     begun: Callable[[Kernel | Library], None], store: Store,
 ) -> Lowered:  # fmt: skip
-    """A graph through all passes, for targets; each kernel of the host is `begun` when it is there.
+    """Run all passes on a graph; `begun` receives each kernel of the host as soon as it exists.
 
-    Raises DeviceError for parts on a device that is none of those given.
+    Raises DeviceError for parts on a device that is not given.
     """
     code = on.host
     ordered = frozenset(name for name, each in on.devices.items() if each.target.ordered)
@@ -372,7 +377,7 @@ def _lowered(
 
 
 def _options(source: Any, options: Options, precision: str | None) -> Options:
-    """The options that are given, or those that a text asks for itself."""
+    """The given options, or those in the text of the source."""
     if options is PLAIN:
         text, known, name = text_options(source)
         options = given_options(text, known).get(name, PLAIN)
@@ -383,14 +388,14 @@ def _options(source: Any, options: Options, precision: str | None) -> Options:
 def _on_parts(
     run: Mapping[str, Callable[[Graph], Graph]], parts: Sequence[Part], graphs: Sequence[Graph]
 ) -> list[Graph]:
-    """What a pass, by device, makes of the graphs of parts, but of opaque ones."""
+    """Run a pass, by device, on the graphs of all parts except opaque ones."""
     return [graph if part.opaque else run[part.device](graph) for part, graph in zip(parts, graphs)]
 
 
 def _split(
     split: Callable[[Graph], tuple[Graph, ...]], parts: Sequence[Part], graphs: Sequence[Graph]
 ) -> tuple[list[Part], list[Graph]]:
-    """The one part of a straight program, perhaps behind one that makes what sizes alone decide."""
+    """Split the only part of a straight program into its setup, if any, and the rest."""
     (part,), (graph,) = parts, graphs
     *setup, graph = split(graph)
     return [*(Part(each, setup=True) for each in setup), part], [*setup, graph]
@@ -404,21 +409,21 @@ def _scheduled(
     first = {part.device: part for part in parts}
     tuned = {d: tuned_for(on(part), 1 if d else threads) for d, part in first.items()}
     for part, graph in zip(parts, graphs):
-        code, told = on(part), _unheard if part.device else begun
+        code, receiver = on(part), _unheard if part.device else begun
         sharing = 0 if part.device or threads == 1 else threads
         known = (replace(code.machine, threads=sharing), code.templates, options)
-        dense = Schedule(*known, part.counter, told, store.constant, tuned[part.device])
+        dense = Schedule(*known, part.counter, receiver, store.constant, tuned[part.device])
         made.append((Opaque(*known) if part.opaque else dense).run(graph))
     unmet(options, [item for items in made for item in items])
     return made
 
 
 def _silent(stage: str, done: int, total: int) -> None:
-    """Of what nobody waits for."""
+    """Ignore progress."""
 
 
 def _unheard(kernel: Kernel | Library) -> None:
-    """Kernels of devices are compiled when all are there."""
+    """Ignore kernels of devices, which are compiled together at the end."""
 
 
 def _same(graph: Graph) -> Graph:
@@ -435,7 +440,7 @@ def _assembled(
     store: Store,
     on: _On,
 ) -> Assembled:
-    """The program; `graphs` are what passes made of the parts."""
+    """Assemble the program; `graphs` are the parts after all passes."""
     linked = {}
     before: list[tuple[Graph, Sequence[Scheduled | Alias]]] = []
     for part, graph, items in zip(parts, graphs, scheduled):
@@ -450,14 +455,14 @@ def _assembled(
         setups = straight(cuts)
         assemble = Assemble(workers, sources, store, options.memory, part.device, setups)
         segment = assemble.run(outer, items)
-        declared = replace(segment.signature, box=part.graph.box)  # errors speak of what was given
+        declared = replace(segment.signature, box=part.graph.box)  # errors show declared bounds
         segment = replace(segment, signature=declared)
         linked[id(part)] = Linked(segment, graph.guards)
     given = [part for cut in cuts for part in cut.parts if part.device in on.engines]
     if given:
-        hand_over = import_module("anydim.passes.delegate_step").HandOver(store)
+        delegate = import_module("anydim.passes.delegate_step").Delegate(store)
         for part in given:
-            step = hand_over.run(part.device, part.graph)
+            step = delegate.run(part.device, part.graph)
             linked[id(part)] = Linked(step, guarded(part.graph).guards)
     program = Link(store, threads).run(cuts, linked)
     return Assembled(program, store.kernels, store.arrays)
@@ -470,9 +475,9 @@ def _named_types(graph: Graph) -> dict[str, Any]:
 def _reference(
     graph: Graph, precision: DType | None = None
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """The graph's meaning by the numpy evaluator, of floats in a precision, or in their own types.
+    """The graph's meaning by the numpy evaluator, in a float precision or in its own types.
 
-    Of lists, the two arrays.
+    For lists, both arrays.
     """
     plain = graph.replace(lists={})
     return lambda inputs: evaluate(plain, inputs, precision=precision)

@@ -1,15 +1,15 @@
-"""`define`: mathematics in the comprehension language as functions on arrays of any size.
+"""`define`: functions on arrays of any size from definitions in the comprehension language.
 
     lib = ad.define('''
       def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }
     ''')
     c = lib.matmul(a, b)
-    lib.matmul(a, b, out=c)                     # into an array that is there
-    lib.matmul.sizes(A=(3, 4), B=(4, 5))        # (3, 5), nothing runs
+    lib.matmul(a, b, out=c)                     # into an existing array
+    lib.matmul.sizes(A=(3, 4), B=(4, 5))        # (3, 5), without running
     print(lib.matmul.options)                   # the schedule, and why
 
-A function is compiled on its first call for the dtypes and ranks that came, with every size free:
-another size never compiles again.
+A function is compiled at its first call for the dtypes and ranks of the arguments, with all sizes
+dynamic: another size never compiles again.
 """
 
 from __future__ import annotations
@@ -89,15 +89,15 @@ def define(
     """
     if not isinstance(text, str):
         raise OptionError(f"define takes a text, not {type(text).__name__}")
-    text = str(text)  # of a kind of text that has no hash, too
+    text = str(text)  # also from subclasses of str without a hash
     cores = known_threads(threads)
     numbers = known_sizes(fixed)
     found = stored_definitions(text, text_of("file", file))
-    asked = given_options(options_of(text), found) | given_options(options, found)
+    by_name = given_options(options_of(text), found) | given_options(options, found)
     if precision is not None:
         wanted = known_precision(precision)
-        asked = {name: replace(asked.get(name, PLAIN), precision=wanted) for name in found}
-    return Definitions(found, cores, numbers, asked)
+        by_name = {name: replace(by_name.get(name, PLAIN), precision=wanted) for name in found}
+    return Definitions(found, cores, numbers, by_name)
 
 
 class Definitions(Shown, Mapping[str, "Function"]):
@@ -131,7 +131,7 @@ class Definitions(Shown, Mapping[str, "Function"]):
         return len(self._functions)
 
     def __getattr__(self, name: str) -> Function:
-        if name == "_functions":  # of a copy in the making
+        if name == "_functions":  # while the object is copied
             raise AttributeError(name)
         if name not in self._functions:
             hint = suggestion(name, self._functions)
@@ -152,7 +152,7 @@ class Definitions(Shown, Mapping[str, "Function"]):
 
 @dataclass(frozen=True)
 class _Case:
-    """Arguments of one kind: a model for them, and how its results come."""
+    """The model for arguments of certain types and ranks."""
 
     model: Model
     executable: Any
@@ -175,7 +175,7 @@ class Function(Shown):
         self._wishes = options
         self._models: dict[Any, _Case] = {}
         self._last: _Case | None = None
-        self._usual: _Case | None = None  # where types and ranks alone decide: the last one called
+        self._usual: _Case | None = None  # the last call's, if types and ranks determine it
         self._lock = threading.Lock()
         self._names = tuple(parameter.name for parameter in definition.parameters)
         self._attributes = keywords(definition)
@@ -184,8 +184,8 @@ class Function(Shown):
     def __call__(self, *values: Any, **named: Any) -> Any:
         """Call with arrays by position or name; attributes, and ranks of ellipses, by name.
 
-        `out=` gives arrays for the results, `fixed=` sizes that shall be numbers in the code.
-        Values of a Builder make a node of its graph.
+        `out=` passes arrays for the results, `fixed=` sizes that become constants in the code.
+        Values of a Builder add a node to its graph.
         """
         usual = self._usual
         if usual is not None and not named and _alike(values, usual.kinds):
@@ -209,7 +209,7 @@ class Function(Shown):
         return self._result(made)
 
     def model(self, *values: Any, **named: Any) -> Model:
-        """The compiled model that serves arguments like these, to plan, explain and check."""
+        """The compiled model for such arguments, to plan, explain and check."""
         _, fixed, attributes, given = self._sorted(values, named)
         return self._case(self._arrays(given), attributes, fixed).model
 
@@ -217,8 +217,8 @@ class Function(Shown):
     def sizes(self, *values: Any, **named: Any) -> Any:
         """The shape of the result (several: a named tuple) for arguments of these shapes.
 
-        Arguments are shapes, arrays or numbers. Nothing is compiled, nothing runs; raises as a call
-        does for shapes that do not fit.
+        Arguments are shapes, arrays or numbers. Neither compiles nor runs; raises the same errors
+        as a call for shapes that do not fit.
         """
         _, fixed, attributes, given = self._sorted(values, named)
         arrays, graph = self._of_shapes(given, attributes, self._fixing(fixed))
@@ -232,10 +232,10 @@ class Function(Shown):
     def _of_shapes(
         self, given: Sequence[Any], attributes: dict[str, Any], fixed: Mapping[str, int] | None
     ) -> tuple[list[numpy.ndarray], Graph]:
-        """Arrays of the shapes that are given, and the graph for them.
+        """Arrays of the given shapes, and the graph for them.
 
-        A shape has no element type: a type variable is that of the arrays beside it, or else the
-        first of some types that the definition takes.
+        A shape has no element type: a type variable takes the type of other arrays, or else the
+        first of some types that the definition accepts.
         """
         pairs = list(zip(given, self.definition.parameters))
         held = {p.type: shaped(v, p, {}).dtype.name for v, p in pairs if hasattr(v, "__dlpack__")}
@@ -254,19 +254,19 @@ class Function(Shown):
 
     @property
     def options(self) -> Schedules:
-        """The schedules of the kernels that the last new kind of arguments got, and why."""
+        """The schedules of the kernels for the last new kind of arguments, with reasons."""
         if self._last is None:
             self._case(*self._usual_arguments(), None)
         assert self._last is not None
         return Schedules(self.definition.name, self._last.model.report.chosen)
 
     def _usual_arguments(self) -> tuple[list[numpy.ndarray], dict[str, Any]]:
-        """Arguments and attributes of the plainest kind: one axis for each ellipsis."""
+        """Default arguments and attributes: one axis for each ellipsis."""
         needed = [a.name for a in self.definition.attributes if a.default is None]
         if needed:
             raise OptionError(
                 f"the kernels of {self.definition.name} depend on attribute {listed(needed)}",
-                "call it first, or its model(...): the options are those of the last new kind",
+                "call it first, or its model(...): options refer to the last new kind of arguments",
             )
         arrays = [shaped(any_shape(p), p, {}) for p in self.definition.parameters]
         return arrays, {f"...{name}": 1 for name in ellipses_of(self.definition)}
@@ -301,7 +301,7 @@ class Function(Shown):
     def _sorted(
         self, values: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[Any, Any, dict[str, Any], Sequence[Any]]:
-        """What `out` and `fixed` are, the attributes, and the arguments in order."""
+        """Separate `out`, `fixed`, attributes, and the arguments in order."""
         if not named:
             if len(values) == len(self._names):
                 return None, None, {}, values
@@ -324,7 +324,7 @@ class Function(Shown):
             if name not in names:
                 hint = suggestion(name, [*names, *sorted(self._attributes)])
                 attributes = (
-                    f"its attributes are {listed(self._attributes)}, beside out= and fixed="
+                    f"its attributes are {listed(self._attributes)}, in addition to out= and fixed="
                 )
                 raise InputError(f"{takes}, not '{name}'", hint or attributes)
             if name in found:
@@ -400,7 +400,7 @@ class Function(Shown):
     def _into(
         self, case: _Case, feeds: dict[str, numpy.ndarray], out: Any, wrap: Wrap | None
     ) -> Any:
-        """The results in arrays of the caller; those that share memory with an input by a copy."""
+        """Write results into the caller's arrays; by a copy if they share memory with an input."""
         results, given = called_into(case.executable, feeds, out)
         fresh = {key: result for key, result in results.items() if key not in given}
         if wrap is not None:
@@ -429,7 +429,7 @@ def _model(
     threads: int,
     options: Options,
 ) -> Model:
-    """The model of a definition: one for all that define it alike."""
+    """The model of a definition, shared by equal definitions."""
     graph = graph_of(definition, pattern, attributes, fixed)
     model = compile(graph, threads=threads, options=options)
     model._origin = lambda: DefinitionCall(definition, attributes)

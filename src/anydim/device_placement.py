@@ -1,4 +1,4 @@
-"""Where the nodes of a graph run: what a user says of it, and what is chosen."""
+"""Device placement: from the user's request to a placed graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anydim.frontends.onnx.graphs.foreign import elsewhere
 from anydim.graph.nodes import Graph
 from anydim.graph.regions import Foreign
 from anydim.graph.verify import verify
-from anydim.passes.delegate_partition import Take
+from anydim.passes.delegate_partition import Partition
 from anydim.passes.device_placement.measure import Run
 from anydim.passes.device_placement.rules import all_nodes
 from anydim.passes.device_placement.timed import Trial, trial_of
@@ -22,8 +22,8 @@ from anydim.targets.device_targets import Placed
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a user says of where nodes run."""
+class PlacementRequest:
+    """The user's placement request."""
 
     placement: Any
     devices: Mapping[str, Placed]
@@ -32,7 +32,7 @@ class Asked:
     options: str
 
     def engines_of(self, graph: Graph) -> dict[str, Engine]:
-        """The engines that nodes of a graph are on, opened, by the names that these have."""
+        """The engines that nodes of a graph use, opened, by name."""
         nodes = list(all_nodes(graph))
         names = {node.device for node in nodes} - self.devices.keys()
         names |= {node.region.engine for node in nodes if isinstance(node.region, Foreign)}
@@ -41,14 +41,15 @@ class Asked:
 
 
 def placed_graph(
-    graph: Graph, asked: Asked, work: Work, probe: Callable[..., Any], tried: Callable[..., Any],
+    graph: Graph, request: PlacementRequest, work: Work, probe: Callable[..., Any],
+    tried: Callable[..., Any],
 ) -> tuple[Graph, dict[str, Engine]]:  # fmt: skip
-    """The graph with a device for each node, and the engines among them.
+    """Place the nodes of a graph; return the graph with devices, and the engines among them.
 
-    `probe` compiles small graphs that tell the speed of a device, `tried` the graph as it may be.
+    `probe` compiles small graphs to measure device speeds, `tried` candidates of the placed graph.
     """
-    devices, threads = asked.devices, asked.threads
-    wanted = bool(devices or asked.placement is not None or asked.engines)
+    devices, threads = request.devices, request.threads
+    wanted = bool(devices or request.placement is not None or request.engines)
 
     def run(small: Graph, name: str) -> Run:
         ran: Run = probe(small, devices={name: devices[name]} if name else None).executable
@@ -60,22 +61,22 @@ def placed_graph(
         return trial_of(made.program, made.executable, made.index_ranges(), watched)
 
     opened = {name: each.device for name, each in devices.items()}
-    told = (in_order(devices), work.tell, asked.options, (*asked.engines, *ENGINES))
-    work.total += not wanted  # nobody could tell before the graph was read
-    placing = Placement(asked.placement, opened, threads, run, trial, *told)
+    others = (in_order(devices), work.tell, request.options, (*request.engines, *ENGINES))
+    work.total += not wanted  # unknown before the graph was read
+    placing = Placement(request.placement, opened, threads, run, trial, *others)
     placed = work.timed("place", lambda: placing.run(graph))
-    engines = asked.engines_of(placed.graph)
-    placed = Take(engines).run(placed)
+    engines = request.engines_of(placed.graph)
+    placed = Partition(engines).run(placed)
     work.stage("placed", lambda: placed_text(placed), (placed.graph,))
     ran = [elsewhere(n) for n in all_nodes(graph) if isinstance(n.region, Foreign)]
     idle = (
-        f"nothing is on '{n}': placement= or g.on put it"
-        for n in sorted({*asked.engines} - {*engines})
+        f"no node is on '{n}': use placement= or g.on"
+        for n in sorted({*request.engines} - {*engines})
     )
     work.notes = (*placed_notes(placed), *ran, *idle)
     return verify(placed.graph), engines
 
 
 def in_order(devices: Mapping[str, Placed]) -> frozenset[str]:
-    """The devices that run loops in order and routines."""
+    """The devices that support ordered loops and routines."""
     return frozenset(name for name, each in devices.items() if each.target.ordered)

@@ -1,4 +1,4 @@
-"""`anydim.compile`: a program that was compiled before is found on disk, any other is compiled."""
+"""`anydim.compile`: loads the program from the program cache, or compiles it."""
 
 from __future__ import annotations
 
@@ -132,15 +132,15 @@ def compile(
     known = strategy_here(strategy)
     made_in = sys.modules.get("anydim.frontends.builder")
     if made_in is not None and isinstance(source, made_in.Builder):
-        with suppress(UserError):  # which the compiler raises, after those of the arguments
-            source = source.graph()  # nobody changes it afterwards
+        with suppress(UserError):  # the compiler raises it again, after errors of the arguments
+            source = source.graph()  # a snapshot
     request = Request(source, dims, known, operators=operators, progress=progress, **wanted)
     entry = program_cache.entry(request)
     if entry is None:
         return _built(request, wanted)
     found = _found(entry, request, wanted)
     if found is None:
-        with entry.alone():
+        with entry.locked_entry():
             found = _found(entry, request, wanted)
             if found is None:
                 with reads_noted() as files:
@@ -152,7 +152,7 @@ def _built(
     request: Request, wanted: Mapping[str, Any], entry: Entry | None = None,
     files: Mapping[str, FileState] | None = None,
 ) -> Model:  # fmt: skip
-    """A model that is compiled now, and kept on disk at `entry`."""
+    """Compile a model, and store it on disk at `entry`."""
     model, facts = _compiler().built(request)
     if entry is not None and facts is not None:
         save = partial(model._write, names=("native",), tell=request.advance)
@@ -165,21 +165,21 @@ def _built(
             del model, save  # graphs, kernels and weights
             trim_system()
             found = _found(entry, request, wanted, report)
-            return found or _built(request, wanted)  # somebody has removed it
+            return found or _built(request, wanted)  # it was removed meanwhile
     _log(model.name, facts)
     model._made = _again(request, wanted, model)
     return model
 
 
 def _is_lasting(request: Request) -> bool:
-    """Whether the source can be compiled again, should somebody ask what no saved program has."""
+    """Whether the source can be compiled again, for queries that saved programs cannot answer."""
     return request.path is not None or isinstance(request.source, bytes)
 
 
 def _found(
     entry: Entry, request: Request, wanted: Mapping[str, Any], made: CompileReport | None = None
 ) -> Model | None:
-    """The model whose program is on disk, if it is; `made` is what its compilation reported."""
+    """Load the model of a stored program, if any; `made` is the report of its compilation."""
     known = entry.find()
     if known is None:
         return None
@@ -199,12 +199,12 @@ def _found(
     model = Model(
         found.executable, lambda: found.story, compiled, report, found.lists,
         origin=lambda: _compiler().origin(request),
-        kept=None if found.variants() else found.container,  # with generic bodies alone
+        kept=None if found.variants() else found.container,  # with generic kernels only
     )  # fmt: skip
     applied(request, model, facts)
     model._made = _again(request, wanted)
     if made is None:
-        log.info("%s: its program was found on disk; %.3f s", model.name, seconds)
+        log.info("%s: loaded its program from the cache; %.3f s", model.name, seconds)
         request.advance("done", 1, 1)
     _log(model.name, facts)
     return model
@@ -216,7 +216,7 @@ def _log(name: str, facts: Facts | None) -> None:
 
 
 def _compiler() -> Any:
-    """The module that compiles; LLVM comes into memory while Python reads the rest."""
+    """The module that compiles; LLVM is loaded concurrently with the Python modules."""
     try:
         loaded = import_module("anydim.targets.llvm.llvm_api").begin_loading()
         made = import_module("anydim.compile_source")
@@ -229,7 +229,7 @@ def _compiler() -> Any:
 def _again(
     request: Request, wanted: Mapping[str, Any], model: Model | None = None
 ) -> Callable[[], Model]:
-    """What compiles the same in another process: by its path, else of the graph that was read."""
+    """A function to compile the same in another process, from the path or else the graph."""
     if request.path is not None:
         return partial(compile, request.path, request.dims,
                        operators=absolute(request.operators), **wanted)  # fmt: skip

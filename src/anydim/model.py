@@ -1,7 +1,7 @@
-"""What a user holds: a compiled model that is called, planned, explained and checked.
+"""The compiled model of a user: called, planned, explained and checked.
 
-A model whose program was found on disk is compiled again for what no saved program has: stages,
-code for other targets, the reference of `check`.
+A model loaded from the program cache is compiled again for queries that saved programs cannot
+answer: stages, code for other targets, the reference of `check`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anydim.runtime.lists import Listed
 from anydim.sizes import LARGEST, Size, as_size
 from anydim.variants.compiled_variants import Fitted
 
-if TYPE_CHECKING:  # a process that finds its program on disk needs none of it
+if TYPE_CHECKING:  # not needed to load a program
     from anydim.checking.origins import Origin
     from anydim.checking.report import CheckReport
     from anydim.checking.run import Progress
@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # a process that finds its program on disk needs none of it
     from anydim.program.profile.limits import Done, Limits
     from anydim.program.program_reports import Story
 
-_HERE = "native"  # the target of files of the cache
+_HERE = "native"  # the target of cached files
 CompileProgress = Callable[[str, int, int], None]
 
 
@@ -57,9 +57,9 @@ class Model(Fitted, Held):
         origin: Callable[[], Origin] = lambda: None,
         kept: Container | None = None,
     ) -> None:
-        """`compiled` gives what the compiler knows, `indices` the ranges of inputs that index;
-        without it the records of the program have these. Oracles of `check` take `origin`. `kept`
-        is the file that it was found in."""
+        """`compiled` returns the result of the compilation, `indices` the ranges of index inputs;
+        without it they come from the program's records. Oracles of `check` use `origin`. `kept` is
+        the file that it was loaded from."""
         super().__init__(executable, story, lists or {})
         self._compile, self._indices, self._origin = compiled, indices, origin
         self._report = report
@@ -100,19 +100,19 @@ class Model(Fitted, Held):
         Raises:
             OptionError: A processor is unknown, or the path cannot be written.
         """
-        place = path_of("path", path)
+        file = path_of("path", path)
         function_of("progress", progress)
         several = isinstance(targets, (list, tuple, set, frozenset))
         names = [text_of("target", name) for name in (targets if several else (targets,))]
-        self._write(place, names, progress or _quiet)
+        self._write(file, names, progress or _quiet)
 
     def _write(
         self, path: str, names: Sequence[str], tell: CompileProgress,
         facts: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        """Save for the targets of these names; `facts` go into the manifest. Errors as `save`."""
+        """Save for these targets; `facts` go into the manifest. Raises the same as `save`."""
         if self._kept is not None and set(names) == {_HERE} and not self.kept_bodies():
-            with suppress(ArtefactError):  # damaged since then: it is made again
+            with suppress(ArtefactError):  # damaged meanwhile: write it anew
                 import_module("anydim.deploy.archive").copy(self._kept, path, ("facts",))
                 tell(_HERE, 1, 1)
                 return
@@ -162,14 +162,14 @@ class Model(Fitted, Held):
         if elsewhere:
             raise OptionError(
                 f"{self.name} cannot be exported: it has parts on {listed(elsewhere)}",
-                "compile it for the host alone, without devices= or engines, and export that",
+                "compile it for the host only, without devices= or engines, and export that",
             )
-        place = path_of("folder", folder)
+        path = path_of("folder", folder)
         made_by = import_module("anydim.targets.targets").target
         wanted = made_by(text_of("code", code), text_of("target", target))
         made = self._compiled.again(wanted, cores=1).made
         import_module("anydim.deploy.export.export").export(
-            place, text_of("name", name), made, wanted
+            path, text_of("name", name), made, wanted
         )
 
     def show(self, stage: str, kernel: str = "") -> str:
@@ -231,15 +231,15 @@ class Model(Fitted, Held):
         Returns:
             The verdict, the oracle, the number of sizes, and the differences.
         """
-        asked = self.executable.interface.asked
-        if asked:
-            raise OptionError(f"check cannot set dim '{asked[0][0]}', which no input tells")
+        unset = self.executable.interface.asked
+        if unset:
+            raise OptionError(f"check cannot set dim '{unset[0][0]}', which no input determines")
         whole_within("samples", samples, 1, LARGEST, "give how many calls to make")
         whole_within("seed", seed, 0, LARGEST, "give a number, 0 or more")
         function_of("progress", progress)
         known = import_module("anydim.program.inputs").known_ranges
         ranges = {**self.index_ranges, **known(by_names("integers", integers))}
-        origin = None if self._lists else self._origin()  # oracles have the whole of each
+        origin = None if self._lists else self._origin()  # oracles represent lists as sequences
         exact = self._compiled.reference
         tame = self.program.straight is None or getattr(origin, "counted", False)
         dtypes = {spec.name: spec.dtype.name for spec in self.outputs}
@@ -253,7 +253,7 @@ class Model(Fitted, Held):
         return report
 
     def _limits(self, threads: int, done: Sequence[Done]) -> Limits:
-        """Measured once, and again where a launch was faster: the machine was busy then."""
+        """Machine limits, measured once; again if a launch was faster (the machine was busy)."""
         limits: Any = import_module("anydim.program.profile.limits")
         known: Limits | None = limits.kept(threads)
         if known is None or known.passed(done):
@@ -269,4 +269,4 @@ class Model(Fitted, Held):
 
 
 def _quiet(stage: str, done: int, total: int) -> None:
-    """For those who want no progress."""
+    """Ignore progress."""

@@ -1,8 +1,8 @@
-"""Compiled models that outlive the process: what is made of the same things is there at once.
+"""Compiled models that outlive the process, stored by their dependencies.
 
-A model that was compiled is saved beside the compiler's objects, under the hash of everything that
-it depends on: what the caller names, settings, the processor, what tuning found, and the code of
-anydim. Models with strings, or with weights that the cache does not admit, are made every time.
+A compiled model is saved next to the compiler's objects, under the hash of everything that it
+depends on: the caller's parts, settings, the processor, tuning results, and the code of anydim.
+Models with strings, or with weights too large for the cache, are compiled every time.
 """
 
 from __future__ import annotations
@@ -26,27 +26,26 @@ _SETTINGS = ("winograd", "layout", "target", "c_compiler", "vector_bits", "most_
 
 
 def kept(parts: Iterable[str | memoryview], make: Callable[[], Model]) -> Held:
-    """The model that was made of these parts before, or else `make()`, whose errors it raises.
+    """Load the model made of these parts before, or else call `make()`, whose errors propagate.
 
-    `parts` are all that it depends on beside anydim and the machine; they are read where there is
-    a cache.
+    `parts` are all dependencies besides anydim and the machine; only read if there is a cache.
     """
-    return kept_at(place(parts), make)
+    return kept_at(cache_path(parts), make)
 
 
-def place(parts: Iterable[str | memoryview]) -> str | None:
-    """The file of a model that is made of these parts; None where there is no cache."""
+def cache_path(parts: Iterable[str | memoryview]) -> str | None:
+    """The cache file of a model made of these parts; None without a cache."""
     folder = disk_cache("models")
     return None if folder is None else folder.path(_key(parts))
 
 
 def kept_at(path: str | None, make: Callable[[], Model]) -> Held:
-    """The model of a file that `place` gave, in this process or another, or else `make()`."""
+    """Load the model at a path from `cache_path`, or else call `make()` and store its result."""
     if path is None:
         return make()
     if is_there(path):
         with contextlib.suppress(UserError, OSError):
-            found = load(path, verify="checksums")  # what is damaged is made again
+            found = load(path, verify="checksums")  # a damaged file is replaced
             used(path)
             return found
     made, folder = make(), disk_cache("models")
@@ -69,7 +68,7 @@ def _key(parts: Iterable[str | memoryview]) -> str:
 
 
 def _keep(made: Model, path: str, folder: DiskCache) -> None:
-    """Save a model; a folder that cannot be used costs time, never an error."""
+    """Save a model; errors of the folder are ignored."""
     if isinstance(made, StringModel):
         return
     if not folder.admits(made.executable.constant_bytes):

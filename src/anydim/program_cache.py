@@ -1,17 +1,16 @@
-"""Compiled programs on disk: a source that was compiled before is loaded instead.
+"""The program cache: a source that was compiled before is loaded from disk.
 
     programs/XX/KEY      a saved program; KEY is the digest of everything that it depends on
     sources/XX/NAME      for a source and arguments of `compile`: the files read, with their
-                         digests, and the state of the program's file when all of it was compared
+                         digests, and the state of the program's file at its last verification
 
 A program depends on the contents of the files that its import reads (the model, external data,
 texts of definitions), the arguments of `compile`, settings, the processor, tuned schedules, and the
-code of anydim. A file whose size and times are those of its last digest is not read again, unless
-it was written so shortly before that digest that the clock of a file system may hide a change.
-A program is compared with its digests once after each start of the machine, and again when the
-state of its file is another. Between, and after it was written, nothing but its manifest and its
-records is read.
-One process compiles a program, others that ask for it meanwhile wait for its result.
+code of anydim. A file with the size and times of its last digest is not read again, unless it was
+written so shortly before that digest that the clock of a file system may hide a change.
+A program is verified against its digests once after each boot of the machine, and again when the
+state of its file changes. Otherwise, only its manifest and its records are read.
+One process compiles a program; other processes that need it wait for the result.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from anydim.sizes import given_dims
 from anydim.variants.records import tuned_state
 
 _SETTINGS = ("winograd", "layout", "vector_bits", "most_nodes")
-_LONGEST_WAIT = 600.0  # seconds for another process that compiles
+_LONGEST_WAIT = 600.0  # seconds to wait for another process that compiles
 _BLOCK = 1 << 20
 _TARGET = "llvm"
 _ADDRESS = " at 0x"
@@ -50,29 +49,29 @@ Save = Callable[[str, Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class _Read:
-    """A file that the import read: its state when its digest was taken, the digest, and when."""
+    """A file read by the import: its state and digest, and the time of the digest."""
 
     state: FileState
     digest: str
     noted_ns: int
 
     def digest_now(self) -> _Read:
-        """The same for the file as it is now, which is read in case of doubt. Raises OSError."""
+        """The same for the current file, which is read again in case of doubt. Raises OSError."""
         now = FileState.of(self.state.path)
         recent = max(now.modified_ns, now.changed_ns) + CLOCK_NS > self.noted_ns
         return self if now == self.state and not recent else _read(now.path)
 
 
 def entry(request: Request) -> Entry | None:
-    """Where the program of a request is kept; None for one that is compiled in every process.
+    """The cache entry of a request; None for one that is compiled in every process.
 
-    Kept are programs for the host alone, made by LLVM from a file, the bytes of one, an
+    Cached are programs for the host only, compiled by LLVM from a file, its bytes, an
     onnx.ModelProto or a Graph.
     """
     path, programs, sources = request.path, disk_cache("programs"), disk_cache("sources")
     if programs is None or sources is None or not settings.keep_programs:
         return None
-    if settings.verify or settings.dump or settings.time:  # somebody watches the compiler
+    if settings.verify or settings.dump or settings.time:  # the compiler is observed
         return None
     if request.devices or request.placement or request.fallback or request.known.formed:
         return None
@@ -83,7 +82,7 @@ def entry(request: Request) -> Entry | None:
         repr(absolute(request.operators)), str(request.precision), str(request.on_overflow),
         str(known_threads(request.threads)), "" if path is None else os.path.basename(path),
     ]  # fmt: skip
-    if any(_ADDRESS in word for word in words):  # of an object without a text of its own
+    if any(_ADDRESS in word for word in words):  # an object without its own repr
         return None
     data = _in_memory(request.source) if path is None else None
     if path is None and data is None:
@@ -92,7 +91,7 @@ def entry(request: Request) -> Entry | None:
 
 
 def _in_memory(source: Any) -> bytes | memoryview | None:
-    """The contents of a source that is in no file; None for one that has none."""
+    """The contents of a source in memory; None for other sources."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return memoryview(source).cast("B")
     kind = type(source)
@@ -101,16 +100,16 @@ def _in_memory(source: Any) -> bytes | memoryview | None:
         contents: bytes = import_module("anydim.graph.text").contents(source)
         return contents
     if room == "onnx" and kind.__name__ == "ModelProto":
-        with suppress(ValueError):  # more than a message holds
+        with suppress(ValueError):  # larger than a message may be
             serialised: bytes = source.SerializeToString(deterministic=True)
             return serialised
     return None
 
 
 class Entry:
-    """The place of one program in the cache; `path` is that of a source in a file.
+    """The cache entry of one program; `path` is the path of a source file.
 
-    `request` is all that the program depends on beside contents, `data` a source in memory.
+    `request` covers all dependencies besides contents, `data` is a source in memory.
     """
 
     def __init__(
@@ -120,15 +119,15 @@ class Entry:
         self._programs, self._sources = programs, sources
         self._request, self._path = request, path
         self._found: str | None = None
-        self._last: _Read | None = None  # of the source, of which no digest was on disk
+        self._last: _Read | None = None  # the source, without a digest on disk
         self._reads: list[_Read] = []
-        self._compared: list[Any] = []  # the state of the program's file when it was compared
+        self._compared: list[Any] = []  # the state of the program's file at its last verification
         self._own = [] if data is None else [sha256(data).hexdigest()]
         self._name = key_of(request, path or self._own[0])
 
     @collector_paused(lasting=True)
     def find(self) -> tuple[LoadedModel, Facts, float] | None:
-        """The program, if it was kept, and the seconds that it took to load.
+        """Load the program, if stored; also returns the seconds it took.
 
         A damaged file is removed, with a warning.
         """
@@ -139,7 +138,7 @@ class Entry:
         try:
             state = _compared_state(path)
             known = bool(state) and state == self._compared
-            found = load_kept(path, known)  # what is damaged is compiled again
+            found = load_kept(path, known)  # damaged programs are compiled again
             facts = _facts(found.about)
             if used(path):
                 state = _compared_state(path)
@@ -152,22 +151,21 @@ class Entry:
         return found, facts, time.perf_counter() - start
 
     def check_unchanged(self) -> None:
-        """Raise OptionError when the files of the source are not those of the program any more."""
+        """Raise OptionError if the files of the source have changed since compilation."""
         if self._key() != self._found:
             raise OptionError(f"{self._path} has changed since it was compiled", "compile it again")
 
-    def alone(self) -> AbstractContextManager[bool]:
-        """Hold the lock of this program; give up when another process has made it."""
+    def locked_entry(self) -> AbstractContextManager[bool]:
+        """Hold the lock of this program; returns early once another process has stored it."""
         path = f"{self._sources.path(self._name)}.lock"
         locked = import_module("anydim.base.locks").locked
         held: AbstractContextManager[bool] = locked(path, self._is_there, _LONGEST_WAIT)
         return held
 
     def keep(self, save: Save, facts: Facts, files: Mapping[str, FileState], bytes: int) -> bool:
-        """Save a program that was made from these files, unless they changed meanwhile; whether it
-        was saved.
+        """Save a program compiled from these files, unless they changed; return whether saved.
 
-        `bytes` are those of its constants: one that the cache does not admit is not kept.
+        `bytes` is the size of its constants; programs too large for the cache are not saved.
         """
         if not self._programs.admits(bytes):
             return False
@@ -193,7 +191,7 @@ class Entry:
         return key is not None and is_there(self._programs.path(key))
 
     def _key(self) -> str | None:
-        """The key of the program; None where it is not known which files the import reads.
+        """The key of the program; None if the files that the import reads are unknown.
 
         A file that was not compiled yet may have the contents of one that was.
         """
@@ -207,14 +205,14 @@ class Entry:
             if not is_there(self._programs.path(key)):
                 return None
         elif self._path is not None and now[0].digest != before[0].digest:
-            return None  # other files may belong to it
+            return None  # it may refer to other files
         self._reads = now
         if now and (before is None or any(new is not old for new, old in zip(now, before))):
             self._note(self._compared)
         return key
 
     def _source(self) -> list[_Read]:
-        """The file of the source, if it is one; a process that waits reads it once."""
+        """The source file, if any; a waiting process reads it once."""
         if self._path is None:
             return []
         self._last = _read(self._path) if self._last is None else self._last.digest_now()
@@ -224,45 +222,45 @@ class Entry:
         return key_of(self._request, *self._own, *digests)
 
     def _ordered(self, files: Mapping[str, FileState]) -> list[str]:
-        """The source first."""
+        """The files, the source first."""
         return sorted(files, key=lambda path: (path != self._path, path))
 
     # ---- files of a source ---------------------------------------------------------------------
 
     def _note(self, compared: Sequence[Any]) -> None:
-        """Note the files of the source, and the state of a program's file that was compared."""
+        """Store the files of the source, and the verified state of a program's file."""
         rows = [[*astuple(each.state), each.digest, each.noted_ns] for each in self._reads]
         self._sources.put(self._name, json.dumps([rows, compared]).encode())
 
     def _noted(self) -> tuple[list[_Read] | None, list[Any]]:
-        """What was noted; None where that is nothing."""
+        """The stored files and state; None if not stored."""
         data = self._sources.get(self._name)
         if data is None:
             return None, []
-        rows, compared = json.loads(data)  # its digest holds
+        rows, compared = json.loads(data)  # verified by its digest
         return [_Read(FileState(*row[:6]), row[6], row[7]) for row in rows], compared
 
 
 def _compared_state(path: str) -> list[Any]:
-    """What shows that a file is as it was when it was compared; empty where nothing does."""
+    """The state that shows that a verified file is unchanged; empty if unknown."""
     known = boot()
     return [known, *astuple(FileState.of(path))] if known else []
 
 
 def _read(path: str) -> _Read:
-    """A file with the digest of its contents. Raises OSError."""
+    """Read a file and its digest. Raises OSError."""
     state, noted_ns, digest = FileState.of(path), time.time_ns(), sha256(size=os.path.getsize(path))
     block = memoryview(bytearray(_BLOCK))
     with open(path, "rb", buffering=0) as file:
         while count := file.readinto(block):
             digest.update(block[:count])
     if FileState.of(path) != state:
-        raise OSError("it changes while it is read")
+        raise OSError("it changed while it was read")
     return _Read(state, digest.hexdigest(), noted_ns)
 
 
 def request_of(*parts: str) -> str:
-    """Everything that a program depends on beside the contents of files, as a digest."""
+    """The digest of all dependencies of a program besides the contents of files."""
     level = this_level()
     return key_of(
         *parts, level.architecture, *sorted(level.flags), package_version(), tuned_state(),
@@ -279,9 +277,9 @@ def _facts_as_json(facts: Facts) -> dict[str, Any]:
 
 
 def _facts(about: Mapping[str, Any]) -> Facts:
-    """What a saved program carries; raises ArtefactError where that is missing."""
+    """The facts in a saved program; raises ArtefactError if missing."""
     found: Any = about.get("facts")
     try:
         return Facts(found["expected"], found["host_sites"], tuple(found["findings"]))
     except (TypeError, KeyError):
-        raise ArtefactError("it was not kept by `compile`") from None
+        raise ArtefactError("it was not stored by `compile`") from None

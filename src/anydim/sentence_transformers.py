@@ -1,16 +1,15 @@
-"""A SentenceTransformer, or a model of transformers, that runs on anydim, whatever lengths come.
+"""Run a SentenceTransformer, or a model of transformers, on anydim, at any length.
 
     from anydim.sentence_transformers import accelerate
 
     model = accelerate(SentenceTransformer("all-MiniLM-L6-v2", device="cpu"))
     model.encode(texts)
 
-The module's model is exported once, by torch.onnx with its batch and its length open, and compiled;
-tokenizer, pooling and everything else stay as they are. What is compiled is kept on disk under the
-hash of the weights' content: the next process neither exports nor compiles, and copies of a model,
-in this process or in others, share the file. torch takes over where gradients or hidden states are
-asked for, on another device, and while the weights are others than those that were compiled, which
-a warning says.
+The module's model is exported once by torch.onnx, with dynamic batch and length, and compiled;
+tokenizer, pooling and everything else stay as they are. The compiled model is stored on disk under
+the hash of the weights: the next process neither exports nor compiles, and copies of a model, in
+this process or in others, share the file. torch runs the transformer if gradients or hidden states
+are needed, on other devices, and while the weights differ from those compiled, with a warning.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ from anydim.base.records import dataclass
 from anydim.deploy.checksum import checksum
 from anydim.entry import compile
 from anydim.model import Model
-from anydim.model_store import kept_at, place
+from anydim.model_store import cache_path, kept_at
 from anydim.program.callable_program import Held
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _IGNORED = {"return_dict"}
-_INSIDE = {"hidden_states", "attentions"}  # results that torch computes where they are asked for
+_INSIDE = {"hidden_states", "attentions"}  # results that only torch computes, on request
 _TEXTS = ["a", "a text that has more words than the other one"]
 _TOKENS = (2, 7)  # rows and columns of an example
 
 
 def accelerate(model: Any, threads: int | None = None) -> Any:
-    """Let a SentenceTransformer run its transformer on anydim; gives the model back.
+    """Let a SentenceTransformer run its transformer on anydim; returns the model.
 
-    `model` may be a model of transformers itself, as AutoModel makes it. `threads` serve a call; as
-    many as torch uses without it. Raises OptionError for a model that has no transformer of texts,
-    MissingError where torch's exporter lacks a package, ModelError for a transformer that anydim
-    does not take.
+    `model` may also be a model of transformers, such as AutoModel makes. `threads` is the number of
+    threads of a call; the default is torch's. Raises OptionError for a model without a transformer
+    of texts, MissingError if torch's exporter lacks a package, ModelError for a transformer that
+    anydim does not support.
     """
     encoder = _encoder(model)
     import torch
@@ -59,21 +58,21 @@ def accelerate(model: Any, threads: int | None = None) -> Any:
 
 
 def restore(model: Any) -> Any:
-    """Let torch run the transformer again; gives the model back."""
+    """Let torch run the transformer again; returns the model."""
     module = model if _is_plain(model) else _transformer(model).model
     vars(module).pop("forward", None)
     return model
 
 
-# ---- what is exported ------------------------------------------------------------------------
+# ---- export ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Encoder:
     """A transformer: its torch module, its inputs in order, the names and the type of its results.
 
-    `part` is the module of sentence-transformers around it, None: there is none. Inputs that a call
-    leaves out are filled in where they may be left out.
+    `part` is its module of sentence-transformers, if any. `optional` inputs may be missing in a
+    call, and get default values.
     """
 
     module: Any
@@ -83,12 +82,12 @@ class _Encoder:
     part: Any = None
     optional: frozenset[str] = field(default_factory=frozenset)
 
-    def place(self, threads: int) -> str | None:
-        """The file of the compiled transformer, by the content of its weights."""
-        return place([*self._facts(), str(threads)])
+    def cache_path(self, threads: int) -> str | None:
+        """The cache file of the compiled transformer, by the content of its weights."""
+        return cache_path([*self._facts(), str(threads)])
 
     def _facts(self) -> Iterator[str | memoryview]:
-        """Everything that the compiled model depends on."""
+        """All dependencies of the compiled model."""
         import torch
         import transformers
 
@@ -100,11 +99,11 @@ class _Encoder:
             yield data
 
     def made(self, threads: int) -> Model:
-        """The transformer, compiled now."""
+        """Compile the transformer."""
         return compile(self._exported(), threads=threads)
 
     def _exported(self) -> Any:
-        """An onnx.ModelProto of the module, its batch and its length open."""
+        """Export the module as an onnx.ModelProto with dynamic batch and length."""
         import torch
 
         tensors = _examples(self.module, self.inputs, self.part)
@@ -112,7 +111,7 @@ class _Encoder:
         names, outputs, module = self.inputs, self.outputs, self.module
 
         class Plain(torch.nn.Module):
-            """Tensors in order in, the results out."""
+            """The module with positional tensors as inputs and its results as outputs."""
 
             def __init__(self) -> None:
                 super().__init__()
@@ -124,7 +123,7 @@ class _Encoder:
                 return results if len(results) > 1 else results[0]
 
         with _as_exported(module), warnings.catch_warnings(), torch.inference_mode():
-            warnings.simplefilter("ignore")  # names of dims that are those of other inputs
+            warnings.simplefilter("ignore")  # dim names shared between inputs
             try:
                 made = torch.onnx.export(
                     Plain().eval(), given, dynamo=True, verbose=False, input_names=list(names),
@@ -145,13 +144,13 @@ def _encoder(model: Any) -> _Encoder:
 
 
 def _is_plain(model: Any) -> bool:
-    """Whether it is a model of transformers itself."""
+    """Whether it is a model of transformers."""
     kind = getattr(sys.modules.get("transformers"), "PreTrainedModel", None)
     return kind is not None and isinstance(model, kind)
 
 
 def _plain(module: Any) -> _Encoder:
-    """A model of transformers that takes tokens and gives tensors."""
+    """An encoder from a model of transformers from tokens to tensors."""
     import torch
 
     known = inspect.signature(type(module).forward).parameters
@@ -160,19 +159,19 @@ def _plain(module: Any) -> _Encoder:
         with _as_exported(module), torch.inference_mode():
             found = module(**_examples(module, inputs, None), return_dict=True)
         results = {name: value for name, value in found.items() if name not in _INSIDE}
-    except Exception as error:  # whatever such a module raises
+    except Exception as error:  # modules raise arbitrary errors
         reason = str(error).split("\n")[0]
-        raise _no_transformer(module, f"cannot be called with tokens alone: {reason}") from None
+        raise _no_transformer(module, f"cannot be called with tokens only: {reason}") from None
     others = [name for name, value in results.items() if not torch.is_tensor(value)]
     if "input_ids" not in inputs or others:
-        what = f"gives {others[0]}, which is no tensor" if others else "takes no tokens"
+        what = f"returns {others[0]}, which is not a tensor" if others else "takes no tokens"
         raise _no_transformer(module, what)
     optional = frozenset(inputs) - {"input_ids"}
     return _Encoder(module, inputs, tuple(results), type(found), None, optional)
 
 
 def _transformer(model: Any) -> Any:
-    """The module of sentence-transformers that holds the transformer."""
+    """The module of sentence-transformers that contains the transformer."""
     try:
         part = next(iter(model))
         modality = part.modality_config["text"]
@@ -185,17 +184,17 @@ def _transformer(model: Any) -> Any:
 
 
 def _inside(part: Any) -> _Encoder:
-    """The transformer of a module of sentence-transformers, with the result that pooling reads."""
-    asked = part.modality_config["text"]["method_output_name"]
-    if not isinstance(asked, str):
-        raise OptionError(f"the transformer's result is {asked!r}, expected one of its outputs")
+    """The encoder of a module of sentence-transformers, with the output that pooling reads."""
+    output = part.modality_config["text"]["method_output_name"]
+    if not isinstance(output, str):
+        raise OptionError(f"the transformer's result is {output!r}, expected one of its outputs")
     from transformers.modeling_outputs import BaseModelOutput
     from transformers.utils import ModelOutput
 
     given = part.preprocess(list(_TEXTS))
     names = tuple(name for name in _INPUTS if name in given)
-    kind = BaseModelOutput if asked == "last_hidden_state" else ModelOutput
-    return _Encoder(part.model, names, (asked,), kind, part)
+    kind = BaseModelOutput if output == "last_hidden_state" else ModelOutput
+    return _Encoder(part.model, names, (output,), kind, part)
 
 
 def _no_transformer(model: Any, problem: str) -> OptionError:
@@ -207,7 +206,7 @@ def _no_transformer(model: Any, problem: str) -> OptionError:
 
 
 def _examples(module: Any, names: Sequence[str], part: Any) -> Mapping[str, Any]:
-    """Tensors for a call, of two texts of unlike lengths."""
+    """Example tensors of two texts with different lengths."""
     if part is not None:
         tensors: Mapping[str, Any] = part.preprocess(list(_TEXTS))
         return tensors
@@ -225,7 +224,7 @@ def _examples(module: Any, names: Sequence[str], part: Any) -> Mapping[str, Any]
 
 @contextmanager
 def _as_exported(module: Any) -> Iterator[None]:
-    """Attention written out, whose mask is a sum, and no dropout."""
+    """Use eager attention, which adds its mask, and no dropout, during an export."""
     config, training = module.config, module.training
     attention = config._attn_implementation
     accelerated = vars(module).pop("forward", None)
@@ -244,7 +243,7 @@ def _as_exported(module: Any) -> Iterator[None]:
 
 
 def _contents(module: Any) -> Iterator[tuple[str, memoryview]]:
-    """Each weight: its name, type and shape, and its bytes."""
+    """For each weight its name, type and shape, and its bytes."""
     import torch
 
     for name, tensor in module.state_dict().items():
@@ -254,13 +253,13 @@ def _contents(module: Any) -> Iterator[tuple[str, memoryview]]:
 
 
 class _Weights:
-    """Whether the weights of a module are those that were compiled.
+    """Detects whether the weights of a module are the compiled ones.
 
-    Where they lie and how often they were written says so in microseconds; where that has changed
-    their content decides. A copy, or one of another process, knows the content alone.
+    Addresses and version counters of tensors are compared in microseconds; if they changed, the
+    content decides. A copy, or one in another process, only has the hash of the content.
     """
 
-    _seen: list[int] | None  # what the content was compared at
+    _seen: list[int] | None  # the state at the last comparison of contents
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -270,8 +269,8 @@ class _Weights:
 
     def _forget(self) -> None:
         self._same, self._seen = True, None
-        self._tables: list[dict[str, Any]] = []  # in which torch keeps parameters and buffers
-        self._children: list[dict[str, Any]] = []  # and modules
+        self._tables: list[dict[str, Any]] = []  # torch's tables of parameters and buffers
+        self._children: list[dict[str, Any]] = []  # torch's tables of submodules
         self._alive: list[Any] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -282,7 +281,7 @@ class _Weights:
         self._forget()
 
     def are_known(self) -> bool:
-        """Whether they are; a warning says so once where they are not."""
+        """Whether the weights are the compiled ones; warns if they are not."""
         if self._state() != self._seen:
             self._find()
             self._same = self._content() == self._known
@@ -300,16 +299,16 @@ class _Weights:
         return state.hexdigest()
 
     def _find(self) -> None:
-        """The tables of the modules that there are now, and what is in them."""
+        """Record torch's tables of the current modules, and their state."""
         modules = list(self._module.modules())
         self._tables = [table for each in modules for table in (each._parameters, each._buffers)]
         self._children = [each._modules for each in modules]
         self._seen = self._state()
-        # held, so that nothing else gets its address
+        # keeps objects alive, so that no other object gets their ids
         self._alive = [modules, *(list(table.values()) for table in self._tables)]
 
     def _state(self) -> list[int]:
-        """Which modules and tensors there are, where each tensor lies, and its version."""
+        """Identities of modules and tensors, and addresses and versions of tensors."""
         found = [id(module) for table in self._children for module in table.values()]
         for table in self._tables:
             for each in table.values():
@@ -323,18 +322,18 @@ class _Weights:
 
 
 class _Forward:
-    """What is called in place of the module's `forward`. It can be copied and pickled."""
+    """A replacement for the module's `forward`, which can be copied and pickled."""
 
     def __init__(self, encoder: _Encoder, threads: int) -> None:
         self._encoder, self._threads = encoder, threads
-        self._path = encoder.place(threads)
+        self._path = encoder.cache_path(threads)
         self._run: Held | None = kept_at(self._path, lambda: encoder.made(threads))
         self._weights = _Weights(encoder.module)
         self._names = list(inspect.signature(type(encoder.module).forward).parameters)[1:]
         self._refused = False
 
     def __call__(self, *values: Any, **named: Any) -> Any:
-        """The transformer's outputs; those that are exported come from anydim."""
+        """Run the transformer: on anydim if the call allows it, else on torch."""
         encoder = self._encoder
         tensors = self._tensors(self._by_name(values, named))
         if tensors is None:
@@ -345,7 +344,7 @@ class _Forward:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """That of the module's own, which trainers look at."""
+        """The signature of the module's own `forward`, which trainers inspect."""
         module = self._encoder.module
         return inspect.signature(type(module).forward.__get__(module))
 
@@ -353,13 +352,13 @@ class _Forward:
         return {**dict(zip(self._names, values)), **named} if values else dict(named)
 
     def _tensors(self, named: dict[str, Any]) -> dict[str, Any] | None:
-        """The inputs of a call that anydim runs; None for one that torch does."""
+        """The inputs of a call for anydim; None for a call that torch has to run."""
         import torch
 
         encoder = self._encoder
         config = encoder.module.config
-        asks_more = config.output_hidden_states or config.output_attentions
-        if torch.is_grad_enabled() or encoder.module.training or asks_more:
+        needs_torch = config.output_hidden_states or config.output_attentions
+        if torch.is_grad_enabled() or encoder.module.training or needs_torch:
             return None
         if named.get("return_dict", getattr(config, "return_dict", True)) is False:
             return None
@@ -382,7 +381,7 @@ class _Forward:
         return {name: each.to(torch.int64).contiguous() for name, each in filled.items()}
 
     def _is_there(self) -> bool:
-        """Whether there is a compiled model; that of a copy from another process is found now."""
+        """Whether there is a compiled model; copies from another process load or compile it."""
         if self._run is None and not self._refused:
             try:
                 encoder, threads = self._encoder, self._threads
@@ -395,11 +394,11 @@ class _Forward:
         return self._run is not None
 
     def __getstate__(self) -> dict[str, Any]:
-        """The compiled model is in a file, or is made again."""
+        """Pickle without the compiled model, which is loaded or compiled again."""
         return {**self.__dict__, "_run": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Forward:
-        """For the copy of the module; both call one compiled model."""
+        """Copy for a copy of the module; both share the compiled model."""
         made = object.__new__(_Forward)
         memo[id(self)] = made
         made.__dict__.update(self.__dict__)
@@ -409,7 +408,7 @@ class _Forward:
 
 
 def _filled(name: str, tokens: Any) -> Any:
-    """An input that a call leaves out: all tokens count, and are of one text."""
+    """The default of a missing input: all tokens are attended to, and belong to one text."""
     import torch
 
     return torch.ones_like(tokens) if name == "attention_mask" else torch.zeros_like(tokens)

@@ -1,4 +1,4 @@
-"""A model with strings: operators on strings run on the host, around its native part."""
+"""Models with strings: string operators run in Python, before and after the native part."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from anydim.runtime.arrays import by_name
 
 
 class StringModel(Model):
-    """A model with strings: `core` is its native part; None where all of it is on strings.
+    """A model with strings: `core` is its native part; None if all operators work on strings.
 
-    What is asked of sizes, memory and kernels is answered for `core`.
+    Queries of sizes, memory and kernels refer to `core`.
     """
 
     def __init__(self, parts: StringParts, core: Model | None) -> None:
@@ -48,14 +48,14 @@ class StringModel(Model):
         targets: str | Sequence[str] = "native",
         progress: CompileProgress | None = None,
     ) -> None:
-        """Not yet: what is done on strings has no records."""
+        """Raise OptionError: string operators cannot be saved yet."""
         raise OptionError(f"{self.name} works on strings, and such models cannot be saved")
 
     def export(
         self, folder: str | os.PathLike[str], name: str = "", target: str = "native",
         code: str = "c",
     ) -> None:  # fmt: skip
-        """Never: C has no operators on strings."""
+        """Raise OptionError: there are no string operators in C."""
         raise OptionError(f"{self.name} works on strings, and such models cannot be exported")
 
     @property
@@ -87,7 +87,7 @@ class StringModel(Model):
             self.core._limit_as(other.core)
 
     def map(self, *_: Any, **__: Any) -> Any:
-        """Never: memory is not known for strings."""
+        """Raise OptionError: the memory of strings is unknown."""
         raise OptionError(f"{self.name} works on strings", "call it for each item")
 
     def trim(self) -> int:
@@ -97,7 +97,7 @@ class StringModel(Model):
         return f"<anydim model {self.name} with strings>"
 
     def _repr_html_(self) -> None:
-        """The text will do."""
+        """Return None: the plain text is shown."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         assert self._made is not None

@@ -1,4 +1,4 @@
-"""A model with inputs whose rank the file does not declare: calls have it."""
+"""Models with inputs of undeclared rank, which is taken from calls."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Serving = Callable[[Any, Mapping[str, Any]], Held | None]
 
 
 class UnrankedModel(Model):
-    """Compiled by the first call, and again by the first call with other ranks.
+    """Compiled at the first call, and again at the first call with other ranks.
 
-    Sizes, memory and kernels are those for the ranks of the first call.
+    Queries of sizes, memory and kernels refer to the ranks of the first call.
     """
 
     def __init__(self, variable: Variable, serving: Serving) -> None:
@@ -33,7 +33,7 @@ class UnrankedModel(Model):
         return found
 
     def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
-        """Run the model, as others are; compiles for ranks that are new."""
+        """Run the model; compiles for new ranks."""
         out = (
             {"out": named.pop("out")} if "out" in named and "out" not in self.input_names() else {}
         )

@@ -50,7 +50,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[ad.UserError], str]] = {
     ),
     "an option for a function that is not there": (
         lambda: ad.define("def f(float(N) x) -> (y) { y(i) = x(i) }", options="g: rows(lanes=4)"),
-        ad.OptionError, "options speak of 'g', which is not defined\n  there is 'f'",
+        ad.OptionError, "options refer to 'g', which is not defined\n  there is 'f'",
     ),
     "None for an array": (
         lambda: LIBRARY.matmul(A, None), ad.InputError,

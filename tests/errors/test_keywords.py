@@ -65,7 +65,7 @@ def test_keywords_beside_sizes(relu, case):
 
 def test_keywords_of_definitions():
     x = np.ones(3, np.float32)
-    with pytest.raises(ad.InputError, match="attributes are 'times', beside out="):
+    with pytest.raises(ad.InputError, match="attributes are 'times', in addition to out="):
         ad.define(TEXT).f(x, oot=x)
 
 

@@ -93,7 +93,7 @@ def test_other_batches_only_from_the_beginning(network: bytes) -> None:
     assert all((step.held()[name] == array).all() for name, array in before.items())
     step.forget()
     assert step(ids=np.array([[1], [2]]))["logits"].shape == (2, 1, WORDS)
-    with pytest.raises(ad.InputError, match="keeps 'keys_0' itself"):
+    with pytest.raises(ad.InputError, match="owns the cache 'keys_0'"):
         step(ids=np.array([[1], [2]]), keys_0=before["keys_0"])
 
 

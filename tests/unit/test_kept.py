@@ -19,7 +19,7 @@ import anydim as ad
 from anydim import sentence_transformers
 from anydim.base import settings
 from anydim.deploy.load import LoadedModel
-from anydim.model_store import kept, kept_at, place
+from anydim.model_store import cache_path, kept, kept_at
 from anydim.sentence_transformers import _Weights
 
 X = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
@@ -46,21 +46,21 @@ def cached(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_another_process_finds_the_file(cached: Path) -> None:
-    path = place(["some", memoryview(b"parts")])
+    path = cache_path(["some", memoryview(b"parts")])
     first = kept_at(path, made)(**X)["y"]
     assert path is not None and Path(path).is_file()
     for found in (kept(["some", b"parts"], never), kept_at(path, never)):
         assert isinstance(found, LoadedModel) and (found(**X)["y"] == first).all()
     with settings.override(use_cache=False):  # whoever knows the file needs no cache
         assert (kept_at(path, never)(**X)["y"] == first).all()
-        assert place(["some", b"parts"]) is None
+        assert cache_path(["some", b"parts"]) is None
         assert isinstance(kept_at(None, made), ad.Model)
     assert len(list(Path(path).parent.iterdir())) == 1  # written beside, then renamed
 
 
 @pytest.mark.parametrize("damage", ["weight", "short", "empty"])
 def test_a_damaged_file_is_made_again(cached: Path, damage: str) -> None:
-    path = place(["some"])
+    path = cache_path(["some"])
     expected = kept_at(path, made)(**X)["y"]
     assert path is not None
     file = Path(path)

@@ -332,7 +332,7 @@ def test_models_of_transformers_that_are_no_encoders() -> None:
         vocab_size=50, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=1,
         eos_token_id=2,
     )  # fmt: skip
-    with pytest.raises(OptionError, match="which is no tensor"):
+    with pytest.raises(OptionError, match="which is not a tensor"):
         accelerate(transformers.GPT2Model(config))
 
 

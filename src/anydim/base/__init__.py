@@ -1,4 +1,4 @@
-"""What every room needs: errors, settings, element types, immutable values, a cache on disk.
+"""Foundations of all packages: errors, settings, element types, immutable values, a disk cache.
 
-In comes nothing but Python and numpy; out go small values and functions for all other rooms.
+In: Python and numpy only. Out: small values and functions for all other packages.
 """

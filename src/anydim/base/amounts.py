@@ -1,4 +1,4 @@
-"""Numbers of bytes as people write and read them: "512 MiB", 1.5 GB."""
+"""Parsing and printing of byte counts: "512 MiB", 1.5 GB."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
 def bytes_of(given: Any, what: str = "memory") -> int:
-    """A number of bytes from an int or a text such as "512 MiB", "1.5 GB" or "65536".
+    """Parse a byte count from an int or a text such as "512 MiB", "1.5 GB" or "65536".
 
-    KiB, MiB, GiB and TiB are powers of 1024; kB, MB, GB and TB of 1000; upper or lower case is one.
-    Raises OptionError for anything else; `what` is what the error calls it.
+    KiB, MiB, GiB and TiB are powers of 1024; kB, MB, GB and TB of 1000; case does not matter.
+    Raises OptionError for other values; `what` names the value in the error.
     """
     hint = 'give bytes as a number, or a text such as "512 MiB" or "1.5 GB"'
     if isinstance(given, str):
         found = _TEXT.fullmatch(given)
         factor = None if found is None else _BY_LETTERS.get(found[2].lower())
         if found is None or factor is None:
-            raise OptionError(f"{what} is {shown(given)}, which is no number of bytes", hint)
-        from decimal import Decimal  # no program without such a text loads it
+            raise OptionError(f"{what} is {shown(given)}, expected a number of bytes", hint)
+        from decimal import Decimal  # only loaded for such texts
 
         return int(Decimal(found[1]) * factor)
     try:
@@ -37,12 +37,12 @@ def bytes_of(given: Any, what: str = "memory") -> int:
     except TypeError:
         value = -1
     if value < 0:
-        raise OptionError(f"{what} is {shown(given)}, which is no number of bytes", hint)
+        raise OptionError(f"{what} is {shown(given)}, expected a number of bytes", hint)
     return value
 
 
 def bytes_text(value: int) -> str:
-    """290 MiB, 1.5 GiB, 640 bytes."""
+    """A byte count as text: 290 MiB, 1.5 GiB, 640 bytes."""
     for unit, factor in _BINARY:
         if value >= factor:
             share = value / factor
@@ -51,5 +51,5 @@ def bytes_text(value: int) -> str:
 
 
 def told_bytes(value: int) -> str:
-    """304087040 bytes (290 MiB), for a text that has to be exact."""
+    """An exact byte count as text: 304087040 bytes (290 MiB)."""
     return f"{value} bytes ({bytes_text(value)})" if value >= _BINARY[-1][1] else f"{value} bytes"

@@ -1,8 +1,8 @@
-"""What was made once and is kept on disk, found again by the hash of everything it depends on.
+"""Disk cache: results stored under the hash of everything they depend on.
 
-Several processes may use one folder: files appear whole by rename, and a file that does not match
-its checksum counts as missing. The least recently used files go when the folder is too large. A
-folder that cannot be used, or a file that is damaged, costs time and one warning, never an error.
+Several processes may share a folder: files are replaced atomically by rename, and a file with a
+wrong checksum counts as missing. The least recently used files are removed above a size limit. A
+folder that cannot be used, or a damaged file, costs time and one warning, never an error.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from anydim.base.records import dataclass
 _MAGIC = b"anydim-object-2\n"
 _OBJECTS = "objects"
 _DIGEST = 32
-_SHARE = 4  # of a limit that one file may take
+_SHARE = 4  # maximum share of the limit for one file is 1 / 4
 _WITH_WEIGHTS = ("programs", "models")
 _BETWEEN_TRIMS = 3600  # seconds
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _NAME = __name__.partition(".")[0]
-SHIPPED = os.path.join(_PACKAGE, "shipped")  # objects that came with it (`release/shipped.py`)
+SHIPPED = os.path.join(_PACKAGE, "shipped")  # objects in the package (`release/shipped.py`)
 _CODE = (".py", ".lark", ".tc")
 _ROOMS = ("base", "sizes", "runtime", "lang", "kernels", "targets", "program", "native")
 
 
 def key_of(*parts: str) -> str:
-    """The name of what depends on these texts."""
+    """The key of a result that depends on these texts."""
     state = sha256(size=sum(map(len, parts)))
     for part in parts:
         data = part.encode(errors="surrogatepass")
@@ -52,7 +52,7 @@ def key_of(*parts: str) -> str:
 
 @dataclass(frozen=True)
 class DiskCache:
-    """A folder of such things inside the cache's; `limit` is in bytes."""
+    """A subfolder of the cache; `limit` is in bytes."""
 
     folder: str
     limit: int
@@ -63,7 +63,7 @@ class DiskCache:
         return os.path.dirname(self.folder)
 
     def get(self, key: str) -> bytes | None:
-        """What was put, or came with the package; None when it is not there whole."""
+        """The stored payload, also from the package; None if missing or damaged."""
         path = self.path(key)
         data = contents(path, self.limit)
         if data is None:
@@ -83,33 +83,33 @@ class DiskCache:
         return payload if data == _filed(key, payload) else None
 
     def put(self, key: str, payload: bytes) -> None:
-        """Keep something, if the folder lets us."""
+        """Store a payload, if the folder is writable."""
         data = _filed(key, payload)
         keep(self.root, self.path(key), lambda name: _write(name, data))
 
     def damaged(self, path: str, why: object) -> None:
-        """Remove a file that is not what was put there, with a warning."""
+        """Remove a damaged file, with a warning."""
         remove(path)
-        say(self.folder, "damaged", f"{self.folder}: a file was damaged, and made again ({why})")
+        say(self.folder, "damaged", f"{self.folder}: a damaged file was replaced ({why})")
 
     def tidy(self) -> None:
-        """Trim when the last time is an hour ago: a full folder takes seconds to walk.
+        """Trim if the last time is an hour ago: walking a full folder takes seconds.
 
-        The folder may be too large by what is put within that hour.
+        The folder may exceed the limit by the files of that hour.
         """
         if long_ago(os.path.join(self.folder, "trimmed"), _BETWEEN_TRIMS):
             self.trim()
 
     def trim(self) -> None:
-        """Remove the least recently used files until the rest fits into the limit."""
+        """Remove the least recently used files until the rest is within the limit."""
         trim(self.folder, self.limit)
 
     def admits(self, bytes: int) -> bool:
-        """Whether one more file may take so much of the limit, and of the disk's free space."""
+        """Whether a file of this size is acceptable for the limit and the disk's free space."""
         return bytes <= min(self.limit, free_bytes(self.root)) // _SHARE
 
     def path(self, key: str) -> str:
-        """Where the file of a key is, or would be."""
+        """The path of the file of a key."""
         return os.path.join(self.folder, key[:2], key[2:])
 
 
@@ -119,14 +119,14 @@ def _write(name: str, data: bytes) -> None:
 
 
 def _filed(key: str, payload: bytes) -> bytes:
-    """What a file holds: the digest says whose it is, too."""
+    """The content of a file: magic, digest of key and payload, payload."""
     state = sha256(key.encode(), len(payload))
     state.update(payload)
     return _MAGIC + state.digest() + payload
 
 
 def disk_cache(name: str) -> DiskCache | None:
-    """The part of the cache that has a name; None where nothing is kept."""
+    """The named part of the cache; None if the cache is off."""
     root = cache_folder()
     if root is None:
         return None
@@ -135,7 +135,7 @@ def disk_cache(name: str) -> DiskCache | None:
 
 
 def user_cache() -> DiskCache | None:
-    """The cache of compiled code, as the settings name it."""
+    """The cache of compiled code in the configured folder."""
     return disk_cache(_OBJECTS)
 
 
@@ -144,9 +144,9 @@ def user_cache() -> DiskCache | None:
 
 @cache
 def code_version() -> str:
-    """A hash of the code that writes modules: part of the key of what it makes of something else.
+    """A hash of the code that generates modules, as part of the keys of its results.
 
-    Reading it all takes 5 ms, so the hash of files of these sizes and times is kept.
+    Reading all files takes 5 ms, so the hash is cached by their sizes and times.
     """
     files = sorted(_code_files(_ROOMS))
     kept = user_cache()
@@ -161,9 +161,9 @@ def code_version() -> str:
 
 
 def package_version() -> str:
-    """What any change of the package changes.
+    """A string that changes with any change of the package.
 
-    An installer writes RECORD, with the digest of every file, after the files: its state is that of
+    An installer writes RECORD, with the digest of every file, after the files: its state identifies
     an installed package. Files of a checkout are edited in place, so the sizes and times of all of
     them are hashed, which takes 3 ms.
     """
@@ -180,7 +180,7 @@ def package_version() -> str:
 
 
 def _code_files(rooms: Iterable[str]) -> Iterator[tuple[str, int, int, int]]:
-    """Path, size and times of change of every file of these rooms."""
+    """Path, size and change times of every source file of these packages."""
     named = (os.path.join(_PACKAGE, room) for room in rooms)
     folders = [folder for folder in named if os.path.isdir(folder)]
     while folders:

@@ -1,8 +1,8 @@
-"""The folder of the cache, as the settings name it: every touch of a file there goes through here.
+"""The cache folder of the settings: all file accesses in it go through this module.
 
-A folder that cannot be used (of another user, read-only, full, a file, a name too long) costs time
-and one warning a process, never an error: what cannot be read is not there, and what cannot be
-written is not kept.
+A folder that cannot be used (owned by another user, read-only, full, a file, a name too long) costs
+time and one warning per process, never an error: unreadable files count as missing, and files that
+cannot be written are not stored.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from collections.abc import Callable, Iterator
 from anydim.base import settings
 from anydim.base.errors import UserError
 
-_AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe waits for who writes it
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for a writer
 _BETWEEN_USES = 3600.0  # seconds
-_said: set[tuple[str, str]] = set()  # of what was warned
+_said: set[tuple[str, str]] = set()  # warnings already issued
 
 
 def cache_folder() -> str | None:
-    """Where things are kept; None where nothing is."""
+    """The cache folder; None if the cache is off."""
     return str(settings.cache_dir) if settings.use_cache else None
 
 
 def is_there(path: str) -> bool:
-    """Whether there is a plain file that may be seen."""
+    """Whether a path is a visible regular file."""
     return os.path.isfile(path)
 
 
 def contents(path: str, most: int) -> bytes | None:
-    """The bytes of a plain file; None for anything that opening would wait for, too."""
+    """The bytes of a regular file of at most `most` bytes; None for others, such as pipes."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
             about = os.fstat(file.fileno())
@@ -45,8 +45,8 @@ def contents(path: str, most: int) -> bytes | None:
 
 
 def keep(root: str, path: str, write: Callable[[str], object]) -> None:
-    """Have `write` make a file below the folder `root`, which appears whole, if that lets us."""
-    import tempfile  # 6 ms that a process which only reads does without
+    """Let `write` create a file below `root` atomically; warns if that is not possible."""
+    import tempfile  # 6 ms that a reading process saves
 
     try:
         folder = os.path.dirname(path)
@@ -55,18 +55,18 @@ def keep(root: str, path: str, write: Callable[[str], object]) -> None:
         os.close(handle)
         try:
             write(name)
-            os.replace(name, path)  # of a pipe, too
+            os.replace(name, path)  # also replaces a pipe
         except BaseException:
             remove(name)
             raise
     except OSError as error:
-        hint = "ANYDIM_CACHE_DIR names another folder, ANYDIM_USE_CACHE=0 is for none"
-        what = f"{root}: nothing is kept there, so that it is made in every process"
+        hint = "set ANYDIM_CACHE_DIR to another folder, or ANYDIM_USE_CACHE=0"
+        what = f"{root}: not writable, so results are computed again in every process"
         not_kept(root, f"{what} ({hint}): {error.strerror or error}")
 
 
 def make_folder(path: str) -> None:
-    """Make a folder and those around it, unless it is there. Raises OSError."""
+    """Create a folder and its parents, if missing. Raises OSError."""
     try:
         os.mkdir(path)
     except FileNotFoundError:
@@ -90,8 +90,8 @@ def _make_one(path: str) -> None:
 
 
 def saved_to(name: str, save: Callable[..., object], *values: object) -> None:
-    """Have `save(name, *values)` write a file; an OSError behind what it raises is raised itself,
-    so that `keep` warns of it."""
+    """Call `save(name, *values)`; raises the OSError behind a UserError itself, so that `keep`
+    warns about it."""
     try:
         save(name, *values)
     except UserError as error:
@@ -99,12 +99,12 @@ def saved_to(name: str, save: Callable[..., object], *values: object) -> None:
 
 
 def not_kept(root: str, text: str) -> None:
-    """Warn that something cannot be kept in a folder, unless that was warned of before."""
+    """Warn once that a folder is not usable for storing."""
     say(root, "not kept", text)
 
 
 def say(path: str, kind: str, text: str) -> None:
-    """Warn, once a process and kind. Where warnings are errors, nobody is there to catch this."""
+    """Warn once per process and kind. Suppresses warnings as errors: no caller catches them."""
     if (path, kind) not in _said:
         _said.add((path, kind))
         with contextlib.suppress(Warning):
@@ -112,19 +112,19 @@ def say(path: str, kind: str, text: str) -> None:
 
 
 def free_bytes(folder: str) -> int:
-    """The free space of the disk that a folder is on, or will be on."""
+    """The free space of the disk of a folder, which may not exist yet."""
     import shutil
 
-    above, place = "", os.path.abspath(folder)
-    while place != above:
+    above, path = "", os.path.abspath(folder)
+    while path != above:
         with contextlib.suppress(OSError):
-            return shutil.disk_usage(place).free
-        above, place = place, os.path.dirname(place)
+            return shutil.disk_usage(path).free
+        above, path = path, os.path.dirname(path)
     return 0
 
 
 def used(path: str) -> bool:
-    """A file was used now; whether its times changed, which they do once an hour at most."""
+    """Mark a file as used; returns whether its times changed, at most once an hour."""
     with contextlib.suppress(OSError):
         if abs(time.time() - os.stat(path).st_mtime) > _BETWEEN_USES:
             os.utime(path)
@@ -133,13 +133,13 @@ def used(path: str) -> bool:
 
 
 def remove(path: str) -> None:
-    """A file goes, if the folder lets us."""
+    """Remove a file, ignoring errors."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 
 
 def long_ago(mark: str, seconds: float) -> bool:
-    """Whether a mark was set so long ago, or in the future; it is set now."""
+    """Whether a mark is older than `seconds`, in the future, or missing; if so, sets it."""
     with contextlib.suppress(OSError):
         if not os.path.exists(mark) or abs(time.time() - os.stat(mark).st_mtime) > seconds:
             with open(mark, "ab"):
@@ -149,7 +149,7 @@ def long_ago(mark: str, seconds: float) -> bool:
 
 
 def files_of(folder: str) -> Iterator[os.DirEntry[str]]:
-    """The files of the folders in one; raises OSError where there is no such folder."""
+    """The files in the subfolders of a folder; raises OSError if it is missing."""
     with os.scandir(folder) as rooms:
         for room in rooms:
             if room.is_dir():
@@ -158,7 +158,7 @@ def files_of(folder: str) -> Iterator[os.DirEntry[str]]:
 
 
 def trim(folder: str, limit: int) -> None:
-    """Remove the least recently used files of the folders in one until the rest fits a limit."""
+    """Remove least recently used files in subfolders until the rest is within a limit."""
     with contextlib.suppress(OSError):
         files = [(each.path, each.stat()) for each in files_of(folder)]
         total = sum(about.st_size for _, about in files)

@@ -1,4 +1,4 @@
-"""Work that makes many objects, and few that only a collector could free, runs without it."""
+"""Pause the garbage collector for work that creates many objects and few cycles."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused(lasting: bool = False) -> Iterator[None]:
-    """Inside, garbage that refers to itself waits.
+    """Disable the cyclic garbage collector inside the block.
 
-    Looking for it takes a seventh of a compile, and of a load in a fresh process. Where all that is
-    made is `lasting`, as modules are, it counts as old at the end, so that the collector does not
-    look at it next.
+    It takes a seventh of a compilation, and of a load in a fresh process. If all new objects are
+    `lasting`, such as modules, they are moved to the oldest generation at the end, so that the next
+    collection skips them.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -22,6 +22,6 @@ def collector_paused(lasting: bool = False) -> Iterator[None]:
     finally:
         if lasting and enabled and gc.get_freeze_count() == 0:
             gc.freeze()
-            gc.unfreeze()  # puts everything into the oldest generation
+            gc.unfreeze()  # moves all objects to the oldest generation
         if enabled:
             gc.enable()

@@ -1,7 +1,7 @@
-"""Element types: one record each, with its numpy type and its place in the families.
+"""Element types: one record each, with its numpy type and its kind.
 
-Types that numpy lacks are those of `ml_dtypes`. They are named as there and lie in memory as
-there: what takes fewer than eight bits has a byte of its own, in its low bits.
+Types that numpy lacks come from `ml_dtypes`, with the same names and memory layout: elements of
+less than eight bits take one byte each, in its low bits.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from anydim.base.text import suggestion
 
 @dataclass(frozen=True)
 class Format:
-    """How the bits of a narrow float are read; codes are magnitudes, without the sign.
+    """The encoding of a narrow float; codes are magnitudes, without the sign.
 
-    A code of exponent field e and fraction f is (1 + f / 2^fraction) * 2^(e - bias), or
-    f / 2^fraction * 2^(1 - bias) where e is 0. `largest` is the code of the largest number,
-    `beyond` what a larger one becomes (infinity, NaN or the largest), `nan` what NaN becomes: with
-    the sign for `signed_zero`, else the one code of negative zero. Without `sign` all eight bits
-    are an exponent.
+    A code with exponent field e and fraction f is (1 + f / 2^fraction) * 2^(e - bias), or
+    f / 2^fraction * 2^(1 - bias) if e is 0. `largest` is the code of the largest number, `beyond`
+    the code of larger ones (infinity, NaN or the largest), `nan` the code of NaN: with the sign if
+    `signed_zero`, else only the code of negative zero. Without `sign` all eight bits are the
+    exponent.
     """
 
     exponent: int
@@ -42,7 +42,7 @@ class Format:
 class DType:
     """An element type. `kind` is 'float', 'int', 'uint' or 'bool'; `bits` counts value bits.
 
-    What is `stored` only can be moved, chosen and converted; arithmetic takes another type.
+    `stored` types can only be moved, selected and converted; arithmetic uses another type.
     """
 
     name: str
@@ -53,12 +53,12 @@ class DType:
 
     @cached_property
     def bytes(self) -> int:
-        """Bytes that one element takes in memory."""
+        """Bytes of an element in memory."""
         return max(1, self.bits // 8)
 
     @property
     def numpy(self) -> numpy.dtype:
-        """The numpy type of the same layout; OptionError where `ml_dtypes` is missing."""
+        """The numpy type of the same layout; OptionError if `ml_dtypes` is missing."""
         if not self.is_native:
             _teach_numpy()
         return numpy.dtype(self.name)
@@ -78,13 +78,13 @@ class DType:
 
     @property
     def range(self) -> tuple[int, int]:
-        """The least and the largest value of an integer type."""
+        """The smallest and the largest value of an integer type."""
         if self.kind == "int":
             return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
         return 0, (1 << self.bits) - 1
 
     def __hash__(self) -> int:
-        return hash(self.name)  # asked for often; the others follow from it
+        return hash(self.name)  # hot; the other fields follow from the name
 
     def __str__(self) -> str:
         return self.name
@@ -92,7 +92,7 @@ class DType:
 
 @cache
 def _teach_numpy() -> None:
-    """Have numpy know the types of `ml_dtypes` by name."""
+    """Register the types of `ml_dtypes` with numpy."""
     try:
         import_module("ml_dtypes")
     except ImportError:
@@ -152,7 +152,7 @@ def from_numpy(dtype: numpy.dtype) -> DType:
 
 
 def dtype_of(given: Any) -> DType:
-    """An element type of its name ('float32') or numpy's; raises InputError for what is none."""
+    """The element type of a name ('float32') or numpy type; raises InputError for others."""
     if isinstance(given, DType):
         return given
     try:
@@ -172,9 +172,9 @@ def is_float(dtype: numpy.dtype) -> bool:
 
 
 def converted(array: Any, wanted: numpy.dtype) -> Any:
-    """numpy's astype between any two types, those of `ml_dtypes` included.
+    """numpy's astype between any two types, including those of `ml_dtypes`.
 
-    Narrow floats are reached through float32, narrow integers through int32, whose low bits stay.
+    Narrow floats are converted through float32, narrow integers through int32, keeping low bits.
     """
     have = numpy.asarray(array).dtype
     if have == wanted or have.name not in DTYPES or wanted.name not in DTYPES:
@@ -190,14 +190,14 @@ def converted(array: Any, wanted: numpy.dtype) -> Any:
 def of_numbers(value: Any, wanted: numpy.dtype) -> numpy.ndarray:
     """A Python number, or nested lists of numbers, as an array of type `wanted`.
 
-    Numbers of Python have no width, so they take the type that is asked for. Floats are rounded to
-    it; what an integer type or bool does not hold raises TypeError, as text does, and lists of
-    unequal lengths raise ValueError.
+    Python numbers have no width, so they take the requested type. Floats are rounded to it; values
+    that an integer type or bool cannot hold raise TypeError, as text does, and lists of unequal
+    lengths raise ValueError.
     """
     array = numpy.asarray(value)
     known = DTYPES.get(wanted.name)
     if array.dtype.kind not in "biuf" or known is None:
-        whole = f"{_short(value)} is no number" if array.ndim == 0 else "not all are numbers"
+        whole = f"{_short(value)} is not a number" if array.ndim == 0 else "not all are numbers"
         raise TypeError(f"{whole} of at most 64 bits")
     with numpy.errstate(invalid="ignore"):
         taken = converted(array, wanted)

@@ -1,7 +1,6 @@
-"""The two kinds of failure: the user's (UserError and its kinds) and ours (InternalError).
+"""The two kinds of failure: user errors (UserError and subclasses) and bugs (InternalError).
 
-A user error says where, what was expected, what came, and what to do. Build one with `message`
-parts rather than by hand so that all of them read alike.
+A user error says where, what was expected, what was given, and what to do.
 """
 
 from __future__ import annotations

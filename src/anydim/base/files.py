@@ -1,4 +1,4 @@
-"""Files that take the place of others, whole or not at all."""
+"""Atomic replacement of files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def replaced(path: str) -> Iterator[str]:
-    """The path of a new file, which takes the place of `path` when the body has written it.
+    """Yield the path of a new file, which replaces `path` atomically at the end of the block.
 
-    A link stays one: what it leads to is replaced. Raises OSError for a folder, and for a device or
-    a pipe, which would be gone afterwards.
+    A link stays a link: its target is replaced. Raises OSError for a folder, and for a device or a
+    pipe, which would be destroyed.
     """
     path = os.path.realpath(path)
     with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""A dictionary that cannot change, for the fields of frozen records."""
+"""An immutable dictionary, for the fields of frozen records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class FrozenMapping(dict[Key, Value]):
-    """A dict without mutators; hashable when its values are."""
+    """A dict without mutators; hashable if its values are."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
@@ -26,12 +26,12 @@ class FrozenMapping(dict[Key, Value]):
 
 
 def freeze(mapping: Mapping[Key, Value]) -> FrozenMapping[Key, Value]:
-    """The mapping itself when it is frozen already, else a frozen copy."""
+    """The mapping itself if it is frozen already, else a frozen copy."""
     return mapping if isinstance(mapping, FrozenMapping) else FrozenMapping(mapping)
 
 
 def freeze_value(value: Any) -> Any:
-    """Lists as tuples and dicts as frozen mappings, all the way down."""
+    """Convert lists to tuples and dicts to frozen mappings, recursively."""
     if isinstance(value, (list, tuple)):
         return tuple(freeze_value(item) for item in value)
     if isinstance(value, dict) and not isinstance(value, FrozenMapping):

@@ -1,4 +1,4 @@
-"""Calls of public functions whose arguments no parameter takes: what is wrong, and what is near."""
+"""Errors for calls of public functions with wrong arguments, with suggestions."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any, TypeVar
 from anydim.base.errors import ArgumentError
 from anydim.base.text import suggestion
 
-_UNKNOWN = "got an unexpected keyword argument "  # as Python says it
+_UNKNOWN = "got an unexpected keyword argument "  # CPython's wording
 
 Public = TypeVar("Public", bound=Callable[..., Any])
 
 
 def public(known: Public) -> Public:
-    """The function, or the class with its public methods, that refuses misspelled keywords.
+    """Wrap a function, or a class's public methods, to report misspelled keywords.
 
-    Raises ArgumentError, a TypeError too, where Python cannot bind the arguments of a call.
+    The wrapper raises ArgumentError, also a TypeError, if Python cannot bind the arguments.
     """
     if not isinstance(known, type):
-        return _told(known)
+        return _wrapped(known)
     for name, value in list(vars(known).items()):
         if isinstance(value, FunctionType) and (name == "__init__" or not name.startswith("_")):
-            setattr(known, name, _told(value))
+            setattr(known, name, _wrapped(value))
     return known
 
 
@@ -38,7 +38,7 @@ def check_keywords(function: Callable[..., Any], named: Iterable[str]) -> None:
             raise ArgumentError(said, _hint(said, known))
 
 
-def _told(function: Any) -> Any:
+def _wrapped(function: Any) -> Any:
     @wraps(function)
     def call(*values: Any, **named: Any) -> Any:
         try:
@@ -46,7 +46,7 @@ def _told(function: Any) -> Any:
         except TypeError as error:
             at = error.__traceback__
             if at is None or at.tb_next is not None:
-                raise  # it is from inside
+                raise  # raised inside the function
             text = str(error)
         made = function.__name__ == "__init__" and values
         name = type(values[0]).__name__ if made else function.__name__
@@ -63,6 +63,6 @@ def _names(function: Any) -> list[str]:
 
 
 def _hint(said: str, known: Sequence[str]) -> str:
-    """The nearest name to one that is not known, or what there is."""
+    """The nearest name to an unknown one, or the list of names."""
     name = said.partition(_UNKNOWN)[2].strip("'")
     return suggestion(name, known) or f"it takes {', '.join(known) or 'nothing'}"

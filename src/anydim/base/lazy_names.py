@@ -2,8 +2,8 @@
 
     __getattr__ = late_names(__name__, {"box": ("Box", "Dim")})      # in an __init__.py
 
-No module may have the name of something that the package offers: importing it would put the module
-in its place.
+No module may have the same name as an exported name: importing it would overwrite the name with the
+module.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def late_names(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """What finds the names of a package; `modules` are its modules with the names in them."""
+    """The `__getattr__` of a package; `modules` maps its modules to their exported names."""
     known = {name: module for module, names in modules.items() for name in names}
 
     def find(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Locks between processes: files that the system unlocks when their holder ends, killed or not."""
+"""Inter-process file locks, which the system releases when their holder exits or dies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anydim.base.cache_folder import make_folder
 
 try:
     import fcntl
-except ImportError:  # Windows: every process works for itself
+except ImportError:  # Windows: no locks
     fcntl = None  # type: ignore[assignment]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05  # seconds between two attempts
@@ -19,10 +19,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05  # seconds between two attempts
 
 @contextmanager
 def locked(path: str, done: Callable[[], bool], longest: float) -> Iterator[bool]:
-    """Hold the lock of a path; yields False where it is not held.
+    """Hold the lock of a path; yields whether it is held.
 
-    A waiter gives up as soon as `done()` is true, and after `longest` seconds. A folder that cannot
-    be written, and a system without such locks, count as not held.
+    A waiter returns early once `done()` is true, and after `longest` seconds. A folder that is not
+    writable, and a system without such locks, count as not held.
     """
     handle = None if fcntl is None else _acquired(path, done, time.monotonic() + longest)
     try:
@@ -36,7 +36,7 @@ def locked(path: str, done: Callable[[], bool], longest: float) -> Iterator[bool
 
 
 def _acquired(path: str, done: Callable[[], bool], end: float) -> int | None:
-    """The open and locked file; None where that is not possible or not needed."""
+    """The open and locked file; None if not possible or no longer needed."""
     pause = _FIRST_PAUSE
     while True:
         handle = -1
@@ -60,7 +60,7 @@ def _acquired(path: str, done: Callable[[], bool], end: float) -> int | None:
 
 
 def _is_file(path: str, handle: int) -> bool:
-    """Whether a path still names an open file: the last holder removes it."""
+    """Whether a path still names an open file: the previous holder removes it."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(handle))
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""The log of anydim, `logging.getLogger("anydim")`: quiet unless its user asks for it.
+"""The log of anydim, `logging.getLogger("anydim")`; silent unless the user configures logging.
 
     logging.basicConfig(level=logging.INFO)
 
-What was compiled is INFO; what of it is far from what the machine could do is WARNING.
+Compilations are INFO; code far below the machine's speed is WARNING.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def warning(text: str, *values: object) -> None:
 
 
 def _log(level: str, text: str, values: tuple[object, ...]) -> None:
-    """Log, if the process has imported `logging`: nobody reads the log of any other.
+    """Log only if the process has imported `logging`: otherwise there is no reader.
 
-    The import takes 4 ms, a tenth of the time in which a program is found on disk and loaded.
+    The import takes 4 ms, a tenth of the time to load a program from the cache.
     """
     logging = sys.modules.get("logging")
     if logging is not None:

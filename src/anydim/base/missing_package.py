@@ -1,4 +1,4 @@
-"""What to say where something that a name needs is not installed."""
+"""Errors for missing packages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Pages of the documentation that errors name: an installed package has none of them.
+"""Documentation pages named in errors: an installed package does not contain them.
 
-So an error gives the title of the page, by which it is found, and the text that matters.
+So an error has the title of the page, by which it can be found, and the essential text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from anydim.base.records import dataclass
 
 @dataclass(frozen=True)
 class Page:
-    """A page of `docs/`: its first line, and what of it helps whoever reads an error."""
+    """A page of `docs/`: its title, and a text for readers of an error."""
 
     path: str
     title: str

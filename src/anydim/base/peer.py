@@ -1,4 +1,4 @@
-"""The installed onnxruntime, also where `import onnxruntime` means this package."""
+"""The installed onnxruntime, even if `import onnxruntime` is redirected to anydim."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from types import ModuleType
 from anydim.base.errors import MissingError
 
 NAME = "onnxruntime"
-DISPLACED = "__displaced__"  # on our stand-in: the modules that it stands in for
+DISPLACED = "__displaced__"  # attribute of the stand-in: the modules it replaces
 _LOCK = threading.Lock()
 
 
 def modules_of(name: str) -> dict[str, ModuleType]:
-    """A module and those below it that are imported."""
+    """The imported module of a name and its submodules."""
     return {
         key: module for key, module in sys.modules.items()
         if key == name or key.startswith(f"{name}.")
@@ -25,7 +25,7 @@ def modules_of(name: str) -> dict[str, ModuleType]:
 
 @cache
 def peer_module() -> ModuleType:
-    """onnxruntime itself; MissingError where it is not installed."""
+    """The real onnxruntime; MissingError if it is not installed."""
     with _LOCK:
         ours = modules_of(NAME)
         stand_in = ours.get(NAME)

@@ -1,4 +1,4 @@
-"""The files that a compilation reads, with the state they had: what its result depends on."""
+"""The files that a compilation reads, with their states: dependencies of its result."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from anydim.base.records import dataclass
 
 @dataclass(frozen=True)
 class FileState:
-    """What the system says of a file; any change of its contents changes it, but for one within
-    the resolution of the file system's clock."""
+    """The stat data of a file; any change of its contents changes it, unless within the resolution
+    of the file system's clock."""
 
     path: str
     size: int
@@ -36,8 +36,10 @@ CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
 
 
 def boot() -> str:
-    """What the system is called from one start of the machine to the next; '' where it does not
-    say. What was written before may have been lost where the machine stopped without warning."""
+    """The system's boot id, or ''.
+
+    Files written before a boot may have lost data if the machine stopped without warning.
+    """
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
         return file.read().strip()
     return ""
@@ -58,7 +60,7 @@ def reads_noted() -> Iterator[dict[str, FileState]]:
 
 
 def note_read(path: str | os.PathLike[str]) -> None:
-    """Note a file that is about to be read; raises OSError where it is missing."""
+    """Record a file before it is read; raises OSError if it is missing."""
     files = _noted.get()
     if files is not None:
         state = FileState.of(path)

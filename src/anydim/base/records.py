@@ -1,9 +1,9 @@
-"""`dataclass` of the standard library, of which a record has what it needs when it needs it.
+"""A lazy `dataclass`: inspects fields and generates methods on first use.
 
-The package has some 440 records, of which a process uses a part, and seldom all methods: having
-Python compile six functions for each took a fifth of the time that loading the compiler takes, and
-looking at the fields of each a tenth of a second start. Fields are looked at when something asks
-for them, methods are written when they are first called.
+The package has some 440 records, of which a process uses a part, and seldom all methods: compiling
+six functions for each took a fifth of the time to load the compiler, and inspecting all fields a
+tenth of the start of a second process. Fields are inspected on demand, methods are generated at
+their first call.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ else:
     def dataclass(
         cls: type | None = None, /, *, frozen: bool = False, eq: bool = True, init: bool = True
     ) -> Any:
-        """`dataclasses.dataclass`; nothing but these options."""
+        """`dataclasses.dataclass` with these options only."""
         if cls is None:
             return lambda made: dataclass(made, frozen=frozen, eq=eq, init=init)
         own = frozenset(cls.__dict__)
         hashed = cls.__dict__.get("__hash__", cls.__hash__ if not eq else None)
         if cls.__doc__ is None:
-            cls.__doc__ = cls.__name__  # else the standard one makes it of a signature: 0.3 ms
+            cls.__doc__ = cls.__name__  # else built from a signature: 0.3 ms
         found = _Found(cls)
         for name in _Found.names:
-            setattr(cls, name, _Asked(found, name))
+            setattr(cls, name, _OnDemand(found, name))
         if frozen:
             cls.__setattr__, cls.__delattr__ = _refuse, _refuse
         writers = {"__repr__": _repr_text}
@@ -55,22 +55,22 @@ else:
 
 _MISSING = dataclasses.MISSING
 SHOWN_IF_SET = {"shown if set": True}
-"""Metadata of a field that `repr` shows only where it differs from its default.
+"""Metadata of a field that `repr` shows only if it differs from its default.
 
-An identity that hashes the text of a record includes such a field; records that leave it at its
-default keep the identity that they had before the field was added.
+An identity that hashes the text of a record includes such a field; records with the default keep
+the identity that they had before the field was added.
 """
-_FIELDS = "__record_fields__"  # of a class: those of the classes that it extends come first
-_FINDING = threading.RLock()  # a record looks at those that it extends
+_FIELDS = "__record_fields__"  # of a class; fields of its bases come first
+_FINDING = threading.RLock()  # a record inspects its bases
 
 
 class RecordField:
-    """A field of a record: what its methods need to know of it."""
+    """A field of a record, as its methods need it."""
 
     __slots__ = ("compare", "default", "factory", "init", "kw_only", "name", "repr", "shown_if_set")
 
     def __init__(self, name: str, given: Any) -> None:
-        """`given` is what the class has for it: a field, a default, or nothing."""
+        """`given` is the class attribute: a field, a default, or `_MISSING`."""
         self.name, self.default = name, given
         self.factory: Any = _MISSING
         self.init = self.repr = self.compare = True
@@ -83,16 +83,16 @@ class RecordField:
 
     @property
     def has_default(self) -> bool:
-        """Whether it may be left out."""
+        """Whether the field is optional."""
         return self.default is not _MISSING or self.factory is not _MISSING
 
     def made_default(self) -> Any:
-        """The value that it has where none is given."""
+        """The default value of a new instance."""
         return self.default if self.factory is _MISSING else self.factory()
 
 
 def fields_of(cls: type) -> tuple[RecordField, ...]:
-    """The fields of a record, in order; of one that does not say so, those of what it extends."""
+    """The fields of a record in order; inherited if the class itself is no record."""
     found: tuple[RecordField, ...] = getattr(cls, _FIELDS)
     return found
 
@@ -103,13 +103,13 @@ def is_record(cls: type) -> bool:
 
 
 class _Found:
-    """The fields of a record, and what the standard library finds out of them when it is asked."""
+    """The fields of a record, and their inspection by the standard library on demand."""
 
     names = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
 
     def __init__(self, owner: type) -> None:
         self.owner = owner
-        self._given: dict[str, Any] | None = {}  # by name, what the class had; None: was asked
+        self._given: dict[str, Any] | None = {}  # class attributes by name; None: already inspected
         known: dict[str, RecordField] = {}
         for base in owner.__mro__[-1:0:-1]:
             known |= {field.name: field for field in base.__dict__.get(_FIELDS, ())}
@@ -122,8 +122,8 @@ class _Found:
                     self._take(name, given)
         setattr(owner, _FIELDS, tuple(known.values()))
 
-    def ask(self) -> None:
-        """Have the standard library look at them, once."""
+    def inspect(self) -> None:
+        """Let the standard library inspect the class, once."""
         with _FINDING:
             if self._given is None:
                 return
@@ -131,31 +131,31 @@ class _Found:
                 setattr(self.owner, name, given)
             _STANDARD(self.owner, init=False, repr=False, eq=False)
             names = (one.name for one in fields_of(self.owner) if one.init and not one.kw_only)
-            setattr(self.owner, self.names[-1], tuple(names))  # it has left ours, which is there
+            setattr(self.owner, self.names[-1], tuple(names))  # replaces our descriptor
             self._given = None
 
     def _take(self, name: str, given: dataclasses.Field[Any]) -> None:
-        """The class has the default, if there is one."""
+        """Set the class attribute to the default, or remove it."""
         if given.default is _MISSING:
             delattr(self.owner, name)
         else:
             setattr(self.owner, name, given.default)
 
 
-class _Asked:
-    """An attribute that the standard library computes at the first access."""
+class _OnDemand:
+    """A class attribute that the standard library computes at its first access."""
 
     def __init__(self, found: _Found, name: str) -> None:
         self._found, self._name = found, name
 
     def __get__(self, instance: object, cls: type) -> Any:
-        self._found.ask()
+        self._found.inspect()
         return getattr(cls, self._name)
 
 
 # ---- methods -----------------------------------------------------------------------------------
 
-_FEW = 6  # instances that are made one by one in the time that Python compiles `__init__`
+_FEW_INSTANCES = 6  # instances initialised without generated code in the time to compile `__init__`
 
 
 def _refuse(self: Any, name: str, *value: Any) -> None:
@@ -163,7 +163,7 @@ def _refuse(self: Any, name: str, *value: Any) -> None:
 
 
 class _Signature:
-    """What `help` and `inspect` say of the call of a record, before its first instance too."""
+    """The signature of a record for `help` and `inspect`, computed on demand."""
 
     def __init__(self, owner: type) -> None:
         self.owner = owner
@@ -191,11 +191,11 @@ def _default(field: RecordField) -> Any:
 
 
 def _at_first(cls: type, name: str, text: Callable[[type, dict[str, Any]], str]) -> Any:
-    """A method that puts the one of that text in its place, and calls it.
+    """A method that generates its replacement at the first call, and calls it.
 
-    The first instances of a record are made without that: most have a few in a process.
+    The first few instances of a record are initialised without it: most records have few.
     """
-    left = _FEW if name == "__init__" else 0
+    left = _FEW_INSTANCES if name == "__init__" else 0
 
     def method(self: Any, *given: Any, **named: Any) -> Any:
         nonlocal left
@@ -213,14 +213,14 @@ def _at_first(cls: type, name: str, text: Callable[[type, dict[str, Any]], str])
 
 
 def _is_made(cls: Any, self: Any, given: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Make an instance as `__init__` does; False where the arguments are not those of its call."""
+    """Initialise an instance like `__init__`; False if the arguments do not bind."""
     fields, values = fields_of(cls), dict(named)
-    places = [field.name for field in fields if field.init and not field.kw_only]
-    for name, value in zip(places, given):
+    names = [field.name for field in fields if field.init and not field.kw_only]
+    for name, value in zip(names, given):
         if name in values:
             return False
         values[name] = value
-    if len(given) > len(places):
+    if len(given) > len(names):
         return False
     made = {}
     for field in fields:
@@ -253,8 +253,8 @@ def _init_text(cls: type, names: dict[str, Any]) -> str:
             default = "missing"
             value = f"make_{field.name}() if {field.name} is missing else {field.name}"
         if field.init:
-            place = keywords if field.kw_only else plain
-            place.append(f"{field.name}={default}" if default else field.name)
+            section = keywords if field.kw_only else plain
+            section.append(f"{field.name}={default}" if default else field.name)
         else:
             value = f"make_{field.name}()" if default == "missing" else default
         if value:

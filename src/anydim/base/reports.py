@@ -1,10 +1,10 @@
-"""The one place where an exception that nobody expects becomes an InternalError with its report.
+"""Conversion of unexpected exceptions to InternalErrors with a report.
 
     @reported
     def compile(source, progress): ...       # an AssertionError inside: an InternalError
 
-Errors of the user, warnings that are errors and a system without memory pass as they are, and so
-does whatever a function of the user raises: `theirs` marks it.
+User errors, warnings as errors and MemoryErrors pass unchanged, and so do exceptions of user
+functions, which `theirs` marks.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Known = TypeVar("Known", bound=Callable[..., Any])
 
 
 def reported(known: Known) -> Known:
-    """The function, or the class with its public methods, whose unexpected exceptions are ours.
+    """Wrap a function, or a class's public methods, to convert unexpected exceptions.
 
-    Raises InternalError, with the exception as its cause, in place of it.
+    The wrapper raises InternalError with the exception as its cause.
     """
     if not isinstance(known, type):
-        return _told(known)
+        return _wrapped(known)
     for name, value in list(vars(known).items()):
         if isinstance(value, FunctionType) and not name.startswith("_"):
-            setattr(known, name, _told(value))
+            setattr(known, name, _wrapped(value))
     return known
 
 
 def theirs(function: Any) -> Any:
-    """A function of the user, as it is called: its exceptions are no bugs of anydim."""
+    """Wrap a user function: its exceptions are not bugs of anydim."""
     if not callable(function):
         return function
 
@@ -49,7 +49,7 @@ def theirs(function: Any) -> Any:
         try:
             return function(*values, **named)
         except Exception as error:
-            with contextlib.suppress(AttributeError, TypeError):  # it may have no place for it
+            with contextlib.suppress(AttributeError, TypeError):  # it may not accept attributes
                 setattr(error, _MARK, True)
             raise
 
@@ -57,7 +57,7 @@ def theirs(function: Any) -> Any:
 
 
 def internal(error: Exception) -> InternalError:
-    """The InternalError for an exception, with what to send with a report; raise it `from` that."""
+    """The InternalError for an exception, with a report; raise it `from` the exception."""
     if isinstance(error, InternalError):
         if not error.hint:
             error.__init__(error.problem, _hint())  # type: ignore[misc]
@@ -68,7 +68,7 @@ def internal(error: Exception) -> InternalError:
 
 
 def report(error: Exception, command: str = "") -> str:
-    """Everything that a report needs: versions, the command if there is one, all tracebacks."""
+    """The content of a bug report: versions, the command if any, all tracebacks."""
     import platform
     import traceback
 
@@ -76,7 +76,7 @@ def report(error: Exception, command: str = "") -> str:
     return "\n".join(lines)
 
 
-def _told(function: Any) -> Any:
+def _wrapped(function: Any) -> Any:
     @wraps(function)
     def call(*values: Any, **named: Any) -> Any:
         try:
@@ -95,16 +95,16 @@ def _told(function: Any) -> Any:
 
 
 def _where(error: Exception) -> str:
-    """File, line and function of the package that it comes from."""
-    import traceback  # 1 ms, with `platform`, that a process without a bug does without
+    """File, line and function of the package that raised the exception."""
+    import traceback  # 1 ms, with `platform`, that a process without a bug saves
 
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.startswith(_PACKAGE + os.sep)]
     if not own:
         return "outside of anydim"
     last = own[-1]
-    place = os.path.relpath(last.filename, _PACKAGE).replace(os.sep, "/")
-    return f"{place}:{last.lineno}, {last.name}"
+    path = os.path.relpath(last.filename, _PACKAGE).replace(os.sep, "/")
+    return f"{path}:{last.lineno}, {last.name}"
 
 
 def _hint() -> str:

@@ -1,10 +1,10 @@
-"""Every knob of anydim: one row each, with its type, its default and what it does.
+"""All settings of anydim: one row each, with its type, its default and its effect.
 
     settings.get("cache_dir")    settings.cache_dir    with settings.override(use_cache=False): ...
 
-A knob is read from the innermost `override` of the running thread or task, else from the
-environment variable ANYDIM_<NAME>, else it has its default. An override does not reach threads
-started inside it: read the knob first and hand its value over.
+A setting is read from the innermost `override` of the running thread or task, else from the
+environment variable ANYDIM_<NAME>, else it has its default. Threads started inside an override do
+not inherit it: read the setting first and pass its value.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from anydim.base.user_values import text_of
 
 
 def _user_cache() -> str:
-    """XDG_CACHE_HOME or ~/.cache; on Windows LOCALAPPDATA. Nothing is kept of who has no home."""
+    """XDG_CACHE_HOME or ~/.cache; on Windows LOCALAPPDATA. Without a home directory: no cache."""
     folder = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
     if folder:
         return os.path.join(folder, "anydim")
     home = os.path.expanduser("~")
-    if home == "~":  # no HOME, and the system does not know the user
+    if home == "~":  # no HOME, and no entry for the user
         return os.path.join(os.devnull, "anydim")
     return os.path.join(home, ".cache", "anydim")
 
@@ -73,119 +73,119 @@ def _flag(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Knob:
-    """`read` turns a given value into the knob's; its ValueError says what was expected.
+    """A setting. `read` converts a given value; its ValueError says what was expected.
 
-    `told` is the default in words, where it depends on the machine.
+    `default_text` is the text of a default that depends on the machine.
     """
 
     name: str
     read: Callable[[object], Any]
     default: Callable[[], Any]
     about: str
-    told: str = ""
+    default_text: str = ""
 
     @property
     def variable(self) -> str:
-        """The environment variable that gives it."""
+        """The environment variable of the setting."""
         return f"ANYDIM_{self.name.upper()}"
 
     @property
     def usual(self) -> str:
-        """The default as documents write it."""
-        value = self.default() if not self.told else None
-        return self.told or f"`{int(value) if isinstance(value, bool) else value}`"
+        """The default as shown in documents."""
+        value = self.default() if not self.default_text else None
+        return self.default_text or f"`{int(value) if isinstance(value, bool) else value}`"
 
 
 KNOBS = (
     Knob(
         "cache_dir", _path, _user_cache,
-        "Folder that keeps compiled code and programs between runs.",
+        "Folder of the cache of compiled code and programs.",
         "`$XDG_CACHE_HOME/anydim`, `~/.cache/anydim`, or on Windows `%LOCALAPPDATA%\\anydim`",
     ),
     Knob(
         "cache_limit_mb", _count, lambda: 512,
-        "Largest size of the folder of compiled code in it, `objects`, in MiB.",
+        "Maximum size of the cache of compiled code, `objects`, in MiB.",
     ),
     Knob(
         "program_limit_mb", _count, lambda: 4096,
-        "Largest size of each folder of programs with their weights in it, `programs` and "
-        "`models`, in MiB. One program may take a quarter, and a quarter of the disk's free space.",
+        "Maximum size of each cache of programs with weights, `programs` and `models`, in MiB. "
+        "One program may take a quarter of it, and a quarter of the disk's free space.",
     ),
     Knob(
         "size_values_mb", _count, lambda: 64,
-        "Most memory, in MiB, in which a model keeps what depends on sizes alone, for sizes that "
-        "may come again; 0: it is computed where sizes are not those of the last call.",
+        "Maximum memory, in MiB, for values that depend only on sizes, kept for sizes that may "
+        "recur; 0: they are recomputed when sizes differ from the last call's.",
     ),
-    Knob("use_cache", _flag, lambda: True, "Whether compiled code is kept and looked up there."),
+    Knob("use_cache", _flag, lambda: True, "Whether the cache is used."),
     Knob(
         "keep_programs", _flag, lambda: True,
-        "Whether `ad.compile` keeps the program of a file, a message or a graph there, so that the "
-        "next process loads it.",
+        "Whether `ad.compile` caches the program of a file, a message or a graph, so that the next "
+        "process loads it.",
     ),
-    Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0: as many as usable cores."),
+    Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0: one per usable core."),
     Knob(
         "compile_workers", _count, lambda: 1,
-        "Most processes that make code for sizes that come often, or wait for it.",
+        "Maximum number of worker processes that compile variants for recurring sizes.",
     ),
     Knob(
         "tuned", _flag, lambda: True,
-        "Whether models are compiled with the schedules that tuning found on this machine.",
+        "Whether models are compiled with the tuned schedules of this machine.",
     ),
     Knob(
         "strategy", _text, lambda: USUAL_STRATEGY,
-        "Which code serves which size where `ad.compile` is told nothing (docs/strategies.md); "
-        "with `forbid_compile` and on one core it is `generic` instead of `adaptive`.",
+        "Default strategy of `ad.compile` (docs/strategies.md): which code serves which size. With "
+        "`forbid_compile` and on a single core, `generic` instead of `adaptive`.",
     ),
     Knob(
         "forbid_compile", _flag, lambda: False,
-        "Whether a call that would have code made for its sizes is an error.",
+        "Whether a call that would compile code for its sizes is an error.",
     ),
     Knob(
         "most_nodes", _count, lambda: 100_000,
-        "Most nodes that a function of a model, with those it calls, may stand for.",
+        "Maximum number of nodes of a model's function after expansion of its calls.",
     ),
     Knob(
         "placed_twice_mb", _count, lambda: 1024,
-        "Most weights, in MiB, that are held on a second device so that sizes choose the device.",
+        "Maximum weights, in MiB, duplicated on a second device for placements by size.",
     ),
     Knob(
         "placing_seconds", _count, lambda: 10,
-        "Seconds that timing placements may take at the first compile of a program for devices; "
-        "0: estimates alone decide.",
+        "Maximum seconds for timing placements at the first compile of a program for devices; "
+        "0: only estimates decide.",
     ),
     Knob(
         "cuda_graphs", _count, lambda: 0,
-        "Most sequences of launches that each CUDA device keeps as captured graphs; 0: none.",
+        "Maximum number of captured CUDA graphs per device; 0: none.",
     ),
-    Knob("winograd", _flag, lambda: True, "Whether 3 x 3 convolutions may take Winograd's way."),
+    Knob("winograd", _flag, lambda: True, "Whether 3x3 convolutions may use Winograd's algorithm."),
     Knob(
         "layout", _layout, lambda: "auto",
-        "How images lie between the layers of a network: `channels_first`, `channels_last`, or "
-        "`auto`, what takes less time over the sizes of a model.",
+        "Layout of images between layers: `channels_first`, `channels_last`, or `auto`, the one "
+        "with the lower estimated time over the sizes of a model.",
     ),
-    Knob("target", str, lambda: "llvm", "What makes code of kernels: `llvm` or `c`."),
+    Knob("target", str, lambda: "llvm", "Code generator of kernels: `llvm` or `c`."),
     Knob(
         "c_compiler", str, lambda: "", "The compiler of target `c`, as a command line.",
-        "the first of `cc`, `gcc`, `clang` and `zig` there is",
+        "the first of `cc`, `gcc`, `clang` and `zig` that is installed",
     ),
     Knob(
         "opencl_library", _text, str, "The file of the OpenCL loader.",
         "the one in the package `pyopencl`, or the system's",
     ),
-    Knob("vector_bits", _count, lambda: 0, "Widest vectors to use; 0 is the widest of the CPU."),
+    Knob("vector_bits", _count, lambda: 0, "Maximum vector width in bits; 0: that of the CPU."),
     Knob(
         "ort_fallback", _text, str,
-        "What runs a model of `anydim.ort` that anydim refuses: `onnxruntime`, or nothing.", "none",
+        "Engine for models of `anydim.ort` that anydim rejects: `onnxruntime`, or none.", "none",
     ),
     Knob(
         "onnxruntime_libraries", _text, str,
-        "Files with operators of one's own for parts that onnxruntime runs, with `:` between.",
+        "Libraries of custom operators for parts that onnxruntime runs, separated by `:`.",
         "none",
     ),
     Knob("verify", _flag, lambda: False, "Whether graphs are verified after every pass."),
     Knob(
         "dump", _text, str,
-        "Folder for the text of every stage that a pass changed; - is the standard error stream.",
+        "Folder for the text of every stage that a pass changed; `-`: the standard error stream.",
         "none",
     ),
     Knob("time", _flag, lambda: False, "Whether the seconds of each stage are printed."),
@@ -198,7 +198,7 @@ _overrides: ContextVar[Mapping[str, Any]] = ContextVar(
 
 
 def get(name: str) -> Any:
-    """The value of a knob; raises OptionError for an unknown name or an unusable environment."""
+    """The value of a knob; raises OptionError for an unknown name or an invalid variable."""
     knob = _knob(name)
     given = _overrides.get()
     if name in given:
@@ -209,7 +209,7 @@ def get(name: str) -> Any:
 
 @contextmanager
 def override(**values: object) -> Iterator[None]:
-    """Give knobs other values inside a `with` block."""
+    """Override settings inside a `with` block."""
     read = {name: _read(_knob(name), value, f"setting '{name}'") for name, value in values.items()}
     token = _overrides.set({**_overrides.get(), **read})
     try:

@@ -1,4 +1,4 @@
-"""Small helpers for texts: point at a place, suggest a close name, list things, tables."""
+"""Text helpers: carets, suggestions of similar names, lists, plurals, tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAST = 16  # columns that a cell keeps when its table is too wide
 
 
 def caret(text: str, position: int, margin: str = "    ") -> str:
-    """The line of `text` that holds `position` (0-based), and below it a caret at that place."""
+    """The line of `text` that contains `position` (0-based), and a caret below it."""
     position = max(0, min(position, len(text)))
     start = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
@@ -31,8 +31,8 @@ def line_and_column(text: str, position: int) -> tuple[int, int]:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """ "did you mean 'seq'?" when a known name is close to `name`, else an empty text."""
-    from difflib import get_close_matches  # slow to import, and needed for errors alone
+    """ "did you mean 'seq'?" if a known name is close to `name`, else ''."""
+    from difflib import get_close_matches  # slow to import, and only needed for errors
 
     if not isinstance(name, str):  # a caller's mapping may have any key
         return ""
@@ -46,12 +46,12 @@ def matches(pattern: str, names: Iterable[str]) -> bool:
 
 
 def listed(names: Iterable[str], none: str = "none") -> str:
-    """'a', 'b', 'c' for a message; `none` when there are no names."""
+    """'a', 'b', 'c' for a message; `none` without names."""
     return ", ".join(f"'{name}'" for name in names) or none
 
 
 def counted(number: int, thing: str, ending: str = "s") -> str:
-    """ "1 dimension", "2 dimensions", for a thing whose plural has that ending."""
+    """ "1 dimension", "2 dimensions", with the plural formed by `ending`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}{ending}"
 
 
@@ -61,7 +61,7 @@ def axes_text(number: int) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """1.31 s, 4.52 ms, 17 us."""
+    """A time as text: 1.31 s, 4.52 ms, 17 us."""
     for factor, unit in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= factor:
             return f"{seconds / factor:.3g} {unit}"

@@ -1,6 +1,6 @@
-"""What users give where a number, a text, a path or a function is expected: read, refused, shown.
+"""Validation of user arguments: numbers, texts, paths, functions.
 
-Each raises OptionError with the name of the argument; `whole` alone raises TypeError.
+Each function raises OptionError with the name of the argument; only `whole` raises TypeError.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _LONGEST = 60  # characters of a value in an error
 
 
 def whole(value: Any) -> int:
-    """An integer of any type, but no bool; raises TypeError."""
+    """An integer of any type except bool; raises TypeError for other values."""
     if isinstance(value, bool):
-        raise TypeError("a bool is no number")
+        raise TypeError("a bool is not a number")
     try:
         return index(value)
-    except Exception:  # whatever a strange object raises
+    except Exception:  # any error of the object
         raise TypeError("no integer") from None
 
 
 def whole_within(name: str, value: Any, least: int, most: int, hint: str) -> int:
-    """An option that is an integer from `least` to `most`; raises OptionError with the hint."""
+    """Validate an integer from `least` to `most`; raises OptionError with the hint."""
     try:
         number = whole(value)
     except TypeError:
@@ -37,20 +37,20 @@ def whole_within(name: str, value: Any, least: int, most: int, hint: str) -> int
 
 
 def text_of(name: str, value: Any, hint: str = "") -> str:
-    """A text."""
+    """Validate a text."""
     if not isinstance(value, str):
         raise OptionError(f"{name} is {shown(value)}, expected a text", hint)
     return str(value)
 
 
 def path_of(name: str, value: Any) -> str:
-    """A path that the system can be asked for."""
+    """Validate a path that can be encoded for the system."""
     try:
         path = os.fspath(value)
         path = os.fsdecode(path)
         known = isinstance(value, (str, bytes, os.PathLike)) and "\0" not in path
         os.fsencode(path)
-    except Exception:  # whatever a strange object raises
+    except Exception:  # any error of the object
         known, path = False, ""
     if not known:
         raise OptionError(f"{name} is {shown(value)}, expected a path")
@@ -58,20 +58,20 @@ def path_of(name: str, value: Any) -> str:
 
 
 def function_of(name: str, value: Any) -> None:
-    """A function, or None."""
+    """Validate a function, or None."""
     if value is not None and not callable(value):
         raise OptionError(f"{name} is {shown(value)}, expected a function")
 
 
 def flag_of(name: str, value: Any) -> bool:
-    """True or False."""
+    """Validate True or False."""
     if not isinstance(value, bool):
         raise OptionError(f"{name} is {shown(value)}, expected True or False")
     return value
 
 
 def by_names(name: str, value: Any) -> dict[str, Any]:
-    """A mapping whose keys are texts; None is an empty one."""
+    """Validate a mapping with text keys; None becomes an empty one."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
@@ -80,10 +80,10 @@ def by_names(name: str, value: Any) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A value in few characters: texts and lists may be long, numbers have many digits."""
+    """The repr of a value, truncated for error texts."""
     try:
         text = repr(value)
-    except Exception:  # a number of too many digits, or a `__repr__` that fails
+    except Exception:  # an integer with too many digits, or a failing `__repr__`
         return f"a {type(value).__name__}"
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _LONGEST else f"a {type(value).__name__}, {text[:_LONGEST]}..."

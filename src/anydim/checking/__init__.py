@@ -1,6 +1,6 @@
-"""Compares a compiled program with oracles, at many sizes of its box.
+"""Verification of compiled programs against oracles, at many sizes of the box.
 
-In come a program, what it was compiled from, and how to call it; out goes a report: which oracle
-answered, at how many sizes, what was compared, and what differs. An oracle is another way to
-compute the same results: onnx's reference evaluator, onnxruntime, the interpreter of the language.
+In: a program, its source, and a function to call it. Out: a report of the oracles that answered,
+the sizes, the compared results and the differences. An oracle is an independent implementation:
+onnx's reference evaluator, onnxruntime, the interpreter of the language.
 """

@@ -1,4 +1,4 @@
-"""Which oracles answer for a model: the best independent one first, the evaluator last."""
+"""Choice of the oracles for a model: the best independent one first, the evaluator last."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ KNOWN = ("reference", "onnxruntime", "interpreter", "evaluator")
 
 @dataclass(frozen=True)
 class Oracles:
-    """`ordered` are asked in turn until one answers; `judges` say who is right where two differ.
+    """`ordered` oracles are tried in turn until one answers; `judges` arbitrate differences.
 
-    `refused` are those that do not take the model, with why.
+    `refused` are oracles that do not support the model, with reasons.
     """
 
     ordered: tuple[Oracle, ...]
@@ -33,9 +33,9 @@ class Oracles:
 def oracles_for(
     origin: Origin, reference_of: Function | None, dtypes: Mapping[str, str], against: Any = None
 ) -> Oracles:
-    """The oracles of a model; `against` names one, or is an ONNX file that stands for the model.
+    """The oracles of a model; `against` names one, or is an ONNX file used instead.
 
-    Raises OptionError for an unknown one, and for one that does not take this model.
+    Raises OptionError for an unknown oracle, and for one that does not support this model.
     """
     kinds = {
         "reference": lambda: reference(_file(origin, "onnx's reference evaluator")),
@@ -50,7 +50,7 @@ def oracles_for(
     refused: dict[str, str] = {}
     for name in chosen:
         if name == "onnxruntime" and found:
-            continue  # it judges
+            continue  # used as judge
         if name == "evaluator" and against is not None and against != name:
             continue
         try:
@@ -59,11 +59,11 @@ def oracles_for(
             refused[name] = str(reason)
     if against is not None and not found:
         why = "; ".join(refused.values())
-        raise OptionError(f"there is nothing to compare with: {why}", _HINT)
+        raise OptionError(f"there is no oracle to compare with: {why}", _HINT)
     return Oracles(tuple(found.values()), _judges(origin, found), refused)
 
 
-_NONE = "no other oracle: it was compiled from no ONNX file and no definition that is at hand"
+_NONE = "no other oracle: neither an ONNX file nor a definition of it is available"
 _HINT = f"against is one of {listed(KNOWN)}, or the path of an ONNX file"
 
 
@@ -82,13 +82,13 @@ def _judges(origin: Origin, found: Mapping[str, Oracle]) -> Callable[[], tuple[O
 def _file(origin: Origin, what: str) -> ModelFile:
     if isinstance(origin, ModelFile):
         return origin
-    raise NoAnswer(_NONE if origin is None else f"{what} takes ONNX files, and this is none")
+    raise NoAnswer(_NONE if origin is None else f"{what} supports only ONNX files")
 
 
 def _definition(origin: Origin) -> DefinitionCall:
     if isinstance(origin, DefinitionCall):
         return origin
-    what = "the interpreter takes definitions of the language, and this is none"
+    what = "the interpreter supports only definitions of the language"
     raise NoAnswer(_NONE if origin is None else what)
 
 

@@ -1,9 +1,9 @@
-"""Whether a result is what an oracle says: its element type, its shape, its values.
+"""Comparison of a result with an oracle's answer: element type, shape and values.
 
-How large an error may be depends on the computation: where numbers nearly cancel, nobody's last
-digits are right. An error above a few units of the last place is compared with that of numpy,
-which does the same in the program's own types. The factor between them allows for other orders of
-sums and for Winograd's way (docs/numerics.md).
+The permitted error depends on the computation: under cancellation no implementation gets the last
+digits right. An error above a few units in the last place is compared with the error of numpy in
+the program's own types. The factor between them allows for other summation orders and for
+Winograd's algorithm (docs/numerics.md).
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from anydim.checking.oracle import Answer, Arrays, Function
 from anydim.runtime.signature import TensorSpec
 
 TOLERANCES = {"float16": 2e-2, "bfloat16": 6e-2, "float32": 1e-3, "float64": 1e-9}
-"""Where numpy cannot be asked."""
-FEW_UNITS = 64  # of the last place: an error that is always allowed
-FACTOR = 64  # how many times numpy's error is allowed
-_BESIDE = 7  # other inputs at which numpy's error is measured
+"""Limits if the error of numpy is unknown."""
+FEW_UNITS = 64  # in the last place: an error that is always permitted
+FACTOR = 64  # permitted multiple of numpy's error
+_PERTURBED = 7  # perturbed inputs at which numpy's error is measured
 _MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 
 
 def unit(dtype: DType) -> float:
-    """A unit of the last place of 1."""
+    """A unit in the last place of 1."""
     return float(2.0 ** -_MANTISSA.get(dtype.name, 2))
 
 
 class Noise:
-    """What rounding alone does to the results: numpy in the program's types and in float64.
+    """The rounding error of the computation: numpy in the program's types against float64.
 
-    At these inputs, and at inputs up to a hundredth beside them: one rounding may be exact by
-    chance. Computed on first use; empty where numpy refuses the inputs.
+    Measured at these inputs and at inputs perturbed by up to a hundredth, since one rounding may be
+    exact by chance. Computed on first use; empty if numpy rejects the inputs.
     """
 
     def __init__(self, exact: Function | None, plain: Function | None, inputs: Arrays) -> None:
@@ -48,18 +48,18 @@ class Noise:
         if exact is None or plain is None:
             return []
         try:
-            return [(exact(inputs), plain(inputs)) for inputs in self._beside()]
+            return [(exact(inputs), plain(inputs)) for inputs in self._perturbed_inputs()]
         except (UserError, ArithmeticError, ValueError):  # numpy has no negative power of integers
             return []
 
-    def _beside(self) -> Iterator[Arrays]:
+    def _perturbed_inputs(self) -> Iterator[Arrays]:
         yield self._inputs
-        for seed in range(_BESIDE):
+        for seed in range(_PERTURBED):
             chance = numpy.random.default_rng(seed)
             yield {name: _moved(array, chance) for name, array in self._inputs.items()}
 
     def of(self, spec: TensorSpec) -> float | None:
-        """The error of numpy, or the number of elements that differ; None where it is not known."""
+        """The error of numpy, or for integers the count of different elements; None if unknown."""
         pairs = [(exact.get(spec.name), plain.get(spec.name)) for exact, plain in self._results]
         errors = [
             largest_error(spec.dtype, b, a)
@@ -72,7 +72,7 @@ class Noise:
 
 
 def _moved(array: numpy.ndarray, chance: numpy.random.Generator) -> numpy.ndarray:
-    """Floats up to a hundredth beside those of an array; other types as they are."""
+    """Perturb floats by up to a hundredth; other types are unchanged."""
     dtype = from_numpy(array.dtype)
     if not dtype.is_float or dtype.stored:
         return array
@@ -82,7 +82,7 @@ def _moved(array: numpy.ndarray, chance: numpy.random.Generator) -> numpy.ndarra
 
 @dataclass(frozen=True)
 class Difference:
-    """An error, what is wrong ('' for nothing), and numpy's error where it was asked."""
+    """An error, the reason if it is too large, else '', and numpy's error if computed."""
 
     error: float
     reason: str = ""
@@ -90,18 +90,18 @@ class Difference:
 
 
 def judged(
-    spec: TensorSpec, came: numpy.ndarray, wanted: Answer, noise: Callable[[], Noise]
+    spec: TensorSpec, result: numpy.ndarray, wanted: Answer, noise: Callable[[], Noise]
 ) -> Difference:
-    """The difference of a result from an answer, and whether it is too large."""
-    if came.dtype.name != wanted.dtype:
-        text = f"the element type is {came.dtype}, expected {wanted.dtype}"
+    """Compare a result with an answer."""
+    if result.dtype.name != wanted.dtype:
+        text = f"the element type is {result.dtype}, expected {wanted.dtype}"
         return Difference(numpy.inf, text)
-    if came.shape != wanted.values.shape:
-        expected, got = list(wanted.values.shape), list(came.shape)
+    if result.shape != wanted.values.shape:
+        expected, got = list(wanted.values.shape), list(result.shape)
         return Difference(numpy.inf, f"the shape is {got}, expected {expected}")
     if not spec.dtype.is_float:
-        return _counted(spec, came, wanted.values, noise)
-    error = largest_error(spec.dtype, came, wanted.values)
+        return _counted(spec, result, wanted.values, noise)
+    error = largest_error(spec.dtype, result, wanted.values)
     few = FEW_UNITS * unit(spec.dtype)
     if error <= few:
         return Difference(error)
@@ -115,28 +115,28 @@ def judged(
 
 
 def _counted(
-    spec: TensorSpec, came: numpy.ndarray, wanted: numpy.ndarray, noise: Callable[[], Noise]
+    spec: TensorSpec, result: numpy.ndarray, wanted: numpy.ndarray, noise: Callable[[], Noise]
 ) -> Difference:
-    """Integers and bools are equal, or as many of them differ as rounding moves."""
-    differs = numpy.asarray(came != wanted)
+    """Compare integers and bools: equal, up to the count that rounding changes."""
+    differs = numpy.asarray(result != wanted)
     wrong = int(numpy.count_nonzero(differs))
     if not wrong:
         return Difference(0.0)
     moved = noise().of(spec)
-    at = [int(place) for place in numpy.argwhere(differs)[0]]
+    at = [int(index) for index in numpy.argwhere(differs)[0]]
     text = f"{wrong} of {differs.size} elements differ"
-    shown = f"{text}, at {at} {came[tuple(at)]}, expected {wanted[tuple(at)]}"
+    shown = f"{text}, at {at} {result[tuple(at)]}, expected {wanted[tuple(at)]}"
     fine = moved is not None and wrong <= FACTOR * moved
     return Difference(1.0, "" if fine else shown, None if moved is None else float(moved > 0))
 
 
-def largest_error(dtype: DType, came: numpy.ndarray, expected: numpy.ndarray) -> float:
+def largest_error(dtype: DType, result: numpy.ndarray, expected: numpy.ndarray) -> float:
     """The largest error, relative above 1 and absolute below; 0 for no elements.
 
-    NaN agrees with NaN, an infinity with itself and with numbers beyond the type.
+    NaN equals NaN, an infinity equals itself and numbers above the type's range.
     """
     float64 = numpy.dtype(numpy.float64)
-    wide, target = converted(came, float64), converted(expected, float64)
+    wide, target = converted(result, float64), converted(expected, float64)
     with numpy.errstate(all="ignore"):
         held = converted(converted(expected, dtype.numpy), float64)
         target = numpy.where(numpy.isinf(held), held, target)
@@ -147,7 +147,7 @@ def largest_error(dtype: DType, came: numpy.ndarray, expected: numpy.ndarray) ->
 
 
 def tolerance_text(dtypes: Mapping[str, str]) -> str:
-    """What is allowed, by element type, in words."""
+    """The permitted errors, by element type, as text."""
     kinds = [DTYPES[name] for name in dict.fromkeys(dtypes.values())]
     floats = [f"{kind.name} {FEW_UNITS * unit(kind):.1e}" for kind in kinds if kind.is_float]
     equal = "" if len(floats) == len(kinds) else "integers and bools equal"

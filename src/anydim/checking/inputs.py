@@ -1,7 +1,7 @@
-"""Inputs that make results differ: signs, sizes and ties of numbers vary from call to call.
+"""Random inputs that expose differences: signs, magnitudes and ties vary from call to call.
 
-Integers that are no indices go from bits to the whole range of their type; where a model refuses
-them (they decide sizes, say), tamer ones follow.
+Integers that are not indices range from bits to the whole range of their type; if a model rejects
+them (for example, since they determine sizes), tamer ones follow.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Chance = numpy.random.Generator
 
 @dataclass(frozen=True)
 class Flavour:
-    """What the numbers of a call are like: `floats` and `integers` name their kinds, `share` is how
-    many bools are true."""
+    """The distribution of a call's inputs: `floats` and `integers` name kinds, `share` is the
+    fraction of true bools."""
 
     floats: str
     integers: str
@@ -41,7 +41,7 @@ _TAMER = {WHOLE: SMALL, SMALL: BITS}
 
 
 def flavours(number: int, tame: bool) -> tuple[Flavour, ...]:
-    """What to try for a call, the next where the model refuses one; `tame`: no large integers."""
+    """Flavours for a call, in order, until one is accepted; `tame`: no large integers."""
     first = next(islice(cycle(_FLAVOURS), number % len(_FLAVOURS), None))
     found = [first]
     while found[-1].integers in _TAMER:
@@ -54,7 +54,7 @@ def drawn(
     spec: TensorSpec, sizes: Mapping[str, int], chance: Chance, flavour: Flavour,
     ranges: Ranges,
 ) -> Array:  # fmt: skip
-    """A random array for an input; integers of a range (both ends included) lie in it."""
+    """A random array for an input; integers with a range (ends included) are drawn from it."""
     made: Array
     shape = tuple(size.evaluate(sizes) for size in spec.shape)
     try:
@@ -70,13 +70,13 @@ def drawn(
         else:
             made = _integers(spec.dtype, shape, chance, flavour.integers)
         return converted(numpy.asarray(made), spec.dtype.numpy)
-    except (MemoryError, ValueError):  # numpy's word for more than an array can have
+    except (MemoryError, ValueError):  # numpy's error for an array that is too large
         problem = f"there is no memory for an input '{spec.name}' of shape {shape}"
         raise OutOfMemoryError(problem, "draw smaller sizes") from None
 
 
 def _mixed(shape: tuple[int, ...], chance: Chance) -> Array:
-    """Mostly of size 1, with zeros, whole numbers and some of size 30."""
+    """Mostly of magnitude 1, with integers, zeros and some of magnitude 30."""
     made = chance.standard_normal(shape)
     kind = chance.random(shape)
     made = numpy.where(kind < 0.1, made * 30, made)
@@ -101,6 +101,6 @@ def _integers(dtype: DType, shape: tuple[int, ...], chance: Chance, kind: str) -
         return chance.integers(0, 2, shape)
     if kind == SMALL:
         return chance.integers(max(low, -4), min(high, 9) + 1, shape)
-    size = 2.0 ** chance.uniform(0, dtype.bits, shape) - 1  # as many small ones as large ones
+    size = 2.0 ** chance.uniform(0, dtype.bits, shape) - 1  # log-uniform magnitudes
     made = numpy.minimum(size, float(high) * (1 - 2.0**-52)).astype(dtype.numpy)
     return numpy.where(chance.random(shape) < 0.5, made, made * 0 + low - made if low else made)

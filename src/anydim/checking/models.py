@@ -12,7 +12,7 @@ import numpy
 from anydim.base.dtypes import from_numpy
 from anydim.base.errors import MissingError, UserError
 from anydim.base.peer import peer_module
-from anydim.checking.oracle import Answer, Arrays, NoAnswer, Oracle, told
+from anydim.checking.oracle import Answer, Arrays, NoAnswer, Oracle, first_line
 from anydim.checking.origins import ModelFile
 from anydim.devices.engines.onnxruntime import may_crash
 
@@ -20,24 +20,24 @@ _RANDOM = frozenset((
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
     "Multinomial",
 ))  # fmt: skip
-_QUIET = 4  # the log of onnxruntime: what goes wrong is raised
+_QUIET = 4  # log level of onnxruntime: errors are raised anyway
 
 
 def reference(file: ModelFile) -> Oracle:
-    """onnx's reference evaluator on the file itself; NoAnswer for a model it does not take."""
+    """onnx's reference evaluator on the file itself; raises NoAnswer for an unsupported model."""
     proto = _repeatable(file)
     onnx, module = import_module("onnx"), import_module("onnx.reference")
     try:
         made = module.ReferenceEvaluator(proto)
     except Exception as error:
-        raise NoAnswer(told(error)) from None
+        raise NoAnswer(first_line(error)) from None
     title = f"onnx {onnx.__version__}'s reference evaluator"
     note = "computes in the types of the file"
     return Oracle("reference", title, note, _by(made.run, made.output_names, _declared(proto)))
 
 
 def onnxruntime(file: ModelFile) -> Oracle:
-    """The installed onnxruntime, its optimisations off; NoAnswer where it has none for the file."""
+    """The installed onnxruntime, unoptimised; raises NoAnswer if missing or unsupported."""
     try:
         module = peer_module()
     except MissingError as error:
@@ -51,7 +51,7 @@ def onnxruntime(file: ModelFile) -> Oracle:
     try:
         session = module.InferenceSession(file.bytes(), options, providers=providers)
     except Exception as error:
-        raise NoAnswer(told(error)) from None
+        raise NoAnswer(first_line(error)) from None
     names = [value.name for value in session.get_outputs()]
     risky = any(may_crash(_key(node)) for node in _nodes(proto))
     title = f"onnxruntime {module.__version__}, without optimisations"
@@ -61,16 +61,16 @@ def onnxruntime(file: ModelFile) -> Oracle:
 
 
 def _repeatable(file: ModelFile) -> Any:
-    """The model; NoAnswer for one that draws random numbers."""
+    """The model; raises NoAnswer for one that draws random numbers."""
     proto = file.proto()
     drawn = [node.op_type for node in _nodes(proto) if _draws(node)]
     if drawn:
-        raise NoAnswer(f"{drawn[0]} draws other numbers in each engine")
+        raise NoAnswer(f"{drawn[0]} draws different random numbers in each engine")
     return proto
 
 
 def _draws(node: Any) -> bool:
-    """Whether a node draws random numbers: a dropout does that may be told to train."""
+    """Whether a node draws random numbers; a dropout may, if it has an input `training_mode`."""
     return node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) > 2)
 
 
@@ -79,7 +79,7 @@ def _key(node: Any) -> str:
 
 
 def _nodes(proto: Any) -> list[Any]:
-    """All nodes, those of graphs inside nodes and of functions among them."""
+    """All nodes, including those of nested graphs and functions."""
     found, waiting = [], [proto.graph, *proto.functions]
     while waiting:
         for node in waiting.pop().node:
@@ -90,7 +90,7 @@ def _nodes(proto: Any) -> list[Any]:
 
 
 def _declared(proto: Any) -> dict[str, str]:
-    """The element types that the file declares for its results, by name."""
+    """The declared element types of results, by name."""
     helper = import_module("onnx.helper")
     kinds = {value.name: value.type.tensor_type.elem_type for value in proto.graph.output}
     return {n: helper.tensor_dtype_to_np_dtype(kind).name for n, kind in kinds.items() if kind}
@@ -99,14 +99,14 @@ def _declared(proto: Any) -> dict[str, str]:
 def _by(
     run: Any, names: Sequence[str], declared: Mapping[str, str], risky: bool = False
 ) -> Callable[[Arrays], Mapping[str, Answer]]:
-    """What answers by a function that takes (None, inputs); `risky` ones take no empty tensors.
+    """An `answer` from a function of (None, inputs); `risky` ones reject empty tensors.
 
-    Types are those that the file declares, whatever type an engine computes a result in.
+    Types are the declared ones of the file, whatever type the engine uses for a result.
     """
 
     def answer(inputs: Arrays) -> Mapping[str, Answer]:
         if risky and any(array.size == 0 for array in inputs.values()):
-            raise NoAnswer("it may crash where a tensor is empty")
+            raise NoAnswer("it may crash on empty tensors")
         try:
             with warnings.catch_warnings(), numpy.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
@@ -114,7 +114,7 @@ def _by(
         except UserError:
             raise
         except Exception as error:
-            raise NoAnswer(told(error)) from None
+            raise NoAnswer(first_line(error)) from None
         return {name: _answer(name, value, declared) for name, value in zip(names, found)}
 
     return answer
@@ -125,5 +125,5 @@ def _answer(name: str, value: Any, declared: Mapping[str, str]) -> Answer:
         raise NoAnswer(f"'{name}' is no tensor")
     array = numpy.asarray(value)
     if array.dtype == object or array.dtype.kind in "US":
-        raise NoAnswer(f"'{name}' holds no numbers")
+        raise NoAnswer(f"'{name}' does not contain numbers")
     return Answer(declared.get(name) or from_numpy(array.dtype).name, array)

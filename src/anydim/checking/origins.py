@@ -1,4 +1,4 @@
-"""What a model was compiled from, kept for the oracles of `check`."""
+"""Sources of models, kept for the oracles of `check`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from anydim.base.records import dataclass
-from anydim.checking.oracle import NoAnswer, told
+from anydim.checking.oracle import NoAnswer, first_line
 from anydim.lang.surface.syntax import (
     CallTerm,
     Definition,
@@ -25,22 +25,22 @@ LARGEST_KEPT = 32 * 2**20  # bytes of a model in memory that is kept for a check
 
 @dataclass(frozen=True)
 class ModelFile:
-    """An ONNX model as it was given: a path, the bytes of a file, or a ModelProto."""
+    """An ONNX model as given: a path, the bytes of a file, or a ModelProto."""
 
     source: Any
 
     def proto(self) -> Any:
-        """The model; NoAnswer for what cannot be read."""
+        """The model; raises NoAnswer if it cannot be read."""
         onnx = import_module("onnx")
         try:
             if isinstance(self.source, (bytes, bytearray, memoryview)):
                 return onnx.load_from_string(bytes(self.source))
             return self.source if hasattr(self.source, "graph") else onnx.load(self.source)
         except Exception as error:
-            raise NoAnswer(told(error)) from None
+            raise NoAnswer(first_line(error)) from None
 
     def bytes(self) -> Any:
-        """What onnxruntime takes: a path, which finds its external data, or bytes."""
+        """The argument for onnxruntime: a path, to find external data, or bytes."""
         if hasattr(self.source, "SerializeToString"):
             return self.source.SerializeToString()
         data = isinstance(self.source, (bytes, bytearray, memoryview))
@@ -56,7 +56,7 @@ class DefinitionCall:
 
     @property
     def counted(self) -> bool:
-        """Whether numbers in tensors decide how often something runs."""
+        """Whether values in tensors determine trip counts."""
         definition = self.definition
         names = {parameter.name for parameter in definition.parameters}
         for item in items(definition.statements):
@@ -78,7 +78,7 @@ Origin = ModelFile | DefinitionCall | None
 
 
 def origin_of(source: Any) -> Origin:
-    """What a model was compiled from, where oracles take it; of bytes, LARGEST_KEPT at most."""
+    """The source of a model if oracles support it; in memory, LARGEST_KEPT bytes at most."""
     if isinstance(source, (str, os.PathLike)):
         return ModelFile(os.path.abspath(os.fspath(source)))
     if isinstance(source, (bytes, bytearray)):

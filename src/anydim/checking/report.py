@@ -1,4 +1,4 @@
-"""What a check found, as a record and as text of at most 100 columns."""
+"""The result of a check, as a record and as text of at most 100 columns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from anydim.base.text import counted
 from anydim.checking.compare import tolerance_text
 
 _COLUMNS = 100
-_MOST_SHOWN = 10
+_MAX_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A size at which program and oracle differ."""
+    """A difference between program and oracle at a size."""
 
     sizes: Mapping[str, int]
     output: str
@@ -29,15 +29,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """How a check went.
+    """The result of a check.
 
     `samples` calls were compared at `sizes` different sizes, `corners` of them corners of the box
-    and `reduced` brought down to what an oracle can do. `oracles` has how many calls each answered,
-    by its title, and `notes` what a reader has to know of them. `types` are the element types that
-    were compared. At `empty` of the calls every result had 0 elements, and `constant` results had
-    one value everywhere. `rejected` calls were refused by both, `unanswered` by the oracle alone.
-    `disputes` are differences where another oracle has what the program has. `plain_error` is
-    numpy's error in the program's types at `worst_sizes`, None where nobody asked.
+    and `reduced` to what an oracle can compute. `oracles` counts the calls each answered, by title,
+    and `notes` has remarks on them. `types` are the compared element types. In `empty` calls every
+    result had 0 elements, and `constant` results had one value everywhere. `rejected` calls were
+    rejected by both, `unanswered` by the oracle only. `disputes` are differences where another
+    oracle agrees with the program. `plain_error` is numpy's error in the program's types at
+    `worst_sizes`, None if not computed.
     """
 
     samples: int
@@ -65,12 +65,12 @@ class CheckReport:
 
     @property
     def compared(self) -> int:
-        """Calls at which a result with elements was compared, and could have been another."""
+        """Count of calls with compared elements that were not constant over all calls."""
         return self.samples - self.empty if set(self.types) - set(self.constant) else 0
 
     @property
     def ok(self) -> bool:
-        """Whether something was compared and all of it agreed."""
+        """Whether at least one call was compared and all agreed."""
         return not self.failures and self.compared > 0
 
     @property
@@ -87,14 +87,14 @@ class CheckReport:
         lines = [f"{calls} ({where}; seed {self.seed}): {self.verdict}"]
         lines += [f"  {line}" for line in (*self._oracles(), *self._worst(), *self._gaps())]
         alike = self._alike()
-        lines += [f"  differs: {text}" for text in alike[:_MOST_SHOWN]]
-        if len(alike) > _MOST_SHOWN:
-            lines.append(f"  and {len(alike) - _MOST_SHOWN} more")
-        lines += [f"  note: {dispute}" for dispute in self.disputes[:_MOST_SHOWN]]
+        lines += [f"  differs: {text}" for text in alike[:_MAX_SHOWN]]
+        if len(alike) > _MAX_SHOWN:
+            lines.append(f"  and {len(alike) - _MAX_SHOWN} more")
+        lines += [f"  note: {dispute}" for dispute in self.disputes[:_MAX_SHOWN]]
         return "\n".join(map(_folded, lines))
 
     def _alike(self) -> list[str]:
-        """The failures; those that differ only in sizes once."""
+        """The failures, with those that differ only in sizes merged."""
         found: dict[tuple[str, str], list[Failure]] = {}
         for failure in self.failures:
             found.setdefault((failure.output, failure.reason), []).append(failure)
@@ -115,32 +115,32 @@ class CheckReport:
         if not self.types:
             return []
         plain = self.plain_error
-        beside = "" if plain is None else f" (numpy's in the same types {plain:.3g})"
+        comparison = "" if plain is None else f" (numpy's in the same types {plain:.3g})"
         of = f" of '{self.worst_output}'" if self.worst_output else ""
         kinds = ", ".join(f"{name} {kind}" for name, kind in list(self.types.items())[:8])
         more = f" and {len(self.types) - 8} more" if len(self.types) > 8 else ""
         where = f"{of}{at_sizes(self.worst_sizes)}" if self.worst_error else ""
         return [
-            f"worst error {self.worst_error:.3g}{beside}{where}",
+            f"worst error {self.worst_error:.3g}{comparison}{where}",
             f"compared types, shapes and values of {kinds}{more}",
             f"allowed: {tolerance_text(self.types)}",
         ]
 
     def _gaps(self) -> list[str]:
-        """What was not compared."""
+        """Lines on what was not compared."""
         lines = []
         if self.empty:
             calls = f"{self.empty} of {counted(self.samples, 'call')}"
-            lines.append(f"nothing was compared at {calls}: every result has 0 elements there")
+            lines.append(f"nothing was compared at {calls}: every result has 0 elements")
         if self.constant:
             names = ", ".join(f"'{name}'" for name in self.constant)
-            lines.append(f"one and the same value everywhere, which proves little: {names}")
+            lines.append(f"constant in all calls, which proves little: {names}")
         if self.reduced:
             calls = counted(self.reduced, "call")
             lines.append(f"sizes of {calls} were reduced to what the oracle can do")
         if self.rejected:
             calls = counted(self.rejected, "more call")
-            lines.append(f"{calls} refused by model and oracle: {self.why_rejected}")
+            lines.append(f"{calls} rejected by model and oracle: {self.why_rejected}")
         if self.unanswered:
             calls = counted(self.unanswered, "call")
             lines.append(f"{calls} not compared: {self.why_unanswered}")
@@ -152,7 +152,7 @@ class CheckReport:
 
 
 def at_sizes(sizes: Mapping[str, int]) -> str:
-    """' at n = 3, m = 4', or nothing."""
+    """' at n = 3, m = 4', or ''."""
     text = ", ".join(f"{name} = {value}" for name, value in sizes.items())
     return f" at {text}" if text else ""
 

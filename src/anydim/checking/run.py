@@ -17,7 +17,7 @@ from anydim.base.records import dataclass
 from anydim.checking.choice import Oracles
 from anydim.checking.compare import Difference, Noise, judged
 from anydim.checking.inputs import drawn, flavours
-from anydim.checking.oracle import Answer, Arrays, Function, NoAnswer, Oracle, told
+from anydim.checking.oracle import Answer, Arrays, Function, NoAnswer, Oracle, first_line
 from anydim.checking.report import CheckReport, Failure, at_sizes
 from anydim.checking.sizes import Sample, samples
 from anydim.program.inputs import Ranges
@@ -25,15 +25,15 @@ from anydim.program.program import Program
 from anydim.runtime.signature import TensorSpec
 
 Progress = Callable[[int, int], None]
-_REFUSALS = (InputError, DeviceError, MemoryLimitError)  # what a call may be refused with
+_REFUSALS = (InputError, DeviceError, MemoryLimitError)  # permitted refusals of a call
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is checked: a program and how to call it.
+    """The program under check, and how to call it.
 
-    `exact` and `plain` are its graph in float64 and in its own types, where there is a graph.
-    Integers that are no indices stay small where they may decide how long something runs: `tame`.
+    `exact` and `plain` evaluate its graph in float64 and in its own types, if there is a graph.
+    `tame`: integers that are not indices stay small, since they may determine trip counts.
     """
 
     program: Program
@@ -50,7 +50,7 @@ def check(
 ) -> CheckReport:  # fmt: skip
     """Compare a program with oracles in `count` calls; a time limit in `seconds` ends it early.
 
-    What an oracle refuses as a bad input, the program has to refuse, and the other way round.
+    The program has to reject inputs that an oracle rejects as bad, and vice versa.
     """
     state = _State(subject, oracles, seed)
     begun = monotonic()
@@ -66,12 +66,12 @@ def check(
 
 @dataclass
 class _State:
-    """What was found so far."""
+    """The results so far."""
 
     subject: Subject
     oracles: Oracles
     seed: int
-    asked: Counter[str] = field(default_factory=Counter)
+    answers_by_title: Counter[str] = field(default_factory=Counter)
     notes: dict[str, str] = field(default_factory=dict)
     seen: dict[tuple[int, ...], Sample] = field(default_factory=dict)
     values: dict[str, set[Any]] = field(default_factory=dict)
@@ -91,18 +91,18 @@ class _State:
     judges: tuple[Oracle, ...] | None = None
 
     def take(self, number: int, sample: Sample) -> None:
-        """One call, with inputs that the model takes where there are any."""
+        """Make one call, with inputs that the model accepts if possible."""
         chance = numpy.random.default_rng((self.seed, number))
         refusal: UserError | None = None
         inputs: Arrays = {}
         for flavour in flavours(number, self.subject.tame):
             inputs = self._inputs(sample, chance, flavour)
             try:
-                came = self.subject.call(inputs)
+                results = self.subject.call(inputs)
             except _REFUSALS as error:
                 refusal = refusal or error
             else:
-                self._answered(inputs, came, sample)
+                self._answered(inputs, results, sample)
                 return
         assert refusal is not None
         self._refused(inputs, refusal, sample)
@@ -112,7 +112,7 @@ class _State:
         return {spec.name: drawn(spec, sample.sizes, chance, flavour, ranges) for spec in specs}
 
     def _answers(self, inputs: Arrays) -> tuple[Oracle, Mapping[str, Answer]] | None:
-        """The first oracle that answers, with its answers; None where none does."""
+        """The first oracle that answers, with its answers; None if none does."""
         why = ""
         for oracle in self.oracles.ordered:
             try:
@@ -122,10 +122,10 @@ class _State:
         self.unanswered[why] += 1
         return None
 
-    # ---- a call that the model refuses ---------------------------------------------------------
+    # ---- rejected calls -----------------------------------------------------------------------
 
     def _refused(self, inputs: Arrays, refusal: UserError, sample: Sample) -> None:
-        """Fine where an oracle refuses the inputs too, or where the graph does."""
+        """A rejection is correct if an oracle or the graph rejects the inputs, too."""
         for answer in (self.subject.exact, self._first):
             if answer is None:
                 continue
@@ -133,44 +133,44 @@ class _State:
                 answer(inputs)
             except (*_REFUSALS, NoAnswer, ArithmeticError, ValueError):
                 self.rejected += 1
-                self.why_rejected = self.why_rejected or told(refusal)
+                self.why_rejected = self.why_rejected or first_line(refusal)
                 return
-        reason = f"the model refuses it, the oracle does not: {told(refusal)}"
+        reason = f"the model rejects it, the oracle does not: {first_line(refusal)}"
         self.failures.append(Failure(sample.sizes, "", reason))
 
     def _first(self, inputs: Arrays) -> Any:
         return self.oracles.ordered[0].answer(inputs)
 
-    # ---- a call with results -------------------------------------------------------------------
+    # ---- calls with results --------------------------------------------------------------------
 
-    def _answered(self, inputs: Arrays, came: Arrays, sample: Sample) -> None:
+    def _answered(self, inputs: Arrays, results: Arrays, sample: Sample) -> None:
         try:
             found = self._answers(inputs)
         except _REFUSALS as refusal:
-            text = f"the oracle refuses it, the model does not: {told(refusal)}"
+            text = f"the oracle rejects it, the model does not: {first_line(refusal)}"
             self.failures.append(Failure(sample.sizes, "", text))
             return
         if found is None:
             return
         oracle, answers = found
-        self.asked[oracle.title] += 1
+        self.answers_by_title[oracle.title] += 1
         self.notes[oracle.title] = oracle.note
         self.samples += 1
         self.reduced += sample.reduced
         self.seen.setdefault(tuple(sample.sizes.values()), sample)
-        self._compare(oracle, answers, inputs, came, sample)
+        self._compare(oracle, answers, inputs, results, sample)
 
     def _compare(
-        self, oracle: Oracle, answers: Mapping[str, Answer], inputs: Arrays, came: Arrays,
+        self, oracle: Oracle, answers: Mapping[str, Answer], inputs: Arrays, results: Arrays,
         sample: Sample,
     ) -> None:  # fmt: skip
         noise = partial(self._noise, inputs, {})
         some = False
         for spec in self.subject.program.signature.outputs:
-            result = came[spec.key]
+            result = results[spec.key]
             wanted = answers.get(spec.key) or answers[spec.name]
             self.types[spec.key] = spec.dtype.name
-            some |= self._told(spec.key, wanted.values)
+            some |= self._record_values(spec.key, wanted.values)
             difference = judged(spec, result, wanted, noise)
             if difference.reason and self._disputed(
                 oracle, spec, inputs, result, difference, sample
@@ -184,13 +184,13 @@ class _State:
         self.empty += not some
 
     def _noise(self, inputs: Arrays, made: dict[str, Noise]) -> Noise:
-        """What rounding does at these inputs, computed once."""
+        """The rounding error at these inputs, computed once."""
         if not made:
             made["noise"] = Noise(self.subject.exact, self.subject.plain, inputs)
         return made["noise"]
 
-    def _told(self, name: str, values: numpy.ndarray) -> bool:
-        """Whether a result has elements; two of its different values are remembered."""
+    def _record_values(self, name: str, values: numpy.ndarray) -> bool:
+        """Whether a result has elements; records up to two different values."""
         known = self.values.setdefault(name, set())
         if len(known) < 2:
             known.update(numpy.unique(converted(values, numpy.dtype(numpy.float64)))[:2].tolist())
@@ -200,7 +200,7 @@ class _State:
         self, oracle: Oracle, spec: TensorSpec, inputs: Arrays, result: numpy.ndarray,
         difference: Difference, sample: Sample,
     ) -> bool:  # fmt: skip
-        """Whether another independent oracle has what the model has."""
+        """Whether another independent oracle agrees with the model."""
         if self.judges is None:
             self.judges = self.oracles.judges()
         for judge in self.judges:
@@ -216,7 +216,7 @@ class _State:
         return False
 
     def report(self) -> CheckReport:
-        """All that was found."""
+        """The report of the results."""
         seen, takes = self.seen.values(), self.subject.program.signature.inputs
         constant = [name for name, values in self.values.items() if takes and len(values) < 2]
         why = "; ".join(reason for reason, _ in self.unanswered.most_common(2))
@@ -225,13 +225,13 @@ class _State:
             tuple(self.failures), self.worst.plain, self.worst_output, len(seen),
             sum(sample.corner for sample in seen), self.reduced, self.empty,
             tuple(constant),
-            self.types, dict(self.asked), self.notes, self._why(),
+            self.types, dict(self.answers_by_title), self.notes, self._why(),
             sum(self.unanswered.values()), why, tuple(self.disputes), self.seed, self.stopped,
             self.why_rejected,
         )  # fmt: skip
 
     def _why(self) -> str:
-        """Why there is no independent oracle, where there is none."""
+        """The reason for the lack of an independent oracle; '' if there is one."""
         if any(oracle.independent for oracle in self.oracles.ordered):
             return ""
         return "; ".join(dict.fromkeys(self.oracles.refused.values()))

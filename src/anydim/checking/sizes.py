@@ -1,8 +1,8 @@
-"""The sizes of a check: some corners of the box, and random sizes inside it.
+"""Sizes for a check: corners of the box, and random sizes inside it.
 
 A corner has every dim at an end of its bounds, at 0 or at 1. The others are small sizes, primes and
-their neighbours, and sizes from all over the range. What would cost an oracle too much is brought
-down until it does not; the corners that cost most come last.
+their neighbours, and sizes from the whole range. Sizes too expensive for an oracle are reduced; the
+most expensive corners come last.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from anydim.sizes import Box, Dim, Guard, holds
 
 Cost = Callable[[Mapping[str, int]], float]
 
-_SHARES = (1 / 8, 1 / 64, 1 / 16, 1 / 64)  # of what one call may cost, for all but the last corners
-_MOST_CORNERS = 32
-_CALLS_OF_ONE_SIZE = 6  # of a program without dims
-_UNBOUNDED = 64  # what a dim without an upper bound is taken to reach beyond its lower one
-_BEYOND = 4 * _UNBOUNDED  # the same, for sizes that follow from others
-_AROUND = 256  # sizes above one that does not fit which are tried
+_SHARES = (1 / 8, 1 / 64, 1 / 16, 1 / 64)  # maximum cost of a call, except for the last corners
+_MAX_CORNERS = 32
+_CALLS_OF_ONE_SIZE = 6  # for a program without dims
+_UNBOUNDED = 64  # assumed range of a dim without an upper bound
+_BEYOND = 4 * _UNBOUNDED  # the same, for sizes that depend on others
+_AROUND = 256  # range of larger sizes tried if a guard fails
 _TRIES, _FEW = 20, 5
 SPECIAL = (0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 23, 31, 32, 33, 37, 61, 64, 65, 97, 127,
            128, 131, 255, 257, 509, 1021)  # fmt: skip
@@ -51,7 +51,7 @@ def samples(program: Program, oracle: Oracle, count: int, seed: int) -> Iterator
         return
     cost = partial(_cost, program, oracle)
     guards = program.signature.guards
-    corners = list(_corners(box, guards, min(_MOST_CORNERS, count // 2), chance))
+    corners = list(_corners(box, guards, min(_MAX_CORNERS, count // 2), chance))
     corners.sort(key=cost)
     small = [sizes for sizes in corners if cost(sizes) <= min(_SHARES)]
     wide = [sizes for sizes in corners if cost(sizes) > min(_SHARES)]
@@ -70,7 +70,7 @@ def samples(program: Program, oracle: Oracle, count: int, seed: int) -> Iterator
 
 
 def box_of(program: Program) -> Box:
-    """The dims to choose sizes for: those that data decides are not among them."""
+    """The box of dims to choose sizes for: without data-dependent ones."""
     box = program.signature.box
     if program.straight is not None:
         return box
@@ -79,21 +79,21 @@ def box_of(program: Program) -> Box:
 
 
 def edges(box: Box) -> Iterator[dict[str, int]]:
-    """Every dim at each of its ends, 0 and 1 where they lie inside.
+    """Corners: every dim at each of its ends, and at 0 and 1 if inside.
 
-    First one dim at a time, the others at their least size above 0; then all of them.
+    First one dim at a time, the others at their smallest size above 0; then all combinations.
     """
     ends = {dim.name: ends_of(dim) for dim in box.dims}
-    least = {name: min(values, key=lambda v: (v == 0, v)) for name, values in ends.items()}
+    smallest = {name: min(values, key=lambda v: (v == 0, v)) for name, values in ends.items()}
     for name, values in ends.items():
         for value in values:
-            yield {**least, name: value}
+            yield {**smallest, name: value}
     for point in islice(product(*ends.values()), 4096):
         yield dict(zip(ends, point))
 
 
 def ends_of(dim: Dim) -> list[int]:
-    """The ends of a dim's bounds, and 1 where it lies inside."""
+    """The ends of a dim's bounds, and 1 if inside."""
     wanted = [dim.lo, 1, dim.lo + _UNBOUNDED if dim.hi is None else dim.hi]
     return list(dict.fromkeys(value for value in wanted if value in dim))
 
@@ -101,7 +101,7 @@ def ends_of(dim: Dim) -> list[int]:
 def _corners(
     box: Box, guards: Sequence[Guard], most: int, chance: Random
 ) -> Iterator[dict[str, int]]:
-    """Different corners that are taken: one dim at a time, then some of all others."""
+    """Distinct corners that pass the guards: one dim at a time, then some of the others."""
     taken = (sizes for sizes in edges(box) if box.contains(sizes) and _taken(guards, sizes))
     found = {tuple(sizes.values()): sizes for sizes in taken}
     single = sum(len(ends_of(dim)) for dim in box.dims)
@@ -112,8 +112,10 @@ def _corners(
 
 
 def _random(box: Box, guards: Sequence[Guard], chance: Random) -> dict[str, int]:
-    """Sizes inside the box that guards let pass, as far as chance finds such; OptionError where
-    the constraints leave none."""
+    """Random sizes in the box that pass the guards, if found in a few tries.
+
+    Raises OptionError if the constraints leave no sizes.
+    """
     for _ in range(_TRIES):
         sizes = {dim.name: _drawn(dim, chance) for dim in box.dims}
         sizes = _mended(box, guards, sizes, chance)
@@ -127,17 +129,17 @@ def _taken(guards: Sequence[Guard], sizes: Mapping[str, int]) -> bool:
 
 
 def _passes(guard: Guard, sizes: Mapping[str, int]) -> bool:
-    """Whether a guard holds; one on sizes that data decides may."""
+    """Whether a guard holds; True for guards on data-dependent sizes."""
     try:
         return not guard.symbols <= sizes.keys() or holds(guard, sizes)
-    except (AnydimError, ArithmeticError):  # a divisor is 0 there
+    except (AnydimError, ArithmeticError):  # a divisor is 0
         return False
 
 
 def _mended(
     box: Box, guards: Sequence[Guard], sizes: dict[str, int], chance: Random
 ) -> dict[str, int]:
-    """The sizes with, for each guard that does not hold, one dim at a size at which it does."""
+    """Change one dim for each failing guard to a size at which the guard holds, if found."""
     for guard in guards:
         if _passes(guard, sizes):
             continue
@@ -153,7 +155,7 @@ def _mended(
 
 
 def _highest(dim: Dim) -> int:
-    """The upper bound, or what is taken for it where there is none."""
+    """The upper bound of a dim, or an assumed one."""
     return dim.lo + _BEYOND if dim.hi is None else dim.hi
 
 
@@ -162,13 +164,13 @@ def _drawn(dim: Dim, chance: Random) -> int:
     special = [size for size in SPECIAL if dim.lo <= size <= top]
     if special and chance.random() < 0.4:
         return chance.choice(special)
-    if chance.random() < 0.5:  # as often small as large
+    if chance.random() < 0.5:  # log-uniform
         return dim.lo + int((top - dim.lo + 1) ** chance.random()) - 1
     return chance.randint(dim.lo, top)
 
 
 def _affordable(box: Box, sizes: dict[str, int], cost: Cost, limit: float) -> Sample:
-    """The sizes, or smaller ones at which a call costs at most `limit`."""
+    """Reduce sizes until a call costs at most `limit`."""
     wanted = sizes
     while cost(sizes) > limit:
         largest = max(box.dims, key=lambda dim: sizes[dim.name] - dim.lo)
@@ -184,7 +186,7 @@ def _affordable(box: Box, sizes: dict[str, int], cost: Cost, limit: float) -> Sa
 
 
 def _cost(program: Program, oracle: Oracle, sizes: Mapping[str, int]) -> float:
-    """The work of a call as a share of what an oracle may do at once."""
+    """The work of a call as a share of an oracle's limit."""
     planned = estimate(program, sizes)
     size = planned.bytes + planned.input_bytes + planned.output_bytes
     return max(planned.flops / oracle.flops, size / oracle.bytes)

@@ -9,11 +9,11 @@ from anydim.checking.origins import DefinitionCall
 from anydim.lang.interpreter.kinds import NotCovered
 from anydim.lang.interpreter.run import run
 
-_FLOPS, _BYTES = 2e5, 2.0**20  # of one call: about a second
+_FLOPS, _BYTES = 2e5, 2.0**20  # per call: about a second
 
 
 def interpreter(call: DefinitionCall, names: Sequence[str]) -> Oracle:
-    """The text itself, element by element; `names` are those of a model's results, in order."""
+    """The interpreter of the text, per element; `names` are the model's results, in order."""
     parameters = [parameter.name for parameter in call.definition.parameters]
 
     def answer(inputs: Arrays) -> Mapping[str, Answer]:

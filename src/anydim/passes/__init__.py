@@ -1,8 +1,8 @@
 """Passes: graph -> graph, then graph -> program. `compiler.py` lists them in order.
 
-In come graphs of operators; out go graphs of groups that one kernel each computes, and programs.
-A folder imports from no pass:
+In: graphs of operators. Out: graphs of fused groups, one kernel per group, and programs.
+The subpackages import no pass:
 
-    device_placement/    on which device each node runs
-    delegate/    what other engines are given
+    device_placement/    assigns nodes to devices
+    delegate/    subgraphs that are exported to other engines
 """

@@ -1,9 +1,9 @@
-"""Accumulate in float32: products of 16-bit floats are added up from converted factors.
+"""Accumulate sums of products of 16-bit floats in float32.
 
-Kernels add such sums up in float32 anyway, so only the place of the conversions changes: the
-templates for products then take them, and constant factors are converted when the program is made.
+Kernels accumulate in float32 in any case; this pass only moves the conversions to the factors, so
+that the matmul templates match. Constant factors are converted at compile time.
 
-After: no sum of products of two reads is of a 16-bit float.
+After: no sum of products of two reads has a 16-bit float type.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _NARROW = (float16, bfloat16)
 
 @dataclass(frozen=True)
 class Accumulate:
-    """Convert the factors of such sums, and the sums back.
+    """Convert the factors of such sums to float32 and the sums back.
 
-    `inside`: where they are multiplied, for kernels that read 16 bits; else as tensors.
+    `inside`: convert inside the product, for kernels that read 16 bits; else convert whole tensors.
     """
 
     inside: bool = False
@@ -52,7 +52,7 @@ class Accumulate:
         self, line: Line, reads: tuple[Read, ...], types: dict[str, TensorType],
         known: dict[str, str],
     ) -> list[Line]:  # fmt: skip
-        """Conversions of the factors that are not there yet, the sum, and its conversion."""
+        """Missing conversions of the factors, the sum in float32, and its conversion back."""
         statement = line.statement
         lines: list[Line] = []
         factors: list[Expr] = []
@@ -69,13 +69,13 @@ class Accumulate:
         total = unused(f"{line.target}/wide", types)
         types[total] = TensorType(float32, types[line.target].shape)
         lines.append(Line(replace(statement, target=total, body=body), line.source))
-        places = tuple(Index(axis.name) for axis in statement.axes)
-        back = Cast(types[line.target].dtype, Read(total, places))
+        indices = tuple(Index(axis.name) for axis in statement.axes)
+        back = Cast(types[line.target].dtype, Read(total, indices))
         return [*lines, Line(Statement(line.target, statement.axes, back), line.source)]
 
 
 def _factors(statement: Statement, types: Mapping[str, TensorType]) -> tuple[Read, ...]:
-    """The reads that a sum of products multiplies, where one of them is of 16 bits; else none."""
+    """Factors of a sum of products of which one has 16 bits; else empty."""
     body = statement.body
     if statement.combine != "add" or not isinstance(body, Apply) or body.function != "mul":
         return ()
@@ -87,7 +87,7 @@ def _factors(statement: Statement, types: Mapping[str, TensorType]) -> tuple[Rea
 
 
 def _read_of(factor: Expr) -> Read | None:
-    """The read that a factor is, or a conversion to float32 of one."""
+    """The read of a factor, which may be converted to float32; else None."""
     if isinstance(factor, Cast) and factor.dtype == float32:
         factor = factor.argument
     return factor if isinstance(factor, Read) else None
@@ -96,7 +96,7 @@ def _read_of(factor: Expr) -> Read | None:
 def _read_wide(
     read: Read, line: Line, types: dict[str, TensorType], known: dict[str, str], lines: list[Line]
 ) -> Read:
-    """The read of a tensor's float32, which is made now if it is not there yet."""
+    """Read of a tensor's float32 copy; adds the conversion on first use."""
     if read.tensor not in known:
         made = _converted(read.tensor, types)
         known[read.tensor] = made.target
@@ -110,10 +110,10 @@ def _read_wide(
 
 
 def _converted(name: str, types: dict[str, TensorType]) -> Statement:
-    """The statement that makes a tensor's float32."""
+    """The statement that converts a tensor to float32."""
     kind = types[name]
     target = unused(f"{name}/wide", types)
     types[target] = TensorType(float32, kind.shape)
-    axes = tuple(Axis(f"i{place}", size) for place, size in enumerate(kind.shape))
+    axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(kind.shape))
     read = Read(name, tuple(Index(axis.name) for axis in axes))
     return Statement(target, axes, Cast(float32, read))

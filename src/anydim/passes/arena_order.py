@@ -1,12 +1,12 @@
-"""The search for an order in which values are stacked: tried at sample sizes, right at all.
+"""Search for the order in which values are stacked: scored at sample sizes, valid at all sizes.
 
-In an order each value lies upon all the values before it that it lives together with. So no two
-of them overlap, whatever their sizes; how much is wasted is the order's doing alone.
+Each value is stacked on all earlier values of the order whose lifetimes overlap its own. So no two
+live values overlap, whatever their sizes; only the waste depends on the order.
 
-A first order puts large and long lives at the bottom, or sorts values by where best fit puts them
-at one sample. Then single values are moved. What is on top at a sample stands on a chain of values
-that reaches the bottom, and only an order that takes that chain apart is better: so one value of
-it goes elsewhere, and the new order stays when it is no worse.
+An initial order sorts values by size and lifetime, largest first, or by the offsets that best fit
+finds at one sample. Then local search moves single values. The top at a sample rests on a chain of
+values down to offset 0, and only an order that breaks this chain is better: so one value of the
+chain is moved, and the new order is kept when its score is no worse.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ import numpy
 from anydim.base.records import dataclass
 
 Order = tuple[int, ...]
-_SMALL = 1 << 14  # bytes: a waste below some of these is nobody's concern
-_GOOD = 1.004  # of the lower bound: no better order is looked for
-_STARTS = 2  # first orders that are improved
-_MARKS = 8  # places in an order from which it is stacked anew
-_SHORT = 64  # launches that most values live
-_MOST_KNOWN = 1 << 22  # numbers of others that are kept
-_MOST_FITTED = 1 << 22  # pairs of values that live together, of which best fit is tried
-_USUAL = 0.1  # what the mean over samples counts beside the worst one
+_SMALL = 1 << 14  # bytes: waste of this magnitude does not matter
+_GOOD = 1.004  # of the lower bound: the search stops
+_STARTS = 2  # initial orders that are improved
+_MARKS = 8  # positions of an order from which stacking can restart
+_SHORT = 64  # launches: lifetime of most values
+_MAX_CACHED = 1 << 22  # cached neighbour indices
+_MAX_FITTED = 1 << 22  # pairs of overlapping lifetimes up to which best fit is tried
+_USUAL = 0.1  # weight of the mean over samples against the worst sample
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Values by number. `bytes` [values, samples]; `first`, `last` [values] are their lives.
+    """Values by number. `bytes` [values, samples]; lifetimes are `first` to `last` [values].
 
-    `near` are the others that a value lives together with, for each; `least` [samples] is the
-    lower bound: the most bytes that live at one time; `crowd` how many values.
+    `near` are the values whose lifetimes overlap, for each value; `lower_bound` [samples] is the
+    maximum of the bytes live at one time; `max_live`: the maximum count of live values.
     """
 
     bytes: numpy.ndarray
     first: numpy.ndarray
     last: numpy.ndarray
     near: Near
-    least: numpy.ndarray
-    crowd: int
+    lower_bound: numpy.ndarray
+    max_live: int
 
     @staticmethod
     def of(bytes: numpy.ndarray, first: Sequence[int], last: Sequence[int]) -> Problem:
@@ -52,15 +52,15 @@ class Problem:
         numpy.subtract.at(steps, ends + 1, bytes)
         begun = numpy.bincount(starts, minlength=len(steps))
         ended = numpy.bincount(ends + 1, minlength=len(steps))
-        crowd = int((begun - ended).cumsum().max(initial=0))
-        least = steps.cumsum(0).max(0)
-        return Problem(bytes, starts, ends, Near(starts, ends), least, crowd)
+        max_live = int((begun - ended).cumsum().max(initial=0))
+        lower_bound = steps.cumsum(0).max(0)
+        return Problem(bytes, starts, ends, Near(starts, ends), lower_bound, max_live)
 
 
 class Near:
-    """The others that each value lives together with, found when they are asked for.
+    """For each value, the others whose lifetimes overlap its own; computed on demand.
 
-    Of many values no table is made: it would be as large as the square of their number.
+    No table of all pairs: it would be quadratic in the number of values.
     """
 
     def __init__(self, first: numpy.ndarray, last: numpy.ndarray) -> None:
@@ -70,10 +70,10 @@ class Near:
         self._long, self._short = numpy.flatnonzero(~short), by_start[short[by_start]]
         self._starts = first[self._short]
         self._known: dict[int, numpy.ndarray] = {}
-        self._room = _MOST_KNOWN
+        self._room = _MAX_CACHED
 
     def __getitem__(self, value: int) -> numpy.ndarray:
-        """Their numbers, in order."""
+        """Indices in ascending order."""
         found = self._known.get(value)
         if found is None:
             found = self._found(value)
@@ -84,18 +84,18 @@ class Near:
 
     def _found(self, value: int) -> numpy.ndarray:
         begin, end = self._first[value], self._last[value]
-        places = slice(*numpy.searchsorted(self._starts, (begin - _SHORT, end + 1)))
-        others = numpy.concatenate((self._short[places], self._long))
+        window = slice(*numpy.searchsorted(self._starts, (begin - _SHORT, end + 1)))
+        others = numpy.concatenate((self._short[window], self._long))
         meet = (self._first[others] <= end) & (self._last[others] >= begin) & (others != value)
         return numpy.sort(others[meet])
 
 
 @dataclass(frozen=True, eq=False)
-class Pile:
-    """Values stacked in an order: offsets [values, samples], and how much they waste.
+class Stacked:
+    """Values stacked in an order: offsets [values, samples], and the waste.
 
-    `ratios` [samples] are to the lower bound. `marks` are heights [steps, samples] before every
-    so many values of the order were placed.
+    `ratios` [samples] are relative to the lower bound. `marks` are heights [steps, samples] before
+    every `stride` values of the order, from which stacking can restart.
     """
 
     order: list[int]
@@ -109,22 +109,22 @@ class Pile:
 
     @property
     def score(self) -> float:
-        """The less, the better."""
+        """Lower is better."""
         return self.worst + _USUAL * float(self.ratios.mean())
 
 
-class Piles:
-    """Stacks orders of a problem's values and counts the values that it placed."""
+class Stacker:
+    """Stacks values in a given order and counts the stacked values, the unit of work."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.placed = 0
+        self.stacked = 0
         self._spans = list(zip(problem.first.tolist(), (problem.last + 1).tolist()))
         self._steps = int(problem.last.max(initial=-1)) + 1
         self._stride = max(1, -(-len(problem.bytes) // _MARKS))
 
-    def pile(self, order: list[int], like: Pile | None = None, same: int = 0) -> Pile:
-        """An order, stacked; the first `same` values are those of `like`."""
+    def stack(self, order: list[int], like: Stacked | None = None, same: int = 0) -> Stacked:
+        """Stack an order whose first `same` values equal the first of `like`."""
         problem, stride = self.problem, self._stride
         start = same // stride
         if like is None:
@@ -140,117 +140,117 @@ class Piles:
                 span = heights[first:end]
                 numpy.maximum.reduce(span, 0, out=offsets[value])
                 numpy.add(offsets[value], problem.bytes[value], out=span)
-        self.placed += len(order) - start * stride
-        ratios = (heights.max(0, initial=0) + _SMALL) / (problem.least + _SMALL)
-        return Pile(order, offsets, ratios, marks)
+        self.stacked += len(order) - start * stride
+        ratios = (heights.max(0, initial=0) + _SMALL) / (problem.lower_bound + _SMALL)
+        return Stacked(order, offsets, ratios, marks)
 
-    def moved(self, pile: Pile, value: int, place: int) -> Pile:
-        """The order with one value at another place of those that the others leave."""
-        before = pile.order.index(value)
-        order = pile.order[:before] + pile.order[before + 1 :]
-        order.insert(place, value)
-        return self.pile(order, pile, min(before, place))
+    def moved(self, stack: Stacked, value: int, position: int) -> Stacked:
+        """The order with one value moved to `position`, counted without the value itself."""
+        before = stack.order.index(value)
+        order = stack.order[:before] + stack.order[before + 1 :]
+        order.insert(position, value)
+        return self.stack(order, stack, min(before, position))
 
 
 def heights(problem: Problem, order: Sequence[int]) -> numpy.ndarray:
-    """Offsets [values, samples] of values stacked in an order."""
-    return Piles(problem).pile(list(order)).offsets
+    """Offsets [values, samples] of values stacked in `order`."""
+    return Stacker(problem).stack(list(order)).offsets
 
 
-def best_order(problem: Problem, placements: int) -> Order:
-    """The order that wastes least, at the sample where it wastes most above all.
+def best_order(problem: Problem, work: int) -> Order:
+    """The order with the lowest waste, weighted toward the worst sample.
 
-    Of those that are met while some `placements` values are placed: counted work and no clock,
-    since equal programs have to have equal plans.
+    The search ends after `work` stacked values. It counts work instead of time, so that equal
+    programs get equal layouts.
     """
-    piles = Piles(problem)
-    starts: list[Pile] = []
+    stacker = Stacker(problem)
+    starts: list[Stacked] = []
     for order in _starts(problem):
-        starts.append(piles.pile(order))
+        starts.append(stacker.stack(order))
         if starts[-1].worst <= _GOOD:
             return tuple(order)
-    best = sorted(starts, key=lambda pile: pile.score)[:_STARTS]
-    left = placements - piles.placed
-    for number, pile in enumerate(best):
-        limit = piles.placed + left // len(best)
-        best[number] = _improved(piles, pile, limit)
+    best = sorted(starts, key=lambda stack: stack.score)[:_STARTS]
+    budget = work - stacker.stacked
+    for number, stack in enumerate(best):
+        limit = stacker.stacked + budget // len(best)
+        best[number] = _improved(stacker, stack, limit)
         if best[number].worst <= _GOOD:
             break
-    return tuple(min(best, key=lambda pile: pile.score).order)
+    return tuple(min(best, key=lambda stack: stack.score).order)
 
 
-def _improved(piles: Piles, pile: Pile, limit: int) -> Pile:
-    """What moving values makes of an order, until `limit` values were placed."""
+def _improved(stacker: Stacker, stack: Stacked, limit: int) -> Stacked:
+    """Improve an order by moving values until `limit` values have been stacked."""
     chance = Random(0)
-    while piles.placed < limit and pile.worst > _GOOD:
-        sample = int(pile.ratios.argmax())
-        if chance.random() < 0.3:  # the worst sample is not all that can be improved
-            sample = chance.randrange(len(pile.ratios))
-        chain = _chain(piles.problem, pile, sample)
+    while stacker.stacked < limit and stack.worst > _GOOD:
+        sample = int(stack.ratios.argmax())
+        if chance.random() < 0.3:  # other samples can improve, too
+            sample = chance.randrange(len(stack.ratios))
+        chain = _chain(stacker.problem, stack, sample)
         value = chance.choice(chain)
-        place = chance.choices(_PLACES, _WEIGHTS)[0](piles.problem, pile, chain, value, chance)
-        other = piles.moved(pile, value, place)
-        if other.score <= pile.score:
-            pile = other
-    return pile
+        position = chance.choices(_MOVES, _WEIGHTS)[0](stacker.problem, stack, chain, value, chance)
+        other = stacker.moved(stack, value, position)
+        if other.score <= stack.score:
+            stack = other
+    return stack
 
 
-def _chain(problem: Problem, pile: Pile, sample: int) -> list[int]:
-    """The values that the highest end at a sample stands upon, from the top down."""
-    at, size = pile.offsets[:, sample], problem.bytes[:, sample]
+def _chain(problem: Problem, stack: Stacked, sample: int) -> list[int]:
+    """The chain of values below the highest end at a sample, from the top down."""
+    at, size = stack.offsets[:, sample], problem.bytes[:, sample]
     ends = at + size
-    places = numpy.empty_like(problem.first)
-    places[pile.order] = range(len(places))
+    positions = numpy.empty_like(problem.first)
+    positions[stack.order] = range(len(positions))
     chain = [int(ends.argmax())]
     while at[chain[-1]] > 0:
         value, near = chain[-1], problem.near[chain[-1]]
-        below = (ends[near] == at[value]) & (places[near] < places[value])
+        below = (ends[near] == at[value]) & (positions[near] < positions[value])
         chain.append(int(near[below.argmax()]))
     return chain
 
 
-# where a value goes: a place among the others, whose numbers are one less behind its own
+# Moves: new positions of a value among the others; positions after its own are one less.
 
 
 def _anywhere(
-    problem: Problem, pile: Pile, chain: list[int], value: int, chance: Random
+    problem: Problem, stack: Stacked, chain: list[int], value: int, chance: Random
 ) -> int:  # fmt: skip
-    return chance.randrange(len(pile.order))
+    return chance.randrange(len(stack.order))
 
 
-def _below(problem: Problem, pile: Pile, chain: list[int], value: int, chance: Random) -> int:
-    return _beside(pile, chance.choice(chain), value)
+def _below(problem: Problem, stack: Stacked, chain: list[int], value: int, chance: Random) -> int:
+    return _before(stack, chance.choice(chain), value)
 
 
-def _near(problem: Problem, pile: Pile, chain: list[int], value: int, chance: Random) -> int:
+def _near(problem: Problem, stack: Stacked, chain: list[int], value: int, chance: Random) -> int:
     near = problem.near[value]
     if not len(near):
         return 0
-    return _beside(pile, int(near[chance.randrange(len(near))]), value) + chance.randrange(2)
+    return _before(stack, int(near[chance.randrange(len(near))]), value) + chance.randrange(2)
 
 
-def _lowest(problem: Problem, pile: Pile, chain: list[int], value: int, chance: Random) -> int:
+def _lowest(problem: Problem, stack: Stacked, chain: list[int], value: int, chance: Random) -> int:
     return 0
 
 
-def _highest(problem: Problem, pile: Pile, chain: list[int], value: int, chance: Random) -> int:
-    return len(pile.order) - 1
+def _highest(problem: Problem, stack: Stacked, chain: list[int], value: int, chance: Random) -> int:
+    return len(stack.order) - 1
 
 
-def _beside(pile: Pile, other: int, value: int) -> int:
-    """The place right before another value."""
-    place = pile.order.index(other)
-    return place - (pile.order.index(value) < place)
+def _before(stack: Stacked, other: int, value: int) -> int:
+    """The position right before another value."""
+    position = stack.order.index(other)
+    return position - (stack.order.index(value) < position)
 
 
-_PLACES = (_anywhere, _below, _near, _lowest, _highest)
+_MOVES = (_anywhere, _below, _near, _lowest, _highest)
 _WEIGHTS = (3, 3, 2, 1, 1)
 
 
-# ---- first orders --------------------------------------------------------------------------------
+# ---- initial orders ------------------------------------------------------------------------------
 
 _Key = Callable[[numpy.ndarray, numpy.ndarray, numpy.ndarray], tuple[numpy.ndarray, ...]]
-_KEYS: tuple[_Key, ...] = (  # of bytes, first and length of life: what is placed before what
+_KEYS: tuple[_Key, ...] = (  # sort keys of bytes, first launch and length of life
     lambda size, first, life: (-size * life, first),
     lambda size, first, life: (-life, -size),
     lambda size, first, life: (-size, first),
@@ -258,11 +258,11 @@ _KEYS: tuple[_Key, ...] = (  # of bytes, first and length of life: what is place
 
 
 def _starts(problem: Problem) -> Iterator[list[int]]:
-    """Orders by the mean share of its largest bytes that a value has; by best fit at one sample."""
+    """Orders by mean share of the largest value; then orders by best fit at one sample."""
     share = (problem.bytes / numpy.maximum(problem.bytes.max(0), 1)).mean(1)
     for key in _KEYS:
         yield _sorted(problem, key, share)
-    for key in _KEYS if len(share) * problem.crowd <= _MOST_FITTED else ():
+    for key in _KEYS if len(share) * problem.max_live <= _MAX_FITTED else ():
         yield _fitted(problem, 0, _sorted(problem, key, problem.bytes[:, 0]))
 
 
@@ -273,16 +273,16 @@ def _sorted(problem: Problem, key: _Key, size: numpy.ndarray) -> list[int]:
 
 
 def _fitted(problem: Problem, sample: int, sequence: Sequence[int]) -> list[int]:
-    """Each value in the smallest hole that takes it, else on top; from the lowest upwards."""
+    """Best fit: each value in the smallest gap that holds it, else on top; sorted by offset."""
     size: list[float] = problem.bytes[:, sample].tolist()
     at: dict[int, float] = {}
     for value in sequence:
         need, top = size[value], 0.0
-        hole, place = float("inf"), -1.0
+        hole, offset = float("inf"), -1.0
         near = sorted((at[j], size[j]) for j in problem.near[value].tolist() if j in at)
         for low, taken in near:
             if need <= low - top < hole:
-                hole, place = low - top, top
+                hole, offset = low - top, top
             top = max(top, low + taken)
-        at[value] = place if place >= 0 else top
+        at[value] = offset if offset >= 0 else top
     return sorted(at, key=lambda value: (at[value], at[value] + size[value], value))

@@ -1,8 +1,8 @@
 """Launches -> a segment: buffers, arena offsets, packed constants, sites.
 
-After: every operand of every site is a buffer with a known place: an argument of the call, a
-constant, or an offset in the arena that is a size expression. Kernels and arrays stand beside the
-record, in a store that all segments of a program share.
+After: every operand of every site is a buffer with a known location: an argument of the call, a
+constant, or an offset in the arena as a size expression. Kernels and arrays are in a store that all
+segments of a program share.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import STATUS_TENSOR, Packing
 from anydim.lang.tree import TensorType
-from anydim.passes.canonical_groups import Found
+from anydim.passes.canonical_groups import IndexCheck
 from anydim.passes.in_place import in_place, updates
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
 from anydim.passes.packing import Work, packed
@@ -34,16 +34,17 @@ from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Size, align_up, as_size, product, simplify
 
-_GAP = 2048  # bytes: processors fetch lines ahead of those that are read, which another core writes
+_GAP = 2048  # bytes: hardware prefetch reads lines ahead that another core writes (false sharing)
 
 
 @dataclass(frozen=True)
 class Assemble:
-    """Put a segment together for `threads` threads.
+    """Build a segment for `threads` threads.
 
-    Each launch that checks indices gets an operand with a word for each of its checks; `sources`
-    names the nodes they came from. Kernels and constants go into `store`; `memory` says
-    where values lie, `device` on what. With `setups` launches that read no input become some.
+    Each launch that checks indices gets an operand with an 8-byte slot for each check; `sources`
+    names the nodes the checks came from. Kernels and constants go into `store`; `memory` lays out
+    the arena; `device` is the segment's device. With `setups`, launches that read no input become
+    setups.
     """
 
     threads: int = 1
@@ -54,7 +55,7 @@ class Assemble:
     setups: bool = False
 
     def run(self, graph: Graph, scheduled: Sequence[Scheduled | Alias]) -> Segment:
-        """`graph` gives the signature and the constants, `scheduled` the launches in order."""
+        """`graph` has the signature and the constants, `scheduled` the launches in order."""
         names = _Names(graph, scheduled)
         launches = [item for item in scheduled if isinstance(item, Scheduled)]
         setups: tuple[Setup, ...] = ()
@@ -101,12 +102,12 @@ class Assemble:
             updates=names.updates(launches),
             device=self.device,
             setups=tuple(
-                Record(each.dims, each.launches, each.bytes, tuple(each.values), each.least)
+                Record(each.dims, each.launches, each.bytes, tuple(each.values), each.min_shared)
                 for each in setups
             ),
         )
 
-    def _position(self, check: Found, item: Scheduled, graph: Graph) -> Position:
+    def _position(self, check: IndexCheck, item: Scheduled, graph: Graph) -> Position:
         source = self.sources[check.node] if check.node < len(self.sources) else item.source
         indices = check.indices if check.indices in graph.inputs else ""
         return Position(source, check.tensor, check.size, check.from_end, indices)
@@ -148,9 +149,9 @@ class Assemble:
 
 
 class Store:
-    """Kernels, recipes and constants of a program, each once; names are nobody else's.
+    """Kernels, recipes and constants of a program, each once, under unique names.
 
-    `later` is given the work that fills packed constants.
+    `later` receives the work that fills packed constants.
     """
 
     def __init__(self, later: Callable[[Work], None] = lambda work: work()) -> None:
@@ -174,7 +175,7 @@ class Store:
         return self.recipes.setdefault(recipe, len(self.recipes))
 
     def constant(self, value: str, constant: Constant, packing: Packing | None = None) -> str:
-        """The name of a constant as a kernel takes it; the graph calls it `value`."""
+        """The name of the constant `value` in the layout `packing` that a kernel expects."""
         key = (constant, packing)
         if key not in self._names:
             kind = "" if packing is None else f"/panels{packing.width}"
@@ -190,13 +191,13 @@ class Store:
         return self._names[key]
 
     def words(self, name: str, words: tuple[int, ...]) -> str:
-        """The name of a constant of numbers that a launch brings."""
+        """The name of a constant array of 64-bit integers that a launch provides."""
         held = self._words.setdefault(words, Constant(numpy.array(words, numpy.int64)))
         return self.constant(name, held)
 
 
 def fresh(name: str, taken: Collection[str]) -> str:
-    """The name, with a number behind it where it is taken."""
+    """The name, with a numeric suffix if it is taken."""
     number, found = 1, name
     while found in taken:
         number, found = number + 1, f"{name}/{number + 1}"
@@ -204,13 +205,13 @@ def fresh(name: str, taken: Collection[str]) -> str:
 
 
 class _Names:
-    """Which buffer holds a value: aliases lead to one root, an output where there is one."""
+    """Maps values to buffers: aliases share one root, an output if there is one."""
 
     def __init__(self, graph: Graph, scheduled: Sequence[Scheduled | Alias]) -> None:
         self.graph = graph
         self.parent: dict[str, str] = {}
         self.types: dict[str, TensorType] = {}
-        self.kept: dict[str, Size] = {}  # of setups: where they lie in their blocks
+        self.kept: dict[str, Size] = {}  # values of setups: offsets in their blocks
         for item in scheduled:
             if isinstance(item, Alias):
                 source, target = self.root(item.source), self.root(item.target)
@@ -231,13 +232,13 @@ class _Names:
         return _bytes(self.types[value])
 
     def setup(self) -> Iterator[Buffer]:
-        """The buffers of values that are kept."""
+        """Buffers of the values that setups keep."""
         for name, offset in self.kept.items():
             kind = self.types[name]
             yield Buffer(name, "setup", _bytes(kind), offset, kind.dtype, kind.shape)
 
     def put_in_place(self, launches: Sequence[Scheduled]) -> None:
-        """Let results lie where an operand of their launch dies, as far as the kernels allow it."""
+        """Let results reuse the buffer of a dying operand, where the kernel allows it."""
         own = {v: self.root(v) for item in launches for v in (*item.reads, *item.writes)}
         given = {*self.graph.inputs, *self.graph.constants}
         results = {*self.graph.outputs, *self.kept}
@@ -250,13 +251,13 @@ class _Names:
                 self.parent[made] = self.root(read)
 
     def updates(self, launches: Sequence[Scheduled]) -> tuple[tuple[str, str], ...]:
-        """Results and inputs that may be one array of the caller."""
+        """Pairs of result and input that may be the same array of the caller."""
         graph, types = self.graph, {**self.graph.types, **self.types}
         size = lambda name: _bytes(types[name])  # noqa: E731
         return tuple(updates(launches, self.root, graph.inputs, graph.outputs, size))
 
     def lifetimes(self, launches: Sequence[Scheduled]) -> list[Lifetime]:
-        """The arena's values and when each lives, counted in launches."""
+        """The arena's values and their lifetimes in launch numbers."""
         spans: dict[str, tuple[int, int]] = {}
         outside = {*self.graph.inputs, *self.graph.outputs, *self.graph.constants, *self.kept}
         for number, item in enumerate(launches):
@@ -272,7 +273,7 @@ class _Names:
 
 
 def _scratch(item: Scheduled, box: Box, gap: int) -> Size:
-    """The bytes that a launch gives each thread; `gap` are left between those of two."""
+    """Scratch bytes per thread of a launch, with `gap` bytes between threads."""
     bytes = item.launch.scratch
     return simplify(align_up(bytes, ALIGNMENT) + gap, box) if bytes != 0 else bytes
 
@@ -280,7 +281,7 @@ def _scratch(item: Scheduled, box: Box, gap: int) -> Size:
 def _workspaces(
     scratch: Sequence[Size], threads: int, taken: Collection[str]
 ) -> dict[int, Lifetime]:
-    """The scratch of all threads of each launch that has some, by the number of the launch."""
+    """Scratch of all threads, for each launch that has some, by launch number."""
     return {
         number: Lifetime(fresh(f"scratch {number}", taken), threads * bytes, number, number)
         for number, bytes in enumerate(scratch)
@@ -312,7 +313,7 @@ def _buffers(graph: Graph, constants: Sequence[Held]) -> list[Buffer]:
 
 
 def _arena(lifetimes: Sequence[Lifetime], names: _Names, plan: ArenaPlan) -> Iterator[Buffer]:
-    """The buffers of the arena: values as large as they are, workspaces."""
+    """Buffers of the arena: values in their exact sizes, and workspaces."""
     for value in lifetimes:
         kind, offset = names.types.get(value.name), plan.offsets[value.name]
         if kind is None:

@@ -1,8 +1,8 @@
-"""Graph -> graph whose nodes have devices, and why each has its own.
+"""Graph -> graph whose nodes have devices, with the reason for each.
 
-First of all passes, where a program is for more than the host: `segment` cuts by device.
+Runs first of all passes where a program uses more than the host: `segment` cuts by device.
 
-After: each node has the device that it runs on; held graphs are placed, too.
+After: each node has its device; nested graphs are placed, too.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from anydim.passes.device_placement.speeds import bytes_of, work_of
 from anydim.passes.loop_nodes import pays
 from anydim.sizes import Sampled, samples
 
-ESTIMATED = "estimated time, copies counted, is least"
-_POINTS = 8  # sizes at which times are compared
-_SMALL = 64  # elements of what computes sizes
+ESTIMATED = "lowest estimated time, including copies"
+_POINTS = 8  # sample sizes at which times are compared
+_SMALL = 64  # elements of values that determine sizes
 
 
 @dataclass(frozen=True)
 class Placed:
     """A graph with devices, the reasons by the name of a node's first result, and notes.
 
-    `times` are lines on what was measured; `engines` are the devices among them that are engines,
-    whose values are the host's.
+    `times` are lines about measured times; `engines` are the devices that are engines and whose
+    values reside on the host.
     """
 
     graph: Graph
@@ -48,9 +48,9 @@ class Placed:
 
 @dataclass(frozen=True)
 class Place:
-    """Say for each node where it runs; `devices` begin with the host.
+    """Assign a device to each node; `devices` begin with the host.
 
-    `points` are the sizes at which times are weighed; without them some of the box.
+    `points` are the sizes at which times are compared; empty: samples of the box.
     """
 
     devices: Sequence[Device]
@@ -63,26 +63,26 @@ class Place:
         return Placed(_Level(self, graph, reasons).run(), reasons)
 
     def free(self, graph: Graph) -> bool:
-        """Whether time decides anything."""
+        """Whether the device of any node depends on time estimates."""
         ordered = any(device.ordered for device in self.devices if device.name != HOST)
         return any(
             node.region is None
             and not node.device
             and not any(rule.fits(node) for rule in self.rules)
-            and (ordered or not _alone(node))
+            and (ordered or not _is_routine(node))
             for node in all_nodes(graph)
         )
 
 
 class _Level:
-    """A graph without those that it holds."""
+    """One graph, without its nested graphs."""
 
-    def __init__(self, asked: Place, graph: Graph, reasons: dict[str, str]) -> None:
-        self.asked, self.reasons = asked, reasons
+    def __init__(self, options: Place, graph: Graph, reasons: dict[str, str]) -> None:
+        self.options, self.reasons = options, reasons
         self.held = {n: self._inner(node) for n, node in enumerate(graph.nodes) if node.region}
         self.graph = graph
-        self.speeds = {device.name: device.speed for device in asked.devices}
-        points = list(asked.points) or samples(graph.box, _POINTS, graph.guards)
+        self.speeds = {device.name: device.speed for device in options.devices}
+        points = list(options.points) or samples(graph.box, _POINTS, graph.guards)
         names = graph.box.names
         points = [{name: point[name] for name in names} for point in points] or [{}]
         columns = {name: numpy.array([p[name] for p in points], float) for name in names}
@@ -103,10 +103,10 @@ class _Level:
             {n: {d: float(s @ scale) for d, s in costs.items()} for n, costs in free.items()},
             self._values({n: self._memory(device) for n, (device, _) in fixed.items()}, scale),
         )
-        places = problem.solve([device.name for device in self.asked.devices])
+        chosen = problem.solve([device.name for device in self.options.devices])
         nodes = []
         for number, node in enumerate(self.graph.nodes):
-            device, why = fixed.get(number) or (places[number], _least(problem, number))
+            device, why = fixed.get(number) or (chosen[number], _reason(problem, number))
             inner = self.held.get(number)
             if inner is not None:
                 node = replace(node, attributes=FrozenMapping({**node.attributes, REGION: inner}))
@@ -115,37 +115,37 @@ class _Level:
         return self.graph.replace(nodes=tuple(nodes))
 
     def _memory(self, device: str) -> str:
-        """Where the values of a device lie: an engine's are the host's."""
+        """The device that stores a device's values; the host for an engine."""
         return device if device in self.speeds else HOST
 
     def _inner(self, node: Node) -> Region:
-        """The record of a node that holds graphs, with these placed."""
+        """The region of a node with its nested graphs placed."""
         assert node.region is not None
         held = {
-            name: _Level(replace(self.asked, points=()), graph, self.reasons).run()
+            name: _Level(replace(self.options, points=()), graph, self.reasons).run()
             for name, graph in node.region.held.items()
         }
         changed: Region = replace(node.region, **held)  # type: ignore[arg-type]
         return changed
 
     def _known(self, number: int, node: Node) -> tuple[str, str] | None:
-        """Where a node has to run, and why; None where time decides."""
+        """The device a node has to run on, and the reason; None if estimates decide."""
         if node.region is not None:
             if isinstance(node.region, Foreign):
                 return HOST, f"{node.region.engine} runs it"
-            return HOST, "it runs other graphs" if node.region.held else "it finds sizes"
-        rule = next((rule for rule in self.asked.rules if rule.fits(node)), None)
+            return HOST, "it contains other graphs" if node.region.held else "it determines sizes"
+        rule = next((rule for rule in self.options.rules if rule.fits(node)), None)
         wanted = rule.device if rule is not None else node.device or None
-        why = f"placement {rule}" if rule is not None else "the graph says so"
+        why = f"placement {rule}" if rule is not None else "set in the graph"
         if wanted is not None:
             refused = self._refused(wanted, node)
             return (HOST, f"{why}, but {wanted} {refused}") if refused else (wanted, why)
         if number in self.finding:
-            return HOST, "sizes follow from it"
+            return HOST, "it determines sizes"
         return None
 
     def _refused(self, name: str, node: Node) -> str:
-        device = next((d for d in self.asked.devices if d.name == name), None)
+        device = next((d for d in self.options.devices if d.name == name), None)
         return "" if device is None or not name else refusal(device, self.graph, node)
 
     def _costs(self, node: Node) -> dict[str, numpy.ndarray]:
@@ -155,19 +155,19 @@ class _Level:
             numpy.broadcast_to(self.at.at(size), (self.count,)) for size in (work.flops, work.moved)
         )
         found = {}
-        for device in self.asked.devices:
+        for device in self.options.devices:
             if device.name == HOST or not refusal(device, self.graph, node):
                 launch, flop, byte = device.speed.seconds(work)
                 found[device.name] = launch + flops * flop + moved * byte
         return found
 
     def _scale(self, free: Mapping[int, Mapping[str, numpy.ndarray]]) -> numpy.ndarray:
-        """What a second counts at each point: all points have the same say."""
+        """Weight of a second at each point; gives all points the same total weight."""
         total = sum((costs[HOST] for costs in free.values()), numpy.full(self.count, 1e-9))
         return 1.0 / (total * self.count)
 
     def _values(self, fixed: Mapping[int, str], scale: numpy.ndarray) -> list[Value]:
-        """The values that may cross: from inputs and nodes to nodes and results."""
+        """Values that may cross devices: from inputs and nodes to nodes and results."""
         graph = self.graph
         makers: dict[str, int | str] = dict.fromkeys(graph.inputs, HOST)
         readers: dict[str, set[int | str]] = {name: set() for name in graph.types}
@@ -196,20 +196,20 @@ class _Level:
 
 
 def refusal(device: Device, graph: Graph, node: Node) -> str:
-    """Why a device does not run a node, '' where it does."""
+    """The reason why a device cannot run a node; '' if it can."""
     if device.ordered:
         return ""
-    if _alone(node):
+    if _is_routine(node):
         return "has no such routine"
     steps = group_of(graph, node).steps
     return "runs no loops in order" if steps and not pays(steps) else ""
 
 
-def _alone(node: Node) -> bool:
+def _is_routine(node: Node) -> bool:
     return node.operator != FUSED and operator(node.operator).routine is not None
 
 
-def _least(problem: Problem, number: int) -> str:
+def _reason(problem: Problem, number: int) -> str:
     costs = problem.nodes[number]
     if len(costs) == 1:
         return "no other device can run it"
@@ -217,7 +217,7 @@ def _least(problem: Problem, number: int) -> str:
 
 
 def _finding(graph: Graph) -> set[int]:
-    """The nodes on small integers that only sizes follow from, or conditions of branches."""
+    """Nodes on small integers that only determine sizes or branch conditions."""
     wanted: set[str] = set()
     found: set[int] = set()
     for number in range(len(graph.nodes) - 1, -1, -1):
@@ -240,8 +240,8 @@ def _small(kind: TensorType) -> bool:
 
 
 def summary(placed: Graph) -> str:
-    """How many nodes run where."""
-    places: dict[str, int] = {}
+    """Count of nodes per device, as text."""
+    counts: dict[str, int] = {}
     for node in placed.nodes:
-        places[node.device or "cpu"] = places.get(node.device or "cpu", 0) + 1
-    return ", ".join(f"{counted(n, 'node')} on {name}" for name, n in places.items())
+        counts[node.device or "cpu"] = counts.get(node.device or "cpu", 0) + 1
+    return ", ".join(f"{counted(n, 'node')} on {name}" for name, n in counts.items())

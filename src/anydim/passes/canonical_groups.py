@@ -1,6 +1,6 @@
-"""Groups that are the same but for names: of tensors, of checks, of sizes.
+"""Canonical form of groups, with names of tensors, checks and sizes normalised.
 
-What a template makes of one of them serves all.
+Groups with equal canonical forms share what templates produce for one of them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from anydim.sizes import Atom, Box, OwnSizes, Size, as_size, own_sizes
 
 
 @dataclass(frozen=True)
-class Found:
-    """A check of a launch: the number of the node it came from, and of what it is a position.
+class IndexCheck:
+    """An index check of a launch: its node's number and the tensor that the index addresses.
 
-    `indices` is the graph value that holds the indices; empty when they are computed.
+    `indices` is the graph value that holds the indices; empty if they are computed.
     """
 
     node: int
@@ -39,10 +39,10 @@ class Found:
     indices: str
 
 
-def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[Found, ...]]:
-    """The group with tensors named t0, t1, ... and checks 0, 1, ..., and what is behind each."""
+def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[IndexCheck, ...]]:
+    """The group with tensors t0, t1, ... and checks 0, 1, ...; the original names and checks."""
     tensors = (*group.inputs, *group.outputs, *group.temporaries)
-    names = {tensor.name: f"t{place}" for place, tensor in enumerate(tensors)}
+    names = {tensor.name: f"t{position}" for position, tensor in enumerate(tensors)}
     numbers: dict[Apply, int] = {}
 
     def change(expr: Expr) -> Expr | None:
@@ -72,25 +72,27 @@ def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[Found, ...]]:
     return result, values, _found(result, values, nodes) if numbers else ()
 
 
-def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[Found, ...]:
-    """The checks of a canonical group by number."""
-    found: dict[int, Found] = {}
+def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[IndexCheck, ...]:
+    """Checks of a canonical group, by number."""
+    found: dict[int, IndexCheck] = {}
     expressions = [("", statement.body) for statement in group.statements]
     for target, expr in (*expressions, *expressions_of(group.steps)):
         for tensor, check in checks(expr, target):
-            place = number_of(check)
+            index = number_of(check)
             from_end = counted_from_end(check) is not None
             indices = values.get(index_tensor(check), "")
-            known = Found(nodes[place], values.get(tensor, ""), size_of(check), from_end, indices)
-            found.setdefault(place, known)
-    return tuple(found[place] for place in range(len(nodes)))
+            known = IndexCheck(
+                nodes[index], values.get(tensor, ""), size_of(check), from_end, indices
+            )
+            found.setdefault(index, known)
+    return tuple(found[index] for index in range(len(nodes)))
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
-    """A group in sizes of its own, and the box of those; `names` says what they stand for.
+class Canonical:
+    """A group in canonical size names and their box; `names` maps them to the model's sizes.
 
-    Without names the sizes are those of the model.
+    Without names the group's sizes are the model's.
     """
 
     group: Group
@@ -98,7 +100,7 @@ class Own:
     names: OwnSizes | None = None
 
     def back(self, launch: Launch) -> Launch:
-        """The launch of the group as it was."""
+        """The launch in terms of the model's sizes."""
         if self.names is None:
             return launch
         back = self.names.back
@@ -109,15 +111,15 @@ class Own:
         )  # fmt: skip
 
     def tensor(self, tensor: Tensor) -> Tensor:
-        """A tensor of a launch of the group as it was."""
+        """The tensor in terms of the model's sizes."""
         if self.names is None:
             return tensor
         shape = tuple(map(self.names.back, tensor.type.shape))
         return Tensor(tensor.name, TensorType(tensor.type.dtype, shape))
 
 
-def in_own_sizes(group: Group, box: Box) -> Own:
-    """The group with sizes said in terms of each other; as it is where dims say them best."""
+def in_canonical_sizes(group: Group, box: Box) -> Canonical:
+    """The group with sizes renamed; unchanged with plain dims, guards or steps."""
     tensors = (*group.inputs, *group.outputs, *group.temporaries)
     compound = any(
         isinstance(atom, Atom)
@@ -128,5 +130,5 @@ def in_own_sizes(group: Group, box: Box) -> Own:
     )
     names = own_sizes(sizes_in(group), box) if compound and not group.steps else None
     if names is None or group.guards:
-        return Own(group, box)
-    return Own(resized(group, names.own), names.box, names)
+        return Canonical(group, box)
+    return Canonical(resized(group, names.own), names.box, names)

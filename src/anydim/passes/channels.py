@@ -1,13 +1,14 @@
-"""What only scales and shifts channels by constants: one factor and one summand each, and no factor
-where weights before it can take it in.
+"""Fold per-channel scales and shifts by constants into one factor and one summand.
+
+The factor is folded into preceding constant weights where possible.
 
     y = (t - mean(m)) * rsqrt(var(m) + eps) * gamma(m) + beta(m)  ->  y = t * a(m) + b(m)
     t +=! x(...) * w(m, ...),  y = t * a(m) + b(m)  ->  t +=! x(...) * w'(m, ...),  y = t + b(m)
 
-Chains of such statements become one. Results differ by some units in the last place.
+Chains of such statements become one. Results differ by a few units in the last place.
 
-After: a value that is scaled and shifted per channel by constants is so once; after a product with
-constant weights it is shifted only.
+After: a value is scaled and shifted per channel by constants at most once; after a product with
+constant weights it is only shifted.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from anydim.passes.options import EXACT
 
 @dataclass(frozen=True)
 class Channels:
-    """Join scales and shifts of channels, and let weights take in the scales.
+    """Combine scales and shifts of channels, and fold the scales into weights.
 
-    Divisors are scales where precision is not "exact": their reciprocals are rounded.
+    Divisions become scales unless precision is "exact": their reciprocals are rounded.
     """
 
     precision: str = EXACT
@@ -39,11 +40,11 @@ class Channels:
     def run(self, graph: Graph) -> Graph:
         lines = unpack(graph)
         work = _Work(graph, lines, self.precision)
-        for place in range(len(lines)):
-            work.join(place)
-        for place in range(len(lines)):
-            if place not in work.absorbed:
-                work.fold(place)
+        for number in range(len(lines)):
+            work.join(number)
+        for number in range(len(lines)):
+            if number not in work.absorbed:
+                work.fold(number)
         changed = graph.replace(constants=work.constants, types=work.types)
         return pack(changed, live(work.lines, graph.outputs), work.types)
 
@@ -59,7 +60,7 @@ class _Map:
 
 
 class _Work:
-    """The statements while they change, and the constants that are made."""
+    """The statements under rewriting, and the new constants."""
 
     def __init__(self, graph: Graph, lines: list[Line], precision: str) -> None:
         self.graph = graph
@@ -67,16 +68,16 @@ class _Work:
         self.lines = lines
         self.constants = dict(graph.constants)
         self.types: dict[str, TensorType] = dict(graph.types)
-        self.absorbed: set[int] = set()  # statements that were written into their only reader
-        self.place = {line.target: number for number, line in enumerate(lines)}
+        self.absorbed: set[int] = set()  # statements inlined into their only reader
+        self.writer = {line.target: number for number, line in enumerate(lines)}
         self.uses = Counter(
             name for line in lines for name in {r.tensor for r in reads(line.statement.body)}
         )
         self.uses.update(graph.outputs)
 
-    def join(self, place: int) -> None:
-        """Write a map as a(m) * x + b(m), after the maps it reads alone were written into it."""
-        statement = self.lines[place].statement
+    def join(self, number: int) -> None:
+        """Rewrite a map as a(m) * x + b(m), with the maps that only it reads inlined."""
+        statement = self.lines[number].statement
         if statement.combine or not self.types[statement.target].dtype.is_float:
             return
         inlined, source = self._inlined(statement)
@@ -90,15 +91,15 @@ class _Work:
             made = Apply("mul", (made, self._constant(statement, found, "scale", found.scale)))
         if found.shift is not None:
             made = Apply("add", (made, self._constant(statement, found, "shift", found.shift)))
-        self._replace(place, replace(statement, body=made))
+        self._replace(number, replace(statement, body=made))
 
-    def fold(self, place: int) -> None:
-        """Let the weights of the product that a map reads take its scale in."""
-        statement = self.lines[place].statement
+    def fold(self, number: int) -> None:
+        """Fold the scale of a map into the weights of the product that it reads."""
+        statement = self.lines[number].statement
         found = None if statement.combine else self._map(statement)
         if found is None or found.scale is None or not _own(found.read, statement):
             return
-        source = self.place.get(found.read.tensor)
+        source = self.writer.get(found.read.tensor)
         if source is None or self.uses[found.read.tensor] != 1:
             return
         producer = self.lines[source].statement
@@ -118,15 +119,15 @@ class _Work:
         shifted: Expr = found.read
         if found.shift is not None:
             shifted = Apply("add", (shifted, found.shift))
-        self._replace(place, replace(statement, body=shifted))
+        self._replace(number, replace(statement, body=shifted))
 
-    def _replace(self, place: int, statement: Statement) -> None:
-        self.lines[place] = replace(self.lines[place], statement=statement)
+    def _replace(self, number: int, statement: Statement) -> None:
+        self.lines[number] = replace(self.lines[number], statement=statement)
 
     def _inlined(self, statement: Statement) -> tuple[Statement, int | None]:
-        """The statement with a map that only it reads in place of the value, and which it was."""
+        """The statement with a map inlined that only it reads, and the number of that map."""
         for read in reads(statement.body):
-            source = self.place.get(read.tensor)
+            source = self.writer.get(read.tensor)
             if source is None or self.uses[read.tensor] != 1 or not _own(read, statement):
                 continue
             producer = self.lines[source].statement
@@ -136,7 +137,7 @@ class _Work:
         return statement, None
 
     def _map(self, statement: Statement) -> _Map | None:
-        """The statement as a map of the one value it reads that is no constant."""
+        """The statement as a map of its only non-constant operand; None if it is no map."""
         found = reads(statement.body)
         values = [read for read in found if read.tensor not in self.constants]
         if len(values) != 1:
@@ -158,7 +159,7 @@ class _Work:
         return _Map(read, axes[0], scale, shift)
 
     def _value(self, found: _Map, part: Expr) -> numpy.ndarray:
-        """A part of a map for all channels."""
+        """Evaluate a part of a map for all channels."""
         name, dtype = "part", self.types[found.read.tensor].dtype
         types = {**self.types, name: TensorType(dtype, (found.axis.extent,))}
         group = group_of([Statement(name, (found.axis,), part)], types, [name])
@@ -179,7 +180,7 @@ class _Work:
 
 
 def _written_in(statement: Statement, read: Read, producer: Statement) -> Expr:
-    """The statement's body with the producer's in place of a read at its own place."""
+    """The statement's body with the producer's body substituted for the read."""
     value = body_at(producer, [Index(axis.name) for axis in statement.axes])
     return rewrite(statement.body, lambda expr: value if expr == read else None)
 
@@ -190,7 +191,7 @@ _Rules = Mapping[str, Callable[..., _Parts | None]]
 
 
 def _parts(expr: Expr, read: Read, rules: _Rules) -> _Parts | None:
-    """(a, b) of an expression that is a * read + b; None when it is not."""
+    """(a, b) of an expression a * read + b; None for other expressions."""
     if expr == read:
         return _ONE, _ZERO
     if read not in reads(expr):
@@ -251,7 +252,7 @@ def _times(left: Expr, right: Expr) -> Expr:
 
 
 def _own(read: Read, statement: Statement) -> bool:
-    """Whether a value is read at the place where it is used, and nothing else stands for it."""
+    """Whether a value is read at the statement's own indices, without a default."""
     own = tuple(Index(axis.name) for axis in statement.axes)
     return read.indices == own and read.default is None and not read.flat
 
@@ -269,7 +270,7 @@ def _indices(expr: Expr) -> set[str]:
 
 
 def _cost(expr: Expr) -> int:
-    """How many functions an expression applies."""
+    """Count of function applications in an expression."""
     if isinstance(expr, Apply):
         return 1 + sum(map(_cost, expr.arguments))
     return 0
@@ -285,9 +286,9 @@ def _weights(
     for weights in body.arguments:
         if not isinstance(weights, Read) or weights.tensor not in constants:
             continue
-        places = [n for n, index in enumerate(weights.indices) if index == Index(axis)]
+        dimensions = [n for n, index in enumerate(weights.indices) if index == Index(axis)]
         mentioned = [n for n, index in enumerate(weights.indices) if axis in _indices(index)]
         plain = weights.default is None and not weights.flat
-        if plain and len(places) == 1 and mentioned == places:
-            return weights, places[0]
+        if plain and len(dimensions) == 1 and mentioned == dimensions:
+            return weights, dimensions[0]
     return None

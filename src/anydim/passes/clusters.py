@@ -1,6 +1,6 @@
-"""The grouping of statements while fusion makes it: who belongs together, and what stays possible.
+"""Clusters of statements during fusion: membership, legality, cycles.
 
-A template is asked once per group that is equal but for the names of its tensors.
+Templates are queried once per group that is equal but for the names of its tensors.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
 from anydim.lang.tree import Cast, Expr, Group, Index, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import reads, rewrite
-from anydim.passes.canonical_groups import canonical, in_own_sizes
+from anydim.passes.canonical_groups import canonical, in_canonical_sizes
 from anydim.passes.flow import Line, fused_node, group_of, inputs_of
 from anydim.passes.shared_loops import loop_names, rename_axes
 from anydim.passes.view_forms import is_view
 from anydim.sizes import Box
 
-MOST_STATEMENTS = 48  # of one kernel: longer ones gain nothing, and take long to judge
+MAX_STATEMENTS = 48  # of one kernel: longer ones gain nothing and take long to match
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Clusters:
     forms: Forms = field(default_factory=lambda: Forms())
     decisions: dict[Key, Template | None] = field(default_factory=dict)
     alike: dict[tuple[Group, Box, frozenset[str]], Template | None] = field(default_factory=dict)
-    chosen: dict[int, tuple[Template, int]] = field(default_factory=dict)  # with so many members
+    chosen: dict[int, tuple[Template, int]] = field(default_factory=dict)  # and member count
     loops: dict[Key, tuple[dict[str, str], ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,18 +54,18 @@ class Clusters:
                 self.users.setdefault(name, set()).add(number)
 
     def group(self, numbers: Iterable[int]) -> Group:
-        """The group that these statements would be, with shared loops named alike."""
+        """The group of these statements, with shared loops under common names."""
         inside = sorted(numbers)
         found = [self.lines[number].statement for number in inside]
         key = self._key(inside)
         if key not in self.loops:
             self.loops[key] = loop_names(found)
         statements = list(map(rename_axes, found, self.loops[key]))
-        kept = [s.target for s in statements if self.seen_outside(s.target, set(inside))]
+        kept = [s.target for s in statements if self.used_outside(s.target, set(inside))]
         return group_of(statements, self.graph.types, kept)
 
     def template(self, numbers: Sequence[int]) -> Template | None:
-        """The template that takes these statements as one kernel (asked once per equal group)."""
+        """The template that matches these statements as one kernel; cached per equal group."""
         key = self._key(sorted(numbers))
         if key not in self.decisions:
             self.decisions[key] = self._decide(numbers)
@@ -73,7 +73,7 @@ class Clusters:
 
     def _decide(self, numbers: Iterable[int]) -> Template | None:
         group = self.group(numbers)
-        own = in_own_sizes(group, self.graph.box)
+        own = in_canonical_sizes(group, self.graph.box)
         if own.names is None:
             return self._first(group, self.graph.box, self.constants)
         alike, values, _ = canonical(own.group)
@@ -87,22 +87,22 @@ class Clusters:
         return None if found is None else found[0]
 
     def _key(self, numbers: Sequence[int]) -> Key:
-        """What a template sees of these statements, but for the names of tensors."""
-        places: dict[str, int] = {}
+        """Everything a template can match on of these statements, without tensor names."""
+        order: dict[str, int] = {}
         inside = set(numbers)
         parts: list[Hashable] = []
         for number in numbers:
             statement = self.lines[number].statement
             form, tensors = self.forms.of(statement)
-            kept = self.seen_outside(statement.target, inside)
+            kept = self.used_outside(statement.target, inside)
             parts += [form, kept]
             for name in (statement.target, *tensors):
-                parts.append(places.setdefault(name, len(places)))
-        outside = [(self.graph.types[name], name in self.constants) for name in places]
+                parts.append(order.setdefault(name, len(order)))
+        outside = [(self.graph.types[name], name in self.constants) for name in order]
         return (*parts, *outside)
 
-    def place(self, number: int) -> None:
-        """Let a statement join the latest cluster it reads from that takes it."""
+    def add(self, number: int) -> None:
+        """Add a statement to the latest of its producers' clusters that accepts it."""
         statement = self.lines[number].statement
         if self.owner[number] != number or len(self.members[number]) > 1:
             return
@@ -111,7 +111,7 @@ class Clusters:
         made = [self.writer[name] for name in inputs_of(statement) if name in self.writer]
         for cluster in sorted({self.owner[writer] for writer in made}, reverse=True):
             joined = [*self.members[cluster], number]
-            if len(joined) > MOST_STATEMENTS:
+            if len(joined) > MAX_STATEMENTS:
                 continue
             if self._is_copy(cluster) or self._cyclic(joined):
                 continue
@@ -120,10 +120,10 @@ class Clusters:
                 self._absorb(made, number)
                 return
         if statement.combine:
-            self._beside(number)
+            self._join_reduction(number)
 
-    def _beside(self, number: int) -> None:
-        """Let a reduction join another one of the same elements: they are read once for both."""
+    def _join_reduction(self, number: int) -> None:
+        """Fuse a reduction with another of the same operand, which is then read once."""
         statement, own = self.lines[number].statement, self.template([number])
         read = inputs_of(statement)
         if len(read) != 1 or own is None:
@@ -133,14 +133,14 @@ class Clusters:
             joined = [*self.members[cluster], number]
             if not first.combine or inputs_of(first) != read or first.shape != statement.shape:
                 continue
-            if len(joined) > MOST_STATEMENTS or self._cyclic(joined):
+            if len(joined) > MAX_STATEMENTS or self._cyclic(joined):
                 continue
             if own is self._own(cluster) is self.template(joined):
                 self.merge(joined)
                 return
 
     def _grows(self, cluster: int, joined: Sequence[int]) -> bool:
-        """Whether a template takes a larger cluster, and the cluster is not better as it is."""
+        """Whether a template matches the larger cluster and the cluster need not stay as it is."""
         own = self._own(cluster)
         if own is not None and own.extends and self._on_own_elements(joined):
             self.chosen[cluster] = own, len(joined)
@@ -149,22 +149,22 @@ class Clusters:
         return found is not None and (found is own or own is None or not own.keeps)
 
     def _own(self, cluster: int) -> Template | None:
-        """The template of a cluster, which is not asked again where it must take what it took."""
+        """The template of a cluster; not matched again where growth is known to match."""
         template, count = self.chosen.get(cluster, (None, 0))
         members = self.members[cluster]
         return template if count == len(members) else self.template(members)
 
     def _on_own_elements(self, joined: Sequence[int]) -> bool:
-        """Whether the last statement reads the others' values alone, each where it stands."""
+        """Whether the last statement reads only the others' values, at its own indices."""
         statement = self.lines[joined[-1]].statement
         found = reads(statement.body)
         if statement.reduced or not statement.axes or not found:
             return False
-        place = tuple(Index(axis.name) for axis in statement.axes)
+        own = tuple(Index(axis.name) for axis in statement.axes)
         inside = set(joined[:-1])
-        return _indices(statement.body) == len(found) * len(place) and all(
+        return _indices(statement.body) == len(found) * len(own) and all(
             self.writer.get(read.tensor) in inside
-            and read.indices == place
+            and read.indices == own
             and not read.flat
             and read.default is None
             and self.graph.types[read.tensor].shape == statement.shape
@@ -172,13 +172,13 @@ class Clusters:
         )
 
     def _absorb(self, made: Sequence[int], number: int) -> None:
-        """Let the other clusters that it reads from join it, where all are element work."""
+        """Merge the other producers' clusters into the statement's, where all are elementwise."""
         for cluster in sorted({self.owner[writer] for writer in made}, reverse=True):
             own, members = self.members[self.owner[number]], self.members[cluster]
             joined = sorted({*own, *members})
             if cluster == self.owner[number] or self._is_copy(cluster):
                 continue
-            if len(joined) > MOST_STATEMENTS:
+            if len(joined) > MAX_STATEMENTS:
                 continue
             if any(self.lines[n].statement.reduced for n in joined):
                 continue
@@ -186,7 +186,7 @@ class Clusters:
                 self.merge(joined)
 
     def _second(self, statement: Statement) -> bool:
-        """Whether a value is a result already and this copy another: its kernel writes both."""
+        """Whether a copy is a second output of one value: its kernel writes both."""
         source = self._copied(statement)
         if source not in self.writer:
             return False
@@ -194,7 +194,7 @@ class Clusters:
         return source in self.graph.outputs or self.lines[first].target != statement.target
 
     def _copied(self, statement: Statement) -> str:
-        """The value of which a statement makes a result as it is; '' for other statements."""
+        """The value that a statement copies to a graph output; '' for other statements."""
         body = statement.body
         if statement.target not in self.graph.outputs or not isinstance(body, Read) or body.flat:
             return ""
@@ -211,7 +211,7 @@ class Clusters:
         self.members[first] = sorted(numbers)
 
     def nodes(self) -> list[Node]:
-        """One fused node per cluster, in an order in which values are made before they are read."""
+        """One fused node per cluster, in topological order."""
         return [
             fused_node(
                 self.group(self.members[cluster]),
@@ -225,11 +225,11 @@ class Clusters:
             self.lines[cluster].statement, self.graph.types
         )
 
-    def seen_outside(self, name: str, inside: set[int]) -> bool:
+    def used_outside(self, name: str, inside: set[int]) -> bool:
         return name in self.graph.outputs or not self.users.get(name, set()) <= inside
 
     def _inputs(self, numbers: Iterable[int]) -> set[int]:
-        """The clusters, other than the members' own, that these statements read from."""
+        """Clusters outside of these statements that they read from."""
         inside = set(numbers)
         return {
             self.owner[self.writer[name]]
@@ -239,7 +239,7 @@ class Clusters:
         }
 
     def _cyclic(self, numbers: Sequence[int]) -> bool:
-        """Whether something these statements read depends on something they make."""
+        """Whether an input of these statements depends on one of their outputs."""
         inside = {self.owner[number] for number in numbers}
         pending = [cluster for cluster in self._inputs(numbers) if cluster not in inside]
         seen = set(pending)
@@ -278,7 +278,7 @@ class Clusters:
 
 @lru_cache(maxsize=1 << 12)
 def _indices(expr: Expr) -> int:
-    """How often an expression uses what it is evaluated at: indices of axes, and sizes."""
+    """Count of axis indices and sizes in an expression."""
     if isinstance(expr, (Index, SizeTerm)):
         return 1
     if isinstance(expr, Read):
@@ -289,7 +289,7 @@ def _indices(expr: Expr) -> int:
 
 
 def joined_sources(sources: Iterable[str]) -> str:
-    """Where the statements of a group came from, the file named once: 'm.onnx: /a + /b'."""
+    """Sources of a group's statements, the file named once: 'm.onnx: /a + /b'."""
     distinct = list(dict.fromkeys(sources))
     parts = [source.rpartition(": ") for source in distinct]
     files = {file for file, _, _ in parts}
@@ -302,7 +302,7 @@ Key = tuple[Hashable, ...]
 
 
 class Forms:
-    """Statements without the names of their tensors, numbered: equal forms, equal numbers."""
+    """Numbers statements so that statements equal but for tensor names get one number."""
 
     def __init__(self) -> None:
         self.numbers: dict[Statement, int] = {}
@@ -310,14 +310,14 @@ class Forms:
         self.held: list[Statement] = []
 
     def of(self, statement: Statement) -> tuple[int, tuple[str, ...]]:
-        """The number of a statement's form, and the tensors it reads in order."""
+        """The number of a statement's form, and the tensors it reads, in order."""
         if id(statement) not in self.known:
             tensors = inputs_of(statement)
-            places = {name: str(place) for place, name in enumerate(tensors)}
+            positions = {name: str(position) for position, name in enumerate(tensors)}
 
             def change(expr: Expr) -> Expr | None:
                 if isinstance(expr, Read):
-                    return replace(expr, tensor=places[expr.tensor])
+                    return replace(expr, tensor=positions[expr.tensor])
                 return None
 
             form = replace(statement, target="", body=rewrite(statement.body, change))

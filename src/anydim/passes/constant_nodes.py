@@ -1,7 +1,7 @@
-"""What nodes make of constants alone, known before the first call.
+"""Constant folding of nodes between steps.
 
-`simplify` folds such values inside a straight-line part. A loop stands between parts: what it reads
-is folded before, or its weights would be packed again in every call.
+`simplify` folds constants inside a straight-line part. A loop is between parts: its operands are
+folded here, or its weights would be packed again in every call.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from anydim.graph.evaluate import evaluate_node
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import OPERATORS
 
-_MOST = 1 << 24  # elements of a value
+_MAX_ELEMENTS = 1 << 24  # elements of a value
 
 
 def with_known(graph: Graph, names: Iterable[str]) -> Graph:
-    """The graph in which those of `names` that depend on constants alone are constants."""
+    """The graph with every one of `names` that depends only on constants folded."""
     known = dict(graph.constants)
     for name in names:
         _fold(graph, name, known)
@@ -29,7 +29,7 @@ def with_known(graph: Graph, names: Iterable[str]) -> Graph:
 
 
 def _fold(graph: Graph, name: str, known: dict[str, Constant]) -> None:
-    """Put a value with all that it depends on into `known`, where that is possible."""
+    """Evaluate a value and its dependencies into `known`, where possible."""
     pending = [name]
     while pending:
         node = graph.producers.get(pending[-1])
@@ -48,14 +48,14 @@ def _made(graph: Graph, node: Node, known: dict[str, Constant]) -> bool:
     values: Mapping[str, object] = {given: known[given].array for given in node.given}
     try:
         made = evaluate_node(graph, node, values, {})  # type: ignore[arg-type]
-    except UserError:  # a constant index that is outside: an error of the call
+    except UserError:  # a constant index out of bounds: reported by the call
         return False
     known.update({name: Constant(array) for name, array in made.items()})
     return True
 
 
 def _foldable(graph: Graph, node: Node) -> bool:
-    """Whether a node has results of known sizes, and is no graph, routine or source of values."""
+    """Whether a node has results of static sizes and is no region, routine or source."""
     record = OPERATORS.get(node.operator)
     if not node.given or node.region is not None or record is None or record.routine is not None:
         return False
@@ -66,7 +66,7 @@ def _foldable(graph: Graph, node: Node) -> bool:
     if None in sizes:
         return False
     counts = [_count(graph, name) for name in node.outputs]
-    return sum(counts) <= min(_MOST, 2 * sum(_count(graph, name) for name in node.given))
+    return sum(counts) <= min(_MAX_ELEMENTS, 2 * sum(_count(graph, name) for name in node.given))
 
 
 def _count(graph: Graph, name: str) -> int:

@@ -1,6 +1,6 @@
-"""Nodes that hand a value on under another name go, where values live between steps.
+"""Elimination of nodes that only rename a value between steps.
 
-In a line of comprehensions such a node costs nothing; between two other steps it is a launch.
+Among comprehensions such a node costs nothing; between other steps it is a launch.
 
 After: 'identity' nodes only make results of the outermost graph that no other node can make.
 """
@@ -15,7 +15,7 @@ COPY = "identity"
 
 
 def without_copies(graph: Graph, outermost: bool) -> Graph:
-    """The graph without nodes that only copy; outputs of the outermost one keep their names."""
+    """The graph without copy nodes; outputs of the outermost graph keep their names."""
     roots = _roots(graph)
     if not roots:
         return graph
@@ -38,7 +38,7 @@ def without_copies(graph: Graph, outermost: bool) -> Graph:
 
 
 def _roots(graph: Graph) -> dict[str, str]:
-    """Of each value that is a copy: the value that is copied, through all copies."""
+    """Map from each copy to its original value, through chains of copies."""
     roots: dict[str, str] = {}
     fixed = _fixed(graph)
     for node in graph.nodes:
@@ -53,13 +53,13 @@ def _is_copy(graph: Graph, node: Node) -> bool:
 
 
 def _fixed(graph: Graph) -> set[str]:
-    """The values whose names stand in comprehensions."""
+    """Values named in comprehensions."""
     fused = (node for node in graph.nodes if node.operator == FUSED)
     return {name for node in fused for name in (*node.given, *node.outputs)}
 
 
 def _named(graph: Graph, roots: dict[str, str]) -> dict[str, str]:
-    """Values that are made under the name of the output that copies them."""
+    """Map from values to the output that copies them, whose name they take."""
     made = {name for node in graph.nodes for name in node.outputs} - roots.keys() - _fixed(graph)
     named: dict[str, str] = {}
     for name in graph.outputs:

@@ -1,7 +1,7 @@
-"""Nodes that are to run on an engine: which of them it takes.
+"""Partition of nodes assigned to an engine into those it supports and those that stay on the host.
 
-After: a node whose device is an engine's name can be said in ONNX, and the engine takes it; all
-others are on the host, with the reason.
+After: a node whose device is an engine's name can be exported to ONNX, and the engine supports it;
+all other nodes are on the host, with the reason.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import REGION
 from anydim.passes.assign_devices import Placed
-from anydim.passes.delegate.empty_tensors import hidden
+from anydim.passes.delegate.empty_tensors import may_be_empty
 from anydim.passes.delegate.inexact_nodes import inexact
 from anydim.passes.delegate.onnx_export import exported
 from anydim.passes.delegate.onnx_writer import Refused
 from anydim.passes.device_placement.rules import HOST
 from anydim.passes.flow import with_nodes
 
-_SMALL = 64  # elements of a constant that may decide whether an engine takes a node
+_SMALL = 64  # elements of a constant that may decide whether an engine supports a node
 
 
 @dataclass(frozen=True)
-class Take:
-    """Leave nodes on the `engines`, by the program's names, where these take them."""
+class Partition:
+    """Keep nodes on those `engines` that support them; move the others to the host."""
 
     engines: Mapping[str, Engine]
     known: dict[tuple[str, str], str] = field(default_factory=dict)  # by engine and model
 
     def run(self, placed: Placed) -> Placed:
-        """The graph with the nodes that engines refuse on the host, and why."""
+        """The graph with nodes that engines refuse moved to the host, with reasons."""
         reasons = dict(placed.reasons)
         graph = self._level(placed.graph, reasons)
         return replace(placed, graph=graph, reasons=reasons, engines=frozenset(self.engines))
@@ -52,36 +52,37 @@ class Take:
                 node = replace(node, attributes=FrozenMapping({**node.attributes, REGION: inner}))
             if node.device in self.engines:
                 why = self._refusal(graph, node)
-                asked = reasons.get(name, f"the graph says {node.device}")
+                reason = reasons.get(name, f"set to {node.device} in the graph")
                 if why:
-                    reasons[name] = f"{asked}, but {node.device} does not take it: {why}"
+                    reasons[name] = f"{reason}, but {node.device} does not support it: {why}"
                     node = replace(node, device=HOST)
             nodes.append(node)
         return graph.replace(nodes=tuple(nodes))
 
     def _refusal(self, graph: Graph, node: Node) -> str:
-        """Why an engine does not take a node, '' where it does."""
+        """The reason why an engine does not support a node; '' if it does."""
         if node.region is not None:
-            return "it runs other graphs, or finds sizes"
+            return "it contains other graphs or determines sizes"
         if node.operator != FUSED and operator(node.operator).routine is not None:
-            return f"no operator of ONNX stands for '{node.operator}'"
+            return f"there is no ONNX operator for '{node.operator}'"
         if group_of(graph, node).steps:
-            return "it runs loops in order"
-        bare = hidden(graph, node)
+            return "it has ordered loops"
+        bare = may_be_empty(graph, node)
         if bare:
             sizes = ", ".join(map(str, bare))
-            return f"it takes no empty tensors, and {sizes} may be 0: give dims bounds from 1"
+            hint = "give dims a lower bound of 1"
+            return f"it does not support empty tensors, and {sizes} may be 0: {hint}"
         engine = self.engines[node.device]
         odd = inexact(engine.name, graph, node)
         if odd:
             return odd
         try:
-            made = exported(_alone(graph, node), named=False)
+            made = exported(_single(graph, node), named=False)
         except Refused as reason:
             return str(reason)
         for port in (*made.inputs, *made.outputs):
             if not engine.holds(port.dtype):
-                return f"it has no tensors of {port.dtype}"
+                return f"it does not support tensors of {port.dtype}"
         key = (node.device, hashlib.sha256(made.model).hexdigest())
         if key not in self.known:
             try:
@@ -92,8 +93,8 @@ class Take:
         return self.known[key]
 
 
-def _alone(graph: Graph, node: Node) -> Graph:
-    """A graph of one node; what it reads goes in, but for small constants."""
+def _single(graph: Graph, node: Node) -> Graph:
+    """A graph of one node; its operands are inputs, except small constants."""
     constants = {
         name: graph.constants[name]
         for name in node.given

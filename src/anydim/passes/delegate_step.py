@@ -1,6 +1,6 @@
-"""A part that is on an engine -> the step that has it run there.
+"""A subgraph assigned to an engine -> the step that runs it.
 
-After: the model of the part is a constant of the program, equal ones once.
+After: the exported model of the subgraph is a constant of the program, stored once if equal.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from anydim.program.region import EngineStep
 
 
 @dataclass(frozen=True)
-class HandOver:
-    """Make steps of parts; their models go into `store`."""
+class Delegate:
+    """Convert subgraphs to engine steps; their models go into `store`."""
 
     store: Store
     models: dict[bytes, Constant] = field(default_factory=dict)
 
     def run(self, engine: str, graph: Graph) -> EngineStep:
-        """The step for the graph of a part that `take` left on an engine."""
+        """The step for the graph of a subgraph on an engine."""
         try:
             made = exported(graph)
-        except Refused as reason:  # each of its nodes was taken
+        except Refused as reason:  # each of its nodes was accepted
             raise InternalError(f"{graph.name}: {reason}") from None
         source = graph.nodes[0].source
         if len(graph.nodes) > 1:
@@ -48,7 +48,7 @@ class HandOver:
         )
 
     def model(self, name: str, model: bytes) -> str:
-        """The name of the constant that a model is."""
+        """The name of the constant that holds a model."""
         if model not in self.models:
             self.models[model] = Constant(numpy.frombuffer(model, numpy.uint8))
         return self.store.constant(name, self.models[model])

@@ -1,14 +1,14 @@
-"""Regions whose segments run on several devices -> the same with every crossing an explicit copy.
+"""Insert explicit copies of values that cross devices, in regions with segments on several devices.
 
-A value is made on one device. It is copied once to each other device where its region surely reads
-it, right after it is made, so that the copy runs beside what comes next; where only a branch reads
-it, the branch copies it, if it is taken. A body takes what does not change on the devices where it
-is read, so that it is copied before the loop; a carried value lives on one device, where iterations
-make it, and so do stacks. A constant is no copy: it lies on each device that reads it from the
-first call on. Conditions, found sizes and the results of the program are on the host.
+A value is computed on one device. Right after that it is copied once to each other device where its
+region always reads it, so that the copy overlaps with the next steps; where only a branch reads it,
+the branch copies it if it is taken. A loop body receives invariants on the devices that read them,
+so that they are copied before the loop; a carried value stays on the device where iterations
+compute it, and so does a stack. Constants need no copies: they reside on each device that reads
+them from the first call on. Conditions, found sizes and the results of the program are on the host.
 
-After: every step reads values of its own device; no value is copied twice to one device, but in
-branches, of which one is taken. Values of a device have its name behind theirs: `x@accel`.
+After: every step reads values of its own device; no value is copied twice to one device, except in
+branches, of which one is taken. Names of values on a device end in its name: `x@accel`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from anydim.program.region import (
 )
 from anydim.runtime.signature import TensorSpec
 
-Places = tuple[tuple[str, ...], ...]  # of each input of a region, the devices that it comes on
+DevicesOf = tuple[tuple[str, ...], ...]  # the devices on which each input of a region is passed
 
 
 @dataclass(frozen=True)
 class CopiesBetween:
-    """Copies between the devices of segments; the last region is the one that is called."""
+    """Insert copies between the devices of segments; the last region is the entry."""
 
     def run(self, regions: Sequence[Region]) -> tuple[Region, ...]:
         work = _Work(regions, Uses(regions))
@@ -51,15 +51,15 @@ class CopiesBetween:
 
 @dataclass
 class _Work:
-    """The regions that are made, and the numbers of those that are made already."""
+    """The new regions, and their numbers by old region and devices."""
 
     regions: Sequence[Region]
     uses: Uses
     made: list[Region] = field(default_factory=list)
-    numbers: dict[tuple[int, Places, tuple[str, ...]], int] = field(default_factory=dict)
+    numbers: dict[tuple[int, DevicesOf, tuple[str, ...]], int] = field(default_factory=dict)
 
-    def region(self, number: int, inputs: Places, results: tuple[str, ...]) -> int:
-        """The number of a region that takes inputs and gives results on these devices."""
+    def region(self, number: int, inputs: DevicesOf, results: tuple[str, ...]) -> int:
+        """The number of the region with its inputs and results on these devices."""
         key = (number, inputs, results)
         if key not in self.numbers:
             made = _Region(self, number, results).written(inputs)
@@ -69,13 +69,13 @@ class _Work:
 
 
 class _Region:
-    """One region; `here` are the devices on which each value is there so far."""
+    """One region; `here` are the devices that have each value so far."""
 
     def __init__(self, work: _Work, number: int, results: tuple[str, ...]) -> None:
         self.work, self.number, self.results = work, number, results
         self.region = work.regions[number]
         self.wanted = work.uses.always(number, results)
-        self.here: dict[str, list[str]] = {}
+        self.available: dict[str, list[str]] = {}
         self.names: dict[tuple[str, str], str] = {}
         self.taken = {*self.region.values}
         self.values: dict[str, TensorSpec] = {}
@@ -83,8 +83,8 @@ class _Region:
         self.constants: dict[str, str] = {}
         self.steps: list[Step] = []
 
-    def written(self, inputs: Places) -> Region:
-        """The whole region."""
+    def written(self, inputs: DevicesOf) -> Region:
+        """The region with copies, given the devices of its inputs."""
         region = self.region
         taken = [
             self.values[self.arrives(spec.name, device)]
@@ -109,7 +109,7 @@ class _Region:
     # ---- values --------------------------------------------------------------------------------
 
     def name(self, value: str, device: str) -> str:
-        """What a value is called on a device."""
+        """The name of a value on a device."""
         if (value, device) not in self.names:
             name = unused(f"{value}@{device}", self.taken) if device else value
             self.taken.add(name)
@@ -120,52 +120,52 @@ class _Region:
         return self.names[value, device]
 
     def arrives(self, value: str, device: str) -> str:
-        """A value is there on a device."""
-        self.here.setdefault(value, []).append(device)
+        """Record that a value is on a device; return its name there."""
+        self.available.setdefault(value, []).append(device)
         return self.name(value, device)
 
     def spread(self, value: str) -> None:
-        """Copy a value to all devices where it is surely read; to the host first."""
+        """Copy a value to all devices that always read it; to the host first."""
         for device in sorted(self.wanted.get(value, ())):
             self.on(value, device)
 
     def on(self, value: str, device: str) -> str:
-        """The name of a value on a device, copied there if it was not."""
+        """The name of a value on a device, copied there if missing."""
         if value in self.region.constants:
             name = self.name(value, device)
             self.constants[name] = self.region.constants[value]
             return name
-        here = self.here[value]
-        if device not in here:
-            origin = HOST if HOST in here else here[0]
+        available = self.available[value]
+        if device not in available:
+            origin = HOST if HOST in available else available[0]
             source = self.name(value, origin)
             self.steps.append(CopyStep(source, self.arrives(value, device), origin, device, value))
         return self.name(value, device)
 
-    def there(self, value: str, surely: set[str], maybe: set[str]) -> tuple[str, ...]:
-        """The devices on which a held region gets a value that it reads on these.
+    def devices_for(self, value: str, surely: set[str], maybe: set[str]) -> tuple[str, ...]:
+        """The devices on which to pass a value to a nested region that reads it on these.
 
-        What is read only maybe is copied there, from a device that it gets.
+        A device that reads it only in some runs copies it inside the region, from a passed one.
         """
         if value in self.region.constants:
             return tuple(sorted(surely | maybe)) or (HOST,)
         for device in sorted(surely):
             self.on(value, device)
-        here = self.here[value]
-        found = sorted((surely | maybe) & {*here})
+        available = self.available[value]
+        found = sorted((surely | maybe) & {*available})
         if not found or not maybe <= {*found}:
-            origin = HOST if HOST in here else here[0]
+            origin = HOST if HOST in available else available[0]
             found = sorted({*found, origin})
         return tuple(found)
 
-    def given(self, names: Sequence[str], places: Places) -> tuple[str, ...]:
-        """The values that are given, on the devices where they are wanted."""
+    def given(self, names: Sequence[str], devices_of: DevicesOf) -> tuple[str, ...]:
+        """The operands' names on the devices that need them."""
         return tuple(
-            self.on(name, device) for name, devices in zip(names, places) for device in devices
+            self.on(name, device) for name, devices in zip(names, devices_of) for device in devices
         )
 
     def makes(self, step: Step, devices: Sequence[str]) -> tuple[str, ...]:
-        """The results of a step, on these devices."""
+        """The names of a step's results on these devices."""
         return tuple(map(self.arrives, step.makes, devices))
 
     # ---- steps ---------------------------------------------------------------------------------
@@ -209,13 +209,13 @@ class _Region:
 
     def held(
         self, regions: Sequence[int], given: Sequence[str], results: tuple[str, ...]
-    ) -> Places:
-        """On which devices regions, of which one runs, take what they are given."""
+    ) -> DevicesOf:
+        """The devices of the operands of regions of which one runs."""
         uses, found = self.work.uses, []
         for position, value in enumerate(given):
             surely = [uses.surely(number, position, results) for number in regions]
             maybe = [uses.maybe(number, position, results) for number in regions]
-            found.append(self.there(value, set.intersection(*surely), set.union(*maybe)))
+            found.append(self.devices_for(value, set.intersection(*surely), set.union(*maybe)))
         return tuple(found)
 
     def loop(self, step: LoopStep) -> Step:
@@ -226,12 +226,12 @@ class _Region:
         stacks = results[carried:]
         histories = [device for device, stack in zip(stacks, step.stacks) if stack.history]
         first = carried + len(histories)
-        places = []
+        devices_of = []
         for position, value in enumerate(step.given, first):
             maybe = uses.maybe(step.body, position, inner)
-            places.append(self.there(value, maybe, set()))
+            devices_of.append(self.devices_for(value, maybe, set()))
         fixed = ((device,) for device in (*results[:carried], *histories))
-        inputs = (*fixed, *places)
+        inputs = (*fixed, *devices_of)
         condition = step.condition and self.on(step.condition, HOST)
         return replace(
             step,
@@ -243,7 +243,7 @@ class _Region:
                 else replace(stack, initial=self.on(stack.initial, device))
                 for stack, device in zip(step.stacks, stacks)
             ),
-            given=self.given(step.given, tuple(places)),
+            given=self.given(step.given, tuple(devices_of)),
             makes=self.makes(step, results),
         )  # fmt: skip
 

@@ -1,8 +1,9 @@
-"""On which devices regions read their values, and on which the nodes that run regions make theirs.
+"""Devices on which regions read their values, and on which steps with nested regions make theirs.
 
-A value that a segment makes is on its device. A result of a branch is where that takes the fewest
-copies, in its arms and where it is read; a carried value is where an iteration makes it, and so is
-a stack. What passes through a region unchanged has no say in this.
+A value that a segment computes is on its device. A result of a branch is on the device that takes
+the fewest copies, in its arms and for its readers; a carried value is on the device where an
+iteration computes it, and so is a stack. Values that a region passes through unchanged do not
+count.
 """
 
 from __future__ import annotations
@@ -25,32 +26,32 @@ from anydim.program.region import (
 )
 
 HOST = ""
-Use = tuple[str, str, bool]  # a value, a device that reads it, and whether it surely does
-Made = str | int | None  # a device; the number of the input that it is; a constant
+Use = tuple[str, str, bool]  # a value, a device that reads it, and whether it always does
+Made = str | int | None  # a device; an input number; None for a constant
 
 
 @dataclass(frozen=True)
 class Uses:
-    """Answers for regions that have no copies yet, by number."""
+    """Device uses of regions, by number, before copies are inserted."""
 
     regions: Sequence[Region]
 
     def always(self, number: int, results: Sequence[str]) -> Mapping[str, set[str]]:
-        """The devices where each value is read in every run, if results are wanted on these."""
+        """The devices that read each value in every run, with results on `results`."""
         return self._read(number, results)[0]
 
     def surely(self, number: int, input: int, results: Sequence[str]) -> set[str]:
-        """The devices where an input is read in every run."""
+        """The devices that read an input in every run."""
         name = self.regions[number].signature.inputs[input].name
         return self._read(number, results)[0].get(name, set())
 
     def maybe(self, number: int, input: int, results: Sequence[str]) -> set[str]:
-        """The devices where an input may be read."""
+        """The devices that may read an input."""
         name = self.regions[number].signature.inputs[input].name
         return self._read(number, results)[1].get(name, set())
 
     def results(self, number: int, step: Step) -> tuple[str, ...]:
-        """The devices on which a step of a region that runs others makes its values."""
+        """The devices of the results of a step that runs other regions."""
         key = (number, id(step))
         if key not in self._results:
             self._results[key] = tuple(_RESULTS[type(step)](self, number, step))
@@ -65,7 +66,7 @@ class Uses:
         return {}
 
     def _read(self, number: int, results: Sequence[str]) -> tuple[dict[str, set[str]], ...]:
-        """By value, the devices that surely read it, and those that may."""
+        """By value, the devices that always read it, and those that may."""
         key = (number, tuple(results))
         if key not in self._known:
             surely: dict[str, set[str]] = defaultdict(set)
@@ -85,7 +86,7 @@ class Uses:
             yield spec.name, device, True
 
     def _of_step(self, number: int, step: Step, passing: bool = True) -> Iterator[Use]:
-        """What a step reads; without what it reads to pass it on, unless that is asked for."""
+        """Uses of a step; with `passing`, including values that nested regions return unchanged."""
         if isinstance(step, SegmentStep):
             yield from ((name, step.segment.device, True) for name in step.reads)
         elif isinstance(step, FindStep):
@@ -126,10 +127,10 @@ class Uses:
             maybe = self.maybe(step.body, position, inner)
             yield from ((value, device, True) for device in maybe)
 
-    # ---- where values are made -----------------------------------------------------------------
+    # ---- devices of results -------------------------------------------------------------------
 
     def made(self, number: int, value: str) -> Made:
-        """Where a value of a region is made."""
+        """The device that computes a value of a region, an input number, or None."""
         region = self.regions[number]
         for step in region.steps:
             if value not in step.makes:
@@ -141,13 +142,13 @@ class Uses:
         return names.index(value) if value in names else None
 
     def _outputs(self, number: int) -> list[Made]:
-        """Where the results of a region are made."""
+        """The sources of a region's results."""
         return [self.made(number, spec.name) for spec in self.regions[number].signature.outputs]
 
     def _of_call(self, number: int, step: CallStep) -> Iterator[str]:
         for made in self._outputs(step.region):
-            here = self.made(number, step.given[made]) if isinstance(made, int) else made
-            yield here if isinstance(here, str) else HOST
+            source = self.made(number, step.given[made]) if isinstance(made, int) else made
+            yield source if isinstance(source, str) else HOST
 
     def _of_branch(self, number: int, step: BranchStep) -> Iterator[str]:
         arms = (self._outputs(arm) for arm in (step.then, step.otherwise))
@@ -179,7 +180,7 @@ class Uses:
                 yield self._only_reader(step.body, position) if position < carried else HOST
 
     def _only_reader(self, body: int, input: int) -> str:
-        """The one device where a body reads an input that it hands on; else the host."""
+        """The only device on which a body reads an input that it passes through; else the host."""
         name = self.regions[body].signature.inputs[input].name
         steps = self.regions[body].steps
         uses = {use for step in steps for use in self._of_step(body, step, passing=False)}

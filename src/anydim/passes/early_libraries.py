@@ -1,7 +1,7 @@
-"""Libraries that the kernels of a program will call, known before the kernels are.
+"""Libraries that the kernels of a program will call, found before its kernels are generated.
 
-Micro-kernels of products take longest to compile, and they depend on little: the machine, the type
-of the elements, what kind of product it is. So they are compiled beside the passes.
+Micro-kernels of matrix products take longest to compile, and they depend on little: the machine,
+the element type and the kind of product. So they are compiled concurrently with the passes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from anydim.kernels.template import Template
 from anydim.lang.tree import Statement
 from anydim.passes.flow import group_of, unpack
 
-_MOST_KINDS = 4  # of products that are looked at: each takes some milliseconds
-_WORTH_LOOKING = 32  # nodes: the passes over fewer take less time than a look at their products
-_TILE = 8  # rows of the largest tile: whole tiles and others have unlike libraries
+_MAX_KINDS = 4  # of products that are examined: each takes some milliseconds
+_WORTH_LOOKING = 32  # nodes: for smaller graphs the passes take less time than this search
+_TILE = 8  # rows of the largest tile: full and partial tiles use different libraries
 
 
 def begin_libraries(
     graphs: Sequence[Graph], machine: Machine, templates: tuple[Template, ...],
     begun: Callable[[Library], None],
 ) -> None:  # fmt: skip
-    """Have the libraries compiled that the products of the largest graph will call."""
+    """Start compiling the libraries that products of the largest graph will call."""
     largest = max(graphs, key=lambda graph: len(graph.nodes), default=None)
     if largest is not None and len(largest.nodes) >= _WORTH_LOOKING:
         for library in libraries_ahead(largest, machine, templates):
@@ -35,7 +35,7 @@ def begin_libraries(
 def libraries_ahead(
     graph: Graph, machine: Machine, templates: tuple[Template, ...]
 ) -> Iterator[Library]:
-    """The libraries of the first product of each kind, as it would be alone."""
+    """The libraries of the first product of each kind, lowered without fusion."""
     seen: set[Hashable] = set()
     constants = frozenset(graph.constants)
     for line in unpack(graph):
@@ -50,12 +50,12 @@ def libraries_ahead(
             template, schedule = found
             kernel = template.lower(group, schedule, graph.box, machine, constants).kernel
             yield from kernel.libraries
-        if len(seen) == _MOST_KINDS:
+        if len(seen) == _MAX_KINDS:
             return
 
 
 def _kind(statement: Statement, graph: Graph) -> Hashable | None:
-    """What products have alike that call the same libraries; None for what is no product."""
+    """A key shared by products that call the same libraries; None for other statements."""
     if statement.combine != "add" or getattr(statement.body, "function", "") != "mul":
         return None
     channels = statement.axes[1].extent.constant if len(statement.axes) > 1 else None

@@ -1,7 +1,7 @@
-"""Statements as the passes see them: a flat, ordered list over named values.
+"""Graphs as flat, ordered lists of statements.
 
 Between `lower` and `schedule` every node of the graph is 'fused': a group of comprehensions. The
-passes there think in single statements, so they unpack a graph into a `Flow` and pack it again.
+passes between work on single statements: they unpack a graph into lines and pack it again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def unpack(graph: Graph) -> list[Line]:
 def group_of(
     statements: Iterable[Statement], types: Mapping[str, TensorType], kept: Iterable[str]
 ) -> Group:
-    """A group of `statements` whose values in `kept` are outputs and whose others are hidden."""
+    """A group of `statements` with outputs `kept`; its other values are temporaries."""
     statements = tuple(statements)
     made = dict.fromkeys(statement.target for statement in statements)
     needed = dict.fromkeys(name for s in statements for name in inputs_of(s))
@@ -75,7 +75,7 @@ def fused_node(group: Group, source: str, device: str = "") -> Node:
 
 
 def pack(graph: Graph, lines: Iterable[Line], types: Mapping[str, TensorType]) -> Graph:
-    """A graph with one fused node per statement; values nobody defines any more are dropped."""
+    """A graph with one fused node per statement; values that no line defines are dropped."""
     nodes = tuple(
         fused_node(group_of([line.statement], types, [line.target]), line.source) for line in lines
     )
@@ -95,7 +95,7 @@ def with_nodes(graph: Graph, nodes: tuple[Node, ...], types: Mapping[str, Tensor
 
 
 def unused(name: str, taken: Container[str]) -> str:
-    """`name`, with as many primes as it takes to be nobody else's."""
+    """`name`, with primes appended until it is unique."""
     while name in taken:
         name += "'"
     return name
@@ -113,9 +113,9 @@ def live(lines: list[Line], outputs: Iterable[str]) -> list[Line]:
 
 
 def is_product(statement: Statement) -> bool:
-    """Whether the body is a plain product of two reads (a contraction takes those as they are).
+    """Whether the statement is a contraction: a sum of products of two plain reads.
 
-    Conversions of them to float32 count too: templates that widen take those.
+    Reads converted to float32 count, too: templates that widen accept them.
     """
     body = statement.body
     return (
@@ -126,14 +126,14 @@ def is_product(statement: Statement) -> bool:
 
 
 def read_of(factor: Expr) -> Read:
-    """The read that a factor of a plain product is or converts to float32."""
+    """The read of a factor of a plain product, without its conversion to float32."""
     read = _held(factor)
     assert isinstance(read, Read)
     return read
 
 
 def is_product_of_bytes(statement: Statement) -> bool:
-    """Whether the body is a product of two integers, zero points taken off: `product/bytes`."""
+    """Whether the statement is an int8 contraction, with zero points subtracted."""
     body = statement.body
     return (
         statement.combine == "add"

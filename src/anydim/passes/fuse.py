@@ -1,11 +1,11 @@
 """Statements -> groups that become one kernel each.
 
-Statements are taken in order; each joins the group of a value it reads when a kernel template
-takes the enlarged group as a whole and no value would have to be ready before it is made. The
-templates are the only judges of what fits together, so a new template widens fusion by itself.
+Statements are visited in order; each joins the group of a value it reads if a kernel template
+matches the enlarged group as a whole and fusion creates no cycle. Only the templates decide what
+may be fused, so a new template widens fusion by itself.
 
-After: each fused node is one group that some template (at worst `pointwise`) turns into one kernel;
-axes that are the same loop have the same name; values used only inside a group are hidden.
+After: each fused node is one group that some template (at least `pointwise`) lowers to one kernel;
+axes of the same loop have the same name; values used only inside a group are temporaries.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from anydim.kernels.template import Template
 from anydim.passes.clusters import Clusters
 from anydim.passes.flow import Line, inputs_of, is_product, unpack, with_nodes
 
-MOST_BETWEEN = 16  # statements from one product to the next, both counted
+MAX_BETWEEN = 16  # statements from one product to the next, inclusive
 
 
 @dataclass(frozen=True)
 class Fuse:
-    """Group statements as far as `templates` take the groups."""
+    """Fuse statements as far as `templates` match the groups."""
 
     machine: Machine
     templates: tuple[Template, ...]
@@ -35,14 +35,14 @@ class Fuse:
         for members in _attention_candidates(lines, clusters):
             clusters.merge(members)
         for number in range(len(lines)):
-            clusters.place(number)
+            clusters.add(number)
         return with_nodes(graph, tuple(clusters.nodes()), graph.types)
 
 
 def _attention_candidates(lines: Sequence[Line], clusters: Clusters) -> list[list[int]]:
-    """Runs of statements from one contraction to the next that a template takes whole.
+    """Ranges of statements from one contraction to the next that one template matches.
 
-    The values between must be used nowhere else: then the matrix of scores need not exist.
+    The values between must have no other readers: then the score matrix is never stored.
     """
     products = [n for n, line in enumerate(lines) if is_product(line.statement)]
     taken: set[int] = set()
@@ -60,7 +60,7 @@ def _attention_candidates(lines: Sequence[Line], clusters: Clusters) -> list[lis
 
 
 def _between(name: str, last: int, lines: Sequence[Line], clusters: Clusters) -> list[int] | None:
-    """The statements from the nearest contraction behind `name` to statement `last`."""
+    """The statements from the nearest contraction above `name` to statement `last`."""
     start: int | None = None
     inside = {last}
     pending = [name]
@@ -82,10 +82,10 @@ def _between(name: str, last: int, lines: Sequence[Line], clusters: Clusters) ->
         sources = {clusters.writer.get(n) for n in inputs_of(lines[number].statement)}
         if sources & reached:
             reached.add(number)
-    if len(reached) > MOST_BETWEEN:
+    if len(reached) > MAX_BETWEEN:
         return None
     for number in reached - {last}:
         value = lines[number].target
-        if clusters.seen_outside(value, reached):
+        if clusters.used_outside(value, reached):
             return None
     return sorted(reached) if last in reached else None

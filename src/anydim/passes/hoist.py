@@ -1,10 +1,9 @@
-"""What a loop need not do in every iteration goes before it.
+"""Loop-invariant code motion: moves work out of the body of an ordered loop.
 
-A reduction that reads nothing the loop writes is done once: for all iterations together when it
-depends on the iteration (the input part of a recurrent network becomes one matrix product), in the
-order in which what it reads lies in memory: then its rows are one behind the other. A matrix that
-every iteration multiplies by is brought into panels once, in the layout that the contraction's
-tiles read.
+A reduction that reads nothing the loop writes is computed once. If it depends on the iteration, it
+is computed for all iterations together (the input part of a recurrent network becomes one matrix
+product), in the memory order of its operand, so that its rows are contiguous. A matrix that every
+iteration multiplies by is packed into panels once, in the layout that the contraction's tiles read.
 """
 
 from __future__ import annotations
@@ -42,23 +41,23 @@ _ITERATION = "iteration"  # the axis over all iterations
 
 @dataclass
 class Hoist:
-    """Takes statements out of a loop's body; `before` is what has to run ahead of it, in order.
+    """Takes statements out of a loop's body; `before` has those to run ahead of it, in order.
 
-    `types` are those of all tensors; new ones are added. `constants` are packed elsewhere. The
-    first two axes of those that are `turned` lie the other way round in memory.
+    `types` has all tensors; new ones are added. `constants` are packed elsewhere. The first two
+    axes of `transposed` tensors are exchanged in memory.
     """
 
     types: dict[str, TensorType]
     constants: frozenset[str]
     machine: Machine
-    turned: frozenset[str] = frozenset()
+    transposed: frozenset[str] = frozenset()
     before: list[Statement] = field(default_factory=list)
     _panels: dict[tuple[Expr, str, str], str] = field(default_factory=dict)
 
     def run(
         self, body: Iterable[OrderedStep], counter: str, trips: Size
     ) -> tuple[OrderedStep, ...]:
-        """The body that is left."""
+        """The remaining body."""
         body = tuple(body)
         written = frozenset(step.target for step in writes(body))
         body = tuple(self._early(step, counter, trips, written) for step in body)
@@ -69,12 +68,12 @@ class Hoist:
         self.types[name] = kind
         return name
 
-    # ---- done once ----
+    # ---- hoisted reductions ----
 
     def _early(
         self, step: OrderedStep, counter: str, trips: Size, written: frozenset[str]
     ) -> OrderedStep:
-        """The step with its reduction read from what is computed before the loop, if it can be."""
+        """The step with its reduction replaced by a read of its hoisted result, where possible."""
         if isinstance(step, (Branch, Loop)) or not step.reduced:
             return step
         if any(read.tensor in written for read in reads(step.body)):
@@ -82,16 +81,16 @@ class Hoist:
         if any(counter in axis.extent.symbols for axis in (*step.axes, *step.reduced)):
             return step
         body: Expr | None = step.body
-        axes, place = step.axes, tuple(Index(axis.name) for axis in step.axes)
-        indices: tuple[Expr, ...] = place
+        axes, own = step.axes, tuple(Index(axis.name) for axis in step.axes)
+        indices: tuple[Expr, ...] = own
         if counter in sizes_of(step.body):
             taken = {axis.name for axis in (*step.axes, *step.reduced)}
             iteration = unused(_ITERATION, taken)
-            at = _place_of(step.body, counter, trips)
+            at = _index_of(step.body, counter, trips)
             body = _over_all(step.body, counter, at, iteration)
-            first = 1 if self._is_turned(body, iteration, axes) else 0
+            first = 1 if self._is_transposed(body, iteration, axes) else 0
             axes = (*axes[:first], Axis(iteration, trips), *axes[first:])
-            indices = (*place[:first], SizeTerm(at), *place[first:])
+            indices = (*own[:first], SizeTerm(at), *own[first:])
         if body is None:
             return step
         kind = TensorType(self.types[step.target].dtype, tuple(axis.extent for axis in axes))
@@ -99,17 +98,17 @@ class Hoist:
         self.before.append(Statement(name, axes, body, step.combine, step.reduced))
         return with_body(step, Read(name, indices))
 
-    def _is_turned(self, body: Expr | None, iteration: str, axes: tuple[Axis, ...]) -> bool:
-        """Whether what is read at (iteration, first axis) lies the other way round."""
+    def _is_transposed(self, body: Expr | None, iteration: str, axes: tuple[Axis, ...]) -> bool:
+        """Whether the operand read at (iteration, first axis) is stored transposed."""
         if body is None or not axes:
             return False
         wanted = (Index(iteration), Index(axes[0].name))
-        return any(r.tensor in self.turned and r.indices[:2] == wanted for r in reads(body))
+        return any(r.tensor in self.transposed and r.indices[:2] == wanted for r in reads(body))
 
-    # ---- packed once ----
+    # ---- packed matrices ----
 
     def _packed(self, step: Statement | Write, written: frozenset[str]) -> tuple[OrderedStep, ...]:
-        """A product with a matrix that stays the same, over its panels."""
+        """Rewrite a product with a loop-invariant matrix to read its panels."""
         found = self._matrix(step, written)
         if found is None:
             return (step,)
@@ -136,9 +135,9 @@ class Hoist:
     def _matrix(
         self, step: Statement | Write, written: frozenset[str]
     ) -> tuple[Expr, Expr, Axis, Axis] | None:
-        """The factor that changes, the one that does not, and the latter's columns and rows.
+        """The factor that changes, the invariant one, and the latter's columns and rows.
 
-        Either is a read or a conversion to float32 of one.
+        Each is a read or a conversion of one to float32.
         """
         if len(step.reduced) != 1 or not step.axes:
             return None
@@ -160,7 +159,7 @@ class Hoist:
         return None
 
     def _panel_tensor(self, matrix: Expr, column: Axis, row: Axis, width: int) -> str:
-        """Panels of the matrix, converted if the factor is: iterations then only multiply."""
+        """Panels of the matrix, converted before the loop if the factor is."""
         key = (matrix, column.name, row.name)
         if key in self._panels:
             return self._panels[key]
@@ -169,10 +168,10 @@ class Hoist:
         names = ("panel", row.name, "lane")
         extents = (ceil_div(column.extent, width), row.extent, as_size(width))
         axes = tuple(Axis(name, extent) for name, extent in zip(names, extents))
-        place = to_expr(Affine.of(as_size(0), {"panel": as_size(width), "lane": as_size(1)}))
+        column_index = to_expr(Affine.of(as_size(0), {"panel": as_size(width), "lane": as_size(1)}))
 
         def change(expr: Expr) -> Expr | None:
-            return place if expr == Index(column.name) else None
+            return column_index if expr == Index(column.name) else None
 
         indices = tuple(rewrite(index, change) for index in read.indices)
         zero = Literal(0, self.types[read.tensor].dtype)
@@ -186,15 +185,15 @@ class Hoist:
 
 
 def _names(read: Read) -> set[str] | None:
-    """The axes in the indices of a read; None when one is not affine."""
+    """The axes in the indices of a read; None if one is not affine."""
     forms = [affine(index) for index in read.indices]
     if any(form is None for form in forms):
         return None
     return {name for form in forms if form is not None for name in form.indices}
 
 
-def _place_of(body: Expr, counter: str, trips: Size) -> Size:
-    """Where an iteration's part stands among those of all: from the end, where it reads so."""
+def _index_of(body: Expr, counter: str, trips: Size) -> Size:
+    """Index of an iteration's part among all parts; reversed if the body reads in reverse."""
     used: set[Size] = set()
 
     def look(expr: Expr) -> None:
@@ -207,7 +206,7 @@ def _place_of(body: Expr, counter: str, trips: Size) -> Size:
 
 
 def _over_all(body: Expr, counter: str, at: Size, iteration: str) -> Expr | None:
-    """The body with an axis for the place `at`; None where it is not linear in the counter."""
+    """The body with an axis for index `at`; None if it is not linear in the counter."""
     hard = False
 
     def change(expr: Expr) -> Expr | None:

@@ -1,12 +1,12 @@
-"""Groups that differ in numbers alone read them, so that they are one kernel.
+"""Hoist literals into constant tensors, so that groups that differ only in literals share a kernel.
 
-Quantised networks and learned activations have numbers of their own in every layer: a scale, a zero
-point, a slope. As literals they would make every layer another kernel to write and to compile.
+Quantised networks and learned activations have their own numbers in every layer: a scale, a zero
+point, a slope. As literals they would require a kernel per layer to generate and compile.
 
     y(i) = x(i) * 0.47 + 0.5     z(i) = v(i) * 0.31 + 0.5
     y(i) = x(i) * n(0) + 0.5     z(i) = v(i) * m(0) + 0.5
 
-Only numbers that are not the same in all groups of one form are read: those that a kernel may use
+Only literals that differ among the groups of one form are hoisted: those that kernels may exploit
 (0.5 of a gelu, a limit) stay literals.
 """
 
@@ -36,38 +36,38 @@ from anydim.lang.tree import (
 from anydim.lang.tree.affine import reads
 from anydim.passes.flow import fused_node, unused, with_nodes
 
-# functions that no kernel treats otherwise where an argument is a literal
+# functions that kernels lower the same for literals and reads
 _PLAIN = frozenset({"add", "sub", "mul", "div", "quotient"})
-_MOST = 64  # numbers of one group
+_MAX_LITERALS = 64  # literals of one group
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Let groups of one form read the numbers in which they differ."""
+    """Replace literals that differ among groups of one form by reads of constants."""
 
     def run(self, graph: Graph) -> Graph:
         forms: dict[Hashable, list[int]] = defaultdict(list)
         found: dict[int, list[Literal]] = {}
-        for place, node in enumerate(graph.nodes):
+        for number, node in enumerate(graph.nodes):
             numbers = list(_numbers(node.group))
-            if numbers and len(numbers) <= _MOST:
-                found[place] = numbers
-                forms[_form(node.group)].append(place)
+            if numbers and len(numbers) <= _MAX_LITERALS:
+                found[number] = numbers
+                forms[_form(node.group)].append(number)
         made = _Made(graph)
-        for places in forms.values():
-            columns = list(zip(*(found[place] for place in places)))
+        for members in forms.values():
+            columns = list(zip(*(found[number] for number in members)))
             unlike = [len(set(column)) > 1 for column in columns]
             if any(unlike):
                 slots = _slots(columns, unlike)
-                for place in places:
-                    made.read(place, slots)
+                for number in members:
+                    made.read(number, slots)
         return made.graph()
 
 
 def _slots(columns: Sequence[tuple[Literal, ...]], unlike: Sequence[bool]) -> list[int | None]:
-    """Which number of its type each literal reads; None for those that stay.
+    """The slot in the constant of its dtype that each literal reads; None for literals that stay.
 
-    Literals that are equal in every group are one number.
+    Literals that are equal in every group share a slot.
     """
     known: dict[tuple[Literal, ...], int] = {}
     counts: dict[DType | None, int] = defaultdict(int)
@@ -82,7 +82,7 @@ def _slots(columns: Sequence[tuple[Literal, ...]], unlike: Sequence[bool]) -> li
 
 
 class _Made:
-    """A graph while its groups change."""
+    """A graph under rewriting."""
 
     def __init__(self, graph: Graph) -> None:
         self.before = graph
@@ -94,9 +94,9 @@ class _Made:
         changed = self.before.replace(types=self.types, constants=self.constants)
         return with_nodes(changed, tuple(self.nodes), self.types)
 
-    def read(self, place: int, slots: Sequence[int | None]) -> None:
-        """Let a group read its numbers, each from a constant of its type."""
-        node = self.nodes[place]
+    def read(self, number: int, slots: Sequence[int | None]) -> None:
+        """Replace literals of a group by reads, from one constant per dtype."""
+        node = self.nodes[number]
         names: dict[DType, str] = {}
         values: dict[DType, dict[int, Literal]] = defaultdict(dict)
         for literal, slot in zip(_numbers(node.group), slots):
@@ -117,7 +117,7 @@ class _Made:
         read = tuple(Tensor(name, self.types[name]) for name in names.values())
         inputs = (*node.group.inputs, *read)
         group = replace(node.group, inputs=inputs, statements=statements)
-        self.nodes[place] = fused_node(group, node.source)
+        self.nodes[number] = fused_node(group, node.source)
 
     def _constant(self, node: Node, array: numpy.ndarray) -> str:
         name = unused(f"{node.outputs[0]}/numbers", self.types)
@@ -130,7 +130,7 @@ class _Made:
 
 
 def _numbers(group: Group) -> Iterator[Literal]:
-    """The literals that may be read, in order."""
+    """The literals that may be hoisted, in order."""
     for statement in group.statements:
         if not statement.combine:
             yield from _literals(statement.body)
@@ -150,13 +150,13 @@ def _literals(expr: Expr) -> tuple[Literal, ...]:
 
 
 def _number(outer: Apply, part: Expr) -> Literal | None:
-    """A literal that could as well be read."""
+    """The argument as a literal that may be hoisted; else None."""
     plain = outer.function in _PLAIN
     return part if plain and isinstance(part, Literal) and part.dtype is not None else None
 
 
 def _with_numbers(statement: Statement, change: Callable[[Literal], Expr]) -> Statement:
-    """The statement with other numbers, asked for in the order of `_numbers`."""
+    """The statement with `change` applied to its literals in the order of `_numbers`."""
 
     def changed(expr: Expr) -> Expr:
         if isinstance(expr, Cast):
@@ -173,23 +173,23 @@ def _with_numbers(statement: Statement, change: Callable[[Literal], Expr]) -> St
 
 
 def _form(group: Group) -> Hashable:
-    """What groups of one form have in common: everything but sizes, names and numbers."""
+    """Key of a group's form: everything but sizes, names and literals."""
     tensors = (*group.inputs, *group.outputs, *group.temporaries)
-    places = {tensor.name: place for place, tensor in enumerate(tensors)}
+    numbers = {tensor.name: number for number, tensor in enumerate(tensors)}
     types = tuple((tensor.type.dtype, tensor.type.rank) for tensor in tensors)
-    statements = tuple(_statement_form(statement, places) for statement in group.statements)
+    statements = tuple(_statement_form(statement, numbers) for statement in group.statements)
     return len(group.inputs), len(group.outputs), types, statements
 
 
-def _statement_form(statement: Statement, places: dict[str, int]) -> Hashable:
+def _statement_form(statement: Statement, numbers: dict[str, int]) -> Hashable:
     body = _blank(statement.body)
-    tensors = tuple(places[read.tensor] for read in reads(statement.body))
-    return statement.combine, len(statement.axes), places[statement.target], body, tensors
+    tensors = tuple(numbers[read.tensor] for read in reads(statement.body))
+    return statement.combine, len(statement.axes), numbers[statement.target], body, tensors
 
 
 @lru_cache(maxsize=1 << 18)
 def _blank(expr: Expr) -> Hashable:
-    """An expression without sizes, names of tensors, and numbers."""
+    """An expression without sizes, tensor names and literals."""
     if isinstance(expr, Read):
         default = None if expr.default is None else _blank(expr.default)
         return "read", expr.flat, default, tuple(map(_blank, expr.indices))

@@ -1,8 +1,8 @@
-"""Which dimension of each value holds channels: what convolutions sum over and make.
+"""Infer which dimension of each value holds channels from what convolutions reduce and produce.
 
-Dimensions are tied by statements that have one where they have the other: `y(i, j) = x(j, i + 1)`
-ties the first of x to the last of y. Windows slide, so their dimensions are tied to
-nothing. All that is tied to a dimension of channels is one.
+Dimensions are unified where statements index them alike: `y(i, j) = x(j, i + 1)` unifies the first
+of x with the last of y. Dimensions under a sliding window are not unified. Every dimension unified
+with a channel dimension is one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from anydim.passes.flow import Line
 from anydim.passes.views import delinearise
 from anydim.sizes import Box, Size, product
 
-Places = dict[str, int]  # of values: the dimension of channels
-_Dimension = tuple[str, int]  # of a value
+ChannelDims = dict[str, int]  # value -> its channel dimension
+_Dimension = tuple[str, int]  # a value and its dimension
 
 
-def channels_of(lines: Sequence[Line], graph: Graph) -> Places:
-    """The dimension of channels of each value made by a statement, where there is exactly one."""
+def channels_of(lines: Sequence[Line], graph: Graph) -> ChannelDims:
+    """The channel dimension of each statement's value that has exactly one."""
     ties = Ties()
     seeds = [seed for line in lines for seed in _channels(line.statement, graph)]
     if not seeds:
@@ -33,19 +33,19 @@ def channels_of(lines: Sequence[Line], graph: Graph) -> Places:
     marked = {ties.root(seed) for seed in seeds}
     found: dict[str, list[int]] = {}
     for line in lines:
-        places = range(len(line.statement.axes))
-        found[line.target] = [n for n in places if ties.root((line.target, n)) in marked]
-    return {name: places[0] for name, places in found.items() if len(places) == 1}
+        dims = range(len(line.statement.axes))
+        found[line.target] = [n for n in dims if ties.root((line.target, n)) in marked]
+    return {name: dims[0] for name, dims in found.items() if len(dims) == 1}
 
 
 class Ties:
-    """Sets of dimensions of values, joined."""
+    """Union-find of dimensions of values."""
 
     def __init__(self) -> None:
         self._parent: dict[_Dimension, _Dimension] = {}
 
     def root(self, dimension: _Dimension) -> _Dimension:
-        """What stands for the set of a dimension."""
+        """The representative of a dimension's set."""
         parent = self._parent.get(dimension, dimension)
         while parent != dimension:
             self._parent[dimension] = self._parent.get(parent, parent)
@@ -57,26 +57,26 @@ class Ties:
 
 
 def _channels(statement: Statement, graph: Graph) -> Iterator[_Dimension]:
-    """The dimensions of channels of a product with constant weights: of what it reads and makes."""
+    """Channel dimensions of the input and the result of a product with constant weights."""
     read, weights = factors(statement, graph)
     if read is None or weights is None or read.flat:
         return
-    written = {axis.name: place for place, axis in enumerate(statement.axes)}
+    written = {axis.name: dim for dim, axis in enumerate(statement.axes)}
     reduced = {axis.name for axis in statement.reduced}
     in_read, in_weights = free_axes(read), free_axes(weights)
     slid = any(slides(index, statement) for index in read.indices)
-    for place, index in enumerate(read.indices):
+    for dim, index in enumerate(read.indices):
         names = free_axes(index)
         if names and names <= in_weights and not slides(index, statement):
             if slid or names <= reduced:
-                yield read.tensor, place
-    for name, place in written.items():
+                yield read.tensor, dim
+    for name, dim in written.items():
         if name in in_weights and (slid or name not in in_read):
-            yield statement.target, place
+            yield statement.target, dim
 
 
 def factors(statement: Statement, graph: Graph) -> tuple[Read | None, Read | None]:
-    """What a sum of products reads, and its constant weights."""
+    """The variable operand and the constant weights of a contraction; (None, None) otherwise."""
     body = statement.body
     if statement.combine != "add" or not (isinstance(body, Apply) and body.function == "mul"):
         return None, None
@@ -89,7 +89,7 @@ def factors(statement: Statement, graph: Graph) -> tuple[Read | None, Read | Non
 
 
 def slides(index: Expr, statement: Statement) -> bool:
-    """Whether an index is a place of a window: of the result, and of what is summed over."""
+    """Whether an index is a window position: uses both a result axis and a reduced axis."""
     form = affine(index)
     names = () if form is None else form.indices
     return all(
@@ -98,44 +98,46 @@ def slides(index: Expr, statement: Statement) -> bool:
 
 
 def _tied(statement: Statement, graph: Graph) -> Iterator[tuple[_Dimension, _Dimension]]:
-    """Dimensions of what a statement reads and makes that are the same."""
-    places = {axis.name: place for place, axis in enumerate(statement.axes)}
+    """Pairs of an operand's and the result's dimension with the same index."""
+    axes = {axis.name: dim for dim, axis in enumerate(statement.axes)}
     for read in reads(statement.body):
         if read.tensor in graph.constants:
             continue
-        for place, form in _forms(read, statement, graph):
-            if len(form.terms) == 1 and form.terms[0][1] == 1 and form.terms[0][0] in places:
-                yield (read.tensor, place), (statement.target, places[form.terms[0][0]])
+        for dim, form in _forms(read, statement, graph):
+            if len(form.terms) == 1 and form.terms[0][1] == 1 and form.terms[0][0] in axes:
+                yield (read.tensor, dim), (statement.target, axes[form.terms[0][0]])
 
 
 def _forms(read: Read, statement: Statement, graph: Graph) -> Iterator[tuple[int, Affine]]:
-    """The dimensions of a tensor that a read has an affine index for, with that."""
+    """The dimensions of a tensor that a read indexes affinely, with their indices."""
     if not read.flat:
-        for place, index in enumerate(read.indices):
+        for dim, index in enumerate(read.indices):
             form = affine(index)
             if form is not None:
-                yield place, form
+                yield dim, form
         return
     shape = graph.types[read.tensor].shape
-    for place in range(len(shape) - 1):
-        found = parted(read, shape, place, statement, graph.box)
+    for dim in range(len(shape) - 1):
+        found = parted(read, shape, dim, statement, graph.box)
         if found is not None:
-            yield place, found[1]
+            yield dim, found[1]
 
 
 def parted(
-    read: Read, shape: tuple[Size, ...], place: int, statement: Statement, box: Box
+    read: Read, shape: tuple[Size, ...], dimension: int, statement: Statement, box: Box
 ) -> tuple[Affine, Affine, Affine] | None:
-    """The offset of a flat read as indices of what is before dimension `place`, of that, and of
-    what is behind; None where it does not fall apart so."""
+    """Split the offset of a flat read into indices before, of and after `dimension`.
+
+    Return None if it does not split into these.
+    """
     form = affine(read.indices[0])
     if form is None:
         return None
-    whole = (product(shape[:place]), shape[place], product(shape[place + 1 :]))
+    whole = (product(shape[:dimension]), shape[dimension], product(shape[dimension + 1 :]))
     extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
     split = delinearise(form, whole, extents, box)
     if split is None:
         return None
-    before, own, behind = (affine(index) for index in split)
-    assert before is not None and own is not None and behind is not None
-    return before, own, behind
+    before, own, after = (affine(index) for index in split)
+    assert before is not None and own is not None and after is not None
+    return before, own, after

@@ -1,8 +1,8 @@
-"""Values that lie in the bytes of an operand that dies.
+"""Pairs of values that share a buffer: a result and an operand that dies.
 
-A kernel says which of its results it can write where it reads an operand (`Launch.in_place`). That
-is done where nobody reads the operand afterwards and both take equally many bytes. A result of the
-graph takes the operand along: into the caller's array, where it is written in the first place.
+A kernel lists the results that it can write where it reads an operand (`Launch.in_place`). The
+buffer is reused if the operand has no later reader and both have the same size in bytes. If the
+result is a graph output, the operand moves into the caller's array and is written there.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def in_place(
     launches: Sequence[Scheduled], root: Rename, given: Collection[str], results: Collection[str],
     bytes_of: Callable[[str], Size],
 ) -> Iterator[tuple[str, str]]:  # fmt: skip
-    """Pairs (made, read) of values that may be one, in the order of the launches that make them.
+    """Pairs (made, read) of values that may share a buffer, in launch order.
 
-    Values are named by `root`, what a value is the bytes of. Those that are `given` (inputs and
-    constants) or `results` are read by others than launches.
+    `root` maps a value to the name of its buffer. `given` (inputs and constants) and `results` have
+    readers other than launches.
     """
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -38,13 +38,13 @@ def in_place(
                 continue
             if first[made] != number or last[read] != number or bytes_of(made) != bytes_of(read):
                 continue
-            last[read] = -1  # it has a place in one result
+            last[read] = -1  # it is reused by one result
             first[made] = -1
             yield made, read
 
 
 def numbered(launches: Sequence[Scheduled]) -> Iterator[tuple[int, Scheduled]]:
-    """Launches with numbers in their order; those that do one group have the same one."""
+    """Launches with numbers in order; launches of one group share a number."""
     number = 0
     for item in launches:
         yield number, item
@@ -55,10 +55,10 @@ def updates(
     launches: Sequence[Scheduled], root: Rename, inputs: Collection[str], results: Collection[str],
     bytes_of: Callable[[str], Size],
 ) -> Iterator[tuple[str, str]]:  # fmt: skip
-    """Pairs (result, input) for which a caller may give one array: nothing else reads the input.
+    """Pairs (result, input) that may be the same array of the caller.
 
-    The launch that makes the result reads the input where the kernel allows it; those before it
-    leave the result alone, those after it read the input no more.
+    No other launch reads the input afterwards: the launch that makes the result reads the input
+    where the kernel allows it; earlier launches do not touch the result.
     """
     used: dict[str, list[int]] = {}
     for number, item in numbered(launches):

@@ -1,13 +1,13 @@
-"""Write pointwise values into the bodies of what reads them.
+"""Inline pointwise values into their readers.
 
-One that a reduction reads, element for element: a mean of squares then needs no squares in between.
-Products of two tensors stay as they are: a contraction takes its operands from memory. And one that
-pointwise statements read in parts, each element at most once: gates that are added up side by side
-need not be written before they are used. And one that is made of constants and looked up: a table
-of bytes is not made floats as a whole for the rows that a call needs.
+Inlined are: values that a reduction reads element for element (a mean of squares stores no
+squares), except into products of two tensors, since a contraction reads its operands from memory;
+values that pointwise statements read in parts, each element at most once (gates need not be
+stored before they are used); and values of constants that are looked up (a table of int8 is
+not dequantised as a whole for the rows that a call needs).
 
-After: no reduction but a contraction reads a pointwise value that nobody else needs, and no table
-is computed in order to be looked up in.
+After: no reduction but a contraction reads a pointwise value without other readers, and no table
+is computed before a lookup.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anydim.sizes import Truth, as_size, product, prove
 
 @dataclass(frozen=True)
 class Inline:
-    """Replace a reduction's reads of such values by their bodies."""
+    """Replace reads of such values by their bodies."""
 
     def run(self, graph: Graph) -> Graph:
         lines = _looked_up(unpack(graph), graph)
@@ -59,7 +59,7 @@ def _inlined(lines: list[Line], graph: Graph) -> list[Line]:
 
 
 def _inline(statement: Statement, producer: Statement) -> Statement | None:
-    """`statement` with the producer's body in place of its value, if it reads each element once."""
+    """`statement` with the producer inlined if it reads each element once; else None."""
     names = {axis.name for axis in (*statement.axes, *statement.reduced)}
     found: list[Read] = []
 
@@ -80,7 +80,7 @@ def _inline(statement: Statement, producer: Statement) -> Statement | None:
 
 
 def _replaced(statement: Statement, producer: Statement) -> Statement:
-    """`statement` with the producer's body in place of every read of its value."""
+    """`statement` with the producer inlined at every read of its value."""
 
     def replace_read(expr: Expr) -> Expr | None:
         if not (isinstance(expr, Read) and expr.tensor == producer.target):
@@ -90,18 +90,18 @@ def _replaced(statement: Statement, producer: Statement) -> Statement:
     return statement.with_body(rewrite(statement.body, replace_read))
 
 
-# ---- looked up ---------------------------------------------------------------------------------
+# ---- lookups -----------------------------------------------------------------------------------
 
 
 def _looked_up(lines: list[Line], graph: Graph) -> list[Line]:
-    """The lines without pointwise values of constants that are read where data says, and only so.
+    """Inline pointwise values of constants whose readers all use data-dependent indices.
 
-    They were too large to be folded.
+    They were too large for constant folding.
     """
     users = _users(lines)
     made = _of_constants(lines, graph)
     gone: set[int] = set()
-    for number in reversed(range(len(lines))):  # what a table is made of is looked up then
+    for number in reversed(range(len(lines))):  # a table's operands become lookups in turn
         producer = lines[number].statement
         if producer.target not in made or producer.target in graph.outputs:
             continue
@@ -119,7 +119,7 @@ def _looked_up(lines: list[Line], graph: Graph) -> list[Line]:
 
 
 def _of_constants(lines: list[Line], graph: Graph) -> set[str]:
-    """The pointwise values that no input has a part in."""
+    """The pointwise values that depend on no input."""
     made: set[str] = set()
     for statement in (line.statement for line in lines):
         if statement.combine or is_view(statement, graph.types):
@@ -130,7 +130,7 @@ def _of_constants(lines: list[Line], graph: Graph) -> set[str]:
 
 
 def _looks_up(reader: Statement, table: str) -> bool:
-    """Whether a pointwise statement reads a table at places that data says alone."""
+    """Whether a pointwise statement reads a table only at data-dependent indices."""
     found = [read for read in reads(reader.body) if read.tensor == table]
     return not reader.combine and all(
         read.default is None and not read.flat and any(reads(index) for index in read.indices)
@@ -142,22 +142,22 @@ def _looks_up(reader: Statement, table: str) -> bool:
 
 
 def _in_parts(lines: list[Line], graph: Graph) -> list[Line]:
-    """The lines without pointwise values that pointwise statements read in parts."""
+    """Inline pointwise values that pointwise statements read in parts."""
     users = _users(lines)
     reductions = {line.target for line in lines if line.statement.combine}
     gone: set[int] = set()
-    for number in reversed(range(len(lines))):  # what such a value is made of may be another one
+    for number in reversed(range(len(lines))):  # a producer may be such a value, too
         producer = lines[number].statement
         if producer.combine or producer.target in graph.outputs or is_view(producer, graph.types):
             continue
         if any(True for _ in checks(producer.body)):
-            continue  # an index is checked whether or not its element is read
+            continue  # a check applies even to elements that are not read
         found = users.get(producer.target, set())
         readers = [lines[user].statement for user in found]
         if not readers or not _only_parts(producer, readers, graph):
             continue
         if any(_like(read, producer) for read in reads(producer.body) if read.tensor in reductions):
-            continue  # it will be computed where the sums are finished
+            continue  # it will be fused into the reduction's epilogue
         for user in found:
             statement = _replaced(lines[user].statement, producer)
             lines[user] = replace(lines[user], statement=statement)
@@ -177,7 +177,7 @@ def _users(lines: list[Line]) -> dict[str, set[int]]:
 
 
 def _only_parts(producer: Statement, readers: list[Statement], graph: Graph) -> bool:
-    """Whether pointwise statements read parts of a value, no more elements in all than it has."""
+    """Whether pointwise statements read parts of a value, in total no more than its elements."""
     all_read = as_size(0)
     for reader in readers:
         found = [read for read in reads(reader.body) if read.tensor == producer.target]

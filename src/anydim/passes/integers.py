@@ -1,13 +1,13 @@
-"""Sums of products of dequantised numbers become sums of products of the integers themselves.
+"""Convert sums of products of dequantised values to sums of products of their integers.
 
     sum over k of (a[k] - za) sa * (b[k] - zb) sb  =  sa sb * sum over k of (a[k] - za) (b[k] - zb)
 
-wherever the scales are the same along k. The integer sum is exact, so the result is at least as
-near to the true one. Padding with 0 is padding with the zero point. What is quantised again is
-counted in steps of its scale then (`requantise.py`).
+This applies where the scales are constant along k. The integer sum is exact, so the result is at
+least as accurate. Padding with 0 becomes padding with the zero point. Sums that are requantised
+are then expressed in units of their scale (`requantise.py`).
 
-After: no sum of products reads two dequantised values whose scales could stand outside, unless
-the sum might not fit an int32.
+After: no sum of products reads two dequantised values whose scales could be factored out, unless
+the sum might overflow int32.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from anydim.passes.requantise import counted_in_steps
 from anydim.passes.rules import simplified
 from anydim.sizes import Box, Truth, product, prove
 
-_DEEPEST = 8  # movements between a dequantisation and the sum
-_MOST = 2**31 - 1
+_DEEPEST = 8  # data movements between a dequantisation and the sum
+_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Integers:
-    """Pull scales out of sums of products."""
+    """Factor scales out of sums of products."""
 
     def run(self, graph: Graph) -> Graph:
         types = dict(graph.types)
@@ -60,7 +60,7 @@ class Integers:
 def _split(
     line: Line, bodies: dict[str, Statement], types: dict[str, TensorType], box: Box
 ) -> list[Line]:
-    """The line, or an integer sum and what scales it."""
+    """The line unchanged, or an integer sum and the statement that scales it."""
     statement = line.statement
     body = simplified(statement.body)
     if statement.combine != "add" or types[line.target].dtype != float32:
@@ -75,23 +75,23 @@ def _split(
     target = unused(f"{line.target}/integers", types)
     types[target] = TensorType(int32, types[line.target].shape)
     total = replace(statement, target=target, body=Apply("mul", (left.whole, right.whole)))
-    places = tuple(Index(axis.name) for axis in statement.axes)
-    value: Expr = Cast(float32, Read(target, places))
+    indices = tuple(Index(axis.name) for axis in statement.axes)
+    value: Expr = Cast(float32, Read(target, indices))
     scale = Apply("mul", (left.scale, right.scale))
     scaled = Statement(line.target, statement.axes, Apply("mul", (value, scale)))
     return [Line(total, line.source), Line(scaled, line.source)]
 
 
 def _fits(statement: Statement, left: Scaled, right: Scaled, box: Box) -> bool:
-    """Whether no sum of such products can leave int32."""
+    """Whether the sum of such products provably fits int32."""
     count = product(axis.extent for axis in statement.reduced)
-    return prove(count * left.largest * right.largest, "<=", _MOST, box) is Truth.PROVED
+    return prove(count * left.largest * right.largest, "<=", _MAX, box) is Truth.PROVED
 
 
 def dequantised(
     expr: Expr, bodies: dict[str, Statement], types: dict[str, TensorType]
 ) -> Scaled | None:
-    """A factor as an integer times a scale, which may change along any axis."""
+    """A factor as an integer times a scale, which may vary along any axis; else None."""
     return _scaled(expr, bodies, types, frozenset())
 
 
@@ -99,7 +99,7 @@ def _scaled(
     expr: Expr, bodies: dict[str, Statement], types: dict[str, TensorType],
     reduced: frozenset[str],
 ) -> Scaled | None:  # fmt: skip
-    """A factor as an integer times a scale that is the same along the reduced axes."""
+    """A factor as an integer times a scale constant along the reduced axes; else None."""
     for _ in range(_DEEPEST):
         if not isinstance(expr, Read):
             break
@@ -120,9 +120,9 @@ def _scaled(
 
 
 def _moved(read: Read, producer: Statement, types: dict[str, TensorType]) -> Expr | None:
-    """The value that a read of a pointwise statement gives, over the reader's indices.
+    """The expression of a pointwise statement's value at the indices of a read.
 
-    With a default of 0, a dequantised read outside is a read of the zero point.
+    With a default of 0, an out-of-bounds read is a read of the zero point.
     """
     body = body_at(producer.with_body(simplified(producer.body)), read.indices)
     if read.default is None:
@@ -137,7 +137,7 @@ def _moved(read: Read, producer: Statement, types: dict[str, TensorType]) -> Exp
 
 
 def _padded(body: Expr, bytes_: Read) -> Expr | None:
-    """A dequantisation whose read of bytes has the zero point as its default."""
+    """A dequantisation whose integer read defaults to the zero point out of bounds."""
     zeros: list[Expr] = []
 
     def look(expr: Expr) -> Expr | None:
@@ -160,7 +160,7 @@ def _padded(body: Expr, bytes_: Read) -> Expr | None:
 
 
 def _integer(expr: Expr, types: dict[str, TensorType]) -> Expr | None:
-    """int32 of a small integer, less a zero point perhaps; None when it is anything else."""
+    """The int32 form of an 8-bit read, optionally minus a zero point; else None."""
     if not (isinstance(expr, Cast) and expr.dtype == float32):
         return None
     inner = expr.argument
@@ -180,14 +180,14 @@ def _integer(expr: Expr, types: dict[str, TensorType]) -> Expr | None:
 
 
 def _zero_axes(whole: Expr) -> frozenset[str]:
-    """The axes that a zero point changes along."""
+    """The axes along which a zero point varies."""
     if isinstance(whole, Apply):
         return free_axes(whole.arguments[1])
     return frozenset()
 
 
 def _largest(whole: Expr, types: dict[str, TensorType]) -> int:
-    """A bound of the magnitude of a small integer less its zero point, which is of its type."""
+    """Upper bound of the magnitude of an 8-bit integer minus its zero point."""
     read = reads(whole)[0]
     low, high = types[read.tensor].dtype.range
     return high - low if isinstance(whole, Apply) else max(-low, high)

@@ -1,13 +1,13 @@
-"""Steps -> nodes: statements in order become values defined once, loops become `loop` nodes.
+"""Ordered steps -> nodes: statements become single-assignment values, loops become `loop` nodes.
 
 Inside a loop a tensor is one of three things:
 
-    carried   defined before the loop, defined anew as a whole in every iteration
+    carried   defined before the loop, redefined as a whole in every iteration
     stacked   one slice along the first axis is written in every iteration
-    local     defined as a whole before anything reads it
+    local     defined as a whole before it is read
 
-A slice that is read at another place than the iteration writes is read from the stack as it stands.
-Everything else (loops inside of each other, writes in other patterns) is `Unsuitable`.
+A read of a slice other than the one the iteration writes reads the stack as of now. Everything else
+(nested loops, other write patterns) is `Unsuitable`.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _MIRRORED = {"greater": "less", "greater_equal": "less_equal"}
 
 
 class Unsuitable(Exception):
-    """Steps that cannot become nodes; one kernel runs them all."""
+    """Steps that cannot become nodes; one kernel runs all of them."""
 
 
 def expanded(
     node: Node, group: Group, graph: Graph, types: dict[str, TensorType], machine: Machine
 ) -> list[Node]:
-    """The nodes that do what `node` does; the types of their values go to `types`.
+    """Expand `node` to equivalent nodes; adds the types of their values to `types`.
 
     Raises Unsuitable.
     """
@@ -63,8 +63,10 @@ def expanded(
     names = {tensor.name: unused(tensor.name, types) for tensor in all_tensors}
     tensors = {names[tensor.name]: tensor.type for tensor in all_tensors}
     given = zip(group.inputs, node.given)
-    turned = frozenset(names[tensor.name] for tensor, value in given if _is_turned(value, graph))
-    work = _Work(node, dict(types), tensors, machine, turned)
+    transposed = frozenset(
+        names[tensor.name] for tensor, value in given if _is_transposed(value, graph)
+    )
+    work = _Work(node, dict(types), tensors, machine, transposed)
     scope = _Scope(work, graph.box, graph.constants)
     scope.current = {names[t.name]: value for t, value in zip(group.inputs, node.given)}
     scope.run(renamed(group.steps, names))
@@ -75,8 +77,8 @@ def expanded(
     return scope.nodes
 
 
-def _is_turned(value: str, graph: Graph) -> bool:
-    """Whether a value is a view of another with the first two axes exchanged."""
+def _is_transposed(value: str, graph: Graph) -> bool:
+    """Whether a value transposes the first two axes of another."""
     node = graph.producers.get(value)
     if node is None or node.operator != "transpose":
         return False
@@ -85,16 +87,16 @@ def _is_turned(value: str, graph: Graph) -> bool:
 
 @dataclass
 class _Work:
-    """What all scopes of one node share: types of values, and of the tensors of its steps."""
+    """State shared by all scopes of one node: types of values and of its steps' tensors."""
 
     origin: Node
     types: dict[str, TensorType]
     tensors: dict[str, TensorType]
     machine: Machine
-    turned: frozenset[str]  # tensors whose first two axes lie the other way round in memory
+    transposed: frozenset[str]  # tensors whose first two axes are exchanged in memory
 
     def fresh(self, stem: str, kind: TensorType) -> str:
-        """A new value of that type."""
+        """Name a new value of type `kind`."""
         taken = self.types.keys() | self.tensors.keys()
         name = unused(f"{self.origin.outputs[0]}/{stem}", taken)
         self.types[name] = kind
@@ -104,7 +106,7 @@ class _Work:
         self, operator: str, inputs: Sequence[str], outputs: Sequence[str],
         region: regions.Region | None = None,
     ) -> Node:  # fmt: skip
-        """A node that comes from the same place."""
+        """A node with the source of the original node."""
         attributes = FrozenMapping({} if region is None else {regions.REGION: region})
         source, device = self.origin.source, "" if region else self.origin.device
         return Node(operator, tuple(inputs), tuple(outputs), attributes, source, device)
@@ -115,13 +117,13 @@ class _Stack:
     """A tensor of which every iteration writes the slice at `position`."""
 
     position: Size
-    whole: str  # the value that holds the stack as it stands
-    slice: str | None = None  # the value of this iteration's slice, once there is one
+    whole: str  # the value of the stack as of now
+    slice: str | None = None  # the value of this iteration's slice, once written
 
 
 @dataclass
 class _Scope:
-    """Steps made into nodes of one graph; `current` names the value of each tensor."""
+    """Converts steps to nodes of one graph; `current` maps tensors to their values."""
 
     work: _Work
     box: Box
@@ -143,7 +145,7 @@ class _Scope:
                 self.loop(step)
 
     def value(self, tensor: str) -> str:
-        """The value that a tensor has now."""
+        """The current value of a tensor."""
         if tensor not in self.current:
             raise Unsuitable(f"'{tensor}' is read before it is whole")
         return self.current[tensor]
@@ -153,7 +155,7 @@ class _Scope:
         self.made.update(node.outputs)
 
     def result(self, value: str, name: str) -> None:
-        """Give a value the name of a result: the node that makes it does, or a copy."""
+        """Give a value the name of a result, by renaming it at a loop or by a copy."""
         kind = self.work.types[name] = self.work.types[value]
         assert kind is not None
         makers = [n for n, node in enumerate(self.nodes) if value in node.outputs]
@@ -169,7 +171,7 @@ class _Scope:
     # ---- statements ----
 
     def define(self, statement: Statement) -> str:
-        """A node for a statement over the present values; the value it makes."""
+        """Add a node for a statement over current values; return its value."""
         kind = TensorType(self.work.tensors[statement.target].dtype, statement.shape)
         name = self.work.fresh(statement.target, kind)
         made = replace(statement, target=name, body=rewrite(statement.body, self._present))
@@ -178,27 +180,27 @@ class _Scope:
         return name
 
     def _present(self, expr: Expr) -> Expr | None:
-        """A read of a tensor as a read of the value that it has now."""
+        """Rewrite a read of a tensor as a read of its current value."""
         if not isinstance(expr, Read) or expr.tensor not in self.work.tensors:
             return None
         stack = self.stacks.get(expr.tensor)
         if stack is None:
             return replace(expr, tensor=self.value(expr.tensor))
-        place = None if expr.flat else affine(expr.indices[0])
-        if place is None or place.terms:
+        first = None if expr.flat else affine(expr.indices[0])
+        if first is None or first.terms:
             raise Unsuitable("a stack is read across its slices")
-        away = (place.constant - stack.position).constant
+        away = (first.constant - stack.position).constant
         if away is None:
-            raise Unsuitable("the distance to the slice that is read is no number")
+            raise Unsuitable("the distance to the slice that is read is not constant")
         if away == 0 and stack.slice is not None:
             return replace(expr, tensor=stack.slice, indices=expr.indices[1:])
         return replace(expr, tensor=stack.whole)
 
     def write(self, step: Write) -> None:
         stack = self.stacks.get(step.target)
-        places = step.place if stack is None else step.place[1:]
-        axes = _in_order(places, step.axes)
-        shape = self.work.tensors[step.target].shape[len(step.place) - len(places) :]
+        written = step.place if stack is None else step.place[1:]
+        axes = _in_order(written, step.axes)
+        shape = self.work.tensors[step.target].shape[len(step.place) - len(written) :]
         if axes is None or tuple(axis.extent for axis in axes) != shape:
             if stack is not None:
                 raise Unsuitable("a part of a slice is written")
@@ -210,9 +212,9 @@ class _Scope:
             combine = step.combine if step.reduced else ""
             made = self.define(Statement(step.target, axes, step.body, combine, step.reduced))
         if accumulates:
-            place = indices if stack is None else (SizeTerm(stack.position), *indices)
+            own = indices if stack is None else (SizeTerm(stack.position), *indices)
             body = Read(made, indices) if step.reduced else step.body
-            both = Apply(step.combine, (Read(step.target, place), body))
+            both = Apply(step.combine, (Read(step.target, own), body))
             made = self.define(Statement(step.target, axes, both))
         if stack is None:
             self.current[step.target] = made
@@ -220,7 +222,7 @@ class _Scope:
             stack.slice = made
 
     def _part(self, step: Write) -> str:
-        """A node that writes a part of a tensor; what there was before is copied."""
+        """Add a node that writes a part of a tensor and copies its previous elements."""
         kind = self.work.tensors[step.target]
         made = self.work.fresh(step.target, kind)
         steps: list[OrderedStep] = []
@@ -230,7 +232,7 @@ class _Scope:
             steps.append(Statement(made, axes, old))
         rewritten = replace(
             step, target=made, body=rewrite(step.body, self._present),
-            place=tuple(rewrite(place, self._present) for place in step.place),
+            place=tuple(rewrite(index, self._present) for index in step.place),
         )  # fmt: skip
         if any(read.tensor == self.current.get(step.target) for read in reads(rewritten.body)):
             raise Unsuitable("a part of a tensor is written from itself")
@@ -247,22 +249,22 @@ class _Scope:
 
     def branch(self, step: Branch) -> None:
         condition = _relation(step.condition)
-        sides = [self._side(steps) for steps in (step.then, step.otherwise)]
-        tensors = dict.fromkeys(name for side in sides for name in side.current)
+        arms = [self._arm(steps) for steps in (step.then, step.otherwise)]
+        tensors = dict.fromkeys(name for arm in arms for name in arm.current)
         now = self.current
-        changed = [n for n in tensors if any(s.current.get(n) != now.get(n) for s in sides)]
-        kept = [n for n in changed if all(n in side.current for side in sides)]
+        changed = [n for n in tensors if any(s.current.get(n) != now.get(n) for s in arms)]
+        kept = [n for n in changed if all(n in arm.current for arm in arms)]
         slices = [
             name for name, stack in self.stacks.items()
-            if any(side.stacks[name].slice != stack.slice for side in sides)
+            if any(arm.stacks[name].slice != stack.slice for arm in arms)
         ]  # fmt: skip
         results = [
-            [*(side.current[n] for n in kept), *(side.written_slice(n) for n in slices)]
-            for side in sides
+            [*(arm.current[n] for n in kept), *(arm.written_slice(n) for n in slices)]
+            for arm in arms
         ]
-        given = list(dict.fromkeys(n for side, r in zip(sides, results) for n in side.outside(r)))
+        given = list(dict.fromkeys(n for arm, r in zip(arms, results) for n in arm.outside(r)))
         types = [self.work.types[value] for value in results[0]]
-        graphs = [side.graph(made, given) for side, made in zip(sides, results)]
+        graphs = [arm.graph(made, given) for arm, made in zip(arms, results)]
         names = [self.work.fresh(t, kind) for t, kind in zip((*kept, *slices), types)]
         region = regions.BranchRegion(graphs[0], graphs[1], condition)
         self.add(self.work.node(regions.BRANCH, given, names, region))
@@ -279,22 +281,22 @@ class _Scope:
             raise Unsuitable("a slice is not written in every iteration")
         return slice
 
-    def _side(self, steps: Sequence[OrderedStep]) -> _Scope:
+    def _arm(self, steps: Sequence[OrderedStep]) -> _Scope:
         stacks = {name: replace(stack) for name, stack in self.stacks.items()}
-        side = _Scope(self.work, self.box, self.constants, dict(self.current), stacks)
-        side.run(steps)
-        return side
+        arm = _Scope(self.work, self.box, self.constants, dict(self.current), stacks)
+        arm.run(steps)
+        return arm
 
     # ---- graphs ----
 
     def outside(self, results: Iterable[str]) -> list[str]:
-        """The values that come from around this scope, constants apart, in order of first use."""
+        """Values from enclosing scopes, without constants, in order of first use."""
         names = [n for node in self.nodes for n in node.given] + list(results)
         found = dict.fromkeys(names)
         return [n for n in found if n not in self.made and n not in self.constants]
 
     def graph(self, results: Sequence[str], given: Sequence[str]) -> Graph:
-        """The graph of this scope; a result that is none of its own values is copied."""
+        """The graph of this scope; results that it does not define are copied."""
         outputs: list[str] = []
         for result in results:
             if result not in self.made or result in outputs:
@@ -318,7 +320,7 @@ class _Scope:
 
     def loop(self, step: Loop) -> None:
         if self.stacks or any(isinstance(inner, Loop) for inner in step.body):
-            raise Unsuitable("loops inside of each other")
+            raise Unsuitable("nested loops")
         start, stop = _size(step.start), _size(step.stop)
         span = stop - start if step.step > 0 else start - stop
         trips = ceil_div(span, abs(step.step))
@@ -330,7 +332,7 @@ class _Scope:
         stacks = self._stacks(body, counter)
         tensors = self.work.tensors
         constants = frozenset(t for t, value in self.current.items() if value in self.constants)
-        hoist = Hoist(tensors, constants, self.work.machine, self.work.turned)
+        hoist = Hoist(tensors, constants, self.work.machine, self.work.transposed)
         body = hoist.run(body, counter, trips)
         self.run(hoist.before)
         written = dict.fromkeys(inner.target for inner in writes(body))
@@ -344,7 +346,7 @@ class _Scope:
         self._close(inner, dict(zip(carried, formal)), counter, trips)
 
     def _stacks(self, body: Iterable[OrderedStep], counter: str) -> dict[str, _Stack]:
-        """The tensors of which an iteration writes a slice."""
+        """The tensors of which each iteration writes a slice."""
         found: dict[str, list[Statement | Write]] = {}
         for step in writes(body):
             found.setdefault(step.target, []).append(step)
@@ -357,13 +359,13 @@ class _Scope:
         return stacks
 
     def _inside(self, counter: str, trips: Size) -> Box:
-        """The sizes of an iteration."""
+        """The box inside the loop, with the counter as a dim."""
         limit = trips - 1 - Size.symbol(counter)
         dims = (*self.box.dims, Dim(counter))
         return Box.of(*dims, constraints=(*self.box.constraints, limit))
 
     def _close(self, inner: _Scope, carried: dict[str, str], counter: str, trips: Size) -> None:
-        """The `loop` node of a body that has run."""
+        """Add the `loop` node of a converted body."""
         stacks, types = inner.stacks, self.work.types
         results = [inner.current[t] for t in carried] + [inner.written_slice(t) for t in stacks]
         outside = inner.outside(results)
@@ -387,10 +389,10 @@ class _Scope:
         self.current.update(zip((*carried, *stacks), names))
 
 
-def _in_order(places: Sequence[Expr], axes: Sequence[Axis]) -> tuple[Axis, ...] | None:
-    """The axes in the order of places that are these axes, each once; None for other places."""
+def _in_order(indices: Sequence[Expr], axes: Sequence[Axis]) -> tuple[Axis, ...] | None:
+    """The axes in the order of `indices`, if these are the axes, each once; else None."""
     by_name = {axis.name: axis for axis in axes}
-    names = [place.name if isinstance(place, Index) else "" for place in places]
+    names = [index.name if isinstance(index, Index) else "" for index in indices]
     if sorted(names) != sorted(by_name):
         return None
     return tuple(by_name[name] for name in names)
@@ -399,12 +401,12 @@ def _in_order(places: Sequence[Expr], axes: Sequence[Axis]) -> tuple[Axis, ...] 
 def _size(expr: Expr) -> Size:
     form = affine(expr)
     if form is None or form.terms:
-        raise Unsuitable("data decides how many iterations there are")
+        raise Unsuitable("the trip count depends on data")
     return form.constant
 
 
 def _relation(condition: Expr) -> Guard:
-    """A condition on sizes alone."""
+    """A condition on sizes as a guard."""
     if isinstance(condition, Apply) and len(condition.arguments) == 2:
         function, (left, right) = condition.function, condition.arguments
         if function in _MIRRORED:
@@ -413,17 +415,17 @@ def _relation(condition: Expr) -> Guard:
         if function in _RELATIONS and first is not None and second is not None:
             if not first.terms and not second.terms:
                 return Guard(first.constant, _RELATIONS[function], second.constant, "a branch")
-    raise Unsuitable("a branch that data decides")
+    raise Unsuitable("a branch depends on data")
 
 
 def _position(steps: Sequence[Statement | Write], counter: str) -> Size | None:
-    """Where all writes put the slice of an iteration; None when they write whole tensors."""
+    """Index of the slice that an iteration writes; None if it writes whole tensors."""
     positions: set[Size | None] = set()
     for step in steps:
         if isinstance(step, Write) and step.place and not isinstance(step.place[0], Index):
             form = affine(step.place[0])
             if form is None or form.terms:
-                raise Unsuitable("data decides where a slice lies")
+                raise Unsuitable("the index of a slice depends on data")
             positions.add(form.constant)
         else:
             positions.add(None)

@@ -1,10 +1,10 @@
-"""A concatenation of concatenations reads the parts of its parts: what lies between is not made.
+"""Flatten nested concatenations: the outer one reads the parts of the inner one directly.
 
     z = x then y                      out = x, then y, then a, then b
     c = a then b              ->
     out = z then c
 
-What else reads z reads it out of `out`, where that is a result: then z takes no bytes either.
+Other readers of z read it from `out`, if that is a graph output: then z needs no memory either.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from anydim.lang.tree.affine import Affine, affine, reads, to_expr
 from anydim.passes.flow import Line, inputs_of, live, pack, unpack
 from anydim.sizes import Size, as_size
 
-_MOST = 16  # parts that a row belongs to one of
-_MOST_IN_ROWS = 4  # parts of a row: every vector asks which
+_MAX = 16  # parts along an outer axis
+_MAX_IN_ROWS = 4  # parts along the innermost axis: each vector selects between them
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a concatenation: how it is read, and from where to where it goes along the axis."""
+    """A part of a concatenation: its read and its range along the axis."""
 
     read: Read
     start: Size
@@ -43,7 +43,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Joins:
-    """Put the parts of concatenations in their place in a larger one."""
+    """Replace concatenations in a larger one by their parts."""
 
     def run(self, graph: Graph) -> Graph:
         work = _Work(graph)
@@ -59,7 +59,7 @@ class Joins:
 
 
 def join_of(statement: Statement) -> Join | None:
-    """A statement as a concatenation; None where it is none."""
+    """Match a statement as a concatenation; else None."""
     names = [axis.name for axis in statement.axes]
     rest, start, parts, along = statement.body, as_size(0), [], None
     while not statement.combine and isinstance(rest, Apply) and rest.function == "select":
@@ -87,13 +87,13 @@ def join_of(statement: Statement) -> Join | None:
 def _is_part(read: Read, start: Size, names: list[str], axis: int) -> bool:
     if read.flat or not isinstance(read.default, Literal):
         return False
-    places = [Affine(as_size(0), ((name, as_size(1)),)) for name in names]
-    places[axis] = Affine(as_size(0) - start, places[axis].terms)
-    return [affine(index) for index in read.indices] == places
+    expected = [Affine(as_size(0), ((name, as_size(1)),)) for name in names]
+    expected[axis] = Affine(as_size(0) - start, expected[axis].terms)
+    return [affine(index) for index in read.indices] == expected
 
 
 class _Work:
-    """The statements of a graph by target, and those that are concatenations."""
+    """The statements of a graph by target, and the concatenations among them."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -101,23 +101,23 @@ class _Work:
         found = ((name, join_of(line.statement)) for name, line in self.lines.items())
         self.joins = {name: join for name, join in found if join is not None}
 
-    def put(self, place: Part, into: str) -> bool:
-        """Have `into` read the parts of its part `place`, if nobody else wants that made."""
-        name = place.read.tensor
+    def put(self, part: Part, into: str) -> bool:
+        """Replace `part` of `into` by its own parts, unless other readers need its value."""
+        name = part.read.tensor
         inner, whole = self.joins[name], self.joins[into]
-        if name in self.graph.outputs or not _fits(inner, place, whole):
+        if name in self.graph.outputs or not _fits(inner, part, whole):
             return False
         users = [user for user, line in self.lines.items() if name in inputs_of(line.statement)]
         others = [user for user in users if user not in self.joins]
         if others and not (len(users) == 1 + len(others) and self._may_read(others, name, into)):
             return False
-        at = whole.parts.index(place)
-        parts = (*whole.parts[:at], *_moved(inner, place, whole), *whole.parts[at + 1 :])
+        at = whole.parts.index(part)
+        parts = (*whole.parts[:at], *_moved(inner, part, whole), *whole.parts[at + 1 :])
         statement = whole.statement.with_body(_body(parts, whole))
         self.joins[into] = Join(statement, whole.axis, parts)
         self._set(into, statement)
         if others:
-            self._set(name, _view(inner, place, into))
+            self._set(name, _view(inner, part, into))
             del self.joins[name]
         return True
 
@@ -125,7 +125,7 @@ class _Work:
         self.lines[name] = replace(self.lines[name], statement=statement)
 
     def _may_read(self, others: Sequence[str], name: str, into: str) -> bool:
-        """Whether `others` can read `name` out of `into`: a result, and made without them."""
+        """Whether `others` can read `name` from `into`: an output that does not depend on them."""
         found = [r for user in others for r in reads(self.lines[user].statement.body)]
         if any(r.tensor == name and (r.flat or r.default is not None) for r in found):
             return False
@@ -142,7 +142,7 @@ class _Work:
         return not needed & {*others}
 
     def _is_copy(self, name: str) -> Callable[[Line], bool]:
-        """Of a line, whether it makes a result of the graph of a value as it is."""
+        """A predicate: whether a line copies `name` to a graph output."""
 
         def found(line: Line) -> bool:
             axes = tuple(Index(axis.name) for axis in line.statement.axes)
@@ -151,7 +151,7 @@ class _Work:
         return found
 
     def ordered(self) -> Iterator[Line]:
-        """The lines, values before those that read them."""
+        """The lines in topological order."""
         waiting = list(self.lines.values())
         while waiting:
             missing = {line.target for line in waiting}
@@ -165,24 +165,24 @@ class _Work:
             waiting = rest
 
 
-def _fits(inner: Join, place: Part, whole: Join) -> bool:
-    """Whether a concatenation can be taken apart as a part of another one along the same axis."""
+def _fits(inner: Join, outer: Part, whole: Join) -> bool:
+    """Whether a concatenation can be flattened into another along the same axis."""
     axes = whole.statement.axes
-    most = _MOST_IN_ROWS if whole.axis + 1 == len(axes) else _MOST
+    most = _MAX_IN_ROWS if whole.axis + 1 == len(axes) else _MAX
     wanted = [axis.extent for axis in axes]
-    wanted[whole.axis] = place.stop - place.start
+    wanted[whole.axis] = outer.stop - outer.start
     return (
         inner.axis == whole.axis
         and [axis.extent for axis in inner.statement.axes] == wanted
-        and [part.read.tensor for part in whole.parts].count(place.read.tensor) == 1
+        and [part.read.tensor for part in whole.parts].count(outer.read.tensor) == 1
         and len(inner.parts) + len(whole.parts) - 1 <= most
     )
 
 
-def _moved(inner: Join, place: Part, whole: Join) -> Iterator[Part]:
-    """The parts of a part, as parts of the whole."""
+def _moved(inner: Join, outer: Part, whole: Join) -> Iterator[Part]:
+    """The parts of an inner concatenation, as parts of the whole."""
     for part in inner.parts:
-        start, stop = place.start + part.start, place.start + part.stop
+        start, stop = outer.start + part.start, outer.start + part.stop
         indices: list[Expr] = [Index(axis.name) for axis in whole.statement.axes]
         name = whole.statement.axes[whole.axis].name
         indices[whole.axis] = to_expr(Affine(as_size(0) - start, ((name, as_size(1)),)))
@@ -198,9 +198,9 @@ def _body(parts: Sequence[Part], whole: Join) -> Expr:
     return body
 
 
-def _view(inner: Join, place: Part, into: str) -> Statement:
-    """A part as what it is in the whole."""
+def _view(inner: Join, part: Part, into: str) -> Statement:
+    """An inner concatenation as a slice of `into`."""
     indices: list[Expr] = [Index(axis.name) for axis in inner.statement.axes]
     name = inner.statement.axes[inner.axis].name
-    indices[inner.axis] = to_expr(Affine(place.start, ((name, as_size(1)),)))
+    indices[inner.axis] = to_expr(Affine(part.start, ((name, as_size(1)),)))
     return inner.statement.with_body(Read(into, tuple(indices)))

@@ -1,9 +1,9 @@
-"""Copies of what a graph takes and gives, so that these can lie channels last in between.
+"""Copies of graph inputs and results, so that values between them can be stored channels last.
 
-Inputs and results lie as they are declared. A convolution alone would have both channels first, and
-be slower by more than it takes to copy x and y. So dense windows over an input of many channels
-read a copy of it, and what they give is a copy of what they make; copies that need not lie channels
-last are taken back.
+Inputs and results keep their declared layout. A single convolution would have both channels first
+and lose more time than the copies of x and y take. So dense windows over an input of many channels
+read a copy of it, and their result is copied to the output; copies that would not be stored
+channels last are removed again.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from anydim.kernels.inference import free_axes
 from anydim.lang.tree import Axis, Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite
 from anydim.passes.flow import Line, unused
-from anydim.passes.image_channels import Places, factors, slides
+from anydim.passes.image_channels import ChannelDims, factors, slides
 
-_LEAST = 16  # channels
+_MIN_CHANNELS = 16  # channels
 
 
 @dataclass(frozen=True)
 class Borders:
-    """Copies of inputs and of results, by the names of those, as a graph with copies has them."""
+    """Statements and types with copies of inputs and results; `copies` maps names to copies."""
 
     lines: tuple[Line, ...]
     types: Mapping[str, TensorType]
     copies: Mapping[str, str]
 
-    def channels(self, found: Places) -> Places:
-        """Those of the inputs, too."""
+    def channels(self, found: ChannelDims) -> ChannelDims:
+        """Channel dimensions, extended to the copied inputs."""
         inside = {name: found[copy] for name, copy in self.copies.items() if copy in found}
         return inside | found
 
 
 def with_copies(lines: Sequence[Line], graph: Graph, only: frozenset[str] | None = None) -> Borders:
-    """The statements with copies at the borders of a graph; of `only` these, if that is said."""
+    """The statements with copies of graph inputs and results; with `only`, of these."""
     types, copies = dict(graph.types), {}
     for border in _borders(lines, graph):
         if only is None or border in only:
@@ -62,9 +62,9 @@ def with_copies(lines: Sequence[Line], graph: Graph, only: frozenset[str] | None
 
 
 def _borders(lines: Sequence[Line], graph: Graph) -> list[str]:
-    """Inputs that one statement alone slides windows over, and results that windows make."""
+    """Inputs read by one windowed statement only, and results of windowed statements."""
     sliding: dict[str, list[Statement]] = {}
-    made: dict[str, int] = {}  # channels of what windows make, and of what follows place by place
+    made: dict[str, int] = {}  # channels of windowed results and of elementwise statements on them
     for line in lines:
         statement, read = line.statement, _windows(line.statement, graph)
         if read is not None:
@@ -76,16 +76,16 @@ def _borders(lines: Sequence[Line], graph: Graph) -> list[str]:
                  if each.indices == tuple(Index(axis.name) for axis in statement.axes)),
                 default=0,
             )  # fmt: skip
-    outputs = [name for name in graph.outputs if made.get(name, 0) >= _LEAST]
+    outputs = [name for name in graph.outputs if made.get(name, 0) >= _MIN_CHANNELS]
     inputs = [
         name for name, by in sliding.items()
-        if name in graph.inputs and len(by) == 1 and _channels(by[0], graph)[0] >= _LEAST
+        if name in graph.inputs and len(by) == 1 and _channels(by[0], graph)[0] >= _MIN_CHANNELS
     ]  # fmt: skip
     return [*inputs, *outputs] if outputs else []
 
 
 def _windows(statement: Statement, graph: Graph) -> Read | None:
-    """What windows with constant weights slide over that are not of each channel its own."""
+    """The operand of a dense window with constant weights; None for depthwise ones and others."""
     read, weights = factors(statement, graph)
     if read is None or weights is None or read.flat:
         return None
@@ -93,7 +93,7 @@ def _windows(statement: Statement, graph: Graph) -> Read | None:
 
 
 def _channels(statement: Statement, graph: Graph) -> tuple[int, int]:
-    """How many channels windows read and make; 0 of what is not known."""
+    """Channel counts of a window's input and result; 0 if not static."""
     read, weights = factors(statement, graph)
     assert read is not None and weights is not None
     shape = graph.types[read.tensor].shape
@@ -116,6 +116,6 @@ def _reading(statement: Statement, copies: Mapping[str, str]) -> Statement:
 
 
 def _copy(source: str, target: str, line: Line, types: Mapping[str, TensorType]) -> Line:
-    axes = tuple(Axis(f"i{place}", size) for place, size in enumerate(types[source].shape))
+    axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(types[source].shape))
     body = Read(source, tuple(Index(axis.name) for axis in axes))
     return replace(line, statement=Statement(target, axes, body))

@@ -1,7 +1,7 @@
-"""Which values lie channels last: those for which a network takes less time then, over its box.
+"""Choose which values are stored channels last, so that the network is faster over its box.
 
-Values that statements tie together are a part of the graph, and lie alike: what is gained and lost
-is summed up over its statements by `layout_costs.py`, with what is moved at its borders.
+Values connected by statements form a part of the graph and share a layout: `layout_costs.py` gives
+costs per statement, summed here with the cost of transposing values at the borders of the part.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.lang.tree import Read
 from anydim.passes.flow import Line, inputs_of
-from anydim.passes.image_channels import Places, Ties
+from anydim.passes.image_channels import ChannelDims, Ties
 from anydim.passes.layout_costs import COPIED, MOVED, UNFIT, times_of
 from anydim.sizes import Sampled, Size, product, samples
 
 _POINTS = 12  # of the box
-_GAIN = 0.95  # of the time before: what is not surely faster stays as it is
-_GAIN_OF_COPIES = 0.7  # where that takes memory for copies, which estimates flatter
+_GAIN = 0.95  # of the previous time: parts that are not clearly faster stay as they are
+_GAIN_OF_COPIES = 0.7  # with copies, which take memory and which estimates favour
 
-_MEASURED = (float32, float16, bfloat16, boolean)  # of elements
+_MEASURED = (float32, float16, bfloat16, boolean)  # element types that were measured
 
-_FIRST, _LAST = "$first", "$last"  # the parts of values that keep their layout
-_Costs = dict[tuple[str, str], numpy.ndarray]  # of a part and what it reads, see `_four`
+_FIRST, _LAST = "$first", "$last"  # pseudo-parts of values that keep their layout
+_Costs = dict[tuple[str, str], numpy.ndarray]  # by part and operand's part, see `_four`
 
 
 @dataclass(frozen=True)
 class Part:
-    """Values that lie alike, and what channels last take of the time that channels first take;
-    whether `copies` of inputs and results are among them."""
+    """Values that share a layout; `ratio` is time with channels last to time with channels first.
 
-    values: Places
+    `copies`: whether copies of inputs and results are among the values.
+    """
+
+    values: ChannelDims
     ratio: float
     copies: bool
 
@@ -46,10 +48,10 @@ class Part:
 
 
 def weighed(
-    moved: Places, channels: Places, lines: Sequence[Line], graph: Graph,
+    moved: ChannelDims, channels: ChannelDims, lines: Sequence[Line], graph: Graph,
     copies: Collection[str] = (),
 ) -> tuple[Part, ...]:  # fmt: skip
-    """The parts of the values that can be moved, but for those that no product or window reads."""
+    """Partition movable values and cost the parts; skips parts that no product or window reads."""
     points = [p for p in samples(graph.box, _POINTS, graph.guards) if all(p.values())]
     at = Sampled(points or [{}]).at
     parts = _parts(moved, lines)
@@ -57,26 +59,26 @@ def weighed(
     for line in lines:
         for pair, four in _terms(line, parts, channels, graph, at):
             costs[pair] = costs[pair] + four if pair in costs else four
-    between: set[str | None] = set()  # others have one border, which takes what they gain,
-    bordered: set[str | None] = set()  # unless all that reads them lies channels last as it is
+    between: set[str | None] = set()  # others have one border; its transpositions cost the gain,
+    bordered: set[str | None] = set()  # unless all their readers are channels last already
     for line in lines:
         near = {parts[name] for name in inputs_of(line.statement) if name in parts}
         if near and line.statement.combine:
             between.add(parts.get(line.target))
         lies = _lies(line.target, parts, channels, graph)
         bordered |= near - {lies} if lies != _LAST else set()
-    values: dict[str, Places] = {}
-    for name, place in moved.items():
+    values: dict[str, ChannelDims] = {}
+    for name, dim in moved.items():
         if parts[name] in between or parts[name] not in bordered:
-            values.setdefault(parts[name], {})[name] = place
+            values.setdefault(parts[name], {})[name] = dim
     return tuple(
         Part(held, _ratio(part, _near(part, costs)), not held.keys().isdisjoint(copies))
         for part, held in values.items()
     )
 
 
-def told(parts: Sequence[Part], count: int) -> list[str]:
-    """Lines on what was chosen of `count` values, and why."""
+def report_lines(parts: Sequence[Part], count: int) -> list[str]:
+    """Report lines: the layouts chosen for `count` values, with reasons."""
     lines = []
     for last, fits in ((True, True), (False, True), (False, False)):
         found = [p for p in parts if (p.goes_last, math.isfinite(p.ratio)) == (last, fits)]
@@ -99,8 +101,8 @@ def _near(part: str, costs: _Costs) -> _Costs:
     return {pair: four for pair, four in costs.items() if part in pair}
 
 
-def _parts(moved: Places, lines: Sequence[Line]) -> dict[str, str]:
-    """The part of each value that can be moved."""
+def _parts(moved: ChannelDims, lines: Sequence[Line]) -> dict[str, str]:
+    """The part of each movable value."""
     ties = Ties()
     for line in lines:
         near = [name for name in (line.target, *inputs_of(line.statement)) if name in moved]
@@ -110,16 +112,16 @@ def _parts(moved: Places, lines: Sequence[Line]) -> dict[str, str]:
 
 
 def _terms(
-    line: Line, parts: Mapping[str, str], channels: Places, graph: Graph,
+    line: Line, parts: Mapping[str, str], channels: ChannelDims, graph: Graph,
     at: Callable[[Size], numpy.ndarray],
 ) -> Iterator[tuple[tuple[str, str], numpy.ndarray]]:  # fmt: skip
-    """The costs of a statement, for each value that it reads."""
+    """The costs of a statement, for each of its operands."""
 
     own = _lies(line.target, parts, channels, graph)
     if own is None:
         return
-    place = channels[line.target]
-    times = times_of(line.statement, place, graph, at)
+    dim = channels[line.target]
+    times = times_of(line.statement, dim, graph, at)
     if own not in (_FIRST, _LAST) and graph.types[line.target].dtype not in _MEASURED:
         yield (own, own), _four(numpy.zeros(1), UNFIT, 0.0, 0.0)
     each = COPIED if isinstance(line.statement.body, Read) else MOVED
@@ -133,8 +135,8 @@ def _terms(
             yield (own, other), _four(numpy.zeros(1), numpy.zeros(1), moving, moving)
 
 
-def _lies(name: str, parts: Mapping[str, str], channels: Places, graph: Graph) -> str | None:
-    """The part of a value, or how one that stays as it is lies; None of others."""
+def _lies(name: str, parts: Mapping[str, str], channels: ChannelDims, graph: Graph) -> str | None:
+    """The part of a value, or its layout if it is not movable; None without channels."""
     if name in parts or name not in channels:
         return parts.get(name)
     return _LAST if channels[name] + 1 == len(graph.types[name].shape) else _FIRST
@@ -146,13 +148,13 @@ def _four(
     out: numpy.ndarray | float,
     into: numpy.ndarray | float,
 ) -> numpy.ndarray:  # fmt: skip
-    """What is made first or last, of what is first or last: [2, 2, points]."""
+    """Costs by layout of result and operand (first, last): [2, 2, points]."""
     rows = numpy.broadcast_arrays(first, first + out, last + into, last)
     return numpy.stack(rows).reshape(2, 2, -1)
 
 
 def _ratio(part: str, costs: _Costs) -> float:
-    """What a part takes with channels last for what it takes with channels first, on average."""
+    """Geometric mean of a part's time with channels last over channels first."""
     first, last = (
         sum((f[int(a in now), int(b in now)] for (a, b), f in costs.items()), numpy.zeros(1))
         for now in ({_LAST}, {_LAST, part})

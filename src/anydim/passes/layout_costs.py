@@ -1,8 +1,8 @@
-"""What products and windows take with channels first or last, in multiply-adds, at some sizes.
+"""Costs of products and windows with channels first or last, in multiply-adds, at some sizes.
 
-Vectors run along places with channels first, along channels with channels last: what does not fill
-the last one is lost. The numbers are of a Xeon with AVX-512, those of layers of single places of a
-Zen 4, one thread (docs/performance.md).
+Vectors run along pixels with channels first, along channels with channels last; partially filled
+vectors waste lanes. The constants were measured on a Xeon with AVX-512, those of pointwise (1x1)
+layers on a Zen 4, one thread (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from anydim.lang.tree.affine import affine, reads
 from anydim.passes.image_channels import factors, slides
 from anydim.sizes import Size, product
 
-MOVED = 150  # a number that is written in one layout and read in the other
-COPIED = 30  # one that does nothing else
+MOVED = 150  # per element transposed between producer and reader
+COPIED = 30  # per element of a plain copy
 _LANES, _PANEL, _ROWS = 16, 48, 8
-_PACK = 20  # a number of a window that goes into a panel
-_STORED_FIRST, _LOADED_LAST, _STORED_LAST = 17, 3, 9  # a number of a layer of single places
-_OWN_FIRST, _OWN_LAST = 3, 2  # a tap of a window that each channel has its own of
-_LEAST = 16  # channels of what goes Winograd's way
+_PACK = 20  # per window element packed into a panel
+_STORED_FIRST, _LOADED_LAST, _STORED_LAST = 17, 3, 9  # per element of a pointwise layer
+_OWN_FIRST, _OWN_LAST = 3, 2  # per tap of a depthwise window
+_MIN_CHANNELS = 16  # channels for Winograd's algorithm
 UNFIT = numpy.array(numpy.inf)
 
-At = Callable[[Size], numpy.ndarray]  # the values of a size at the points
+At = Callable[[Size], numpy.ndarray]  # evaluates a size at the points
 
 
 @dataclass(frozen=True)
 class Times:
-    """Of a statement in either layout [points]; `last` is infinite where no kernel is made for it.
+    """Times of a statement in both layouts [points]; `last` is infinite without a kernel for it.
 
-    `source` is the value that it reads; with `follows` it lies either way for a result that lies
+    `source` is the operand; with `follows` its layout is arbitrary for a result that is stored
     channels last.
     """
 
@@ -48,13 +48,13 @@ class Times:
 
 @dataclass(frozen=True)
 class _Form:
-    """How often what happens: batches, places of the result, channels made and read, taps.
+    """Work counts: batches, output pixels, channels of result and input, taps.
 
-    Windows are `near` that step by one from place to place, and from tap to tap.
+    Windows are `near` if their stride and dilation are 1.
     """
 
     batch: numpy.ndarray
-    places: list[numpy.ndarray]
+    pixels: list[numpy.ndarray]
     made: numpy.ndarray
     read: numpy.ndarray
     taps: numpy.ndarray
@@ -62,24 +62,24 @@ class _Form:
 
     @property
     def is_transformed(self) -> bool:
-        """Whether Winograd's way is made for it."""
-        least = min(self.read.min(initial=_LEAST), self.made.min(initial=_LEAST))
-        plain = self.near and len(self.places) == 2 and bool((self.taps == 9).all())
-        return plain and least >= _LEAST
+        """Whether Winograd's algorithm applies."""
+        least = min(self.read.min(initial=_MIN_CHANNELS), self.made.min(initial=_MIN_CHANNELS))
+        plain = self.near and len(self.pixels) == 2 and bool((self.taps == 9).all())
+        return plain and least >= _MIN_CHANNELS
 
 
-def times_of(statement: Statement, place: int, graph: Graph, at: At) -> Times | None:
-    """The times of a reduction whose result has channels at dimension `place`; None of others."""
+def times_of(statement: Statement, channel: int, graph: Graph, at: At) -> Times | None:
+    """Times of a reduction with channels at dimension `channel` of its result; else None."""
     found = [read for read in reads(statement.body) if read.tensor not in graph.constants]
-    if not statement.combine or not found or place + 1 >= len(statement.axes):
+    if not statement.combine or not found or channel + 1 >= len(statement.axes):
         return None
-    name = statement.axes[place].name
+    name = statement.axes[channel].name
     read, weights = factors(statement, graph)
     slid = any(slides(index, statement) for r in found if not r.flat for index in r.indices)
     if read is None or weights is None or read.flat:
         if not slid:
             return None
-        held = [r for r in found if name in free_axes(r)]  # others are tables: weights of a Resize
+        held = [r for r in found if name in free_axes(r)]  # the rest: Resize weights
         read, fits = (held or found)[0], len(held) == 1
     else:
         fits = graph.types[read.tensor].dtype == graph.types[weights.tensor].dtype == float32
@@ -89,15 +89,15 @@ def times_of(statement: Statement, place: int, graph: Graph, at: At) -> Times | 
         if form is None:
             fits = fits and name not in free_axes(
                 index
-            )  # groups of channels; else places of a table
+            )  # groups of channels; other indices are table indices
         elif len(form.indices) > 1 and form.stride(name) == 1:
-            fits = False  # windows of channels that overlap
+            fits = False  # overlapping windows of channels
     first, last = (_own_first, _own_last) if own else (_first, _last)
-    work = _form(statement, place, read, at)
+    work = _form(statement, channel, read, at)
     return Times(first(work), last(work) if fits else UNFIT, read.tensor, follows=not own)
 
 
-def _form(statement: Statement, place: int, read: Read, at: At) -> _Form:
+def _form(statement: Statement, channel: int, read: Read, at: At) -> _Form:
     whole = {index.name for index in read.indices if isinstance(index, Index)}
     channels = [axis for axis in statement.reduced if axis.name in whole]
     taps = [axis for axis in statement.reduced if axis not in channels]
@@ -106,19 +106,19 @@ def _form(statement: Statement, place: int, read: Read, at: At) -> _Form:
         return at(product(axis.extent for axis in axes))
 
     forms = [affine(index) for index in read.indices]
-    behind = statement.axes[place + 1 :]
+    inner = statement.axes[channel + 1 :]
     return _Form(
-        count(statement.axes[:place]), [at(axis.extent) for axis in behind],
-        at(statement.axes[place].extent), count(channels), count(taps),
+        count(statement.axes[:channel]), [at(axis.extent) for axis in inner],
+        at(statement.axes[channel].extent), count(channels), count(taps),
         near=all(
-            f is not None and f.stride(a.name) in (0, 1) for f in forms for a in (*behind, *taps)
+            f is not None and f.stride(a.name) in (0, 1) for f in forms for a in (*inner, *taps)
         ),
     )  # fmt: skip
 
 
 def _first(form: _Form) -> numpy.ndarray:
-    """Of a convolution over all channels, by whichever way takes less time."""
-    columns = _filled(numpy.prod(form.places, axis=0), _LANES)
+    """Dense convolution, channels first: the faster of direct and Winograd."""
+    columns = _filled(numpy.prod(form.pixels, axis=0), _LANES)
     taps = form.taps * columns
     if (form.taps == 1).all():
         return form.batch * columns * (form.read + _STORED_FIRST) * form.made
@@ -127,8 +127,8 @@ def _first(form: _Form) -> numpy.ndarray:
 
 
 def _transformed(form: _Form) -> numpy.ndarray:
-    """By Winograd's algorithm, as its template counts."""
-    down, along = (numpy.ceil(side / 4) for side in form.places)
+    """Winograd's algorithm, channels first, as its template counts."""
+    down, along = (numpy.ceil(extent / 4) for extent in form.pixels)
     windows = down * along
     products = 36 * (_filled(windows, _LANES) + 24 * numpy.ceil(windows / _PANEL))
     transforms = 12_000 * down * numpy.ceil(along / _LANES) * (form.read + form.made)
@@ -136,29 +136,29 @@ def _transformed(form: _Form) -> numpy.ndarray:
 
 
 def _last(form: _Form) -> numpy.ndarray:
-    """The same where places are rows, whatever images they are of."""
-    rows, made = _filled(form.batch * numpy.prod(form.places, axis=0), _ROWS), form.made
+    """Dense convolution, channels last: pixels of all images are rows."""
+    rows, made = _filled(form.batch * numpy.prod(form.pixels, axis=0), _ROWS), form.made
     if (form.taps == 1).all():
         each = form.read * (_filled(made, _LANES) + _LOADED_LAST) + _STORED_LAST * made
         return rows * each
     plain = rows * form.taps * form.read * (_filled(made, _LANES) * 1.2 + _ROWS)
     if not form.is_transformed:
         return plain
-    windows = form.batch * numpy.prod([numpy.ceil(side / 4) for side in form.places], axis=0)
+    windows = form.batch * numpy.prod([numpy.ceil(extent / 4) for extent in form.pixels], axis=0)
     vectors = numpy.ceil(form.read / _LANES) + numpy.ceil(form.made / _LANES)
     return numpy.minimum(plain, windows * (36 * form.read * form.made + 8_000 * vectors))
 
 
 def _own_first(form: _Form) -> numpy.ndarray:
-    """Of windows that each channel has its own of."""
-    *rest, along = form.places
+    """Depthwise windows, channels first."""
+    *rest, along = form.pixels
     rows = form.batch * form.made * numpy.prod([numpy.ones_like(along), *rest], axis=0)
     return _OWN_FIRST * rows * form.taps * _filled(along, _LANES)
 
 
 def _own_last(form: _Form) -> numpy.ndarray:
-    places = form.batch * numpy.prod(form.places, axis=0)
-    return _OWN_LAST * places * form.taps * _filled(form.made, _LANES)
+    pixels = form.batch * numpy.prod(form.pixels, axis=0)
+    return _OWN_LAST * pixels * form.taps * _filled(form.made, _LANES)
 
 
 def _filled(count: numpy.ndarray, whole: int) -> numpy.ndarray:

@@ -1,15 +1,15 @@
-"""Images lie channels last where that is asked for: channels are then in vectors at any size.
+"""Store images channels last where chosen, so that vectors run along channels at any size.
 
     y(n, m, h, w) +=! x(n, c, h + r, w + q) * k(m, c, r, q)    becomes
     y(n, h, w, m) +=! x(n, h + r, w + q, c) * k(m, c, r, q)
 
-A layout is a property of a tensor, not of an operator: to move a dimension of a value is to move
-the index of it in all that write and read the value, whatever these compute. Inputs, constants and
-results keep theirs, but for those that are copied at the borders (`layout_borders.py`); what reads
-one layout and writes another is the transposition.
+A layout is a property of a tensor, not of an operator: moving a dimension of a value moves its
+index in all statements that write and read the value, whatever they compute. Inputs, constants and
+results keep their layouts, except those copied at the borders (`layout_borders.py`); a statement
+that reads one layout and writes the other is the transposition.
 
-After: every value between statements that has one dimension of channels has it last, but for those
-that something reads at offsets which do not fall apart into channels and the rest.
+After: every value between statements with one channel dimension has it last, except values that are
+read at flat offsets that do not split into channels and the rest.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from anydim.kernels.inference import free_axes
 from anydim.lang.tree import Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite, to_expr
 from anydim.passes.flow import Line, pack, unpack
-from anydim.passes.image_channels import Places, channels_of, parted
+from anydim.passes.image_channels import ChannelDims, channels_of, parted
 from anydim.passes.layout_borders import Borders, with_copies
-from anydim.passes.layout_choice import told, weighed
+from anydim.passes.layout_choice import report_lines, weighed
 from anydim.sizes import Box, product
 
 AUTO, CHANNELS_FIRST = "auto", "channels_first"
@@ -38,9 +38,9 @@ AUTO, CHANNELS_FIRST = "auto", "channels_first"
 class Layouts:
     """Move the channels of intermediate values behind their other dimensions.
 
-    `choice` says of which: all, none, or with "auto" those for which that takes less time, as far
-    as that is `known` of the machine. Inputs and results may have `copies`, but where schedules are
-    asked for, which are of the kernels without. `notes` tell of how many, and why.
+    `choice` selects values: all, none, or with "auto" those for which the estimated time is lower,
+    if costs are `known` for the machine. `copies` permits copies of inputs and results; not used
+    with user schedules, which refer to kernels without copies. `notes` report counts and reasons.
     """
 
     choice: str
@@ -66,31 +66,32 @@ class Layouts:
             return graph
         graph = wide
         types, constants = dict(graph.types), dict(graph.constants)
-        for name, place in (moved | _windows(lines, moved, graph)).items():
+        for name, dim in (moved | _windows(lines, moved, graph)).items():
             kind = types[name]
-            types[name] = TensorType(kind.dtype, _last(kind.shape, place))
+            types[name] = TensorType(kind.dtype, _last(kind.shape, dim))
             if name in constants:
-                constants[name] = Constant(numpy.moveaxis(constants[name].array, place, -1))
-                moved[name] = place
+                constants[name] = Constant(numpy.moveaxis(constants[name].array, dim, -1))
+                moved[name] = dim
         changed = [_written(line, moved, graph) for line in lines]
         return pack(graph.replace(types=types, constants=constants), changed, types)
 
-    def _moved(self, borders: Borders, graph: Graph) -> tuple[Places, list[str]]:
-        """The values that are moved, and what tells of them."""
+    def _moved(self, borders: Borders, graph: Graph) -> tuple[ChannelDims, list[str]]:
+        """The values to move, and report lines about them."""
         lines = borders.lines
         channels = borders.channels(channels_of(lines, graph))
         moved = _movable(channels, lines, graph)
         if self.choice == AUTO:
             parts = weighed(moved, channels, lines, graph, frozenset(borders.copies.values()))
             last = (part.values for part in parts if part.goes_last)
-            return {name: at for held in last for name, at in held.items()}, told(parts, len(lines))
-        why = "as the setting 'layout' says"
+            chosen = {name: at for held in last for name, at in held.items()}
+            return chosen, report_lines(parts, len(lines))
+        why = "as set by the setting 'layout'"
         notes = [f"channels last: {len(moved)} of {len(lines)} values, {why}"]
         return moved, notes[: len(moved)]
 
 
-def _movable(channels: Places, lines: Sequence[Line], graph: Graph) -> Places:
-    """The values of `channels` that are not in their place yet and that all readers can follow."""
+def _movable(channels: ChannelDims, lines: Sequence[Line], graph: Graph) -> ChannelDims:
+    """Values of `channels` whose channels are not last and whose readers can all be rewritten."""
     moved = {
         line.target: channels[line.target]
         for line in lines
@@ -106,17 +107,21 @@ def _movable(channels: Places, lines: Sequence[Line], graph: Graph) -> Places:
     return moved
 
 
-def _windows(lines: Sequence[Line], moved: Places, graph: Graph) -> Places:
-    """The constant weights of windows that each channel has its own of, and where they have it:
-    they are read in vectors of channels too."""
+def _windows(lines: Sequence[Line], moved: ChannelDims, graph: Graph) -> ChannelDims:
+    """Constant weights of depthwise windows, with their channel dimension.
+
+    These are moved too, since they are read in vectors of channels.
+    """
     found: dict[str, int] = {}
     stay = {name for line in lines for name in _elsewhere(line.statement, moved, graph)}
     for line in lines:
         found.update(_own_windows(line.statement, moved, graph))
-    return {name: place for name, place in found.items() if name not in stay}
+    return {name: dim for name, dim in found.items() if name not in stay}
 
 
-def _own_windows(statement: Statement, moved: Places, graph: Graph) -> Iterator[tuple[str, int]]:
+def _own_windows(
+    statement: Statement, moved: ChannelDims, graph: Graph
+) -> Iterator[tuple[str, int]]:
     if not statement.combine or statement.target not in moved:
         return
     channel = statement.axes[moved[statement.target]].name
@@ -128,25 +133,25 @@ def _own_windows(statement: Statement, moved: Places, graph: Graph) -> Iterator[
             yield read.tensor, read.indices.index(Index(channel))
 
 
-def _elsewhere(statement: Statement, moved: Places, graph: Graph) -> Iterator[str]:
-    """The constants that a statement reads not as the weights of such windows."""
+def _elsewhere(statement: Statement, moved: ChannelDims, graph: Graph) -> Iterator[str]:
+    """Constants that a statement reads other than as such weights."""
     windows = dict(_own_windows(statement, moved, graph))
     for read in reads(statement.body):
         if read.tensor in graph.constants and (read.flat or read.tensor not in windows):
             yield read.tensor
 
 
-def _written(line: Line, moved: Places, graph: Graph) -> Line:
-    """A statement over values as they lie afterwards."""
+def _written(line: Line, moved: ChannelDims, graph: Graph) -> Line:
+    """The statement over values in their new layouts."""
     statement = line.statement
 
     def change(expr: Expr) -> Expr | None:
         if not isinstance(expr, Read) or expr.tensor not in moved:
             return None
-        place = moved[expr.tensor]
+        dim = moved[expr.tensor]
         if not expr.flat:
-            return replace(expr, indices=_last(expr.indices, place))
-        return moved_offset(expr, graph.types[expr.tensor], place, statement, graph.box)
+            return replace(expr, indices=_last(expr.indices, dim))
+        return moved_offset(expr, graph.types[expr.tensor], dim, statement, graph.box)
 
     changed = statement.with_body(rewrite(statement.body, change))
     if line.target in moved:
@@ -155,19 +160,23 @@ def _written(line: Line, moved: Places, graph: Graph) -> Line:
 
 
 def moved_offset(
-    read: Read, kind: TensorType, place: int, statement: Statement, box: Box
+    read: Read, kind: TensorType, dimension: int, statement: Statement, box: Box
 ) -> Read | None:
-    """A flat read of a tensor whose dimension `place` is moved to the end; None when it does not
-    fall apart into that dimension, those before and those behind."""
-    found = None if read.default is not None else parted(read, kind.shape, place, statement, box)
+    """A flat read of a tensor whose dimension `dimension` is moved to the end.
+
+    None if the offset does not split into that dimension, those before and those after.
+    """
+    found = (
+        None if read.default is not None else parted(read, kind.shape, dimension, statement, box)
+    )
     if found is None:
         return None
     outer, own, inner = found
-    channels, behind = kind.shape[place], product(kind.shape[place + 1 :])
-    offset = outer.scaled(channels * behind) + inner.scaled(channels) + own
+    channels, after = kind.shape[dimension], product(kind.shape[dimension + 1 :])
+    offset = outer.scaled(channels * after) + inner.scaled(channels) + own
     return replace(read, indices=(to_expr(offset),))
 
 
-def _last(items: tuple[Any, ...], place: int) -> tuple[Any, ...]:
-    """The items with the one at `place` behind the others."""
-    return (*items[:place], *items[place + 1 :], items[place])
+def _last(items: tuple[Any, ...], index: int) -> tuple[Any, ...]:
+    """The items with the one at `index` moved to the end."""
+    return (*items[:index], *items[index + 1 :], items[index])

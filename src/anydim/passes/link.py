@@ -1,6 +1,6 @@
-"""Cut graphs and the segments of their parts -> a program.
+"""Cut graphs and their compiled parts -> a program.
 
-After: every value that a step makes is released behind its last reader, unless it is a result; a
+After: every value that a step makes is released after its last reader, unless it is a result; a
 step reads values of its own device (`device_copies.py`).
 """
 
@@ -38,7 +38,7 @@ from anydim.sizes import Guard, joined
 
 @dataclass(frozen=True)
 class Linked:
-    """What became of a part, and what has to hold of sizes for it."""
+    """The compiled form of a part, and its guards on sizes."""
 
     made: Segment | EngineStep
     guards: tuple[Guard, ...]
@@ -46,13 +46,13 @@ class Linked:
 
 @dataclass(frozen=True)
 class Link:
-    """Put regions together for `threads` threads; constants that they name go into `store`."""
+    """Link regions into a program for `threads` threads; constants go into `store`."""
 
     store: Store
     threads: int = 1
 
     def run(self, cuts: Sequence[Cut], parts: Mapping[int, Linked]) -> Program:
-        """`parts` holds what became of each part, by its id."""
+        """`parts` maps the id of each part to its compiled form."""
         if straight(cuts):
             (whole,) = parts.values()
             assert isinstance(whole.made, Segment)
@@ -62,7 +62,7 @@ class Link:
         if any(isinstance(each.made, Segment) and each.made.device for each in parts.values()):
             regions = CopiesBetween().run(regions)
         regions = tuple(map(_with_releases, regions))
-        constants = tuple(self.store.constants.values())  # regions may have put some there
+        constants = tuple(self.store.constants.values())  # regions may have added some
         return Program(regions, constants, tuple(self.store.recipes), self.threads)
 
     def _region(self, cut: Cut, parts: Mapping[int, Linked]) -> Region:
@@ -95,7 +95,7 @@ class Link:
         )
 
     def _foreign(self, graph: Graph, node: Node, region: Foreign) -> EngineStep:
-        """The step of a node that an engine runs; its model is a constant of the program."""
+        """The engine step of a node with a foreign model, which becomes a program constant."""
         model = Constant(numpy.frombuffer(region.model, numpy.uint8))
         return EngineStep(
             engine=region.engine,
@@ -109,14 +109,14 @@ class Link:
         )
 
     def _constants(self, graph: Graph, steps: Sequence[Step]) -> dict[str, str]:
-        """The constants that steps other than segments take, and those that are results."""
+        """Constants that steps other than segments read, and those that are results."""
         read = [n for step in steps if not isinstance(step, SegmentStep) for n in step.reads]
         names = dict.fromkeys(n for n in (*read, *graph.outputs) if n in graph.constants)
         return {name: self.store.constant(name, graph.constants[name]) for name in names}
 
 
 def _source(part: Part) -> str:
-    """What errors of a part as a whole call it."""
+    """The source name of a part in errors."""
     return part.graph.nodes[0].source if len(part.graph.nodes) == 1 else ""
 
 

@@ -1,11 +1,10 @@
-"""Ordered loops around matrix products become `loop` nodes: their iterations run kernels of their
-own.
+"""Convert ordered loops around matrix products to `loop` nodes, whose iterations launch kernels.
 
-A node whose comprehensions run in the order of a loop is one kernel, unless its loop holds a matrix
-product: then packing, tiles and threads of a contraction are worth a launch in every iteration.
-What does not depend on the iterations goes before the loop (`hoist.py`).
+A node with an ordered loop is one kernel, unless the loop contains a matrix product: then packing,
+tiling and threading of a contraction outweigh a launch in every iteration. Loop invariants are
+moved before the loop (`hoist.py`).
 
-After: no ordered loop around a matrix product is left, but those that `iterations.py` cannot take.
+After: no ordered loop around a matrix product remains, except those `iterations.py` rejects.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from anydim.sizes import joined
 
 @dataclass(frozen=True)
 class Recur:
-    """Turn nodes with ordered loops into `loop` nodes where that pays."""
+    """Convert nodes with ordered loops to `loop` nodes where profitable."""
 
     machine: Machine
 
@@ -51,12 +50,12 @@ class Recur:
 
 
 def pays(steps: Iterable[OrderedStep]) -> bool:
-    """Whether iterations of these steps are worth launches of their own."""
+    """Whether separate launches per iteration are profitable for these steps."""
     return any(_loops_with_products(steps))
 
 
 def _read_in_loops(graph: Graph) -> Iterator[str]:
-    """What nodes read that hold graphs or multiply matrices in an ordered loop."""
+    """Operands of nodes with nested graphs or with products in an ordered loop."""
     for node in graph.nodes:
         group = _group(node, graph) if node.region is None else None
         if node.region is not None or (group and pays(group.steps)):
@@ -64,7 +63,7 @@ def _read_in_loops(graph: Graph) -> Iterator[str]:
 
 
 def _group(node: Node, graph: Graph) -> Group | None:
-    """The comprehensions of a node; None for one that has none."""
+    """The comprehensions of a node; None for routines and regions."""
     if node.operator == FUSED:
         return node.group
     record: Operator | None = OPERATORS.get(node.operator)

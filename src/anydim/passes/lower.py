@@ -1,8 +1,8 @@
 """Operators -> comprehensions: every node becomes the statements of its operator's record.
 
 After: all nodes are 'fused' with one statement each; operator temporaries are ordinary values;
-constants of one element are literals in the bodies that read them; a checked index has the number
-of the node it came from; dims that guards want to be one number are that number in the box.
+constants of one element are literals in the bodies that read them; an index check carries the
+number of its node; dims that a guard fixes to a number are fixed in the box.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Lower:
 
 
 def pinned(box: Box, guards: Iterable[Guard]) -> Box:
-    """The box in which a dim that a guard wants to be one number is that number.
+    """The box with dims fixed to the number that a guard requires.
 
-    Weights fix the channels of an input that a file leaves open; kernels ask what they are.
+    Weights determine the channels of an input that a file leaves open; kernels need static ones.
     """
     only: dict[str, int] = {}
     for guard in guards:
@@ -101,7 +101,7 @@ def _number(node: int, check: Expr) -> int:
 
 
 def _literal(expr: Expr, literals: dict[str, Literal]) -> Expr | None:
-    """The number that a read gives; one that may be outside of it gives something else there."""
+    """The literal of a read of a one-element constant, unless the read may be out of bounds."""
     if not isinstance(expr, Read) or expr.default is not None or checked(expr):
         return None
     return literals.get(expr.tensor)

@@ -1,9 +1,9 @@
-"""Arena offsets as size expressions: values that live at the same time never share a byte.
+"""Arena layout as size expressions: values that are live at the same time never overlap.
 
-Each value has an interval of launches in which it lives and a number of bytes, a size expression.
-`Stacked` puts values into an order; each lies upon all those before it that it lives together
-with. That is right at every size by construction; sample sizes only say which order wastes least
-(`arena_order.py`). So nothing has to be proven, and the total is a formula (docs/decisions/010).
+Each value has a lifetime in launches and a size in bytes, a size expression. `Stacked` orders the
+values; each is stacked on all earlier values whose lifetimes overlap its own. That is correct at
+every size by construction; sample sizes only determine which order wastes least (`arena_order.py`).
+So no proof is needed, and the total is a formula (docs/decisions/010).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class ArenaPlan:
-    """Where each value lies, and the bytes of the whole, as formulas."""
+    """The offset of each value, and the total bytes, as formulas."""
 
     offsets: Mapping[str, Size]
     bytes: Size
@@ -42,9 +42,9 @@ class ArenaPlan:
 
 @runtime_checkable
 class Planner(Protocol):
-    """Gives each value an offset in one arena, for every size in a box where the guards hold.
+    """Assigns each value an offset in one arena, for every size in a box under the guards.
 
-    With `in_place`, what lies in the bytes of another value comes as one value with that.
+    With `in_place`, values that share a buffer are passed as one value.
     """
 
     in_place: ClassVar[bool]
@@ -52,12 +52,12 @@ class Planner(Protocol):
     def run(
         self, lifetimes: Sequence[Lifetime], box: Box, guards: Sequence[Guard] = ()
     ) -> ArenaPlan:
-        """The plan; offsets are multiples of what all bytes of values are multiples of."""
+        """Return the plan; offsets are multiples of the common alignment of all value sizes."""
 
 
 @dataclass(frozen=True)
 class Apart:
-    """No two values share a byte: where a result changes by it, the sharing was wrong."""
+    """Gives every value its own bytes; for debugging: results must not change."""
 
     in_place: ClassVar[bool] = False
 
@@ -73,11 +73,11 @@ class Apart:
 
 @dataclass(frozen=True)
 class Stacked:
-    """Each value upon those before it that it lives together with, in an order that wastes little.
+    """Stacks each value on earlier ones with overlapping lifetimes, in an order with little waste.
 
-    The order is searched for at `points` sample sizes until `placements` values were placed.
-    Formulas stay short: a value that has room above it may lie higher than it has to, and the whole
-    may be `slack` (a share) larger, as long as that is so at the samples.
+    The order is searched at `points` sample sizes until `placements` values have been stacked. To
+    keep formulas short, a value with slack above it may get a higher offset, and the total may be
+    larger by the share `slack`, at the samples.
     """
 
     in_place: ClassVar[bool] = True

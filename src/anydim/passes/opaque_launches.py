@@ -1,4 +1,4 @@
-"""Parts that are no line of comprehensions -> launches: routines, and groups with an order.
+"""Parts other than straight lines of comprehensions -> launches: routines and ordered groups.
 
 After: as after `schedule`.
 """
@@ -24,7 +24,7 @@ from anydim.sizes import joined
 
 
 def guarded(graph: Graph) -> Graph:
-    """A graph of operators with what must hold of sizes for its nodes."""
+    """The graph of operators with the guards of its nodes added."""
     guards = list(graph.guards)
     for node in graph.nodes:
         source = node.source.removeprefix(f"{graph.name}: ")
@@ -34,7 +34,7 @@ def guarded(graph: Graph) -> Graph:
 
 @dataclass(frozen=True)
 class Opaque:
-    """Launches for a graph of one node that passes leave alone."""
+    """Lower a graph of one node that other passes skip to launches."""
 
     machine: Machine
     templates: tuple[Template, ...]
@@ -71,7 +71,7 @@ class Opaque:
 
 
 def _touched(launch: Launch, tensors: dict[str, Tensor], inputs: set[str]) -> Group:
-    """The tensors of a launch: inputs of the routine, and what it may write."""
+    """The tensors of a launch: inputs of the routine, and those it may write."""
     names: Sequence[str] = list(dict.fromkeys(a.tensor for a in launch.arguments))
     used = [tensors[name] for name in names if name != STATUS_TENSOR]
     read = tuple(tensor for tensor in used if tensor.name in inputs)
@@ -79,7 +79,7 @@ def _touched(launch: Launch, tensors: dict[str, Tensor], inputs: set[str]) -> Gr
 
 
 def _named(graph: Graph, node: Node) -> Node:
-    """The node with the comprehensions of its operator over the graph's own value names."""
+    """The node as the comprehensions of its operator, over the graph's value names."""
     if node.operator == FUSED:
         return node
     group = group_of(graph, node)

@@ -1,4 +1,4 @@
-"""What a user asks for of a program's kernels, as text or in Python.
+"""User options for a program's kernels, as text or in Python.
 
     matmul: contraction(rows=6, vectors=2)     the kernel of matmul
     softmax.y: rows(lanes=8)                   the kernel that makes its result y
@@ -6,8 +6,8 @@
     softmax: memory=apart                      no two values share memory
     softmax: precision=fast                    divisions as products with reciprocals
 
-A line that starts with `#` is a remark. A schedule may name some of its options only; `print` of
-the options of a function shows all of them, in this form. They hold at all sizes.
+A line that starts with `#` is a comment. A schedule may name only some of its options; `print` of
+the options of a function shows all of them, in this form. Options apply at all sizes.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _LINE = re.compile(r"\s*([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?\s*:\s*([^#]*?)\s*(?:
 _WORD = re.compile(r"(\w+)\s*=\s*(\w+)")
 EXACT, FAST = "exact", "fast"
 _PRECISIONS = (EXACT, FAST, TF32)
-_WORDS: Mapping[str, Mapping[str, Any]] = {  # of a whole function, beside schedules
+_WORDS: Mapping[str, Mapping[str, Any]] = {  # options of a whole function other than schedules
     "fuse": {"true": True, "false": False},
     "memory": PLANNERS,
     "precision": {precision: precision for precision in _PRECISIONS},
 }
-WHOLE = ""  # the key of what holds for every kernel of a function
+WHOLE = ""  # the key of the schedule for every kernel of a function
 
 
 @dataclass(frozen=True)
 class Options:
-    """Schedules by the name of a result (`WHOLE`: any), and whether statements share kernels.
+    """Schedules by the name of a result (`WHOLE`: any), and whether statements are fused.
 
-    `memory` is the planner that says where values lie.
-    `precision` is "exact", every division rounded correctly, or "fast", divisions by numbers and by
-    what a row shares as products with reciprocals, off by one or two units in the last place, or
-    "tf32", with that products on devices whose factors of float32 are rounded to 11 bits.
-    `pads` is what a strategy pads dims to.
+    `memory` is the planner of the arena.
+    `precision`: "exact" rounds every division correctly; "fast" computes divisions by literals and
+    by values shared along a row as products with reciprocals, off by one or two units in the last
+    place; "tf32" also rounds the float32 factors of products on devices to 11 bits.
+    `pads` are the sizes to which a strategy pads dims.
     """
 
     schedules: FrozenMapping[str, str] = field(default_factory=FrozenMapping)
@@ -55,8 +55,8 @@ class Options:
     precision: str = EXACT
     pads: FrozenMapping[str, int | str] = field(default_factory=FrozenMapping)
 
-    def wish(self, results: Iterable[str]) -> tuple[str, str] | None:
-        """The name and the text of the schedule for a kernel that makes these results."""
+    def requested(self, results: Iterable[str]) -> tuple[str, str] | None:
+        """The key and the text of the schedule for a kernel with these results."""
         for result in results:
             for name in (result, result.rsplit("/", 1)[-1]):
                 if name in self.schedules:
@@ -64,18 +64,18 @@ class Options:
         return (WHOLE, self.schedules[WHOLE]) if WHOLE in self.schedules else None
 
 
-PLAIN = Options()  # nothing asked for
+PLAIN = Options()  # defaults
 
 
 def known_precision(given: Any) -> str:
-    """The precision asked for; raises OptionError when there is none of that name."""
+    """Validate a precision; raises OptionError for an unknown name."""
     if not isinstance(given, str) or given not in _PRECISIONS:
         raise OptionError(f"precision is {shown(given)}, expected 'exact', 'fast' or 'tf32'")
     return str(given)
 
 
 def parse_texts(text: str) -> dict[str, Options]:
-    """Options by function, from lines; raises OptionError for a line that is none."""
+    """Parse options by function, from lines; raises OptionError for a malformed line."""
     found: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -83,21 +83,21 @@ def parse_texts(text: str) -> dict[str, Options]:
         whole = _LINE.fullmatch(line)
         if whole is None:
             raise OptionError(
-                f"options, line {number}: '{line.strip()}' is no option",
+                f"options, line {number}: '{line.strip()}' is not an option",
                 "write: function.result: schedule(option=value)",
             )
-        function, result, wish = whole.groups()
-        word = _WORD.fullmatch(wish)
+        function, result, requested = whole.groups()
+        word = _WORD.fullmatch(requested)
         own = found.setdefault(function, {})
         if word is not None and word[2] in _WORDS.get(word[1], {}):
             own[word[1]] = _WORDS[word[1]][word[2]]
         else:
-            own[result or WHOLE] = wish
+            own[result or WHOLE] = requested
     return {function: _options(own) for function, own in found.items()}
 
 
 def given_options(given: Any, functions: Iterable[str]) -> dict[str, Options]:
-    """Options by function, from a text or a mapping; raises OptionError for what is neither.
+    """Options by function, from a text or a mapping; raises OptionError for other values.
 
     A mapping has for each function a schedule (a text or a record), or a mapping from results (and
     the words 'fuse', 'memory' and 'precision') to schedules.
@@ -108,13 +108,13 @@ def given_options(given: Any, functions: Iterable[str]) -> dict[str, Options]:
     if isinstance(given, str):
         found = parse_texts(given)
     elif isinstance(given, Mapping):
-        found = {name: _options(wish) for name, wish in given.items()}
+        found = {name: _options(requested) for name, requested in given.items()}
     else:
         raise OptionError(f"options are a text or a mapping, not {type(given).__name__}")
     for name in found:
         if name not in known:
             hint = suggestion(name, known) or f"there is {listed(known)}"
-            raise OptionError(f"options speak of '{name}', which is not defined", hint)
+            raise OptionError(f"options refer to '{name}', which is not defined", hint)
     return found
 
 

@@ -1,7 +1,7 @@
 """Packing of constant matrices into panels, at load time.
 
-The memory of a packed constant is there at once; what fills it is work of numpy alone, in few steps
-over whole arrays, which may be done later and beside other work.
+The memory of a packed constant is allocated at once; filling it is numpy work in few steps over
+whole arrays, which may run later and concurrently with other work.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def packed_shape(panels: Panels) -> tuple[int, int, int, int]:
     return groups, -(-n // panels.width), k, panels.width
 
 
-_AT_ONCE = 1 << 15  # products of a step: caches hold them, and no library of numpy shares them out
+_AT_ONCE = 1 << 15  # products of a step: fits caches, below the threading of numpy's BLAS
 Work = Callable[[], None]
 
 
 def pack(array: numpy.ndarray, packing: Packing, pages: Pages | None = None) -> numpy.ndarray:
-    """A constant as a kernel takes it, 64-byte aligned, in memory of `pages`."""
+    """Pack a constant for a kernel: 64-byte aligned, in memory of `pages`."""
     result, fill = packed(lambda: array, array.dtype, packing, Pages() if pages is None else pages)
     fill()
     return result
@@ -38,7 +38,7 @@ def pack(array: numpy.ndarray, packing: Packing, pages: Pages | None = None) -> 
 def packed(
     given: Callable[[], numpy.ndarray], dtype: numpy.dtype, packing: Packing, pages: Pages
 ) -> tuple[numpy.ndarray, Work]:
-    """Memory for what will be `given`, of `dtype`, and the work that asks for it and fills that."""
+    """Allocate memory for the packed array; the returned work calls `given` and fills it."""
     if isinstance(packing, BytesPanels):
         return _pack_bytes(given, packing, pages)
     if isinstance(packing, NarrowPanels):
@@ -51,9 +51,9 @@ def packed(
 def _pack_bytes(
     given: Callable[[], numpy.ndarray], panels: BytesPanels, pages: Pages
 ) -> tuple[numpy.ndarray, Work]:
-    """[groups, panels, words, width, 4]: words of four bytes along k, their sums, both aligned.
+    """[groups, panels, words, width, 4]: words of four bytes along k, and their sums, both aligned.
 
-    The sums of rows stand right behind their words, those of a panel behind its zeros.
+    The sums of a row directly follow its words; the sums of a panel follow its zero padding.
     """
     parts = (panels.batch, panels.own, panels.taps, panels.k)
     groups, own, taps, k = _sizes(*parts)
@@ -67,7 +67,7 @@ def _pack_bytes(
 
     def fill() -> None:
         array = given()
-        wide = numpy.int8 if array.dtype.name[0] == "i" else numpy.uint8  # small types in full
+        wide = numpy.int8 if array.dtype.name[0] == "i" else numpy.uint8  # widens sub-byte types
         array = converted(array, numpy.dtype(wide)).view(numpy.uint8)
         source = _strided(array, panels.offset, parts)
         if panels.flipped:
@@ -115,7 +115,7 @@ def _pack_narrow(
 def _strided(
     array: numpy.ndarray, offset: int, parts: tuple[tuple[tuple[int, int], ...], ...]
 ) -> numpy.ndarray:
-    """A constant along the axes of all parts, those of a part as one."""
+    """A constant viewed along the axes of all parts, with each part's axes collapsed into one."""
     flat = numpy.ascontiguousarray(array).reshape(-1)[offset:]
     shape = tuple(size for part in parts for size, _ in part)
     strides = tuple(stride * flat.itemsize for part in parts for _, stride in part)
@@ -124,14 +124,14 @@ def _strided(
 
 
 def _sizes(*parts: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
-    """The elements along each part."""
+    """The number of elements along each part."""
     return tuple(prod(size for size, _ in part) for part in parts)
 
 
 def _pack(
     given: Callable[[], numpy.ndarray], dtype: numpy.dtype, panels: Panels, pages: Pages
 ) -> tuple[numpy.ndarray, Work]:
-    """The constant in panels: [groups, ceil(n / width), k, width], zero padded, 64-byte aligned."""
+    """Pack into panels: [groups, ceil(n / width), k, width], zero padded, 64-byte aligned."""
     groups, count, k, width = packed_shape(panels)
     result = _aligned((groups, count, k, width), dtype, pages)
     (n,) = _sizes(panels.n)

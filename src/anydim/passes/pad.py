@@ -1,11 +1,11 @@
-"""Loops over a dim run to a padded size: the strategy `pad` (docs/strategies.md).
+"""Run loops over a dim to a padded size: the strategy `pad` (docs/strategies.md).
 
-Where `pad_analysis.py` allows it, loops over the dim run to a longer extent, and the values that
-they make are longer: their rows lie as if the dim were of that size. What reads them at the true
-size reads the same elements. A value that is not padded but read by a padded loop is copied first,
-with zeros behind its elements. Results are written at their true size: nothing has to be cropped.
+Where `pad_analysis.py` allows it, loops over the dim run to a longer extent, and the values they
+compute are longer: their rows are laid out as if the dim had that size. Readers at the true size
+read the same elements. A value that is not padded but read by a padded loop is copied first, with
+trailing zeros. Results are written at their true size: no cropping is needed.
 
-After: what a group computes is unchanged at every true element, and its template is the one before.
+After: a group computes the same true elements, with the same template as before.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from anydim.lang.tree.affine import rewrite, to_expr
 from anydim.passes.flow import fused_node, group_of, unused, with_nodes
 from anydim.passes.pad_analysis import Padding
 from anydim.passes.pad_analysis import group_of as statements_of
-from anydim.passes.padded_addresses import put_together
+from anydim.passes.padded_addresses import joined_address
 from anydim.sizes import Box, Size
 from anydim.sizes.padded import padded_size
 
-_TOLD = 3  # names in a line
+_SHOWN = 3  # names listed in a line
 
 
 @dataclass(frozen=True)
 class Pad:
-    """Pad each dim of `pads` as its rule says (`sizes/padded.py`); `notes` tell how it went."""
+    """Pad each dim of `pads` by its rule (`sizes/padded.py`); `notes` report the outcome."""
 
     pads: Mapping[str, int | str]
     machine: Machine
@@ -59,13 +59,13 @@ class Pad:
             if not wrong:
                 break
             for number in wrong:
-                padding.drop(number, set(padding.loops[number]), "no kernel takes it as it did")
+                padding.drop(number, set(padding.loops[number]), "no kernel supports it padded")
         self.notes.extend(_lines(padding, name))
         nodes = tuple(chain.from_iterable(map(writer.with_copies, made)))
         return with_nodes(graph, nodes, writer.types)
 
     def _same(self, graph: Graph, number: int, node: Node) -> bool:
-        """Whether the template of a node takes it as it is now."""
+        """Whether the template of the original node also matches the padded one."""
         before = graph.nodes[number]
         if node is before:
             return True
@@ -79,7 +79,7 @@ class Pad:
 
 
 def known_pads(pads: Mapping[str, int | str], box: Box) -> FrozenMapping[str, int | str]:
-    """Pads of dims that there are; raises OptionError for others, and bounds that there are not."""
+    """Validate pads; raises OptionError for unknown dims and missing bounds."""
     for name, rule in pads.items():
         if name not in box.names:
             hint = suggestion(name, box.names) or f"there is {box}"
@@ -89,7 +89,7 @@ def known_pads(pads: Mapping[str, int | str], box: Box) -> FrozenMapping[str, in
 
 
 class _Writer:
-    """Nodes with the loops, tensors and addresses of a padding."""
+    """Rewrites nodes with the loops, tensors and addresses of a padding."""
 
     def __init__(self, padding: Padding) -> None:
         self.padding = padding
@@ -102,7 +102,7 @@ class _Writer:
             self.types[copy] = self._longer(name, dims)
 
     def node(self, number: int) -> Node:
-        """A node; itself where nothing in it changes."""
+        """The rewritten node; the node itself if unchanged."""
         node = self.padding.graph.nodes[number]
         group = statements_of(node)
         if group is None:
@@ -113,7 +113,7 @@ class _Writer:
         return node if whole == group else fused_node(whole, node.source)
 
     def with_copies(self, node: Node) -> Iterator[Node]:
-        """A node behind the copies that it is the first to need."""
+        """The node, preceded by the copies that it needs first."""
         for name, copy in list(self.copies.items()):
             if copy in node.inputs:
                 yield fused_node(self._copying(name, copy), node.source)
@@ -136,7 +136,7 @@ class _Writer:
         return Statement(statement.target, axes, body, statement.combine, statement.reduced)
 
     def _read(self, number: int, statement: Statement, read: Read) -> Read:
-        """A read of the longer tensor, or of its copy."""
+        """Rewrite a read to the longer tensor or its copy."""
         padding, tensor = self.padding, read.tensor
         dims: set[int] | frozenset[int] = padding.padded(tensor)
         if padding.missing(number, statement, read):
@@ -145,11 +145,11 @@ class _Writer:
             return replace(read, tensor=tensor)
         parts = padding.parts(statement, read, dims)
         assert parts is not None, "the analysis has looked at it"
-        place = to_expr(put_together(parts, self.types[tensor].shape))
-        return replace(read, tensor=tensor, indices=(place,))
+        address = to_expr(joined_address(parts, self.types[tensor].shape))
+        return replace(read, tensor=tensor, indices=(address,))
 
     def _copying(self, name: str, copy: str) -> Group:
-        """The statement that makes the copy: zeros behind the elements."""
+        """The group that makes the copy: the elements, then zeros."""
         kind = self.types[copy]
         axes = tuple(Axis(f"i{d}", size) for d, size in enumerate(kind.shape))
         zero = Literal(0, kind.dtype)
@@ -158,19 +158,19 @@ class _Writer:
 
 
 def _lines(padding: Padding, name: str) -> Iterator[str]:
-    """What is padded and what is left, and why."""
+    """Report lines: what is padded, and what is not, with reasons."""
     padded = sum(1 for loops in padding.loops if loops)
     yield f"pad: {name} runs to {padding.extent} in {padded} of {len(padding.loops)} launches"
     if padding.copies:
-        yield f"pad: longer copies are made of {_some(list(padding.copies))}"
+        yield f"pad: padded copies are made of {_some(list(padding.copies))}"
     left: dict[str, list[str]] = {}
     for node, loops, reason in zip(padding.graph.nodes, padding.loops, padding.reasons):
         if reason and not loops:
             left.setdefault(reason, []).append(node.source or ", ".join(node.outputs))
     for reason, sources in left.items():
-        yield f"pad: left at {name}, {reason}: {_some(sources)}"
+        yield f"pad: not padded along {name}, {reason}: {_some(sources)}"
 
 
 def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
-    return ", ".join(names[:_TOLD]) + more
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

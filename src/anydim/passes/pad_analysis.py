@@ -1,11 +1,11 @@
-"""Which loops may run past the size of a dim, to a padded one, without changing a true element.
+"""Find loops over a dim that may run to a padded size without changing a true element.
 
-A loop over the dim may where it is no sum, and where all that it reads is there: a value that was
-padded too, each element for its own; a tensor that is as long anyway; or one of the true size, of
-which a padded copy is made first. What is computed behind the true size is nobody's: sums, guarded
-reads, results and indices that data decides end at the true one.
+A loop over the dim may be padded if it is no reduction and all its operands are long enough: a
+padded value, read element for element; a tensor that is at least as long; or one of the true size,
+of which a padded copy is made first. Elements past the true size are unspecified: reductions,
+guarded reads, results and data-dependent indices end at the true size.
 
-It begins with every loop over the dim, and takes away what cannot be until nothing changes.
+The analysis starts with all loops over the dim and removes illegal ones up to a fixed point.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from anydim.kernels.inference import free_axes
 from anydim.lang.tree import Group, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import affine, reads
 from anydim.lang.tree.bounds_checks import checked
-from anydim.passes.padded_addresses import Part, taken_apart
+from anydim.passes.padded_addresses import Part, split_address
 from anydim.sizes import Size, Truth, prove
 
 
 class Padding:
-    """The loops of each node that run to `extent` for `size`, the values to copy, and why not."""
+    """Per node, the loops padded from `size` to `extent`; values to copy; reasons why not."""
 
     def __init__(self, graph: Graph, size: Size, extent: Size) -> None:
         self.graph, self.size, self.extent = graph, size, extent
@@ -40,7 +40,7 @@ class Padding:
             self.loops.append(set() if group is None else self._candidates(number, group))
 
     def settle(self) -> None:
-        """Take away what cannot be padded."""
+        """Remove loops that cannot be padded, up to a fixed point."""
         self._outside()
         before = None
         while before != self.loops:
@@ -55,16 +55,16 @@ class Padding:
                     self._look(number, statement, read)
 
     def drop(self, number: int, loops: Iterable[str], reason: str) -> None:
-        """These loops of a node end at the true size."""
+        """Remove loops of a node: they end at the true size."""
         gone = self.loops[number] & set(loops)
         if gone:
             self.loops[number] -= gone
             self.reasons[number] = self.reasons[number] or reason
 
-    # ---- what a value is -----------------------------------------------------------------------
+    # ---- queries on values ---------------------------------------------------------------------
 
     def padded(self, tensor: str) -> frozenset[int]:
-        """The dimensions of a value that its loops make longer."""
+        """The dimensions of a value that are padded."""
         number, statement = self._writer.get(tensor, (0, None))
         if statement is None:
             return frozenset()
@@ -72,11 +72,11 @@ class Padding:
         return frozenset(d for d, axis in enumerate(statement.axes) if axis.name in loops)
 
     def missing(self, number: int, statement: Statement, read: Read) -> frozenset[int]:
-        """The dimensions in which the tensor of a read is too short, and has to be copied.
+        """The dimensions in which the tensor of a read is too short and has to be copied.
 
-        Loops for which no copy helps are dropped. A guarded read may be outside.
+        Drops loops for which a copy does not help. A guarded read may be out of bounds.
         """
-        self.drop(number, self._strange(read), _beside(read))
+        self.drop(number, self._strange(read), _not_elementwise(read))
         loops = self.loops[number] & _loops_of(read)
         if not loops or read.default is not None:
             return frozenset()
@@ -94,7 +94,7 @@ class Padding:
             if d in have or prove(self.extent, "<=", shape[d], self.box) is Truth.PROVED:
                 continue
             if have or own or shape[d] != self.size:
-                self.drop(number, {loop}, _beside(read))
+                self.drop(number, {loop}, _not_elementwise(read))
             else:
                 wanted.add(d)
         return frozenset(wanted)
@@ -102,7 +102,7 @@ class Padding:
     def parts(
         self, statement: Statement, read: Read, dims: Iterable[int]
     ) -> tuple[Part, ...] | None:
-        """The address of a flat read by dimensions of its tensor."""
+        """Split the address of a flat read by dimensions of its tensor."""
         form = affine(read.indices[0])
         if form is None:
             return None
@@ -110,12 +110,12 @@ class Padding:
         if not set(form.indices) <= extents.keys():
             return None
         shape = self.types[read.tensor].shape
-        return taken_apart(form, shape, set(dims), extents, self.box)
+        return split_address(form, shape, set(dims), extents, self.box)
 
-    # ---- taking away ---------------------------------------------------------------------------
+    # ---- removal -------------------------------------------------------------------------------
 
     def _candidates(self, number: int, group: Group) -> set[str]:
-        """The loops of a group that run over the dim, and over nothing else."""
+        """The loops of a group that run over the dim only."""
         axes = [axis for s in group.statements for axis in s.axes]
         wanted = {axis.name for axis in axes if axis.extent == self.size}
         if not wanted:
@@ -123,23 +123,23 @@ class Padding:
         others = {axis.name for axis in axes if axis.extent != self.size}
         sums = {axis.name for s in group.statements for axis in s.reduced}
         if wanted & sums:
-            self.reasons[number] = "what is summed up ends at the true size"
+            self.reasons[number] = "reductions end at the true size"
         if any(checked(s.body) or _by_data(s) for s in group.statements):
-            self.reasons[number] = "data decides what it reads"
+            self.reasons[number] = "its indices depend on data"
             return set()
         return wanted - others - sums
 
     def _outside(self) -> None:
-        """Results are as large as they are; so is what others than statements read."""
+        """Keep results and operands of nodes other than statements at their true size."""
         for name in self.graph.outputs:
-            self._shorten(name, "it makes a result")
+            self._shorten(name, "it computes a result")
         for node in self.graph.nodes:
             if group_of(node) is None:
                 for name in node.given:
-                    self._shorten(name, "what reads it is no sum or element work")
+                    self._shorten(name, "its reader is neither a reduction nor elementwise")
 
     def _shorten(self, tensor: str, reason: str, dims: Iterable[int] | None = None) -> None:
-        """A value keeps its true size."""
+        """Keep a value at its true size, in `dims` or all dimensions."""
         number, statement = self._writer.get(tensor, (0, None))
         if statement is not None:
             chosen = self.padded(tensor) if dims is None else dims
@@ -153,24 +153,24 @@ class Padding:
                     yield number, statement, read
 
     def _look(self, number: int, statement: Statement, read: Read) -> None:
-        """Take away what one read forbids, and note what has to be copied for it."""
+        """Remove loops that one read forbids, and record the copies it needs."""
         have = self.padded(read.tensor)
         if read.default is not None:
             self._shorten(
-                read.tensor, "it is read over its border", self._bordered(statement, read, have)
+                read.tensor, "it is read out of bounds", self._bordered(statement, read, have)
             )
         wanted = self.missing(number, statement, read)
         if wanted:
             self.copies.setdefault(read.tensor, set()).update(wanted)
         dims = self.copies[read.tensor] if wanted else self.padded(read.tensor)
         if read.flat and dims and self.parts(statement, read, dims) is None:
-            self._shorten(read.tensor, "it is read as if it had another shape")
-            self.drop(number, _loops_of(read), _beside(read))
+            self._shorten(read.tensor, "it is read with another shape")
+            self.drop(number, _loops_of(read), _not_elementwise(read))
 
     def _bordered(
         self, statement: Statement, read: Read, have: frozenset[int]
     ) -> Iterator[int]:  # fmt: skip
-        """Padded dimensions in which a guarded read may be outside of the true size."""
+        """Padded dimensions in which a guarded read may exceed the true size."""
         over = {a.name for a in (*statement.axes, *statement.reduced) if a.extent == self.size}
         for d in have:
             index = None if read.flat else read.indices[d]
@@ -178,7 +178,7 @@ class Padding:
                 yield d
 
     def _strange(self, read: Read) -> frozenset[str]:
-        """The loops that a read is at in another way than element for element, as it looks."""
+        """The loops that a read's indices use other than as plain indices."""
         if read.flat:
             return _loops_of(read) if read.default is not None else frozenset()
         found = (free_axes(index) for index in read.indices if not isinstance(index, Index))
@@ -187,29 +187,29 @@ class Padding:
     def _flat_dimensions(
         self, number: int, statement: Statement, read: Read, loops: set[str]
     ) -> dict[int, str]:
-        """The dimension that each loop of a flat read walks along; others are dropped."""
+        """The dimension that each loop of a flat read indexes; drops other loops."""
         shape = self.types[read.tensor].shape
         over = [d for d, size in enumerate(shape) if size == self.size]
         parts = self.parts(statement, read, over)
         found = {}
         for part in parts or ():
-            if part.grows and len(part.place.terms) == 1 and part.place.constant == 0:
-                ((name, factor),) = part.place.terms
+            if part.grows and len(part.position.terms) == 1 and part.position.constant == 0:
+                ((name, factor),) = part.position.terms
                 if factor == 1 and name in loops:
                     found[part.first] = name
-        elsewhere = [n for p in parts or () if p.first not in found for n in p.place.indices]
+        elsewhere = [n for p in parts or () if p.first not in found for n in p.position.indices]
         kept = {name for name in found.values() if name not in elsewhere}
-        self.drop(number, loops - kept, _beside(read))
+        self.drop(number, loops - kept, _not_elementwise(read))
         return {d: name for d, name in found.items() if name in kept}
 
 
 def group_of(node: Node) -> Group | None:
-    """The statements of a node; None where it is something else, or has steps in an order."""
+    """The statements of a node; None for other nodes and ordered steps."""
     return node.group if node.operator == FUSED and not node.group.steps else None
 
 
 def _loops_of(read: Read) -> frozenset[str]:
-    """The loops that say where a read is."""
+    """The loops in the indices of a read."""
     return frozenset().union(*map(free_axes, read.indices))
 
 
@@ -217,5 +217,5 @@ def _by_data(statement: Statement) -> bool:
     return any(reads(index) for read in reads(statement.body) for index in read.indices)
 
 
-def _beside(read: Read) -> str:
-    return f"it reads '{read.tensor}' not element for element"
+def _not_elementwise(read: Read) -> str:
+    return f"it does not read '{read.tensor}' element for element"

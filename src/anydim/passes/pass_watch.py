@@ -1,4 +1,4 @@
-"""What the settings `verify`, `dump` and `time` ask for while a model is compiled."""
+"""The settings `verify`, `dump` and `time`: checks and output between passes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ STDERR = "-"
 
 @dataclass
 class Watch:
-    """Looks at the stages of one compilation; does nothing unless a setting asks for it.
+    """Observes the stages of one compilation; inactive unless a setting enables it.
 
-    `verify`: the graphs after every pass are well formed, else an InternalError that names it.
-    `dump`: the text of a stage where it is not that of the stage before; to stderr, or to numbered
-    files of a folder. `time`: the seconds of each stage, to stderr.
+    `verify`: checks that graphs are well formed after every pass, else raises an InternalError that
+    names the pass. `dump`: prints the text of each stage that changed it; to stderr, or to numbered
+    files of a folder. `time`: prints the seconds of each stage to stderr.
     """
 
     verify: bool = field(default_factory=lambda: settings.verify)
@@ -32,7 +32,7 @@ class Watch:
     _number: int = 0
 
     def stage(self, name: str, text: Callable[[], str], graphs: Sequence[Graph] = ()) -> None:
-        """A stage is done; its text, and its graphs where it has any."""
+        """Process a finished stage with its text and its graphs, if any."""
         if self.verify:
             _verify(name, graphs)
         if not self.dump:
@@ -48,7 +48,7 @@ class Watch:
             _write(Path(self.dump).expanduser(), f"{number:02}-{name}.txt", shown)
 
     def done(self, seconds: Mapping[str, float]) -> None:
-        """The compilation is done."""
+        """Print the times of a finished compilation."""
         if not self.time:
             return
         whole = sum(seconds.values())

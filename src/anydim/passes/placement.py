@@ -1,8 +1,8 @@
-"""Where the nodes of a graph run, when a program is compiled for devices: rules, then times.
+"""Device placement of a graph's nodes: rules first, then times.
 
-placement={"backbone/*": "accel"}    these there, the rest where the time is least
-placement="auto"                     all where it is least
-placement=None                       as the graph says, if it says anything; else "auto"
+placement={"backbone/*": "accel"}    nodes on a device by pattern, others where the time is lowest
+placement="auto"                     all nodes where the time is lowest
+placement=None                       devices set in the graph, if any; else "auto"
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from anydim.passes.device_placement.timed import Tell, Timing, Trial
 from anydim.passes.placement_choice import Choosing
 
 AUTOMATIC = "auto"
-_SAME_SPEED = Speed()  # where there is nothing to compare
+_SAME_SPEED = Speed()  # where no times are compared
 
 
 @dataclass(frozen=True)
 class Placement:
-    """What a user asks for, and what there is: `devices` are open, by the program's names.
+    """Options of a user for placement; `devices` are open devices, by the program's names.
 
-    `compiled` makes a call of a graph, for devices of that name; `tried` a program of a graph whose
-    nodes have devices, with some `options`. Devices that are `ordered` run loops in order and
-    routines. `tell` is told what is being measured. Nodes go to `engines` by rules alone.
+    `compiled` compiles a graph for the device of that name to a callable; `tried` compiles a graph
+    with devices to a program, with some `options`. Devices that are `ordered` support ordered loops
+    and routines. `tell` receives progress lines. Nodes go to `engines` by rules only.
     """
 
     given: Any
@@ -50,9 +50,9 @@ class Placement:
     engines: Collection[str] = ()
 
     def run(self, graph: Graph) -> Placed:
-        """The graph with devices, and why.
+        """Return the graph with devices, and the reasons.
 
-        Raises OptionError for rules that cannot be, DeviceError for devices that nobody has named.
+        Raises OptionError for invalid rules, DeviceError for devices that are not given.
         """
         automatic = self.given == AUTOMATIC
         names = (*self.devices, *self.engines)
@@ -81,31 +81,31 @@ class Placement:
             nodes = tuple(replace(node, device=name) for node in graph.nodes)
             return self.compiled(graph.replace(nodes=nodes), name)
 
-        told = self.devices[name].name if name else "this processor"
+        described = self.devices[name].name if name else "this processor"
         return speed_of(
             self.devices.get(name), compiled, self.threads,
-            partial(self.tell, f"measuring the speed of {told}"),
+            partial(self.tell, f"measuring the speed of {described}"),
         )  # fmt: skip
 
 
 def placed_text(placed: Placed) -> str:
-    """Each node with its device and why; the copies between; guards where sizes choose."""
+    """Text of each node with its device and reason, copies, and guards on sizes."""
     lines = [*_lines(placed, placed.graph), *(f"# {line}" for line in placed.times)]
     return "\n".join(lines) + "\n"
 
 
 def placed_notes(placed: Placed) -> tuple[str, ...]:
-    """What `explain` says of a placement."""
+    """Notes for `explain` on a placement."""
     refused: dict[str, list[str]] = {}
     for name, why in placed.reasons.items():
         if ", but " in why:
             refused.setdefault(why, []).append(name)
     alone = (f"{why}: {_few(names)}" for why, names in refused.items())
-    return (*_told(placed.graph, placed.engines), *alone, *placed.notes)
+    return (*_summary_lines(placed.graph, placed.engines), *alone, *placed.notes)
 
 
 def _few(names: Sequence[str]) -> str:
-    """Some names, and how many there are beside."""
+    """The first names, and the count of others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(f"'{name}'" for name in names[:_NAMED]) + more
 
@@ -113,7 +113,7 @@ def _few(names: Sequence[str]) -> str:
 _NAMED = 4
 
 
-def _told(graph: Graph, engines: Container[str], guard: str = "") -> Iterator[str]:
+def _summary_lines(graph: Graph, engines: Container[str], guard: str = "") -> Iterator[str]:
     region = graph.nodes[0].region if len(graph.nodes) == 1 else None
     condition = getattr(region, "condition", None)
     if region is None or condition is None:
@@ -122,8 +122,8 @@ def _told(graph: Graph, engines: Container[str], guard: str = "") -> Iterator[st
         return
     arms = list(region.held.values())
     said = f"{condition.left} {condition.relation} {condition.right}"
-    yield from _told(arms[0], engines, f" where {said}")
-    yield from _told(arms[1], engines, " else" if guard else " elsewhere")
+    yield from _summary_lines(arms[0], engines, f" where {said}")
+    yield from _summary_lines(arms[1], engines, " else" if guard else " elsewhere")
 
 
 def _lines(placed: Placed, graph: Graph, depth: int = 0) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _lines(placed: Placed, graph: Graph, depth: int = 0) -> Iterator[str]:
     for name, origin, end in crossings(graph, placed.engines):
         copied.setdefault(name, []).append(f"{origin or 'cpu'} to {end or 'cpu'}")
     for name in graph.inputs:
-        yield from (f"{space}copy '{name}', {way}" for way in copied.get(name, ()))
+        yield from (f"{space}copy '{name}', {route}" for route in copied.get(name, ()))
     for node in graph.nodes:
         results = ", ".join(f"'{name}'" for name in node.outputs)
         why = placed.reasons.get((*node.outputs, node.source)[0], "")
@@ -144,4 +144,4 @@ def _lines(placed: Placed, graph: Graph, depth: int = 0) -> Iterator[str]:
                 yield f"{space}  {'unless' if number else 'where'} {said}"
             yield from _lines(placed, held, depth + 2)
         for name in node.outputs:
-            yield from (f"{space}copy '{name}', {way}" for way in copied.get(name, ()))
+            yield from (f"{space}copy '{name}', {route}" for route in copied.get(name, ()))

@@ -1,7 +1,7 @@
-"""Which placements of a graph stand in its program, and at which sizes each serves.
+"""Choose the placements of a graph in its program, and the sizes that each serves.
 
-Where no single placement is good at every size, a few do, under guards on sizes. Estimates say
-which are worth a trial; where they were measured, that decides.
+If no single placement is good at every size, a few are compiled, under guards on sizes. Estimates
+select the candidates for trials; measured times decide where available.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anydim.passes.device_placement.by_size import (
     twice_bytes,
 )
 from anydim.passes.device_placement.speeds import Speed
-from anydim.passes.device_placement.timed import Measured, Timing, told_point
+from anydim.passes.device_placement.timed import Measured, Timing, point_text
 from anydim.passes.device_placement.trees import (
     WORTH,
     Point,
@@ -38,13 +38,13 @@ from anydim.passes.device_placement.trees import (
     renamed,
 )
 
-MEASURED = "measured time is least"
-_SHOWN = 24  # sizes of a table of times
-_ENOUGH = 24  # measured sizes that formulas of several dims can be fitted to
+MEASURED = "lowest measured time"
+_SHOWN = 24  # rows in a table of times
+_ENOUGH = 24  # measured sizes that suffice to fit formulas of several dims
 
 
 class Choosing:
-    """Which of some placements of a graph there are in the program, and where each serves."""
+    """Selects placements of a graph for the program, and the sizes for each."""
 
     def __init__(self, graph: Graph, place: Place, timing: Timing) -> None:
         self._graph, self._place, self._timing = graph, place, timing
@@ -60,7 +60,7 @@ class Choosing:
         self._notes: list[str] = []
 
     def run(self) -> Placed:
-        """One placement, or some that are together good at every size."""
+        """Return one placement, or several that together are good at every size."""
         estimates = Table(self._points, self._estimated(self._points))
         few = best_few(estimates.seconds)
         measured = self._measured(few)
@@ -68,7 +68,7 @@ class Choosing:
             tree = self._by_estimates(few, estimates)
         else:
             tree = self._by_times(measured)
-            self._tell(measured, few, estimates)
+            self._report(measured, few, estimates)
         placed = self._made(tree, measured)
         if measured is None:
             return replace(placed, notes=tuple(self._notes))
@@ -77,7 +77,7 @@ class Choosing:
         return replace(placed, reasons=reasons, notes=tuple(self._notes), times=times)
 
     def _made(self, tree: Tree, measured: Measured | None) -> Placed:
-        """The graph of a tree, if memory allows several placements."""
+        """The graph of a decision tree, if memory allows several placements."""
         chosen = [self._every[number] for number in leaves(tree)]
         extra = twice_bytes([placed.graph for placed in chosen])
         if len(chosen) > 1 and extra > settings.placed_twice_mb << 20:
@@ -85,13 +85,13 @@ class Choosing:
                 f"{len(chosen)} placements by size would hold {told_bytes(extra)} of weights"
                 " twice: setting placed_twice_mb allows less"
             )
-            return self._alone(measured)
+            return self._best_single(measured)
         reasons = {name: why for each in reversed(chosen) for name, why in each.reasons.items()}
         graphs = [placed.graph for placed in self._every]
         return Placed(chosen_by_size(self._graph, graphs, tree), reasons)
 
     def _all_on(self, name: str) -> Placed:
-        """All that is free on one device, as far as that can run it."""
+        """Place all nodes without rules on one device, as far as it can run them."""
         devices = [
             replace(each, speed=Speed(launch=float(each.name != name)))
             for each in self._place.devices
@@ -101,7 +101,7 @@ class Choosing:
     def _estimated(self, points: Sequence[Point]) -> numpy.ndarray:
         return numpy.array([taken.at(points) for taken in self._takes])
 
-    # ---- by estimates --------------------------------------------------------------------------
+    # ---- from estimates ------------------------------------------------------------------------
 
     def _by_estimates(self, few: Sequence[int], estimates: Table) -> Tree:
         graph = self._graph
@@ -110,17 +110,17 @@ class Choosing:
         guards = [symbol for guard in graph.guards for symbol in guard.symbols]
         if len(few) == 1 or not found_dims.isdisjoint(guards):
             return self._every.index(self._single) if len(few) > 1 else few[0]
-        if any(found_dims & time.symbols for time in times):  # guards are asked before these are
+        if any(found_dims & time.symbols for time in times):  # not yet known to guards
             features = features_of(graph, [self._takes[number] for number in few])
             return renamed(found(estimates.of(few), features), few)
         return compared(dict(zip(few, times)))
 
-    # ---- by times ------------------------------------------------------------------------------
+    # ---- from times ----------------------------------------------------------------------------
 
     def _measured(self, few: Sequence[int]) -> Measured | None:
-        """The seconds of what is estimated to be best, and of each device alone.
+        """Measure the placements with the best estimates, and each device alone.
 
-        Data may decide what a program with regions does: it is not called with data by chance.
+        Not with regions: their control flow may depend on data, and trials use random data.
         """
         numbers = list(dict.fromkeys((*self._static, *few)))
         if self._graph.has_regions or len(numbers) < 2 or not self._timing.seconds:
@@ -134,15 +134,17 @@ class Choosing:
         if made is None or not made.table.points:
             self._notes.append(
                 f"placements were not measured, estimates decide: {self._timing.seconds:g} s"
-                " (setting placing_seconds) are too few"
+                " (setting placing_seconds) are not enough"
             )
             return None
         return replace(made, numbers=tuple(numbers[number] for number in made.numbers))
 
     def _by_times(self, measured: Measured) -> Tree:
-        """Thresholds of what tells the sizes apart; of several dims, guards that compare times as
-        formulas, with speeds that fit, where these do better. What was not measured is served by
-        what is best at sizes next to it."""
+        """A decision tree from measured times: thresholds on features of sizes.
+
+        With several dims also guards that compare times as formulas, with fitted speeds, if
+        better. Sizes that were not measured use the best placement at neighbouring sizes.
+        """
         numbers, timed = measured.numbers, measured.table
         takes = [
             self._takes[number].fitted(timed.points, seconds)
@@ -156,37 +158,37 @@ class Choosing:
             tree = min((tree, other), key=lambda each: max(timed.lost(each).max(), WORTH))
         return renamed(tree, numbers)
 
-    def _alone(self, measured: Measured | None) -> Placed:
-        """The one placement that is best by itself."""
+    def _best_single(self, measured: Measured | None) -> Placed:
+        """The best single placement."""
         if measured is None:
             return self._single
         lost = measured.table.losses.max(axis=1)
         return self._every[measured.numbers[int(lost.argmin())]]
 
-    def _tell(self, measured: Measured, few: Sequence[int], estimates: Table) -> None:
-        """What `explain` says of a measurement."""
+    def _report(self, measured: Measured, few: Sequence[int], estimates: Table) -> None:
+        """Notes for `explain` on a measurement."""
         numbers, timed = measured.numbers, measured.table
         sizes = counted(len(timed.points), "size")
         spent = f" in {time_text(measured.spent)}" if measured.spent else " before"
         self._notes.append(f"{counted(len(numbers), 'placement')} measured at {sizes}{spent}")
         self._notes += [f"a placement was not measured: {why}" for why in measured.refused]
         if set(few) <= set(numbers):
-            places = {number: place for place, number in enumerate(numbers)}
-            renaming = [places.get(number, 0) for number in range(len(self._every))]
+            positions = {number: position for position, number in enumerate(numbers)}
+            renaming = [positions.get(number, 0) for number in range(len(self._every))]
             lost = timed.lost(renamed(self._by_estimates(few, estimates), renaming))
             if lost.max() > WORTH:
-                at = told_point(timed.points[int(lost.argmax())])
-                self._notes.append(f"by estimates alone: up to {lost.max():.3g} times slower, {at}")
+                at = point_text(timed.points[int(lost.argmax())])
+                self._notes.append(f"estimates alone: up to {lost.max():.3g} times slower, {at}")
 
 
 def _times(measured: Measured, graphs: Sequence[Graph]) -> Iterator[str]:
-    """A table of what was measured: sizes, and the seconds of each placement."""
+    """Table of measurements: sizes, and the time of each placement."""
     points, seconds = measured.table.points, measured.table.seconds
     order = sorted(range(len(points)), key=lambda number: tuple(points[number].values()))
     step = max(1, -(-len(order) // _SHOWN))
     headers = ("measured", *(summary(graphs[number]) for number in measured.numbers))
     rows = [
-        (told_point(points[number]), *map(time_text, seconds[:, number]))
+        (point_text(points[number]), *map(time_text, seconds[:, number]))
         for number in order[::step]
     ]
     yield from table(headers, rows).splitlines()

@@ -1,4 +1,4 @@
-"""What a program is compiled with beside the templates of its target and the options of kernels."""
+"""Extensions of the compilation of a program: more templates, and padding of dims."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from anydim.kernels.template import Template
 
 @dataclass(frozen=True)
 class Form:
-    """`templates` are asked before those of the target; code of theirs runs in this process alone,
-    so that what is saved is made without them. `pads` says what dims are padded to (`pad.py`).
-    `on_devices` are asked before those of the targets of devices, by these targets' names."""
+    """`templates` take precedence over those of the target; their code runs in this process only,
+    so saved programs are compiled without them. `pads` are the sizes that dims are padded to
+    (`pad.py`). `on_devices` take precedence over the templates of device targets, by target name.
+    """
 
     templates: tuple[Template, ...] = ()
     pads: FrozenMapping[str, int | str] = field(default_factory=FrozenMapping)

@@ -1,4 +1,4 @@
-"""Recipes of launches, and launches of recipes: the same kernel from the same text, anywhere."""
+"""Recipes: text from which any machine regenerates the kernel of a launch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from anydim.sizes import Box
 def template_recipe(
     launch: Launch, group: Group, box: Box, machine: Machine, constants: Iterable[str]
 ) -> Recipe:
-    """The recipe of a launch that a template made of a group, by its printed schedule."""
+    """The recipe of a launch that a template lowered from a group, by its printed schedule."""
     types = {tensor.name: tensor.type for tensor in (*group.inputs, *group.outputs)}
     work = _graph(fused_node(group, ""), box, types)
     return _recipe(work, launch, machine, launch.schedule, tuple(sorted(constants)), 0)
@@ -45,21 +45,21 @@ def routine_recipes(
 
 
 def make(recipe: Recipe, templates: Sequence[Template]) -> Launch:
-    """The launch that a recipe says; raises UserError for texts that say none."""
+    """Regenerate the launch of a recipe; raises UserError for invalid recipes."""
     graph, machine = read_graph(recipe.work, {}), parse_machine(recipe.machine)
     if len(graph.nodes) != 1:
-        raise ArtefactError(f"a recipe is of {len(graph.nodes)} nodes", "it makes one")
+        raise ArtefactError(f"a recipe has {len(graph.nodes)} nodes", "expected one")
     (node,) = graph.nodes
     if node.operator == FUSED:
         kind, _ = parse_options(recipe.schedule)
         template = next((each for each in templates if each.schedule is kind), None)
         if template is None:
-            raise ArtefactError(f"no template here makes '{recipe.schedule[:80]}'")
+            raise ArtefactError(f"there is no template for '{recipe.schedule[:80]}'")
         schedule, constants = parse_schedule(recipe.schedule), frozenset(recipe.constants)
         return template.lower(node.group, schedule, graph.box, machine, constants)
     record = operator(node.operator)
     if record.routine is None:
-        raise ArtefactError(f"'{node.operator}' is no routine", "a recipe needs a schedule")
+        raise ArtefactError(f"'{node.operator}' is not a routine", "a recipe needs a schedule")
     given = [graph.types[name] for name in node.given]
     attributes = record.complete(node.attributes)
     launches = record.routine.lower(given, attributes, graph.box, machine).launches
@@ -69,22 +69,22 @@ def make(recipe: Recipe, templates: Sequence[Template]) -> Launch:
 
 
 def machine_text(machine: Machine) -> str:
-    """`vector_bytes=32, registers=16, ...`; `parse_machine` reads it.
+    """Print a machine as `vector_bytes=32, registers=16, ...`; `parse_machine` reads it.
 
-    What few machines have is there where it is not 0.
+    Fields that few machines have are printed only if they are not 0.
     """
     told = {name: int(value) for name, value in asdict(machine).items()}
     return ", ".join(f"{name}={value}" for name, value in told.items() if value or name in _ALL)
 
 
 def parse_machine(text: str) -> Machine:
-    """The machine that a text says; raises ArtefactError where it says none."""
+    """Parse a machine; raises ArtefactError for invalid texts."""
     pairs = [pair.partition("=")[::2] for pair in text.split(", ")]
     names = tuple(asdict(Machine()))
     fine = all(value.isascii() and value.isdigit() and len(value) < 12 for _, value in pairs)
     given = [name for name, _ in pairs]
     if given != [name for name in names if name in _ALL or name in given] or not fine:
-        raise ArtefactError(f"'{text[:80]}' is no machine", f"expected {', '.join(names)}")
+        raise ArtefactError(f"'{text[:80]}' is not a machine", f"expected {', '.join(names)}")
     sizes = {name: int(value) for name, value in pairs}
     flags = {name: bool(sizes.pop(name, 0)) for name in _FLAGS}
     return replace(Machine(**sizes), **flags)  # type: ignore[arg-type]

@@ -1,11 +1,11 @@
-"""What is quantised again is counted in steps from the start: no element is divided by a scale.
+"""Requantisation: fold the output scale into the constants, so that no element is divided by it.
 
     round(quotient(cast(t) * a(m) + b(m), s))  ->  round(cast(t) * a'(m) + b'(m)),  a' = a / s
 
-where a, b and s are constants; limits at 0 and joins in between are followed. What is rounded
-differs from the quotient by some units in its last place, so that only a tie may fall to the other
-side, as it does where a file has a QLinearConv for the same thing. Sums of two such numbers stay as
-they are: scales are often simple multiples of each other, and ties frequent.
+where a, b and s are constants; limits at 0 and concatenations in between are followed. The rounded
+value differs from the quotient by a few units in its last place, so that only a tie may round
+differently, as it does where a file has a QLinearConv for the same operation. Sums of two such
+values stay as they are: scales are often simple multiples of each other, and ties frequent.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from anydim.lang.tree.bounds_checks import checked
 from anydim.passes.flow import Line, inputs_of, unused
 from anydim.passes.rules import simplified
 
-_DEEPEST = 8  # statements between a sum and the place where it is rounded
-_LEAST = 2.0**-60
+_DEEPEST = 8  # statements between a sum and its rounding
+_MIN_SCALE = 2.0**-60
 
 
 def counted_in_steps(lines: list[Line], graph: Graph, types: dict[str, TensorType]) -> list[Line]:
-    """The lines with such quotients replaced; new constants get their types."""
+    """The lines with such quotients replaced; adds the types of new constants."""
     work = _Work(graph, types, lines)
     result: list[Line] = []
     for line in lines:
@@ -42,7 +42,7 @@ def counted_in_steps(lines: list[Line], graph: Graph, types: dict[str, TensorTyp
 
 
 class _Work:
-    """What is known of the values of a graph, and the constants that were made."""
+    """Facts about the values of a graph, and the new constants."""
 
     def __init__(self, graph: Graph, types: dict[str, TensorType], lines: list[Line]) -> None:
         self.graph, self.types = graph, types
@@ -62,7 +62,7 @@ class _Work:
         return made
 
     def undivided(self, line: Line) -> Expr:
-        """The body of a line without quotients that are rounded at once."""
+        """The body of a line without quotients directly under a rounding."""
         body, dtype = line.statement.body, self.types[line.target].dtype
         if line.statement.combine or not dtype.is_integer or dtype.bits > 16:
             return body
@@ -88,16 +88,16 @@ class _Work:
         return rewrite(simplified(body), change)
 
     def _is_step(self, scale: Expr) -> bool:
-        """Whether a divisor is one constant, and constants may be divided by it."""
+        """Whether a divisor is a scalar constant large enough to divide constants by."""
         if isinstance(scale, Literal):
-            return float(scale.value) >= _LEAST
+            return float(scale.value) >= _MIN_SCALE
         if not isinstance(scale, Read) or scale.tensor not in self.graph.constants:
             return False
         array = self.graph.constants[scale.tensor].array
-        return array.size == 1 and bool((array >= _LEAST).all())
+        return array.size == 1 and bool((array >= _MIN_SCALE).all())
 
     def constant(self, value: Expr, axes: Mapping[str, Axis]) -> Read:
-        """A new value that holds an expression of constants, along the axes that it has."""
+        """Add a value for an expression of constants, along the axes it uses."""
         own = tuple(axis for name, axis in axes.items() if name in free_axes(value))
         name = unused(self.stem, self.types)
         self.types[name] = TensorType(float32, tuple(axis.extent for axis in own))
@@ -107,7 +107,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Steps:
-    """Numbers counted in steps of a scale; None for what cannot be counted so for nothing."""
+    """Rewrites values in units of a scale; None where that would cost a division per element."""
 
     work: _Work
     axes: Mapping[str, Axis]
@@ -142,7 +142,7 @@ class _Steps:
         return None
 
     def _followed(self, read: Read, depth: int) -> Expr | None:
-        """The value behind a read of a pointwise value that nothing else needs."""
+        """Follow a read of a pointwise value without other readers."""
         producer = self.work.bodies.get(read.tensor)
         if producer is None or depth == _DEEPEST or read.flat or read.default is not None:
             return None
@@ -154,7 +154,7 @@ class _Steps:
         return self.of(body, depth + 1)
 
     def _fixed(self, value: Expr) -> bool:
-        """Whether a value is made of constants alone, at places along axes."""
+        """Whether a value depends only on constants, at plain indices."""
         found = reads(value)
         if isinstance(value, Literal):
             return True

@@ -1,7 +1,7 @@
-"""Every output is a value of its own.
+"""Make every output a separate value.
 
 An output that is an input or a constant would otherwise have no launch that writes it. It becomes
-a copy under a name of its own; callers still find it under the name the model gives it.
+a copy under its own name; callers see the name that the model gives it.
 
 After: each output is made by a node, and no output is named twice.
 """
@@ -15,7 +15,7 @@ from anydim.runtime.signature import PASSED_THROUGH
 
 @dataclass(frozen=True)
 class Results:
-    """Copy the outputs that no node makes."""
+    """Copy outputs that no node makes."""
 
     def run(self, graph: Graph) -> Graph:
         given = {*graph.inputs, *graph.constants}

@@ -1,8 +1,8 @@
-"""Local algebra on scalar expressions, as a table of rules that a test can walk.
+"""Algebraic simplification of scalar expressions, as a table of rules that tests can enumerate.
 
 A pattern is an expression with holes. `Hole(name)` matches any expression, `Hole(name, literal=
-True)` a number; the same name must match equal expressions. `when` sees what the holes matched.
-Rules that are not exact in floating point say so in `error`.
+True)` a literal; the same name must match equal expressions. `when` receives the matches.
+Rules that are not exact in floating point state it in `error`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anydim.lang.tree.affine import rewrite
 
 @dataclass(frozen=True)
 class Hole:
-    """A place in a pattern that matches any expression, or only numbers."""
+    """A wildcard in a pattern that matches any expression, or only literals."""
 
     name: str
     literal: bool = False
@@ -31,14 +31,14 @@ class Hole:
 
 @dataclass(frozen=True)
 class Rule:
-    """`pattern` may be replaced by what `result` makes of the holes, when `when` holds."""
+    """Replaces `pattern` by `result` of the matched holes, if `when` holds."""
 
     name: str
     pattern: Any
     result: Callable[[Mapping[str, Any]], Expr]
     when: Callable[[Mapping[str, Any]], bool] = lambda found: True
     error: str = "exact"
-    fast: bool = False  # of precision "fast" alone
+    fast: bool = False  # only with precision "fast"
 
 
 A, B, C = Hole("a"), Hole("b"), Hole("c", literal=True)
@@ -53,7 +53,7 @@ def _is(value: float, found: Mapping[str, Any]) -> bool:
 
 
 def _float_divisor(found: Mapping[str, Any]) -> bool:
-    """Whether the reciprocal of a number is a normal float; that of a narrow one is too coarse."""
+    """Whether the reciprocal of a literal is a normal float of a standard type."""
     literal = found["c"]
     if literal.dtype is None or not literal.dtype.is_float or literal.dtype.format is not None:
         return False
@@ -63,12 +63,12 @@ def _float_divisor(found: Mapping[str, Any]) -> bool:
 
 
 def _power_of_two(found: Mapping[str, Any]) -> bool:
-    """Whether the reciprocal of a number is a normal float exactly."""
+    """Whether the reciprocal of a literal is exact and normal."""
     return _float_divisor(found) and abs(math.frexp(found["c"].value)[0]) == 0.5
 
 
-def _nothing(sign: float, found: Mapping[str, Any]) -> bool:
-    """Whether c is 0: of a float the one with this sign, as -0 + 0 is 0."""
+def _neutral_zero(sign: float, found: Mapping[str, Any]) -> bool:
+    """Whether c is the neutral 0; a float must have this sign, as -0 + 0 is 0."""
     literal = found["c"]
     if not _is(0, found):
         return False
@@ -87,9 +87,9 @@ def _inverse(found: Mapping[str, Any]) -> Expr:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("add zero", call("add", A, C), lambda f: f["a"], partial(_nothing, -1.0)),
-    Rule("zero add", call("add", C, A), lambda f: f["a"], partial(_nothing, -1.0)),
-    Rule("subtract zero", call("sub", A, C), lambda f: f["a"], partial(_nothing, 1.0)),
+    Rule("add zero", call("add", A, C), lambda f: f["a"], partial(_neutral_zero, -1.0)),
+    Rule("zero add", call("add", C, A), lambda f: f["a"], partial(_neutral_zero, -1.0)),
+    Rule("subtract zero", call("sub", A, C), lambda f: f["a"], partial(_neutral_zero, 1.0)),
     Rule("multiply by one", call("mul", A, C), lambda f: f["a"], partial(_is, 1)),
     Rule("one multiplied", call("mul", C, A), lambda f: f["a"], partial(_is, 1)),
     Rule("divide by one", call("div", A, C), lambda f: f["a"], partial(_is, 1)),
@@ -114,7 +114,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def match(pattern: Any, expr: Expr, found: dict[str, Expr]) -> bool:
-    """Whether `expr` has the form of `pattern`; fills `found` with what the holes matched."""
+    """Whether `expr` has the form of `pattern`; fills `found` with the matches of the holes."""
     if isinstance(pattern, Hole):
         if pattern.literal and not isinstance(expr, Literal):
             return False
@@ -135,7 +135,7 @@ for _rule in RULES:
 
 
 def apply_rules(expr: Expr, fast: bool = False) -> Expr | None:
-    """The expression after the first rule that fits at its root, or None."""
+    """Apply the first rule that matches at the root; None if none does."""
     if isinstance(expr, Cast):
         return fold_cast(expr)
     if not isinstance(expr, Apply):
@@ -148,7 +148,7 @@ def apply_rules(expr: Expr, fast: bool = False) -> Expr | None:
 
 
 def fold_cast(expr: Cast) -> Expr | None:
-    """A number cast is that number in the other type; a choice among numbers is one among those."""
+    """Fold a cast of a literal, or of a selection between literals; else None."""
     inner = expr.argument
     if isinstance(inner, Apply) and inner.function == "select":
         condition, *choices = inner.arguments
@@ -164,7 +164,7 @@ def fold_cast(expr: Cast) -> Expr | None:
 
 
 def fold_numbers(expr: Apply) -> Expr | None:
-    """A function of numbers is a number; so is a size that no dim changes."""
+    """Fold a function of literals and constant sizes; else None."""
     numbers = (_number(argument) for argument in expr.arguments)
     literals = [a for a in numbers if isinstance(a, Literal)]
     if len(literals) != len(expr.arguments) or any(a.dtype is None for a in literals):
@@ -189,7 +189,7 @@ def _numpy(literal: Literal) -> Any:
 
 
 def simplified(expr: Expr, fast: bool = False) -> Expr:
-    """The expression with rules applied bottom up until none fits."""
+    """Apply rules bottom up until none matches, at most 8 times."""
     for _ in range(8):
         changed = rewrite(expr, lambda part: apply_rules(part, fast))
         if changed == expr:

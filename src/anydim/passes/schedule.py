@@ -1,9 +1,9 @@
-"""Groups -> launches: the first template that takes a group turns it into a kernel.
+"""Groups -> launches: the first template that matches a group lowers it to a kernel.
 
-Groups that differ only in names share one kernel: tensors, checked indices and sizes that follow
-from each other alike are renamed (`canonical_groups.py`) before a template sees them, and its
-answer is kept per renamed group. A group that only renames bytes (a reshape of a value nobody else
-needs in place) launches nothing.
+Groups that differ only in names share one kernel: tensors, checked indices and compound sizes are
+renamed (`canonical_groups.py`) before a template sees them, and its result is cached per renamed
+group. A group that only reinterprets bytes (a reshape without a reader that needs its own buffer)
+has no launch.
 
 After: every value is an input, a constant, an alias of another value, or written by a launch.
 """
@@ -24,7 +24,7 @@ from anydim.kernels.schedule import parse_options, parse_schedule
 from anydim.kernels.template import Template
 from anydim.lang.surface.printer import print_statement
 from anydim.lang.tree import Group, Read
-from anydim.passes.canonical_groups import Found, Own, canonical, in_own_sizes
+from anydim.passes.canonical_groups import Canonical, IndexCheck, canonical, in_canonical_sizes
 from anydim.passes.flow import unused
 from anydim.passes.options import PLAIN, WHOLE, Options
 from anydim.passes.recipes import template_recipe
@@ -37,9 +37,9 @@ _CANONICAL = re.compile(r"\bt\d+\b")
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A launch with the graph value behind each tensor name of its group, and its checks.
+    """A launch with the graph value of each tensor name of its group, and its index checks.
 
-    One that `goes_on` does its group together with the launch that follows.
+    A launch that `goes_on` computes its group together with the next launch.
     """
 
     launch: Launch
@@ -48,7 +48,7 @@ class Scheduled:
     source: str
     group: Group
     recipe: Recipe
-    checks: tuple[Found, ...] = ()
+    checks: tuple[IndexCheck, ...] = ()
     goes_on: bool = False
 
     @property
@@ -62,7 +62,7 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class Alias:
-    """A value that is another value's bytes under another shape."""
+    """A value that shares another value's bytes, with a different shape."""
 
     target: str
     source: str
@@ -70,11 +70,11 @@ class Alias:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Choose a template and a schedule for every group; `counter` is that of the loop around.
+    """Choose a template and a schedule for every group; `counter` is that of the enclosing loop.
 
-    Each kernel is `begun` when it is there, and each constant `packed`: whoever compiles and packs
-    need not wait for the others. `tuned` tells the schedule that was found to be better than the
-    template's own for what a recipe computes, '' where none was.
+    `begun` receives each kernel, and `packed` each packed constant, as soon as known, so that
+    compilation and packing can start early. `tuned` returns a schedule that was measured to be
+    better for a recipe than the template's own, or ''.
     """
 
     machine: Machine
@@ -99,14 +99,14 @@ class Schedule:
                 result.append(alias)
                 continue
             group, values, found = canonical(node.group)
-            own = in_own_sizes(group, graph.box)
+            own = in_canonical_sizes(group, graph.box)
             constants = frozenset(n for n, value in values.items() if value in graph.constants)
-            wish = self.options.wish(node.outputs)
-            key = (own.group, own.box, constants, "" if wish is None else wish[1])
+            request = self.options.requested(node.outputs)
+            key = (own.group, own.box, constants, "" if request is None else request[1])
             if key not in known:
-                made = self._launch(own.group, own.box, constants, node, wish, values)
+                made = self._launch(own.group, own.box, constants, node, request, values)
                 recipe = template_recipe(made[0], own.group, own.box, self.machine, constants)
-                better = self._tuned(recipe, own.group, own.box, constants) if not wish else None
+                better = self._tuned(recipe, own.group, own.box, constants) if not request else None
                 if better is not None:
                     made = better
                     recipe = template_recipe(made[0], own.group, own.box, self.machine, constants)
@@ -124,17 +124,17 @@ class Schedule:
         return tuple(result)
 
     def _before(
-        self, last: Launch, name: str, recipe: Recipe, own: Own, values: Mapping[str, str],
+        self, last: Launch, name: str, recipe: Recipe, own: Canonical, values: Mapping[str, str],
         node: Node, group: Group, graph: Graph,
     ) -> Iterator[Scheduled]:  # fmt: skip
-        """The launches that go before that of a group, for sizes at which it does nothing."""
+        """Launches before that of a group, for sizes at which that one does nothing."""
         template = next(each for each in self.templates if each.name == name)
         schedule, constants = parse_schedule(last.schedule), recipe.constants
         for made, tensors in template.before(own.group, schedule, own.box, self.machine):
             self.begun(made.kernel)
             text = template_recipe(made, own.group, own.box, self.machine, constants)
             left = {t.name: unused(f"{node.outputs[0]}/{t.name}", graph.types) for t in tensors}
-            outputs = (*map(own.tensor, tensors), *group.outputs)  # named by its results
+            outputs = (*map(own.tensor, tensors), *group.outputs)  # for names in reports
             yield Scheduled(
                 own.back(made), {**values, **left}, name, node.source,
                 replace(group, outputs=outputs), text, goes_on=True,
@@ -148,56 +148,58 @@ class Schedule:
 
     def _launch(
         self, group: Group, box: Box, constants: frozenset[str], node: Node,
-        wish: tuple[str, str] | None, values: Mapping[str, str],
+        request: tuple[str, str] | None, values: Mapping[str, str],
     ) -> tuple[Launch, str]:  # fmt: skip
         chosen = first_match(self.templates, group, box, self.machine, constants)
         if chosen is None:
             dump = "\n".join(map(print_statement, group.statements))
-            raise InternalError(f"no template takes {node.where()}\n{dump}")
+            raise InternalError(f"no template matches {node.where()}\n{dump}")
         template, schedule = chosen
-        if wish is None or (wish[0] == WHOLE and parse_options(wish[1])[0] != template.schedule):
+        if request is None or (
+            request[0] == WHOLE and parse_options(request[1])[0] != template.schedule
+        ):
             return template.lower(group, schedule, box, self.machine, constants), template.name
         try:
             template, schedule = wished(
-                wish[1], self.templates, group, box, self.machine, constants
+                request[1], self.templates, group, box, self.machine, constants
             )
             return template.lower(group, schedule, box, self.machine, constants), template.name
         except OptionError as error:
-            where = f"options of {node.source or node.where()}, {wish[1]}"
+            where = f"options of {node.source or node.where()}, {request[1]}"
             problem, hint = (_named(text, values) for text in (error.problem, error.hint))
             raise OptionError(f"{where}: {problem}", hint) from None
 
     def _tuned(
         self, recipe: Recipe, group: Group, box: Box, constants: frozenset[str]
     ) -> tuple[Launch, str] | None:
-        """The launch by a schedule that was found; None where there is none, or it does not fit."""
+        """The launch with a tuned schedule; None without one or if it does not match."""
         text = self.tuned(recipe)
         if text in ("", recipe.schedule):
             return None
         try:
             template, schedule = wished(text, self.templates, group, box, self.machine, constants)
             launch = template.lower(group, schedule, box, self.machine, constants)
-        except (OptionError, ValueError, ZeroDivisionError):  # of a record that is out of date
+        except (OptionError, ValueError, ZeroDivisionError):  # from an outdated record
             return None
-        return replace(launch, reason=f"{launch.reason}; tuned for sizes that came"), template.name
+        return replace(launch, reason=f"{launch.reason}; tuned for recorded sizes"), template.name
 
 
 def unmet(options: Options, scheduled: Iterable[Scheduled | Alias]) -> None:
-    """Raise OptionError for a schedule that no kernel has."""
+    """Raise OptionError for a requested schedule that no kernel uses."""
     every = [item for item in scheduled if isinstance(item, Scheduled)]
     launches = [item for item in every if not item.goes_on]
     met: set[str] = set()
     for item in launches:
-        wish = options.wish(item.writes)
-        if wish is not None and wish[0] != WHOLE:
-            met.add(wish[0])
-        elif wish is not None and _kind(wish[1]) == _kind(item.launch.schedule):
+        request = options.requested(item.writes)
+        if request is not None and request[0] != WHOLE:
+            met.add(request[0])
+        elif request is not None and _kind(request[1]) == _kind(item.launch.schedule):
             met.add(WHOLE)
     for name, text in options.schedules.items():
         if name not in met:
             made = "; ".join(f"{', '.join(i.writes)}: {i.launch.schedule}" for i in launches)
             what = f"makes '{name}'" if name else "is of that kind"
-            raise OptionError(f"options ask for {text}, but no kernel {what}", f"there is {made}")
+            raise OptionError(f"options request {text}, but no kernel {what}", f"there is {made}")
 
 
 def _kind(schedule: str) -> str:
@@ -205,12 +207,12 @@ def _kind(schedule: str) -> str:
 
 
 def _named(text: str, values: Mapping[str, str]) -> str:
-    """Words about a canonical group with the names of the values."""
+    """A text about a canonical group, with the graph's value names."""
     return _CANONICAL.sub(lambda found: values.get(found[0], found[0]), text)
 
 
 def _alias(node: Node, graph: Graph, taken: set[str], given: set[str]) -> Alias | None:
-    """A reshape of what is not `taken`: bytes of an input that are `given` may not be a result."""
+    """Match a reshape of a value not in `taken`; a `given` input must not become a result."""
     statements = node.group.statements
     if len(statements) != 1 or not is_reshape(statements[0], graph.types):
         return None

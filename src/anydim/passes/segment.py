@@ -1,13 +1,13 @@
-"""Graphs with regions -> steps in order: straight-line parts, and nodes that are no part of one.
+"""Cut graphs with regions into ordered steps: straight-line parts, and opaque nodes.
 
-A part goes through all other passes as a graph of its own and becomes one program, for one device.
-Nodes that hold graphs, find dims, run in the order of loops or are routines stand between parts;
-the first two run on the host, the others on devices that are good at that. Every node goes to the
-first part of its device that has all it needs, then down to that of its first reader, so that it
-fuses with what reads it and no value waits longer than it has to.
+A part passes through all other passes as its own graph and becomes one program, for one device.
+Nodes that hold graphs, find dims, run ordered loops or are routines are steps between parts; the
+first two run on the host, the others on devices that support them. Every node is assigned to the
+first part of its device that has all its inputs, then moved down to that of its first reader, so
+that it fuses with its readers and no value lives longer than necessary.
 
 After: each part holds dense nodes of one device only, or a single node of another kind; every step
-comes after those whose values and dims it needs; equal held graphs are one.
+follows those whose values and dims it needs; equal nested graphs are stored once.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from anydim.sizes import Dim
 
 @dataclass(frozen=True)
 class Part:
-    """A straight-line graph; `opaque`: its one node is no comprehension, or has its own order.
+    """A straight-line graph; `opaque`: its only node is no comprehension, or has ordered steps.
 
-    `counter` is the dim that counts the iterations of the loop it is in, if it speaks of one.
-    `device` is where it runs, '' the host. A `setup` makes the last inputs of the part behind it
-    (`sizes_once.py`).
+    `counter` is the iteration counter of the enclosing loop, if the part refers to it. `device` is
+    where it runs, '' the host. A `setup` makes the last inputs of the next part (`sizes_once.py`).
     """
 
     graph: Graph
@@ -46,7 +45,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Held:
-    """A node that finds dims or runs held graphs: `regions` are their numbers."""
+    """A node that finds dims or runs nested graphs: `regions` are their numbers."""
 
     node: Node
     regions: tuple[int, ...] = ()
@@ -54,7 +53,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Cut:
-    """A graph as steps; `given` are the dims that it has from around it."""
+    """A graph as steps; `given` are the dims from enclosing graphs."""
 
     graph: Graph
     given: frozenset[str]
@@ -67,18 +66,18 @@ class Cut:
 
 @dataclass(frozen=True)
 class Segment:
-    """Cut a graph and the graphs it holds; `prepare` is what else is done to each of them.
+    """Cut a graph and its nested graphs; `prepare` is applied to each of them first.
 
-    Devices that are `ordered` run loops in order and routines.
+    Devices that are `ordered` support ordered loops and routines.
     """
 
     prepare: Callable[[Graph], Graph]
     ordered: frozenset[str] = frozenset()
 
     def run(self, graph: Graph) -> tuple[Cut, ...]:
-        """Held graphs come before those that hold them; the given graph is last.
+        """Return nested graphs before those that contain them; the given graph is last.
 
-        Each of its results is made by a node, as after `results`.
+        Requires that each of its results is made by a node, as after `results`.
         """
         work = _Work(self.prepare, self.ordered)
         work.cut(graph, {})
@@ -91,20 +90,20 @@ class Segment:
 
 
 def straight(cuts: Sequence[Cut]) -> bool:
-    """Whether there is nothing but one part of the host, which is the whole graph."""
+    """Whether the whole graph is one part on the host."""
     if len(cuts) != 1 or len(cuts[0].steps) != 1:
         return False
     return any(not part.device for part in cuts[0].parts)
 
 
 def devices_of(cuts: Sequence[Cut]) -> tuple[str, ...]:
-    """The devices that parts run on, but the host, in order."""
+    """The devices of parts, without the host, sorted."""
     found = dict.fromkeys(part.device for cut in cuts for part in cut.parts)
     return tuple(sorted(device for device in found if device))
 
 
 def cut_text(cuts: Sequence[Cut]) -> str:
-    """Each graph as its steps: parts by the values they make, nodes with the graphs they run."""
+    """Text of each graph as its steps: parts by their values, nodes with their nested graphs."""
     lines = []
     for number, cut in enumerate(cuts):
         given = f" given {', '.join(sorted(cut.given))}" if cut.given else ""
@@ -132,9 +131,9 @@ class _Work:
     depth: int = 0
 
     def cut(self, graph: Graph, around: Mapping[str, Dim], counter: str | None = None) -> int:
-        """The number of a graph where the dims `around` it are known; `counter` is its loop's."""
-        spoken = _spoken(graph)
-        given = {name: dim for name, dim in around.items() if name in spoken}
+        """Cut a graph; return its number. `around` are known dims; `counter` is its loop's."""
+        referenced = _referenced_dims(graph)
+        given = {name: dim for name, dim in around.items() if name in referenced}
         counter = counter if counter in given else None
         key = (graph, frozenset(given), counter)
         if key not in self.numbers:
@@ -147,7 +146,7 @@ class _Work:
         outermost = not self.depth
         graph = self.prepare(graph).pruned()
         several = any(node.device for node in graph.nodes)
-        if several or not outermost or any(map(_Kinds(graph).alone, graph.nodes)):
+        if several or not outermost or any(map(_Kinds(graph).opaque, graph.nodes)):
             graph = without_copies(graph, outermost)
         own = set(graph.box.names)
         inside = graph.replace(
@@ -162,7 +161,7 @@ class _Work:
         for nodes in order.runs():
             node = graph.nodes[nodes[0]]
             if node.region is None:
-                alone, device = order.kinds.alone(node), order.devices[nodes[0]]
+                alone, device = order.kinds.opaque(node), order.devices[nodes[0]]
                 part = _part(graph, [graph.nodes[n] for n in nodes])
                 yield Part(part, alone, counter, device)
                 continue
@@ -174,13 +173,13 @@ class _Work:
             yield Held(node, tuple(self.cut(other, known, inner) for other in held))
 
 
-def _spoken(graph: Graph) -> set[str]:
-    """The dims that a graph and all it holds speak of."""
+def _referenced_dims(graph: Graph) -> set[str]:
+    """The dims that a graph and its nested graphs refer to."""
     names = set(graph.box.names)
     for node in graph.nodes:
         if node.region is not None:
             names |= uses(node)
-            names.update(*(_spoken(held) for held in node.region.held.values()))
+            names.update(*(_referenced_dims(held) for held in node.region.held.values()))
     return names
 
 
@@ -188,8 +187,8 @@ def _spoken(graph: Graph) -> set[str]:
 class _Kinds:
     graph: Graph
 
-    def alone(self, node: Node) -> bool:
-        """Whether a node is no part of a straight line of comprehensions."""
+    def opaque(self, node: Node) -> bool:
+        """Whether a node cannot be part of a straight line of comprehensions."""
         if node.region is not None:
             return True
         if node.operator != FUSED and operator(node.operator).routine is not None:
@@ -198,15 +197,15 @@ class _Kinds:
 
 
 class _Order:
-    """Which nodes run together and in which order.
+    """Groups nodes into steps, and orders the steps.
 
-    `known` are the dims that have values where a node stands.
+    `known` are the dims with known values at each node.
     """
 
     def __init__(self, graph: Graph, given: frozenset[str], ordered: frozenset[str]) -> None:
         self.graph = graph
         self.kinds = _Kinds(graph)
-        self.alone = [self.kinds.alone(node) for node in graph.nodes]
+        self.alone = [self.kinds.opaque(node) for node in graph.nodes]
         self.devices = [
             "" if alone and (node.region or node.device not in ordered) else node.device
             for node, alone in zip(graph.nodes, self.alone)
@@ -218,14 +217,14 @@ class _Order:
     def runs(self) -> Iterable[list[int]]:
         """Node numbers of each step, in order."""
         for level in range(max(self.levels, default=-1) + 1):
-            here = [n for n, other in enumerate(self.levels) if other == level]
-            dense = [n for n in here if not self.alone[n]]
+            own = [n for n, other in enumerate(self.levels) if other == level]
+            dense = [n for n in own if not self.alone[n]]
             for device in sorted({self.devices[n] for n in dense}, reverse=True):  # host last
                 yield [n for n in dense if self.devices[n] == device]
-            yield from ([n] for n in here if self.alone[n])
+            yield from ([n] for n in own if self.alone[n])
 
     def _needs(self, given: frozenset[str]) -> list[set[int]]:
-        """The nodes whose values or dims each node needs."""
+        """For each node, the nodes whose values or dims it needs."""
         graph = self.graph
         makers: dict[str, int] = {}
         finders: dict[str, int] = {}
@@ -235,7 +234,7 @@ class _Order:
             self.known.append(known)
             dims = uses(node) | symbols_of([graph.types[name] for name in node.outputs])
             for held in node.region.held.values() if node.region else ():
-                dims |= _spoken(held)  # their values are checked where the graph begins
+                dims |= _referenced_dims(held)  # their values are checked at the entry of the graph
             needed = {finders[dim] for dim in dims if dim in finders}
             needed |= {makers[name] for name in node.given if name in makers}
             needs.append(needed)
@@ -249,7 +248,7 @@ class _Order:
         return needs
 
     def _levels(self) -> list[int]:
-        """The dense nodes of a level run before its other nodes, those of each device together."""
+        """Levels of nodes; dense nodes of a level run first, grouped by device, then the others."""
         levels: list[int] = []
         readers: dict[int, list[int]] = {}
         for number, needs in enumerate(self.needs):
@@ -263,7 +262,7 @@ class _Order:
         return levels
 
     def _later(self, reader: int, needed: int) -> bool:
-        """Whether a node that reads another one cannot run in its level."""
+        """Whether a reader has to be in a later level than the node it reads."""
         if self.alone[reader]:
             return False
         return self.alone[needed] or self.devices[needed] != self.devices[reader]
@@ -274,7 +273,7 @@ def _specs(graph: Graph, names: Iterable[str]) -> list[TensorSpec]:
 
 
 def _part(graph: Graph, nodes: Sequence[Node]) -> Graph:
-    """The graph of some nodes: what it reads from others goes in, what others read comes out."""
+    """The graph of some nodes; values that cross to other nodes are inputs and outputs."""
     made = {name for node in nodes for name in node.outputs}
     read = dict.fromkeys(name for node in nodes for name in node.given)
     inside = {id(node) for node in nodes}

@@ -1,9 +1,8 @@
-"""Launches whose results depend on sizes alone: they run once for distinct sizes, not in each call.
+"""Launches whose results depend only on sizes: run once for distinct sizes instead of in each call.
 
-A launch that reads constants and results of such launches and makes no result of the graph is one.
-Those of the same dims are a setup: it runs again where one of these dims has a size for which
-nothing is kept. What other launches read of its results lies in a block of its own, the rest in the
-arena.
+Such a launch reads only constants and results of such launches, and makes no graph output. Launches
+with the same dims form a setup: it runs again if one of these dims has a size without a cached
+result. Values that other launches read are stored in a separate block, the rest in the arena.
 """
 
 from __future__ import annotations
@@ -23,30 +22,30 @@ from anydim.program.segment import ALIGNMENT
 from anydim.sizes import Size, align_up, as_size
 from anydim.sizes.sampling import Sampled, samples
 
-WORTH = 4096.0  # cheap operations and quarters of bytes of all setups, at the largest sizes
-SHARED = 4096  # bytes of a block that calls share
+WORTH = 4096.0  # operations plus a quarter of bytes moved, of all setups, at the largest sample
+SHARED = 4096  # minimum bytes of a block that calls share
 _POINTS = 6
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The next `launches` of a segment. `values` are what is kept of them, with their places in a
-    block of `bytes` bytes, which calls share where these are `least` or more."""
+    """The next `launches` of a segment. `values` maps kept values to their offsets in a block of
+    `bytes` bytes, which calls share if it has `min_shared` bytes or more."""
 
     dims: tuple[str, ...]
     launches: int
     values: Mapping[str, Size]
     bytes: Size
-    least: int
+    min_shared: int
 
 
 def with_setups(
     launches: Sequence[Scheduled], root: Callable[[str], str], bytes_of: Callable[[str], Size],
     graph: Graph,
 ) -> tuple[list[Scheduled], tuple[Setup, ...]]:  # fmt: skip
-    """The launches in another order, those of setups first, and the setups.
+    """Reorder launches with setups first; return the launches and the setups.
 
-    None where all of them together take less than a call at new sizes.
+    No setups if all of them together cost less than rerunning them at new sizes.
     """
     found = _Found(launches, root, graph)
     if not found.dims or not _worth(found.launches, graph):
@@ -72,14 +71,14 @@ def with_setups(
 
 
 class _Found:
-    """The launches of sizes alone, with the dims that decide what they make, by number."""
+    """The launches that depend only on sizes, with these dims, by number."""
 
     def __init__(
         self, launches: Sequence[Scheduled], root: Callable[[str], str], graph: Graph
     ) -> None:
         self.dims: dict[int, tuple[str, ...]] = {}
         self.items = launches
-        order = {name: place for place, name in enumerate(graph.box.names)}
+        order = {name: position for position, name in enumerate(graph.box.names)}
         touched = self.touched = [_Touched.of(item, root) for item in launches]
         given = {*graph.inputs, *graph.outputs}
         while True:
@@ -104,7 +103,7 @@ class _Found:
         self.launches = [launches[number] for number in self.dims]
 
     def move_to_readers(self) -> None:
-        """Let launches whose results one setup alone reads be part of it: they need not be kept."""
+        """Move launches whose results only one setup reads into it: these are not kept."""
         for numbers in reversed(list(_together(self.items, self.touched))):
             if numbers[0] not in self.dims:
                 continue
@@ -118,7 +117,7 @@ class _Found:
                     self.dims.update(dict.fromkeys(numbers, only))
 
     def _late(self, touched: Sequence[_Touched]) -> set[str]:
-        """What other launches use before it is whole: the order of launches counts there."""
+        """Values that other launches access before they are complete, in launch order."""
         done = {name: n for n, each in enumerate(touched) if n in self.dims for name in each.writes}
         return {
             name
@@ -131,7 +130,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Touched:
-    """The values, by root, that a launch reads alone, and those that it writes."""
+    """The values, by root, that a launch only reads, and those that it writes."""
 
     reads: frozenset[str]
     writes: frozenset[str]
@@ -144,22 +143,22 @@ class _Touched:
             if argument.tensor != STATUS_TENSOR and not argument.words:
                 found = writes if operand.written else reads
                 found.add(root(item.values[argument.tensor]))
-        if item.group.statements or item.group.steps:  # a routine's group has what it may write
+        if item.group.statements or item.group.steps:  # a routine's group has all it may write
             writes.update(map(root, item.writes))
         return _Touched(frozenset(reads - writes), frozenset(writes))
 
 
 def _together(launches: Sequence[Scheduled], touched: Sequence[_Touched]) -> Iterator[list[int]]:
-    """The numbers of launches, in order, those together that do one group or write one value."""
+    """Groups of launch numbers that compute one group or write one value, in order."""
     group = list(range(len(launches)))
     first: dict[object, int] = {}
-    for place, (number, _) in enumerate(numbered(launches)):
-        for key in (number, *touched[place].writes):
-            joined, mine = group[first.setdefault(key, place)], group[place]
+    for position, (number, _) in enumerate(numbered(launches)):
+        for key in (number, *touched[position].writes):
+            joined, mine = group[first.setdefault(key, position)], group[position]
             group = [min(joined, mine) if each in (joined, mine) else each for each in group]
     members: dict[int, list[int]] = {}
-    for place, key in enumerate(group):
-        members.setdefault(key, []).append(place)
+    for position, key in enumerate(group):
+        members.setdefault(key, []).append(position)
     yield from members.values()
 
 
@@ -181,14 +180,14 @@ def _worth(launches: Iterable[Scheduled], graph: Graph) -> bool:
 
 def joined(
     setup: Graph, before: Sequence[Scheduled | Alias], graph: Graph,
-    behind: Sequence[Scheduled | Alias],
+    launches: Sequence[Scheduled | Alias],
 ) -> tuple[Graph, tuple[Scheduled | Alias, ...]]:  # fmt: skip
-    """The graph without the inputs that `setup` makes, and the launches of both.
+    """Merge a setup: return the graph without the inputs that `setup` makes, and all launches.
 
-    What both call by one name, and is no such input, gets another one in the launches of `setup`.
+    Other values with the same name in both graphs are renamed in the launches of `setup`.
     """
     known: dict[str, Constant | None] = dict.fromkeys(graph.types)
-    known.update((name, None) for item in behind for name in _names(item))
+    known.update((name, None) for item in launches for name in _names(item))
     known.update(graph.constants)
     given = set(setup.outputs)
     other: dict[str, str] = {}
@@ -209,7 +208,7 @@ def joined(
             types[other[name]] = setup.types[name]
     inputs = tuple(name for name in graph.inputs if name not in given)
     whole = graph.replace(inputs=inputs, types=types, constants=constants)
-    return whole, (*(_renamed(item, other) for item in before), *behind)
+    return whole, (*(_renamed(item, other) for item in before), *launches)
 
 
 def _names(item: Scheduled | Alias) -> Iterable[str]:

@@ -1,9 +1,9 @@
-"""One name per loop: give the axes of statements that run together the names of shared loops.
+"""Unify loops: give the axes of fused statements the names of shared loops.
 
-Statements of different operators name their axes on their own. Two axes are the same loop when one
-statement reads, at that axis, a dimension that the other wrote with its axis; or when both read
-the same outside tensor at the same dimension. A loop has one extent, and one statement never
-has the same loop twice; a join that would break this is not made.
+Statements of different operators name their axes independently. Two axes are the same loop if one
+statement reads, at that axis, a dimension that the other wrote with its axis; or if both read the
+same outside tensor at the same dimension. A loop has one extent, and one statement never has the
+same loop twice; a union that would violate this is skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Occurrence = tuple[int, str]  # statement number, axis name in that statement
 
 
 class Loops:
-    """Classes of axis occurrences that are the same loop (a union-find)."""
+    """Union-find of axis occurrences that are the same loop."""
 
     def __init__(self, statements: Sequence[Statement]) -> None:
         self.statements = statements
@@ -39,7 +39,7 @@ class Loops:
         return occurrence
 
     def join(self, left: Occurrence, right: Occurrence) -> bool:
-        """Make two occurrences one loop; False when extents differ or a statement has both."""
+        """Unify two occurrences; False if extents differ or a statement has both."""
         left, right = self.find(left), self.find(right)
         if left == right:
             return True
@@ -56,7 +56,7 @@ class Loops:
 
 
 def find_loops(statements: Sequence[Statement]) -> Loops:
-    """Join the axes of `statements` by what they read from each other and from outside."""
+    """Unify the axes of `statements` by their reads of each other and of outside tensors."""
     loops = Loops(statements)
     writers = {statement.target: number for number, statement in enumerate(statements)}
     outside: dict[tuple[str, int], list[Occurrence]] = {}
@@ -81,7 +81,7 @@ def find_loops(statements: Sequence[Statement]) -> Loops:
 
 
 def _join_flat(statements: Sequence[Statement], writers: dict[str, int], loops: Loops) -> None:
-    """Two statements that read the same outside tensor by the same flat form share those loops."""
+    """Unify loops of statements that read an outside tensor with the same flat strides."""
     seen: dict[str, list[tuple[int, Read]]] = {}
     for number, statement in enumerate(statements):
         for read in reads(statement.body):
@@ -115,8 +115,8 @@ def _strides(read: Read) -> dict[str, Size]:
 
 
 def _join_leftovers(statements: Sequence[Statement], loops: Loops) -> None:
-    """A single axis of a statement that none before it runs over takes the one loop of its extent
-    that it lacks; the statements after it that read its values run over that loop as well.
+    """Unify a statement's only axis without earlier occurrences with the one loop of its extent
+    that the statement lacks; later statements that read its values use that loop, too.
     """
     for number, statement in enumerate(statements):
         axes = [(number, axis.name) for axis in (*statement.axes, *statement.reduced)]
@@ -137,7 +137,7 @@ def _join_leftovers(statements: Sequence[Statement], loops: Loops) -> None:
 
 
 def loop_names(statements: Sequence[Statement]) -> tuple[dict[str, str], ...]:
-    """A name for each axis of each statement, alike for shared loops: i0, i1, ... by first use."""
+    """Names of each statement's axes, equal for shared loops: i0, i1, ... by first use."""
     loops = find_loops(statements)
     names: dict[Occurrence, str] = {}
     result = []
@@ -151,7 +151,7 @@ def loop_names(statements: Sequence[Statement]) -> tuple[dict[str, str], ...]:
 
 
 def rename_axes(statement: Statement, names: dict[str, str]) -> Statement:
-    """A statement with its axes called otherwise."""
+    """The statement with renamed axes."""
     if all(old == new for old, new in names.items()):
         return statement
 

@@ -1,9 +1,9 @@
-"""Less to compute, same results: local algebra, folding of constants, equal statements once.
+"""Simplification with equal results: local algebra, constant folding, common subexpressions.
 
-After: no body has a place where a rule of `rules.py` fits; no statement reads only constants
-(unless its result would be large, or takes little and is larger than these); no two statements
-compute the same thing; indices that turned out to be constants are proven inside, or guarded where
-the sizes of a call decide it.
+After: no body has a subexpression where a rule of `rules.py` matches; no statement reads only
+constants (unless its result would be large, or is larger than these and takes little work); no two
+statements compute the same thing; constant indices are proven in bounds, or guarded where that
+depends on the sizes of a call.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from anydim.sizes import Guard, Size, joined
 
 @dataclass(frozen=True)
 class Simplify:
-    """Apply the rules, fold constants up to `most_bytes` of a result, merge equal statements.
+    """Apply the rules, fold constants up to `max_bytes` of a result, merge equal statements.
 
-    Where precision is not "exact", one reciprocal serves the elements that share a divisor.
+    Unless precision is "exact", elements that share a divisor use one reciprocal.
     """
 
     precision: str = EXACT
-    most_bytes: int = 64 << 20
+    max_bytes: int = 64 << 20
 
     def run(self, graph: Graph) -> Graph:
         lines, guards = [], list(graph.guards)
@@ -59,8 +59,8 @@ class Simplify:
 
     def _fold(self, graph: Graph, lines: list[Line]) -> tuple[Graph, list[Line]]:
         constants = dict(graph.constants)
-        later: dict[str, Statement] = {}  # views of constants, and what is wider than they are:
-        kept = []  # made when something else is made of them
+        later: dict[str, Statement] = {}  # views of constants, and values larger than operands:
+        kept = []  # folded only if a reader is folded
         for line in lines:
             statement = line.statement
             if all(name in constants or name in later for name in inputs_of(statement)):
@@ -72,7 +72,7 @@ class Simplify:
                     later[line.target] = statement
                 elif is_view(statement, graph.types) and not _mentions_dims(statement):
                     later[line.target] = statement
-            elif statement.combine:  # weights are packed once where they are constants
+            elif statement.combine:  # constant weights are packed at compile time
                 for name in _wide(statement, later, graph):
                     wanted = _folded(later[name], later, constants, graph, wanted=True)
                     if wanted is not None:
@@ -90,9 +90,9 @@ class Simplify:
             return False
         result = math.prod(known[: len(statement.axes)])
         dtype = graph.types[statement.target].dtype
-        if result * dtype.bytes > self.most_bytes:
+        if result * dtype.bytes > self.max_bytes:
             return False
-        return math.prod(known) <= (_MOST_PRODUCTS if _is_product(statement) else _MOST_STEPS)
+        return math.prod(known) <= (_MAX_PRODUCTS if _is_product(statement) else _MAX_STEPS)
 
 
 def _folded(
@@ -102,10 +102,10 @@ def _folded(
     graph: Graph,
     wanted: bool = False,
 ) -> Constant | None:
-    """The value of a statement that reads constants and what is made of them `later`.
+    """Evaluate a statement that reads constants and values in `later`.
 
-    None where it would be larger than they are (an expand is better an index) for little work,
-    unless it is `wanted` so; or where it is an error.
+    None if it is larger than its operands (an expand is better an index) for little work, unless it
+    is `wanted`; or if evaluation is an error.
     """
     needed: dict[str, Statement] = {}
     pending = [*inputs_of(statement)]
@@ -127,12 +127,12 @@ def _folded(
     try:
         made = evaluate(group, arrays, {}, float64 if long else None)[statement.target]
         return Constant(converted(made, dtype.numpy) if long else made)
-    except InputError:  # a constant index that is outside: an error of the call
+    except InputError:  # a constant index out of bounds: reported by the call
         return None
 
 
 def _wide(statement: Statement, later: Mapping[str, Statement], graph: Graph) -> list[str]:
-    """What a statement reads, perhaps by views, that is wider than the constants it is made of."""
+    """Operands of a statement, also through views, that are larger than their constants."""
     found, pending = [], [*inputs_of(statement)]
     while pending:
         name = pending.pop()
@@ -147,15 +147,15 @@ def _is_product(statement: Statement) -> bool:
     return statement.combine == "add" and len(factors(statement.body)) > 1
 
 
-_MOST_PRODUCTS = 1 << 34  # steps of a sum of products: a second or two of the evaluator
-_MOST_STEPS = 1 << 26  # of other statements, where a small result may be made of a long expand
-_LONG_SUM = 1 << 22  # steps of a float sum from which on it is made in float64, and rounded once
-_WIDE = 1 << 20  # elements of a constant that is made of smaller ones to save time
-_LONG = 10  # cheap operations: more than to read a number from memory
+_MAX_PRODUCTS = 1 << 34  # steps of a contraction: a second or two in the evaluator
+_MAX_STEPS = 1 << 26  # steps of other statements, where a small result may need a long expand
+_LONG_SUM = 1 << 22  # steps of a float reduction; longer ones: evaluated in float64, rounded once
+_WIDE = 1 << 20  # elements of a constant folded from smaller ones to save time
+_LONG = 10  # operations: more than a read from memory costs
 
 
 def _decided(line: Line, graph: Graph) -> tuple[Line, list[Guard]]:
-    """Without the checks that a proof or a guard makes superfluous, and those guards."""
+    """Remove index checks that a proof or a new guard makes redundant; return these guards."""
     statement, box = line.statement, graph.box
     extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
     always = {check.index for check in counting(statement.body, graph.types) if check.always}
@@ -182,19 +182,19 @@ def _decided(line: Line, graph: Graph) -> tuple[Line, list[Guard]]:
 
 
 def _as_it_lies(line: Line, graph: Graph) -> Line:
-    """A reshape to the shape that a value has reads it element for element."""
+    """Rewrite a reshape to the value's own shape as an elementwise read."""
     statement = line.statement
     body = statement.body
     if not isinstance(body, Read) or not body.flat or not is_reshape(statement, graph.types):
         return line
     if graph.types[body.tensor].shape != statement.shape:
         return line
-    place = tuple(Index(axis.name) for axis in statement.axes)
-    return Line(statement.with_body(Read(body.tensor, place)), line.source)
+    own = tuple(Index(axis.name) for axis in statement.axes)
+    return Line(statement.with_body(Read(body.tensor, own)), line.source)
 
 
 def _by_reciprocals(body: Expr, axes: tuple[Axis, ...], graph: Graph) -> Expr:
-    """Products with reciprocals of what is the same along the last axis.
+    """Rewrite divisions by values shared along the last axis as products with their reciprocals.
 
     Not in 16 bits: 1 / x overflows in float16 where x / x does not.
     """
@@ -228,7 +228,7 @@ def _mentions_dims(statement: Statement) -> bool:
 
 
 def _merge_equal(lines: list[Line], graph: Graph) -> list[Line]:
-    """Keep the first of statements that are equal but for names of axes and target."""
+    """Keep the first of statements equal but for the names of axes and targets."""
     first: dict[Statement, str] = {}
     instead: dict[str, str] = {}
     kept = []

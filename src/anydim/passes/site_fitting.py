@@ -1,7 +1,8 @@
-"""Other bodies for a site: a kernel with the operands and sizes of the one that it stands in for.
+"""Variants of a site: adapt a kernel to the operands and sizes of the kernel it replaces.
 
-A body that knows a size ignores it: `fitted` gives the kernel of any launch the interface of a
-recipe, so that host code, which stores what the recipe names, need not know which body runs.
+A variant with a specialised size ignores that parameter: `fitted` gives the kernel of any launch
+the interface of a recipe, so that host code, which stores what the recipe names, is independent of
+the variant that runs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from anydim.program.recipe import Recipe
 
 
 def size_names(launch: Launch) -> tuple[str, ...]:
-    """What the sizes of a launch are: their expressions, or what the kernel has them for."""
+    """Names of a launch's sizes: their expressions, or the kernel's own names for them."""
     return tuple(
         str(size) if NUMBERED.fullmatch(name) else name
         for name, size in zip(launch.kernel.sizes, launch.sizes)
@@ -26,10 +27,10 @@ def size_names(launch: Launch) -> tuple[str, ...]:
 
 
 def fitted(launch: Launch, recipe: Recipe) -> Kernel:
-    """The kernel of a launch with the interface of a recipe; itself where it has that already.
+    """The kernel of a launch with the interface of a recipe; unchanged if they are equal.
 
-    Sizes that the kernel knows go; numbers that the recipe does not name are written into it. A
-    kernel that needs another operand or another open size is an InternalError.
+    Sizes that are constant in the kernel are ignored; those that the recipe does not name become
+    constants in it. Raises InternalError if the kernel needs another operand or dynamic size.
     """
     kernel, names = launch.kernel, size_names(launch)
     operands = [argument.tensor for argument in launch.arguments]
@@ -38,7 +39,7 @@ def fitted(launch: Launch, recipe: Recipe) -> Kernel:
     if sorted(operands) != sorted(recipe.operands):
         raise InternalError(f"'{kernel.name}' takes {operands}, not {recipe.operands}")
     _, scalars, _ = parameters_of(kernel)
-    order = places_of(operands, recipe.operands)
+    order = positions_of(operands, recipe.operands)
     own = {name: scalar for name, scalar in zip(names, scalars) if name in recipe.sizes}
     sizes = [own.get(name, Scalar(f"known.{n}")) for n, name in enumerate(recipe.sizes)]
     known = []
@@ -52,17 +53,17 @@ def fitted(launch: Launch, recipe: Recipe) -> Kernel:
     return with_interface(kernel, order, sizes, known, prefix)
 
 
-def places_of(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Where each of those wanted is among names; of equal ones the first is the first."""
-    places = {name: [n for n, other in enumerate(names) if other == name] for name in names}
-    return [places[name].pop(0) for name in wanted]
+def positions_of(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Index in `names` of each of `wanted`; equal names are matched in order."""
+    found = {name: [n for n, other in enumerate(names) if other == name] for name in names}
+    return [found[name].pop(0) for name in wanted]
 
 
 def with_interface(
     kernel: Kernel, order: Sequence[int], sizes: Sequence[Scalar], steps: Sequence[Step],
     prefix: str,
 ) -> Kernel:  # fmt: skip
-    """The kernel with its operands in another order, taking `sizes`; it does `steps` first."""
+    """The kernel with reordered operands and parameters `sizes`; executes `steps` first."""
     pointers, _, rest = parameters_of(kernel)
     main = replace(
         kernel.main,
@@ -76,7 +77,7 @@ def with_interface(
 
 
 def parameters_of(kernel: Kernel) -> tuple[list[Any], list[Any], list[Any]]:
-    """Of `main`: those of operands, of sizes, and the rest."""
+    """Parameters of `main`: operands, sizes, and the rest."""
     first, second = len(kernel.operands), len(kernel.operands) + len(kernel.sizes)
     parameters = list(kernel.main.parameters)
     return parameters[:first], parameters[first:second], parameters[second:]

@@ -1,18 +1,17 @@
-"""Values that depend on sizes alone and cost more to compute than to read: a graph of their own.
+"""Split expensive values that depend only on sizes into a separate graph.
 
-    mask(i,j) = where(j <= i, 0.0, -inf)          cheap: stays in the statement that reads it
-    table(p,c) = sin(p * frequency(c))            dear: computed once per distinct sizes, then read
+    mask(i,j) = where(j <= i, 0.0, -inf)          cheap: stays in its readers
+    table(p,c) = sin(p * frequency(c))            expensive: computed once per distinct sizes
 
-What reads no input, directly or by other values, has the same value in every call with the same
-sizes. Fusion would compute it again in each statement that reads it. So the dear ones become the
-outputs of a `setup` graph and inputs of the other one, before statements are fused. Which launches
-of both do not depend on inputs is decided when there are launches (`setups.py`).
+A value without inputs among its direct or indirect operands is the same in every call with the same
+sizes. Fusion would recompute it in each reader. So the expensive ones become outputs of a `setup`
+graph and inputs of the other one, before fusion. Which launches of both graphs do not depend on
+inputs is decided once launches exist (`setups.py`).
 
-Values that reductions have a part in stay where they are: whoever reads a sum has a part in how it
-is taken apart, and in its bits.
+Values that depend on reductions stay: readers of a sum influence its work partition and its bits.
 
 After: no statement that reads inputs computes an element of a value of sizes alone for more than
-`MOST` cheap operations, unless it looks single elements up, or all of the value is little work.
+`MAX_COST` cheap operations, unless it looks up single elements, or the whole value is little work.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from anydim.passes.flow import Line, inputs_of, live, pack, unpack, unused
 from anydim.sizes import Size
 from anydim.sizes.sampling import Sampled, samples
 
-MOST = 10.0  # cheap operations for an element: more than to read it from memory
-LEAST = 4096.0  # cheap operations for all elements, about a microsecond
-_WIDER = 1.5  # times as many elements as what a value is made of: that is kept instead
+MAX_COST = 10.0  # cheap operations per element: more than a read from memory costs
+MIN_COST = 4096.0  # cheap operations for all elements, about a microsecond
+_WIDER = 1.5  # ratio of elements to those of the operands, above which operands are kept instead
 _POINTS = 6
 
 
@@ -41,19 +40,19 @@ _POINTS = 6
 class SizesOnce:
     """Split off expensive values of sizes alone, up to a number of bytes."""
 
-    most_bytes: int = 64 << 20
+    max_bytes: int = 64 << 20
 
     def run(self, graph: Graph) -> Graph:
-        """A part among others, or on a device, keeps nothing."""
+        """Return the graph: parts among others, or on a device, have no setup."""
         return graph
 
     def split(self, graph: Graph) -> tuple[Graph, ...]:
         """(graph), or (setup, graph): the outputs of `setup` are the last inputs of the other."""
         lines = unpack(graph)
-        chosen = _chosen(_Values(lines, graph, self.most_bytes), lines)
+        chosen = _chosen(_Values(lines, graph, self.max_bytes), lines)
         if not chosen:
             return (graph,)
-        setup = _named_apart(live(lines, chosen), chosen, graph)
+        setup = _with_unique_names(live(lines, chosen), chosen, graph)
         rest = [line for line in lines if line.target not in chosen]
         types = {**graph.types, **setup.types}
         outer = graph.replace(inputs=(*graph.inputs, *chosen))
@@ -65,20 +64,20 @@ class SizesOnce:
         )
 
 
-# ---- which values ------------------------------------------------------------------------------
+# ---- selection ---------------------------------------------------------------------------------
 
 
 @dataclass
 class _Values:
-    """The values of sizes alone, `every` one, and more of those that are no sums and made of none.
+    """The values of sizes alone (`every`), and costs of those that do not depend on reductions.
 
-    `own` is what an element costs with all that it reads in memory, `each` where all of it is
-    computed for its reader; `count` is how many elements there are at sample sizes.
+    `own` is the cost of an element with its operands in memory, `each` with its operands computed
+    by its reader; `count` is the number of elements at sample sizes.
     """
 
     lines: list[Line]
     graph: Graph
-    most_bytes: int
+    max_bytes: int
     every: set[str] = field(default_factory=set)
     each: dict[str, float] = field(default_factory=dict)
     own: dict[str, float] = field(default_factory=dict)
@@ -102,17 +101,17 @@ class _Values:
             self.own[statement.target] = own
             self.each[statement.target] = own + sum(self.each[name] for name in found)
 
-    def dear(self, name: str) -> bool:
-        """Whether its elements cost more to compute than to read, and not too many to keep."""
+    def expensive(self, name: str) -> bool:
+        """Whether elements cost more to compute than to read, and fit in `max_bytes`."""
         each, bytes = self.each[name], self.count[name] * self.graph.types[name].dtype.bytes
-        if each <= MOST or not (each * self.count[name] >= LEAST).any():
+        if each <= MAX_COST or not (each * self.count[name] >= MIN_COST).any():
             return False
-        return bool((bytes <= self.most_bytes).all())
+        return bool((bytes <= self.max_bytes).all())
 
     def wider(self, name: str) -> bool:
-        """Whether it is cheap, and larger than all that it is made of together."""
+        """Whether it is cheap, and larger than all its operands together."""
         made_of = [n for n in inputs_of(self.statements[name]) if n in self.each]
-        if not made_of or self.own[name] > MOST:
+        if not made_of or self.own[name] > MAX_COST:
             return False
         parts = sum((self.count[each] for each in made_of), numpy.zeros(1))
         return bool((self.count[name] > _WIDER * parts).any())
@@ -123,7 +122,7 @@ def _product(axes: Iterable[Axis], at: Callable[[Size], numpy.ndarray]) -> numpy
 
 
 def _chosen(values: _Values, lines: list[Line]) -> dict[str, None]:
-    """The values to keep, in the order in which they are made."""
+    """The values to keep, in statement order."""
     readers: dict[str, list[Statement]] = {}
     for line in lines:
         if line.target not in values.every:
@@ -137,7 +136,7 @@ def _chosen(values: _Values, lines: list[Line]) -> dict[str, None]:
     seen = set(pending)
     while pending:
         name = pending.pop()
-        if not values.dear(name):
+        if not values.expensive(name):
             continue
         if not values.wider(name):
             chosen.add(name)
@@ -150,7 +149,7 @@ def _chosen(values: _Values, lines: list[Line]) -> dict[str, None]:
 
 
 def _looks_up(reader: Statement, table: str) -> bool:
-    """Whether a statement reads a table at places that other tensors tell, and only so."""
+    """Whether a statement reads a table only at data-dependent indices."""
     found = [read for read in reads(reader.body) if read.tensor == table]
     return all(any(reads(index) for index in read.indices) for read in found)
 
@@ -164,8 +163,8 @@ class _Setup:
     types: Mapping[str, TensorType]
 
 
-def _named_apart(lines: list[Line], chosen: Iterable[str], graph: Graph) -> _Setup:
-    """The lines with other names for what they make on the way, which both graphs may need."""
+def _with_unique_names(lines: list[Line], chosen: Iterable[str], graph: Graph) -> _Setup:
+    """Rename intermediate values of the setup, which both graphs may need."""
     names = {line.target: line.target for line in lines}
     types = dict(graph.types)
     for line in lines:

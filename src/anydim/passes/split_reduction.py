@@ -1,4 +1,4 @@
-"""A reduction of everything to one number, in pieces that threads share.
+"""Split a full reduction to a scalar into pieces that threads share.
 
     before  y() +=! x(i)                where i in 0:N
     after   part(p) +=! x(p*L + i)      where p in 0:N//L, i in 0:L
@@ -6,10 +6,11 @@
             whole() +=! part(p)
             y()       = whole() + rest()
 
-Pieces are of one length, whatever the threads, so every number of them gives the same bits. What is
-shorter than a piece is all rest, in the order of before.
+Pieces have a fixed length, so the bits of the result do not depend on the number of threads. A
+reduction shorter than a piece is all rest, in the original order.
 
-After: no reduction to one number of what may be long has one loop, unless its elements are wanted.
+After: no full reduction of a tensor that may be long has one loop, unless other statements read its
+result per element.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PIECE = 1 << 15  # elements
 
 @dataclass(frozen=True)
 class Pieces:
-    """Cut the reductions of whole tensors where kernels run along `rows`."""
+    """Split reductions of whole tensors, where kernels run along `rows`."""
 
     rows: bool = True
 
@@ -51,7 +52,7 @@ class Pieces:
 
 
 def _flat(statement: Statement, types: dict[str, TensorType], box: Box) -> Statement | None:
-    """The statement with one loop, where it reduces what may be long to one number; else None."""
+    """The statement with one loop, if it is a full reduction that may be long; else None."""
     if statement.axes or not statement.reduced or types[statement.target].dtype == boolean:
         return None
     found = flatten(group_of([statement], types, [statement.target])).statements[0]
@@ -61,7 +62,7 @@ def _flat(statement: Statement, types: dict[str, TensorType], box: Box) -> State
 
 
 def _cut(statement: Statement, types: dict[str, TensorType]) -> Iterator[Statement]:
-    """The four statements, whose values are added to `types`."""
+    """The four statements; adds the types of their values."""
     (axis,), combine, dtype = statement.reduced, statement.combine, types[statement.target].dtype
     narrow = dtype in (float16, bfloat16) and combine in ("add", "mul")
     kind = float32 if narrow else dtype

@@ -1,10 +1,10 @@
-"""Pointwise work goes before the views between it and what made its value.
+"""Move pointwise statements before the views between them and the producer of their operand.
 
     v = x transposed, reshaped        w = f(x)
     y = f(v)                    ->    y = w transposed, reshaped
 
-There it joins the kernel that makes x, and y is a view that matrix products read in any layout.
-Exporters scale queries and keys behind the transposes that make heads of them.
+There the statement fuses into the kernel that makes x, and y is a view, which matrix products read
+in any layout. Exporters scale queries and keys after the transposes that split heads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anydim.passes.view_forms import is_reshape, is_view, permutation
 
 @dataclass
 class ThroughViews:
-    """The lines under change, by target, and the types of their values."""
+    """The lines under rewriting, by target, and the types of their values."""
 
     lines: dict[str, Line]
     types: dict[str, TensorType]
@@ -38,10 +38,10 @@ class ThroughViews:
         return work
 
     def run(self) -> list[Line]:
-        """The lines, with what products read computed before views."""
-        before: dict[str, Line] = {}  # what is to be made next to a value
+        """The lines, with pointwise operands of products computed before views."""
+        before: dict[str, Line] = {}  # new statement after each value
         for line in list(self.lines.values()):
-            views = self._views_behind(line.statement)
+            views = self._views_between(line.statement)
             if views and line.target not in self.outputs and self._is_for_products(line.target):
                 made = self._moved(line, views)
                 before[inputs_of(made.statement)[0]] = made
@@ -52,11 +52,11 @@ class ThroughViews:
             if each is not None
         ]
 
-    def _views_behind(self, statement: Statement) -> list[str]:
-        """The views, last one first, between a pointwise statement and what made its value."""
+    def _views_between(self, statement: Statement) -> list[str]:
+        """The views, last first, between a pointwise statement and the producer of its operand."""
         source = self._argument(statement)
         found: list[str] = []
-        while source in self.lines and self._is_alone(source):
+        while source in self.lines and self._has_one_reader(source):
             view = self.lines[source].statement
             if not is_view(view, self.types):
                 return found
@@ -67,20 +67,20 @@ class ThroughViews:
         return []
 
     def _argument(self, statement: Statement) -> str:
-        """The one value that a statement reads, element for element; '' where it does more."""
+        """The only operand of a statement, if read element for element; else ''."""
         found = reads(statement.body)
         own = Read("", tuple(Index(axis.name) for axis in statement.axes))
         if statement.combine or len(found) != 1 or replace(found[0], tensor="") != own:
             return ""
         if isinstance(statement.body, Read) or self.types[found[0].tensor].shape != statement.shape:
             return ""
-        return found[0].tensor if _places(statement.body) == len(statement.axes) else ""
+        return found[0].tensor if _count_indices(statement.body) == len(statement.axes) else ""
 
-    def _is_alone(self, name: str) -> bool:
+    def _has_one_reader(self, name: str) -> bool:
         return name not in self.outputs and len(self.users[name]) == 1
 
     def _keeps_all(self, view: Statement) -> bool:
-        """Whether a view has every element of its source once."""
+        """Whether a view contains every element of its source exactly once."""
         order = permutation(view)
         if order is None:
             return is_reshape(view, self.types)
@@ -88,7 +88,7 @@ class ThroughViews:
         return tuple(source[axis] for axis in order) == view.shape
 
     def _is_for_products(self, name: str) -> bool:
-        """Whether matrix products alone read a value, as it is or through views."""
+        """Whether only matrix products read a value, directly or through views."""
         found = [self.lines[user].statement for user in self.users.get(name, ())]
         return bool(found) and all(
             is_product(user) or (is_view(user, self.types) and self._is_for_products(user.target))
@@ -96,7 +96,7 @@ class ThroughViews:
         )
 
     def _moved(self, line: Line, views: list[str]) -> Line:
-        """Make the views those of what the statement makes; the statement, where it goes."""
+        """Rebase the views on the statement's result; return the moved statement."""
         dtype = self.types[line.target].dtype
         source = inputs_of(self.lines[views[-1]].statement)[0]
         axes = self.lines[source].statement.axes
@@ -122,8 +122,8 @@ def _reading(view: Statement, name: str) -> Statement:
     return view.with_body(replace(view.body, tensor=name))
 
 
-def _places(body: Expr) -> int:
-    """How many indices and sizes a body computes with."""
+def _count_indices(body: Expr) -> int:
+    """Count of indices and sizes in a body."""
     found: list[Expr] = []
 
     def look(expr: Expr) -> Expr | None:

@@ -1,8 +1,8 @@
-"""Unit dimensions go: loops that run once are no loops, for the values between statements.
+"""Remove unit dimensions of values between statements.
 
-Inputs, constants and results keep their shapes (a result gets a statement that renames the same
-bytes). Sums of one element, as of a product by a single row, are that element. What is read by a
-guarded or checked read keeps its dimensions too: there a position can be outside.
+Inputs, constants and results keep their shapes (a result gets a statement that aliases its bytes).
+A sum over one element, as in a product by a single row, becomes that element. A tensor with a
+guarded or checked read keeps its dimensions, too: there an index can be out of bounds.
 
 After: no value made by one statement and read by another has a dimension of constant size 1, and no
 statement reduces over one.
@@ -23,7 +23,7 @@ from anydim.sizes import Size, as_size
 
 @dataclass(frozen=True)
 class UnitDimensions:
-    """Drop dimensions of size 1 from intermediate values."""
+    """Drop unit dimensions of intermediate values."""
 
     def run(self, graph: Graph) -> Graph:
         lines = unpack(graph)
@@ -36,14 +36,14 @@ class UnitDimensions:
         kept = {
             line.target: _kept(line.statement.shape) for line in lines if line.target not in guarded
         }
-        kept = {name: places for name, places in kept.items() if not all(places)}
+        kept = {name: flags for name, flags in kept.items() if not all(flags)}
         types = dict(graph.types)
         moved = {name: unused(f"{name}/squeezed", types) for name in graph.outputs if name in kept}
         result: list[Line] = []
         for line in lines:
             statement = line.statement.with_body(_reading(line.statement, kept))
-            places = kept.get(statement.target, (True,) * len(statement.axes))
-            squeezed = _squeezed(statement, places)
+            flags = kept.get(statement.target, (True,) * len(statement.axes))
+            squeezed = _squeezed(statement, flags)
             if statement.target not in kept:
                 result.append(replace(line, statement=squeezed))
                 continue
@@ -71,7 +71,7 @@ def _kept(shape: tuple[Size, ...]) -> tuple[bool, ...]:
 
 
 def _reading(statement: Statement, kept: dict[str, tuple[bool, ...]]) -> Expr:
-    """The body with dropped positions left out of reads, and unit axes replaced by 0."""
+    """The body without indices of dropped dimensions, and with 0 for unit axes."""
     ones = {
         axis.name for axis in (*statement.axes, *statement.reduced) if axis.extent.constant == 1
     }
@@ -80,15 +80,15 @@ def _reading(statement: Statement, kept: dict[str, tuple[bool, ...]]) -> Expr:
         if isinstance(expr, Index) and expr.name in ones:
             return SizeTerm(as_size(0))
         if isinstance(expr, Read) and expr.tensor in kept and not expr.flat:
-            places = kept[expr.tensor]
-            return replace(expr, indices=tuple(i for i, k in zip(expr.indices, places) if k))
+            flags = kept[expr.tensor]
+            return replace(expr, indices=tuple(i for i, k in zip(expr.indices, flags) if k))
         return None
 
     return rewrite(statement.body, change)
 
 
-def _squeezed(statement: Statement, places: tuple[bool, ...]) -> Statement:
-    axes = tuple(axis for axis, keep in zip(statement.axes, places) if keep)
+def _squeezed(statement: Statement, kept: tuple[bool, ...]) -> Statement:
+    axes = tuple(axis for axis, keep in zip(statement.axes, kept) if keep)
     reduced = tuple(axis for axis in statement.reduced if axis.extent.constant != 1)
     combine = statement.combine if reduced or not statement.reduced else ""
     return replace(statement, axes=axes, reduced=reduced, combine=combine)

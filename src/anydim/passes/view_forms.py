@@ -1,4 +1,4 @@
-"""Views: statements that only say where their elements lie, and the kinds of them."""
+"""Classification of views: statements that only map indices to another tensor."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from anydim.lang.tree import Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import Affine, address, reads, row_major_strides
 from anydim.sizes import Size, as_size
 
-_ROW = 64  # elements of a row for which it is found once more
+_ROW = 64  # elements of a row above which looking it up again is cheap
 
 
 def is_view(statement: Statement, types: Mapping[str, TensorType]) -> bool:
-    """Whether a statement only says where its elements lie in another tensor."""
+    """Whether a statement only maps its indices to those of another tensor."""
     body = statement.body
     if statement.combine or not isinstance(body, Read) or body.default is not None:
         return False
@@ -21,10 +21,10 @@ def is_view(statement: Statement, types: Mapping[str, TensorType]) -> bool:
 
 
 def is_lookup(statement: Statement) -> bool:
-    """Whether each element is one element of a table, at a position that data gives.
+    """Whether each element is an element of a table, at a data-dependent index.
 
-    With a single reader it is cheaper to look up there than to write the rows and read them back,
-    but for a matrix product: it reads each row many times.
+    With a single reader a lookup there is faster than to write the rows and read them back, except
+    in a matrix product, which reads each row many times.
     """
     body = statement.body
     return (
@@ -36,7 +36,7 @@ def is_lookup(statement: Statement) -> bool:
 
 
 def looks_up_rows(lookup: Statement) -> bool:
-    """Whether a lookup is of whole rows of a table that are not known to be short."""
+    """Whether a lookup copies whole rows of a table, not known to be short."""
     body, last = lookup.body, lookup.axes[-1:]
     if not isinstance(body, Read) or not last or body.indices[-1:] != (Index(last[0].name),):
         return False
@@ -46,7 +46,7 @@ def looks_up_rows(lookup: Statement) -> bool:
 
 
 def is_reshape(statement: Statement, types: Mapping[str, TensorType]) -> bool:
-    """Whether a view keeps every element at its row-major offset, and all of them."""
+    """Whether a view keeps all elements, at their row-major offsets."""
     if not is_view(statement, types):
         return False
     body = statement.body
@@ -73,9 +73,9 @@ def _count(shape: tuple[Size, ...]) -> Size:
 
 
 def permutation(statement: Statement) -> tuple[int, ...] | None:
-    """For y(axes) = x(those axes in another order): the axis of x behind each axis of y.
+    """For y(axes) = x(permuted axes): the axis of x for each axis of y; else None.
 
-    An axis of y may be shorter than that of x: then only the start of x is wanted.
+    An axis of y may be shorter than the axis of x, for a prefix of x.
     """
     body = statement.body
     if statement.combine or not isinstance(body, Read) or body.flat or body.default is not None:

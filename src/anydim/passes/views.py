@@ -1,9 +1,9 @@
-"""Move no data that an index can move: permutations go into producers, other views into readers.
+"""Eliminate data movement: fold permutations into producers and other views into readers.
 
 A view is a statement whose body is one unguarded read at an affine position: transpose, slice,
 expand, reshape, flatten, split. Before fusion each is composed into the reads of its consumers.
-A view that cannot be composed into some reader (or is a result of the graph) stays: it becomes
-a copy, or an alias where it only renames the same bytes.
+A view that cannot be composed into some reader (or is a graph output) stays: it becomes a copy, or
+an alias if it only renames the same bytes.
 
 After: no statement reads a view that could have been composed away.
 """
@@ -34,8 +34,8 @@ from anydim.passes.through_views import ThroughViews
 from anydim.passes.view_forms import is_lookup, is_reshape, is_view, looks_up_rows, permutation
 from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
-_AGAIN = 2  # times that an element may be looked up
-_SHORT = 16  # elements of an axis
+_AGAIN = 2  # lookups of an element
+_SHORT = 16  # elements of a short axis
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ def _uses(lines: list[Line], graph: Graph) -> Counter[str]:
 
 
 def _absorb_permutations(lines: list[Line], graph: Graph) -> list[Line]:
-    """Let a producer write the permuted tensor when only the permutation reads it."""
+    """Let a producer write the permuted tensor, if only the permutation reads it."""
     uses = _uses(lines, graph)
-    place = {line.target: position for position, line in enumerate(lines)}
+    writer = {line.target: position for position, line in enumerate(lines)}
     result: list[Line | None] = list(lines)
     for position in range(len(lines)):
         current = result[position]
@@ -80,7 +80,7 @@ def _absorb_permutations(lines: list[Line], graph: Graph) -> list[Line]:
             continue
         body = current.statement.body
         assert isinstance(body, Read)
-        origin = place.get(body.tensor)
+        origin = writer.get(body.tensor)
         if origin is None or uses[body.tensor] != 1 or order[-1] != len(order) - 1:
             continue
         producer = result[origin]
@@ -94,7 +94,7 @@ def _absorb_permutations(lines: list[Line], graph: Graph) -> list[Line]:
         result[origin] = replace(
             producer, statement=replace(producer.statement, target=target, axes=axes)
         )
-        place[target] = origin
+        writer[target] = origin
         result[position] = None
     return [line for line in result if line is not None]
 
@@ -112,7 +112,7 @@ def _compose_all(statement: Statement, views: dict[str, Statement], graph: Graph
             return None
         composed = compose(expr, views[expr.tensor], axes, graph)
         while composed is not None and composed.tensor in views:
-            # what its own view could not be composed with, this read may be
+            # this read may compose where the view itself could not
             further = change(composed)
             if not isinstance(further, Read):
                 break
@@ -123,12 +123,12 @@ def _compose_all(statement: Statement, views: dict[str, Statement], graph: Graph
 
 
 def _rather_written(lookup: Statement, statement: Statement, read: Read) -> bool:
-    """Whether a statement reads elements again and again: a product, or one with more axes; or
-    whether its neighbours are in other rows of what is looked up.
+    """Whether to store a lookup: a statement reads elements repeatedly, or in transposed order.
 
-    Long rows cost what their elements do, wherever they lie.
+    Repeated reads are those of a product or over additional axes. Looking up long rows again costs
+    no more than reading them.
     """
-    if _is_product(statement) or _turned(statement, read):
+    if _is_product(statement) or _transposed(statement, read):
         return True
     used = free_axes(read)
     left = (axis.extent for axis in (*statement.axes, *statement.reduced) if axis.name not in used)
@@ -136,12 +136,11 @@ def _rather_written(lookup: Statement, statement: Statement, read: Read) -> bool
     return (count is None or count > _AGAIN) and not looks_up_rows(lookup)
 
 
-def _turned(statement: Statement, read: Read) -> bool:
-    """Whether the last axis of a statement runs through the rows of a read, whose elements run
-    along another axis, and neither is known to be short.
+def _transposed(statement: Statement, read: Read) -> bool:
+    """Whether a statement's last axis runs across rows of a read, and another axis along them.
 
-    Positions and elements would come from another row each: many more lines than a set of the first
-    cache has, as rows are often powers of two apart.
+    Axes known to be short do not count. Each index and element would come from another row: many
+    more cache lines than a set of the L1 cache holds, as rows are often powers of two apart.
     """
     extents = {axis.name: axis.extent for axis in statement.axes}
     if read.flat or len(read.indices) < 2 or not extents:
@@ -162,7 +161,7 @@ def _is_product(statement: Statement) -> bool:
 
 
 def compose(read: Read, view: Statement, axes: dict[str, Size], graph: Graph) -> Read | None:
-    """The read of the view's source that equals a read of the view; None when not expressible."""
+    """Compose a read of a view into one of the view's source; None if not expressible."""
     source = view.body
     assert isinstance(source, Read)
     if read.flat:
@@ -177,10 +176,10 @@ def compose(read: Read, view: Statement, axes: dict[str, Size], graph: Graph) ->
         indices: tuple[Expr, ...] = split
     else:
         indices = read.indices
-    places = dict(zip((axis.name for axis in view.axes), indices))
-    moved = tuple(normal_form(placed(index, places)) for index in source.indices)
+    indices_of = dict(zip((axis.name for axis in view.axes), indices))
+    moved = tuple(normal_form(placed(index, indices_of)) for index in source.indices)
     if not {c for i in indices for c in checks(i)} <= {c for i in moved for c in checks(i)}:
-        return None  # the source has no axis of that index: what it points into would be lost
+        return None  # the source has no axis with that index: its bounds check would be lost
     return Read(source.tensor, moved, source.flat)
 
 
@@ -214,7 +213,7 @@ def _exact(value: Size, stride: Size) -> Size | None:
 
 
 def _below(form: Affine, stride: Size, axes: dict[str, Size], box: Box) -> bool:
-    """0 <= form < stride wherever all axes run at all (an empty axis reads nothing)."""
+    """Prove 0 <= form < stride if no axis is empty (an empty axis reads no element)."""
     top = form.constant
     for name, coefficient in form.terms:
         if name not in axes or prove(coefficient, ">=", as_size(0), box) is not Truth.PROVED:

@@ -1,13 +1,13 @@
-"""Products with constant weights of few bits read those weights, and not what they stand for.
+"""Weight-only quantisation: products read constant weights of few bits without dequantising them.
 
     w(k,n) = float(q(n,k)) * s(n, k // block)
     y(m,n) +=! a(m,k) * w(k,n)                    becomes
     y(m,n) +=! a(m,k) * (float(q(n,k)) * s(n, k // block))
 
-so that `simplify` makes no floats of the weights: four or eight times as many bytes to read.
+so that `simplify` does not fold the weights to floats: four or eight times the bytes to read.
 
-After: no matrix product that the machine has a kernel for reads weights as floats that the model
-holds in 4 or 8 bits without a zero point.
+After: no matrix product with a kernel for it on this machine reads dequantised weights that the
+model stores in 4 or 8 bits without a zero point.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KERNEL = "narrow"
 
 @dataclass(frozen=True)
 class Narrow:
-    """Write dequantised weights into the products that read them."""
+    """Inline the dequantisation of weights into the products that read them."""
 
     machine: Machine
     templates: tuple[Template, ...]
@@ -52,7 +52,7 @@ class Narrow:
         self, line: Line, bodies: dict[str, Statement], types: dict[str, TensorType],
         fixed: set[str], graph: Graph,
     ) -> Line:  # fmt: skip
-        """The line, reading weights as they are held where a kernel takes that."""
+        """The line, reading quantised weights if a kernel supports that."""
         statement = line.statement
         if not is_product(statement) or graph.types[line.target].dtype != float32:
             return line
@@ -73,7 +73,7 @@ class Narrow:
 def _weights(
     factor: Expr, bodies: dict[str, Statement], types: dict[str, TensorType], graph: Graph
 ) -> Expr | None:
-    """float32(weights) * scale of a factor; None where it is anything else."""
+    """Match a factor float32(weights) * scale; else None."""
     found = dequantised(factor, bodies, types)
     if found is None or not isinstance(found.scale, Read):
         return None
@@ -87,6 +87,6 @@ def _weights(
 
 
 def _are_zeros(points: Expr, graph: Graph) -> bool:
-    """Whether zero points are constants that are 0, as of symmetric weights."""
+    """Whether zero points are constant 0, as in symmetric quantisation."""
     found = [graph.constants.get(read.tensor) for read in reads(points)]
     return all(constant is not None and not constant.array.any() for constant in found)

@@ -1,8 +1,8 @@
-"""Other bodies for the sites of a program: which there are, when they are made, which one serves.
+"""Variants of kernels for the sites of a program: which exist, when they are compiled, which runs.
 
-In come recipes of sites and the sizes that came to them; out go bodies that native code chooses by
-sizes (`runtime/variant_tables.py`), where they are measured to be faster than the generic one.
-Floors import only from those above them, and from files of this folder:
+In: recipes of sites, and the sizes of their calls. Out: variants that native code selects by sizes
+(`runtime/variant_tables.py`), if measured to be faster than the generic kernel. Packages import
+only from those above them, and from modules of this folder:
 
-    strategies/  what a user chooses: which bodies there are, when they are made
+    strategies/  options for users: which variants exist, and when they are compiled
 """

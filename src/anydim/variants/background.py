@@ -1,4 +1,4 @@
-"""The thread that has bodies made beside calls, for all models of the process."""
+"""The background thread that compiles variants, shared by all models of the process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LOG = logging.getLogger("anydim.variants")
 _REST = 0.001  # seconds
 
 
-class Looking(Protocol):
-    """What wants bodies now and then."""
+class Pollable(Protocol):
+    """An object that may request variants when polled."""
 
-    def look(self) -> Iterable[Future[Any]]: ...
+    def poll(self) -> Iterable[Future[Any]]: ...
 
 
-class _Aside:
-    """One thread for all models of the process; it lives while there is something to do."""
+class _Background:
+    """One thread for all models of the process; it exits when no work is left."""
 
     def __init__(self) -> None:
         self._start()
@@ -29,15 +29,15 @@ class _Aside:
     def _start(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._wanted: list[Looking] = []
+        self._pollables: list[Pollable] = []
         self._runs = False
 
-    def __call__(self, wanted: Looking) -> None:
+    def __call__(self, pollable: Pollable) -> None:
         if self._process != os.getpid():
             self._start()
         with self._lock:
-            if wanted not in self._wanted:
-                self._wanted.append(wanted)
+            if pollable not in self._pollables:
+                self._pollables.append(pollable)
             if not self._runs:
                 self._runs = True
                 threading.Thread(target=self._run, name="anydim-adaptive", daemon=True).start()
@@ -45,26 +45,26 @@ class _Aside:
     def _run(self) -> None:
         while True:
             with self._lock:
-                if not self._wanted:
+                if not self._pollables:
                     self._runs = False
                     return
-                wanted = self._wanted.pop(0)
+                pollable = self._pollables.pop(0)
             try:
-                for made in list(_slowly(wanted.look())):
+                for made in list(_slowly(pollable.poll())):
                     made.result()
-            except Exception:  # another call wakes it again, and the generic bodies serve
-                LOG.exception("no bodies are looked for at this time")
+            except Exception:  # a later call retries; meanwhile the generic kernels serve
+                LOG.exception("variants are not compiled: the background thread caught an error")
 
 
-def _slowly(asked: Iterable[Future[Any]]) -> Iterator[Future[Any]]:
-    """Orders with a rest after each.
+def _slowly(orders: Iterable[Future[Any]]) -> Iterator[Future[Any]]:
+    """Yield orders with a pause after each.
 
-    A thread that lets go of the interpreter for a moment only has it again before a call that waits
-    for it wakes up: calls would take 5 ms longer while there is much to order.
+    A thread that releases the interpreter lock only briefly reacquires it before a waiting call
+    wakes up: without the pause, calls take 5 ms longer while many variants are ordered.
     """
-    for made in asked:
+    for made in orders:
         yield made
         time.sleep(_REST)
 
 
-aside: Callable[[Looking], None] = _Aside()
+run_in_background: Callable[[Pollable], None] = _Background()

@@ -1,10 +1,10 @@
-"""BLAS libraries that are not ours: where their functions lie, and that they use no threads.
+"""External BLAS libraries: addresses of their functions, and single-threaded use.
 
-`openblas` is that of the package scipy-openblas32, whose symbols begin with `scipy_`; a path is any
-shared library with the C interface of the Reference BLAS. Libraries stay open.
+`openblas` is the library of the package scipy-openblas32, whose symbols begin with `scipy_`; a path
+is any shared library with the C interface of the Reference BLAS. Libraries stay open.
 
-A model's own threads share a product. Threads of a library would wait for each other awake beside
-them: where other work keeps the cores busy, a small product took 25 ms with two of each.
+The model's own threads share a product. Threads of the library would spin next to them: with other
+work on the cores, a small product took 25 ms with two threads of each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anydim.base.records import dataclass
 from anydim.kernels.matmul.blas.blas_template import FUNCTIONS
 
 KNOWN = {"openblas": ("scipy_openblas32", "pip install 'anydim[openblas]'")}
-_NAMES = ("{}", "scipy_{}", "{}64_", "scipy_{}64_")  # how builds spell a function
+_NAMES = ("{}", "scipy_{}", "{}64_", "scipy_{}64_")  # symbol names in different builds
 _THREADS = (
     "openblas_set_num_threads", "MKL_Set_Num_Threads", "bli_thread_set_num_threads",
 )  # fmt: skip
@@ -30,13 +30,13 @@ _THREADS = (
 
 @dataclass(frozen=True)
 class Foreign:
-    """An open library: the addresses of its products, in the order of `FUNCTIONS`."""
+    """An open library: the addresses of its matrix products, in the order of `FUNCTIONS`."""
 
     addresses: tuple[int, ...]
     _library: Any
 
-    def alone(self) -> bool:
-        """Have each call use its own thread, in this whole process; whether it can be told."""
+    def use_one_thread(self) -> bool:
+        """Make the library single-threaded in this process; return whether it supports that."""
         for function in filter(None, (_found(self._library, name) for name in _THREADS)):
             function.argtypes, function.restype = (ctypes.c_int64,), None
             function(1)
@@ -46,7 +46,7 @@ class Foreign:
 
 @cache
 def opened(name: str) -> Foreign:
-    """The library of a name in `KNOWN`, or of a path; raises OptionError where there is none."""
+    """Open the library of a name in `KNOWN` or a path; raises OptionError if missing."""
     path = _installed(name) if name in KNOWN else Path(name)
     try:
         library = ctypes.CDLL(os.fspath(path))
@@ -58,13 +58,14 @@ def opened(name: str) -> Foreign:
     found = [_found(library, function) for function in FUNCTIONS.values()]
     if None in found:
         missing = next(n for n, function in zip(FUNCTIONS.values(), found) if function is None)
-        raise OptionError(f"library '{name}' has no function {missing}", "it needs to be a cblas")
+        hint = "give a library with the cblas interface"
+        raise OptionError(f"library '{name}' has no function {missing}", hint)
     addresses = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in found)
     return Foreign(tuple(addresses), library)
 
 
 def _installed(name: str) -> Path:
-    """The shared library that a package brings."""
+    """The path of the shared library in a package."""
     package, remedy = KNOWN[name]
     try:
         found: Any = import_module(package)
@@ -75,13 +76,13 @@ def _installed(name: str) -> Path:
 
 
 def _shared(folder: Path, stem: str) -> Iterator[Path]:
-    """Its file, whatever the system calls shared libraries."""
+    """Files of the library with a suffix of shared libraries on any system."""
     for path in sorted(folder.glob(f"*{stem}*")):
         if path.suffix in (".so", ".dylib", ".dll"):
             yield path
 
 
 def _found(library: Any, name: str) -> Any:
-    """A function by its name as any build spells it, or None."""
+    """A function under the symbol name of any build, or None."""
     names = (form.format(name) for form in _NAMES)
     return next((f for f in (getattr(library, each, None) for each in names) if f), None)

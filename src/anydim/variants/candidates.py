@@ -1,4 +1,4 @@
-"""Bodies that could serve some sizes of a site, or a span, with the interface of its recipe."""
+"""Candidate variants of a site for sizes or a span, with the interface of its recipe."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from anydim.passes.site_fitting import fitted, parameters_of, with_interface
 from anydim.program.recipe import Recipe
 from anydim.runtime.variant_tables import AS_LAUNCHED, Key, Span
 from anydim.sizes import Box, Dim, Size, Truth, as_size, negated, prove
-from anydim.variants.solved_dims import dims_that_give, word_name
+from anydim.variants.solved_dims import dims_that_give, size_name
 from anydim.variants.spans import Spanned, extent_of, spanned_kernel
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel for the sizes of a site, and how it is launched.
+    """A kernel for the sizes of a site, and its launch parameters.
 
-    For a span, `parallel` is `AS_LAUNCHED`, and `extent` says the range where that is another one.
+    For a span, `parallel` is `AS_LAUNCHED`; `extent` computes the parallel range if it differs.
     `ranges` are the parallel ranges at the points of the site.
     """
 
@@ -46,9 +46,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Sized:
-    """A site at sizes: its recipe and graph, its generic launch, and the dims that give the sizes.
+    """A site at sizes: its recipe and graph, its generic launch, and dims that produce the sizes.
 
-    `box` has these dims, a point or, for a `span`, more; `points` are some of it to try it at.
+    `box` has these dims: a point, or a range for a `span`; `points` are points of it for trials.
     """
 
     recipe: Recipe
@@ -60,25 +60,25 @@ class Sized:
 
     @property
     def group(self) -> Group:
-        """What the site computes."""
+        """The comprehensions that the site computes."""
         return self.graph.nodes[0].group
 
     @property
     def lowered(self) -> Box:
-        """What code has to be right for: a body for single sizes is made from generic code."""
+        """The box that code must be valid for; variants for single sizes reuse generic code."""
         return self.graph.box if self.span is None else self.box
 
     @property
     def dims(self) -> Mapping[str, int]:
-        """The dims of a site at single sizes."""
+        """The dims of a site at a single point."""
         return self.points[0]
 
 
 def sized(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | None:
-    """A site at the sizes of a launch, or at a span of them, the parallel range last.
+    """A site at the sizes of a launch, or at a span of them; the parallel range is last.
 
-    None where no dims that are found give them, for launches of routines and of stages, and for
-    those that leave something to the next one of their group.
+    None if no dims that produce the sizes are found, for launches of routines and of multi-stage
+    groups, and for launches that pass data to the next one of their group.
     """
     graph, launch = _generic(recipe, tuple(templates))
     if launch is None:
@@ -92,7 +92,7 @@ def sized(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | No
         return None
     if isinstance(key, Span):
         return _spanned(recipe, graph, launch, key)
-    if launch.order is not None:  # any number that it may be is right
+    if launch.order is not None:  # any value of the counter is valid
         launch = launch.ordered(key[launch.order])
     dims = dims_that_give((*launch.sizes, launch.parallel), key)
     if dims is None:
@@ -104,14 +104,14 @@ def sized(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | No
 
 @lru_cache(maxsize=16)
 def _generic(recipe: Recipe, templates: tuple[Template, ...]) -> tuple[Graph, Launch | None]:
-    """The graph of a site and its generic launch, the same at all sizes; None for routines."""
+    """The graph of a site and its generic launch; None for routines."""
     graph = read_graph(recipe.work, {})
     return graph, make(recipe, templates) if graph.nodes[0].operator == FUSED else None
 
 
 def _spanned(recipe: Recipe, graph: Graph, launch: Launch, span: Span) -> Sized | None:
     if launch.order is not None:
-        launch = launch.ordered(Size.symbol(word_name(launch.order)))
+        launch = launch.ordered(Size.symbol(size_name(launch.order)))
     found = Spanned.of((*launch.sizes, launch.parallel), span, graph.box)
     if found is None:
         return None
@@ -119,7 +119,7 @@ def _spanned(recipe: Recipe, graph: Graph, launch: Launch, span: Span) -> Sized 
 
 
 def generic_candidate(site: Sized, templates: Sequence[Template]) -> Candidate | None:
-    """The generic schedule with sizes known; None where a span makes the generic code of it."""
+    """The generic schedule with constant sizes; None if a span would give the generic code."""
     if site.span is None:
         return _known(site.generic, site)
     schedule = parse_schedule(site.generic.schedule)
@@ -133,7 +133,7 @@ def generic_candidate(site: Sized, templates: Sequence[Template]) -> Candidate |
 
 
 def fitting(site: Sized, templates: Sequence[Template]) -> Iterator[Candidate]:
-    """What each template would take for these sizes, where that is another schedule."""
+    """Candidates with the schedule each template selects for these sizes, if different."""
     machine, constants = parse_machine(site.recipe.machine), frozenset(site.recipe.constants)
     taken = {site.generic.schedule}
     for template in templates:
@@ -145,7 +145,7 @@ def fitting(site: Sized, templates: Sequence[Template]) -> Iterator[Candidate]:
 
 
 def options_of(schedule: str) -> list[str]:
-    """The options of a schedule that may matter."""
+    """The options of a schedule that are worth tuning."""
     return list(TRIED.get(schedule_name(parse_options(schedule)[0]), {}))
 
 
@@ -162,7 +162,7 @@ def neighbours(
 
 
 def by_text(site: Sized, templates: Sequence[Template], text: str) -> Candidate | None:
-    """The candidate of a schedule that a text says; None where it cannot serve the site."""
+    """The candidate of a schedule given as text; None if it does not fit the site."""
     machine, constants = parse_machine(site.recipe.machine), frozenset(site.recipe.constants)
     if text == site.generic.schedule:
         return generic_candidate(site, templates)
@@ -174,7 +174,7 @@ def by_text(site: Sized, templates: Sequence[Template], text: str) -> Candidate 
 
 
 def _lowered(site: Sized, template: Template, schedule: Any) -> Candidate | None:
-    """A schedule at these sizes; None where its kernel is none for the site."""
+    """Lower a schedule at these sizes; None if its kernel does not fit the site."""
     launch = _launch(site, template, schedule)
     return None if launch is None else _known(launch, site)
 
@@ -184,7 +184,7 @@ def _launch(site: Sized, template: Template, schedule: Any) -> Launch | None:
     generic = site.generic
     try:
         launch = template.lower(site.group, schedule, site.lowered, machine, constants)
-    except (ValueError, ZeroDivisionError):  # values that do not go together
+    except (ValueError, ZeroDivisionError):  # incompatible option values
         return None
     if launch.order is not None and generic.order is not None:
         launch = launch.ordered(generic.sizes[generic.order])
@@ -192,7 +192,7 @@ def _launch(site: Sized, template: Template, schedule: Any) -> Launch | None:
 
 
 def _serves(launch: Launch, site: Sized) -> bool:
-    """Whether a launch reads and writes what the generic one does, in no more scratch."""
+    """Whether a launch has the generic one's operands and needs no more scratch."""
     generic, dims = site.generic, site.dims
     if Counter(launch.arguments) != Counter(generic.arguments):
         return False
@@ -221,7 +221,7 @@ def _known(launch: Launch, site: Sized) -> Candidate:
 
 
 def with_sizes(kernel: Kernel, values: Sequence[int]) -> Kernel:
-    """The kernel for sizes that are known: it takes them still, and looks at none."""
+    """Specialise a kernel to constant sizes; the size parameters remain, but are ignored."""
     _, scalars, _ = parameters_of(kernel)
     known, ignored = [], []
     for number, (scalar, value) in enumerate(zip(scalars, values)):

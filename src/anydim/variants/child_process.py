@@ -1,11 +1,11 @@
-"""How a worker process is tied to its parent: it ends with it, at once, whatever it does.
+"""Ties a worker process to its parent: the worker exits as soon as its parent does.
 
-On Linux the kernel kills it by the parent-death signal, which is that of the *thread* that started
-it: one that lives as long as its process does. The worker sets it before it imports anything, and
-before it gives way to others: on a busy core, imports of an idle process take minutes. A parent
-that ended before that is seen by `getppid`. Elsewhere a thread of the worker sees the end of its
-input, and, as a child that the parent forked may hold the other end open, looks once a second
-whether the parent is there.
+On Linux the kernel kills it by the parent-death signal, which refers to the *thread* that started
+it: one that lives as long as the process. The worker sets it before it imports anything, and before
+it lowers its priority: on a busy core, imports of an idle-priority process take minutes. A parent
+that exited before that is detected by `getppid`. Elsewhere a thread of the worker waits for the end
+of its input and, as a forked child of the parent may hold the other end open, polls once a second
+whether the parent exists.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import threading
 from collections.abc import Callable
 
 _NICE = 19
-_LOOK = 1000  # milliseconds between two looks at the parent
+_LOOK = 1000  # milliseconds between two polls of the parent
 _BEGINNING = """\
 import ctypes, os
-def is_there(pid):  # and has not ended without anybody who asks how
+def is_there(pid):  # a zombie does not count
     try:
         os.kill(pid, 0)
         return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] not in "ZX"
@@ -44,24 +44,22 @@ try:
 except (OSError, AttributeError):
     pass
 """
-Tied = tuple[
-    int, bool, Callable[[int], bool]
-]  # to which parent, by the kernel?, is a process there
+Tied = tuple[int, bool, Callable[[int], bool]]  # parent, killed by the kernel?, existence test
 
 
 def beginning(parent: int, polite: bool) -> str:
-    """The first lines of a worker of a process, which set `tied` for `end_with_parent`.
+    """The first lines of a worker's program, which set `tied` for `end_with_parent`.
 
-    A `polite` one leaves the cores to whoever else wants them.
+    A `polite` worker runs at idle priority.
     """
     text = _BEGINNING.replace("PARENT", str(parent))
     return text + (_GIVE_WAY if polite else "")
 
 
 def end_with_parent(tied: Tied) -> None:
-    """End this process when its parent has ended, or its input, by a thread.
+    """Exit this process when its parent exits or its input closes, by a thread.
 
-    The interpreter is free while LLVM compiles, so the thread runs in mid-work, too.
+    LLVM releases the interpreter lock while it compiles, so the thread runs during work, too.
     """
     if hasattr(select, "poll"):
         threading.Thread(target=_look, args=tied, daemon=True).start()
@@ -69,7 +67,7 @@ def end_with_parent(tied: Tied) -> None:
 
 def _look(parent: int, by_kernel: bool, is_there: Callable[[int], bool]) -> None:
     gone, before = select.poll(), os.getppid()
-    gone.register(0, 0)  # hanging up is always told
+    gone.register(0, 0)  # hang-up is always reported
     while not gone.poll(None if by_kernel else _LOOK):
         if os.getppid() != before or not is_there(parent):
             break

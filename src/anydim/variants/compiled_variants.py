@@ -1,6 +1,6 @@
-"""What a model offers that was compiled here: bodies beside the generic ones (docs/strategies.md).
+"""Model methods that need a compiler: variants of kernels and strategies (docs/strategies.md).
 
-What makes them is imported where a model is to have some.
+Modules that compile variants are imported only if a model has some.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from anydim.sizes import given_sizes
 from anydim.variants import strategies
 from anydim.variants.strategies import GENERIC, Adaptive, Strategy, strategy_of
 
-if TYPE_CHECKING:  # a model with one body a site needs none of it
+if TYPE_CHECKING:  # a model without variants needs none of it
     from anydim.program.plan import Plan
     from anydim.program.recording import Recorded, Recording
     from anydim.program.site_recording import RecordedSite
@@ -35,21 +35,21 @@ if TYPE_CHECKING:  # a model with one body a site needs none of it
     from anydim.variants.tuning import Tuned
     from anydim.variants.workers import Team
 
-TUNED = Adaptive(limit=64)  # what a model is served by whose bodies were searched for
-PREPARED = Adaptive(limit=64, after=1 << 30)  # the same, and no body is made for what comes
+TUNED = Adaptive(limit=64)  # strategy of a model after tuning
+PREPARED = Adaptive(limit=64, after=1 << 30)  # the same, but compiles no variant for new sizes
 
 
 @public
 class Fitted(Held):
-    """A model whose sites may have other bodies."""
+    """A model whose sites may have variants."""
 
-    _made_by: str  # the name of the target
+    _made_by: str  # name of the target
     _serving: Serving | None = None
-    _has_host_sites: bool = True  # launches that can have other bodies
-    _formed: Strategy = GENERIC  # what said how it was compiled
+    _has_host_sites: bool = True  # launches that can have variants
+    _formed: Strategy = GENERIC  # the strategy it was compiled with
     _strategies: Mapping[str, Strategy] = {}
     _listener: Callable[[Event], None] | None = None
-    _later: object = None  # what a strategy that waits is asked to begin by
+    _later: object = None  # timer of a strategy with patience
     _given: Strategy = GENERIC
 
     def serve_by(
@@ -69,8 +69,8 @@ class Fitted(Held):
         named = {text_of("pattern", name): self._resolved(each) for name, each in given.items()}
         plain = {known, *named.values()} <= {GENERIC, self._formed}
         if not plain and not self._has_host_sites:
-            problem = f"all of {self.name} is on devices, where each launch has one body"
-            raise OptionError(problem, "leave the strategy away")
+            problem = f"all of {self.name} is on devices, where launches have no variants"
+            raise OptionError(problem, "omit the strategy")
         if named:
             self._parts(known, named)
         with _starting(os.getpid()):
@@ -100,22 +100,23 @@ class Fitted(Held):
         made: Any = import_module("anydim.variants.serving")
         known, code = self._given, self._target()
         parts = self._parts(known, self._strategies)
-        self._serving = made.Serving(self.program, self.executable, code, known, parts, self._told)
+        given = (self.program, self.executable, code, known, parts, self._notify)
+        self._serving = made.Serving(*given)
 
     def _start(self, later: object = None) -> None:
-        """A strategy that waits begins now, if it is still the one that asks."""
+        """Start a deferred strategy now, if `later` is still the current one."""
         with _starting(os.getpid()):
             if self._later is not None and later in (None, self._later):
                 self.executable.served, self._later = None, None
                 self._begin()
 
     def _resolved(self, given: Any) -> Strategy:
-        """A strategy whose dims there are, with buckets for what was recorded."""
+        """Validate a strategy and its dims; fills in buckets from profiles."""
         known = strategy_of(given)
         for leaf in known.leaves():
             if leaf.formed and known != self._formed:
                 raise OptionError(
-                    f"{self.name}: {leaf} is chosen when a model is compiled, for all of it",
+                    f"{self.name}: {leaf} applies to a whole model, and is set in compile",
                     f"ad.compile(..., strategy={str(leaf)!r})",
                 )
         for name in sorted(known.names.difference(self.dims.names)):
@@ -145,7 +146,7 @@ class Fitted(Held):
         return () if self._serving is None else self._serving.variants()
 
     def kept_bodies(self) -> list[tuple[KeptPlace, tuple[tuple[bytes, ...], ...]]]:
-        """The bodies that there are, as a file has them, and the objects of each."""
+        """The variants as a file stores them, with their object files."""
         return [] if self._serving is None else self._serving.kept()
 
     def on_variant(self, tell: Callable[[Event], None] | None) -> None:
@@ -158,14 +159,14 @@ class Fitted(Held):
         function_of("tell", tell)
         self._listener = tell
 
-    def _told(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         if self._listener is not None:
             self._listener(event)
 
     def _bodies_text(self) -> list[str]:
         lines = []
         if self._later is not None:
-            lines += [f"strategy {self.strategy}: it waits until the model has served a while"]
+            lines += [f"strategy {self.strategy}: it starts once the model has served for a while"]
         if self._serving is not None:
             lines += [f"strategy {self.strategy}"]
             lines += [f"    {name}: {each}" for name, each in self._strategies.items()]
@@ -225,7 +226,7 @@ class Fitted(Held):
             return super().record(path)
         self._start()
         made = self._serving or self._idle()
-        watch = import_module("anydim.variants.watching").Watch(self.name, made, self.told)
+        watch = import_module("anydim.variants.watching").Watch(self.name, made, self.input_dims)
         recording: Any = import_module("anydim.program.recording").Recording
         begun: Recording = recording(path_of("path", path), self.executable, watch).start()
         return begun
@@ -283,7 +284,7 @@ class Fitted(Held):
         return found
 
     def _idle(self) -> Serving:
-        """One that makes nothing."""
+        """A `Serving` that compiles no variants."""
         made: Any = import_module("anydim.variants.serving")
         none, code = [GENERIC] * len(self.program.host_sites), self._target()
         serving: Serving = made.Serving(
@@ -317,7 +318,7 @@ class Fitted(Held):
             OptionError: The file cannot be read, or has no sizes of this model.
         """
         end = time.monotonic() + _seconds(seconds)
-        self._recorded(path)  # before anything is made
+        self._recorded(path)  # fail early
         function_of("progress", progress)
         self._make_room(TUNED)
         tell, made = progress or _quiet, import_module("anydim.variants.tuning")
@@ -330,7 +331,7 @@ class Fitted(Held):
         return found.with_more(again._searched(made.tune, path, end, tell, team))
 
     def _make_room(self, other: Adaptive) -> None:
-        """Serve by a strategy that takes what is found: as many bodies as `other` does at least."""
+        """Use a strategy that accepts found variants, with at least the limit of `other`."""
         now = self.strategy
         if isinstance(now, Adaptive) and now.limit < other.limit:
             self.serve_by(replace(now, limit=other.limit, patience=0.0))
@@ -342,7 +343,7 @@ class Fitted(Held):
         self, search: Callable[..., Tuned], path: str | os.PathLike[str], end: float,
         tell: Callable[[int, int, float], None], team: Team | None,
     ) -> Tuned:  # fmt: skip
-        """What a search of launches at recorded sizes finds until a time."""
+        """Run a search at recorded sizes until a deadline."""
         self._start()
         serving = self._serving
         assert serving is not None
@@ -353,22 +354,23 @@ class Fitted(Held):
         return search(serving, wanted, rows, max(0.0, end - time.monotonic()), tell)
 
     def _recorded(self, path: str | os.PathLike[str]) -> list[Recorded]:
-        """The rows of this model's dims, the costliest first."""
+        """The recorded rows with this model's dims, most expensive first."""
         found = import_module("anydim.program.recording").read_recorded([path_of("path", path)])
-        rows = [row for row in found if set(row.dims) == set(self.told)]
+        rows = [row for row in found if set(row.dims) == set(self.input_dims)]
         if not rows:
-            hint = f"model.record(path) writes them; its dims are {', '.join(self.told) or 'none'}"
+            names = ", ".join(self.input_dims) or "none"
+            hint = f"model.record(path) writes them; its dims are {names}"
             raise OptionError(f"{path} has no sizes of {self.name}", hint)
         return rows
 
     def _recorded_sites(self, path: str | os.PathLike[str]) -> list[RecordedSite]:
-        """The lines of launches."""
+        """The recorded lines of this model's launches."""
         read: Any = import_module("anydim.program.site_recording").read_sites
         return [row for row in read([path_of("path", path)]) if row.model == self.name]
 
     @property
-    def told(self) -> tuple[str, ...]:
-        """The dims that inputs tell, in the order of a recording."""
+    def input_dims(self) -> tuple[str, ...]:
+        """The dims that input shapes determine, in the order of a recording."""
         solve: Any = import_module("anydim.program.binding").solve
         return tuple(source.dim for source in solve(self.executable.signature, frozenset()))
 
@@ -391,9 +393,9 @@ def _mapping(given: Any) -> Mapping[str, Any]:
 
 @cache
 def _starting(process: int) -> threading.Lock:
-    """What is held while a strategy begins; a child of a fork has its own."""
+    """The lock for starting a strategy; a forked child has its own."""
     return threading.Lock()
 
 
 def _quiet(done: int, launches: int, share: float) -> None:
-    """For those who want no progress."""
+    """Ignore progress."""

@@ -1,8 +1,8 @@
-"""A strategy that waits: nothing is imported, watched or started before a model has served a while.
+"""Deferred strategies: start compiling variants only after a model has served for a while.
 
-A script that calls a model a few times is over before a body could pay, and shall have no thread or
-process of ours. So a model under `adaptive(patience=2)` is a generic one, but for a look at the
-clock every sixteenth call, until that many seconds have gone by since the first look.
+A script that calls a model a few times ends before a variant could pay off, and should not start
+threads or processes. So a model under `adaptive(patience=2)` runs generic kernels, and reads the
+clock every sixteenth call, until that many seconds have passed since the first reading.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from anydim.runtime.executable import Executable
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-_CALLS = 16  # between two looks at the clock
+_CALLS = 16  # between two readings of the clock
 
 
 class Later:
-    """What an executable does after some calls, until it is time to `start`, on another thread."""
+    """Callback of an executable that calls `start` on another thread after `seconds`."""
 
     def __init__(
         self, executable: Executable[Any], seconds: float, start: Callable[[Later], None]
@@ -31,15 +31,15 @@ class Later:
         executable.served, executable.until_served = self, _CALLS
 
     def __call__(self) -> None:
-        """Look at the clock."""
+        """Read the clock; start if the time has come."""
         now = time.monotonic()
         if self._first is None:
             self._first = now
         self._executable.until_served = _CALLS
         if now - self._first >= self._seconds:
-            import_module("anydim.variants.background").aside(self)
+            import_module("anydim.variants.background").run_in_background(self)
 
-    def look(self) -> Iterable[Future[Any]]:
-        """Start."""
+    def poll(self) -> Iterable[Future[Any]]:
+        """Start the strategy; orders no variants itself."""
         self._start(self)
         return ()

@@ -1,4 +1,4 @@
-"""What a run at recorded sizes would gain by what trials have found before."""
+"""Expected gain at recorded sizes from earlier trials."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from anydim.variants.tuning import Wanted
 
 @dataclass(frozen=True)
 class Gain:
-    """A kernel at recorded sizes: so many `sizes`, of them `tried` ones, the `seconds` of all.
+    """Gain of a kernel at recorded sizes: counts of `sizes` and of `tried` ones, total `seconds`.
 
-    `whole` is the share of time of its schedule beside the template's own, None where it has that.
-    `saved` are the seconds that bodies for single sizes save, `untried` those never looked at.
+    `whole` is the time ratio of its tuned schedule to the template's own, None without a tuned one.
+    `saved` are the seconds that variants for single sizes save, `untried` those of untried sizes.
     """
 
     kernel: str
@@ -28,9 +28,9 @@ class Gain:
 
 
 def gains(serving: Serving, rows: Sequence[Wanted]) -> list[Gain]:
-    """Kernels at recorded sizes, the costliest first."""
+    """Gains of kernels at recorded sizes, most expensive first."""
     found = []
-    for number, place in enumerate(serving.places):
+    for number, call_site in enumerate(serving.call_sites):
         mine = [row for row in rows if row.number == number]
         verdicts = [(row, serving.verdict(number, row.sizes)) for row in mine]
         known = [(row, verdict) for row, verdict in verdicts if verdict is not None]
@@ -39,8 +39,8 @@ def gains(serving: Serving, rows: Sequence[Wanted]) -> list[Gain]:
             for row, verdict in known if verdict.ratio <= serving.most
         )  # fmt: skip
         untried = sum(row.seconds for row, verdict in verdicts if verdict is None)
-        whole, cost = serving.whole(number), sum(row.seconds for row in mine)
-        names = (place.site.kernel, place.site.source)
+        whole, cost = serving.general(number), sum(row.seconds for row in mine)
+        names = (call_site.site.kernel, call_site.site.source)
         ratio = None if whole is None else whole.ratio
         found.append(Gain(*names, len(mine), len(known), cost, ratio, saved, untried))
     return sorted(found, key=lambda gain: -gain.seconds)

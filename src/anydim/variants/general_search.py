@@ -1,8 +1,8 @@
-"""The search for a schedule of all sizes of a site: the fastest one on some, by their weights.
+"""Search for a general schedule of a site: the fastest one on sample sizes, by their weights.
 
-Sizes that come are samples; a schedule for all of them is what any other size gets, too. So it may
-cost no other size much: `guards` are sizes beside those that came. The bits stay those of the
-schedule that was there before.
+Recorded sizes are samples; all other sizes get the same schedule. So it must not slow other sizes
+much: `guards` are additional sizes that are checked. The results keep the bits of the previous
+schedule.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from anydim.variants.candidates import Sized, sized
 from anydim.variants.search import SURE
 from anydim.variants.trial import GUARDED, Trials
 
-_HOPELESS = 1.06  # of the best time: after two samples no third one is tried
+_HOPELESS = 1.06  # of the best time: a schedule above it after two samples is abandoned
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A schedule and its share of the time before, over all samples; None: not one to take."""
+    """A schedule and its time ratio to the previous one, over all samples; None: not usable."""
 
     schedule: str
     ratio: float | None
@@ -36,7 +36,7 @@ class Scored:
 
 
 class _Samples:
-    """A site at several sizes, each with its weight, the heaviest first."""
+    """A site at several sizes with weights, heaviest first."""
 
     def __init__(
         self, recipe: Recipe, weights: Sequence[tuple[Sizes, float]], guards: Sequence[Sizes],
@@ -53,7 +53,7 @@ class _Samples:
         self.site: Sized | None = kept[0][0] if self._rows else None
 
     def launch(self, text: str) -> Launch | None:
-        """The launch of a schedule; None where the site has none."""
+        """The launch of a schedule; None if it does not fit the site."""
         site = self.site
         assert site is not None
         machine, constants = parse_machine(site.recipe.machine), frozenset(site.recipe.constants)
@@ -61,11 +61,11 @@ class _Samples:
         try:
             template, schedule = wished(text, self.templates, site.group, box, machine, constants)
             return template.lower(site.group, schedule, box, machine, constants)
-        except (OptionError, ValueError, ZeroDivisionError):  # values that do not go together
+        except (OptionError, ValueError, ZeroDivisionError):  # incompatible option values
             return None
 
     def score(self, launch: Launch, most: float, rounds: int = 0) -> Scored:
-        """How a launch does; not measured to the end where it is far above `most`."""
+        """Score a launch; stops early if it is far above `most`."""
         total = weights = 0.0
         for number, (trials, weight) in enumerate(self._rows):
             ratio, problem = trials.launched(launch, rounds)
@@ -77,7 +77,7 @@ class _Samples:
         return Scored(launch.schedule, total / weights)
 
     def guarded(self, launch: Launch) -> bool:
-        """Whether a launch costs the other sizes little, and has their bits."""
+        """Whether a launch is fast enough at the guard sizes, with the same bits."""
         found = [trials.launched(launch, SURE)[0] for trials in self._guards if trials.possible]
         return all(ratio is not None and ratio <= GUARDED for ratio in found)
 
@@ -86,9 +86,9 @@ def search_whole(
     recipe: Recipe, weights: Sequence[tuple[Sizes, float]], guards: Sequence[Sizes],
     target: Target, threads: int, seconds: float,
 ) -> list[Scored]:  # fmt: skip
-    """Schedules that were tried for so many seconds, the best one last; measured anew, and guarded.
+    """Try schedules for `seconds`; the best one, measured again and guarded, is last.
 
-    Empty where none of the sizes can be tried.
+    Empty if none of the sizes can be tried.
     """
     end = time.monotonic() + seconds
     samples = _Samples(recipe, weights, guards, target, threads)
@@ -108,9 +108,9 @@ def search_whole(
 
 
 def _search(samples: _Samples, best: Scored, end: float) -> Iterator[Scored]:
-    """Neighbours of the best one so far, one option after another.
+    """Coordinate search: neighbours of the best schedule so far, one option after another.
 
-    Once more where that found something, until nothing is left to try.
+    Repeats while a pass improves, until no schedule is left to try.
     """
     taken = {best.schedule}
     before = None
@@ -128,7 +128,7 @@ def _search(samples: _Samples, best: Scored, end: float) -> Iterator[Scored]:
 
 
 def _tried(samples: _Samples, text: str, best: Scored, taken: set[str]) -> Scored | None:
-    """What becomes of a schedule; None for one that is none, or was tried before."""
+    """Score a schedule; None if it is invalid or was tried before."""
     launch = samples.launch(text)
     if launch is None or launch.schedule in taken:
         return None
@@ -148,6 +148,6 @@ def _kind(schedule: str) -> str:
 
 
 def _changed(schedule: str, option: str, value: int) -> str:
-    """A schedule with another value of an option."""
+    """The schedule with one option changed."""
     kind, options = parse_options(schedule)
     return print_schedule(kind(**{**options, option: value}))

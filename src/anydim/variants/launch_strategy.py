@@ -1,8 +1,8 @@
-"""Which strategy a launch has: by the nodes that it is of, and by its sizes under `where`.
+"""The strategy of each launch: by the names of its nodes, and by its sizes under `where`.
 
-A launch knows its sizes and no dims. `Decision` says a condition on dims with these sizes, where
-they tell it; where they do not, as with `seq` for a launch of `batch*seq` rows, it counts as not
-held.
+A launch has sizes but no dims. `Decision` expresses a condition on dims in terms of these sizes,
+where they determine it; otherwise, as with `seq` for a launch of `batch*seq` rows, the condition
+counts as false.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from anydim.base.text import listed, suggestion
 from anydim.program.segment import Site
 from anydim.runtime.variant_tables import Key, Sizes, Span
 from anydim.sizes import LARGEST, Size
-from anydim.variants.solved_dims import Told, dims_of_span, word_name
+from anydim.variants.solved_dims import SolvedDim, dims_of_span, size_name
 from anydim.variants.strategies import Strategy, Where
 from anydim.variants.strategies.where import Relation
 
-_SHOWN = 6  # names that an error lists
+_SHOWN = 6  # names listed in an error
 
 
 class Decision:
-    """The strategy of launches whose sizes are `words` over the dims of the model."""
+    """The strategy of launches whose sizes are the expressions `sizes` over the model's dims."""
 
-    def __init__(self, strategy: Strategy, words: Sequence[Size]) -> None:
-        self.strategy, self._words = strategy, tuple(words)
+    def __init__(self, strategy: Strategy, sizes: Sequence[Size]) -> None:
+        self.strategy, self._sizes = strategy, tuple(sizes)
         self.leaves = tuple(dict.fromkeys(strategy.leaves()))
-        self.untold: list[str] = []  # conditions that the words do not tell
+        self.undetermined: list[str] = []  # conditions that the sizes do not determine
         self._relations: dict[str, list[Relation] | None] = {}
         if len(self.leaves) > 1:
             self._learn(strategy)
 
     def at(self, key: Key) -> Strategy:
-        """That of a launch of these sizes; of a span: what serves both of its ends, or generic."""
+        """The strategy at sizes; of a span: the strategy of both ends if equal, else generic."""
         if isinstance(key, Span):
             low, high = (self._chosen(self.strategy, ends) for ends in (key.low, key.high))
             return low if low == high else self._generic
@@ -48,7 +48,7 @@ class Decision:
         return strategy
 
     def _chosen(self, strategy: Strategy, sizes: Sizes) -> Strategy:
-        values = {word_name(number): size for number, size in enumerate(sizes)}
+        values = {size_name(number): size for number, size in enumerate(sizes)}
         while isinstance(strategy, Where):
             known = self._relations[strategy.condition]
             held = known is not None and all(each.holds(values) for each in known)
@@ -56,18 +56,18 @@ class Decision:
         return strategy
 
     def _learn(self, strategy: Strategy) -> None:
-        """Conditions said by words."""
-        everywhere = Span((0,) * len(self._words), (LARGEST,) * len(self._words))
-        told = dims_of_span(self._words, everywhere)
+        """Express all conditions in terms of the launch's sizes."""
+        everywhere = Span((0,) * len(self._sizes), (LARGEST,) * len(self._sizes))
+        solved = dims_of_span(self._sizes, everywhere)
         for where in _wheres(strategy):
-            made = [self._by_words(relation, told) for relation in where.relations]
+            made = [self._by_sizes(relation, solved) for relation in where.relations]
             known = [relation for relation in made if relation is not None]
             self._relations[where.condition] = known if len(known) == len(made) else None
             if len(known) < len(made):
-                self.untold.append(where.condition)
+                self.undetermined.append(where.condition)
 
-    def _by_words(self, relation: Relation, told: Sequence[Told] | None) -> Relation | None:
-        left, right = (_by_words(s, self._words, told) for s in (relation.left, relation.right))
+    def _by_sizes(self, relation: Relation, solved: Sequence[SolvedDim] | None) -> Relation | None:
+        left, right = (_by_sizes(s, self._sizes, solved) for s in (relation.left, relation.right))
         return None if left is None or right is None else Relation(left, relation.relation, right)
 
 
@@ -78,22 +78,22 @@ def _wheres(strategy: Strategy) -> Iterable[Where]:
         yield from _wheres(strategy.else_)
 
 
-def _by_words(size: Size, words: Sequence[Size], told: Sequence[Told] | None) -> Size | None:
-    """A size over dims as one over words; None where words do not tell it."""
-    if size in words:
-        return Size.symbol(word_name(words.index(size)))
+def _by_sizes(size: Size, sizes: Sequence[Size], solved: Sequence[SolvedDim] | None) -> Size | None:
+    """A size over dims in terms of launch sizes; None if they do not determine it."""
+    if size in sizes:
+        return Size.symbol(size_name(sizes.index(size)))
     known: dict[str, Size] = {}
-    for each in told or ():
-        if each.word is None:
+    for each in solved or ():
+        if each.source is None:
             known[each.name] = Size.constant_of(1)
             continue
-        word, rest = Size.symbol(word_name(each.word)), each.rest.substitute(known)
+        word, rest = Size.symbol(size_name(each.source)), each.rest.substitute(known)
         known[each.name] = (word - rest) // each.factor.substitute(known)
     if size.symbols - known.keys():
         return None
     made = size.substitute(known)
-    needed = {each.name for each in told or () if each.word is None}
-    back = made.substitute({word_name(number): word for number, word in enumerate(words)})
+    needed = {each.name for each in solved or () if each.source is None}
+    back = made.substitute({size_name(number): word for number, word in enumerate(sizes)})
     return made if not needed or back == size else None
 
 
@@ -106,9 +106,9 @@ def strategies_of(
 ) -> list[Strategy]:  # fmt: skip
     """The strategy of each site: that of the first pattern that one of its names matches.
 
-    Names are those of the nodes that a site is of, of its kernel, and of the kind of that. Raises
-    OptionError for a pattern that matches none; `every` site of the program includes those on
-    devices, which have one body.
+    Names are those of the site's nodes, of its kernel, and of the kernel's kind. Raises OptionError
+    for a pattern without a match; `every` site of the program includes those on devices, which
+    have no variants.
     """
     found, used = [], set()
     for site in sites:
@@ -120,11 +120,11 @@ def strategies_of(
         if pattern not in used and any(
             fnmatchcase(name, pattern) for site in every for name in site.names
         ):
-            problem = f"strategies: '{pattern}' is on a device, where each launch has one body"
-            raise OptionError(problem, "leave that pattern away")
+            problem = f"strategies: '{pattern}' is on a device, where launches have no variants"
+            raise OptionError(problem, "omit that pattern")
         if pattern not in used:
             known = list(dict.fromkeys(name for site in sites for name in site.names))
             some = f"{listed(known[:_SHOWN])}{' and others' if len(known) > _SHOWN else ''}"
-            hint = suggestion(pattern, known) or f"names are those of nodes and kernels: {some}"
+            hint = suggestion(pattern, known) or f"the names of nodes and kernels are {some}"
             raise OptionError(f"strategies: no node or kernel is called '{pattern}'", hint)
     return found

@@ -1,12 +1,11 @@
-"""What trials found, kept on disk for every later process: which bodies are worth having.
+"""The ledger: results of trials, stored on disk for later processes.
 
-An SQLite file beside the cache of compiled code. It is a memory, no authority: a schedule that it
-names is made only where it is among the candidates of its site, and a row whose digest is not its
-own was never there. A file that is damaged goes, one that cannot be used costs trials; both are
-warned of once, and never an error.
+An SQLite file next to the cache of compiled code. It is advisory: a schedule from it is used only
+if it is among the candidates of its site, and rows with a wrong digest are ignored. A damaged file
+is removed; without a usable file, trials are repeated; both cause one warning and never an error.
 
-Rows are of a recipe at sizes, or of what recipes compute for so many threads at all sizes: these
-schedules are taken by every later compile (`variants/records.py`).
+A row belongs to a recipe at sizes, or to the subject of recipes for a thread count at all sizes:
+later compilations use these general schedules (`variants/records.py`).
 """
 
 from __future__ import annotations
@@ -40,36 +39,36 @@ create table trials (
 ) without rowid
 """,
 }
-_VERSION = 2  # of these tables, as `pragma user_version` says it
-_WAIT, _SHORT_WAIT = 2.0, 0.05  # seconds for another process that writes; once that was too long
-_MOST_ROWS = 200_000
-_ANY = "all, %"  # `_all`, whatever the threads
-_MOST_TEXT = 1 << 16  # characters
+_VERSION = 2  # of these tables, as `pragma user_version`
+_WAIT, _SHORT_WAIT = 2.0, 0.05  # seconds to wait for a writing process; after a first timeout
+_MAX_ROWS = 200_000
+_ANY = "all, %"  # `_all` with any thread count
+_MAX_TEXT = 1 << 16  # characters
 _ROWS = "select recipe, sizes, target, code, schedule, ratio, made, digest from trials"
 _READ = f"{_ROWS} where target=? and code=?"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The best schedule of a site at sizes, and its share of the generic body's time."""
+    """The best schedule of a site at sizes, and its time ratio to the generic kernel."""
 
     schedule: str
     ratio: float
 
 
 class Ledger:
-    """The verdicts in one file; `target` names the target and the processor they are for."""
+    """The verdicts in one file; `target` names the target and its processor."""
 
     def __init__(self, path: Path | None, target: str) -> None:
         self._path, self._target = path, target
         self._lock = threading.Lock()
-        self._slow = False  # once a file could not be used
+        self._slow = False  # after a failed access
         self._tidied = False
 
     def find(self, recipe: str, sizes: Key, bits: str = "") -> Verdict | None:
-        """What was found for the recipe of a digest; None where nothing was tried.
+        """The verdict for a recipe (by digest) at sizes; None if none is stored.
 
-        Bodies that may give other `bits` have verdicts of their own.
+        Variants that may give other `bits` have separate verdicts.
         """
         text = f"{_READ} and recipe=? and sizes=?"
         here = (self._target, code_version())
@@ -77,38 +76,37 @@ class Ledger:
         return next((row.verdict for row in map(_row, rows) if row is not None), None)
 
     def tuned(self, threads: int) -> dict[str, Verdict]:
-        """Schedules for all sizes by the subjects of recipes, for so many threads."""
+        """General schedules for a thread count, by the subjects of recipes."""
         rows = self._run(f"{_READ} and sizes=?", (self._target, code_version(), _all(threads)))
         return {row.recipe: row.verdict for row in map(_row, rows) if row is not None}
 
     def state(self) -> str:
-        """A digest of all schedules for all sizes, for any processor; '' where there are none."""
+        """A digest of the general schedules of all processors; '' if none."""
         rows = self._run("select digest from trials where sizes like ? order by digest", (_ANY,))
         return key_of(*map(repr, rows)) if rows else ""
 
     def keep(self, recipe: str, sizes: Key, verdict: Verdict, bits: str = "") -> None:
-        """Remember what was found."""
+        """Store a verdict."""
         self._keep(recipe, _text(sizes) + bits, verdict)
 
     def keep_tuned(self, subject: str, threads: int, verdict: Verdict) -> None:
-        """Remember a schedule for all sizes."""
+        """Store a general schedule."""
         self._keep(subject, _all(threads), verdict)
 
     def merge(self, path: str | os.PathLike[str]) -> int:
-        """Take what another file has, where it is better or not known; how many rows it has.
+        """Merge rows of another file that are better or new; return its count of rows.
 
-        Those of other processors too, who look at them alone. Raises OptionError for a file that
-        cannot be read.
+        Rows of other processors are merged, too. Raises OptionError for an unreadable file.
         """
-        problem = f"{path} is no file of records"
+        problem = f"{path} is not a file of records"
         if not Path(path).is_file():
             raise OptionError(f"{path} cannot be read", "give a file that `--export` wrote")
         try:
-            place = f"{Path(path).resolve().as_uri()}?mode=ro"
-            with contextlib.closing(sqlite3.connect(place, uri=True)) as other:
+            uri = f"{Path(path).resolve().as_uri()}?mode=ro"
+            with contextlib.closing(sqlite3.connect(uri, uri=True)) as other:
                 if other.execute("pragma user_version").fetchone() != (_VERSION,):
                     raise OptionError(f"{problem} of this version")
-                found = other.execute(f"{_ROWS} limit {_MOST_ROWS}").fetchall()
+                found = other.execute(f"{_ROWS} limit {_MAX_ROWS}").fetchall()
         except sqlite3.Error as error:
             raise OptionError(f"{problem}: {error}") from None
         rows = [row for row in map(_row, found) if row is not None]
@@ -119,7 +117,7 @@ class Ledger:
         return len(rows)
 
     def export(self, path: str | os.PathLike[str]) -> int:
-        """Write what was found on this kind of machine to a file; how many rows.
+        """Write the verdicts for this kind of machine to a file; return the count of rows.
 
         Raises OptionError for a path that cannot be written.
         """
@@ -148,12 +146,12 @@ class Ledger:
             self.tidy()
 
     def tidy(self) -> None:
-        """Forget the oldest of too many."""
+        """Delete the oldest rows above the limit."""
         last = "select made from trials order by made desc limit 1 offset ?"
-        self._run(f"delete from trials where made < ({last})", (_MOST_ROWS,))
+        self._run(f"delete from trials where made < ({last})", (_MAX_ROWS,))
 
     def _run(self, text: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        for _ in range(2 if self._path is not None else 0):  # again with a new file
+        for _ in range(2 if self._path is not None else 0):  # retries with a new file
             assert self._path is not None
             try:
                 with self._lock, contextlib.closing(self._open(self._path)) as file, file:
@@ -161,23 +159,23 @@ class Ledger:
             except (sqlite3.Error, OSError) as error:
                 if type(error) is not sqlite3.DatabaseError:  # locked, read-only, full, no file
                     self._slow = True
-                    what = f"{self._path}: what was measured is not kept ({error})"
+                    what = f"{self._path}: measurements are not stored ({error})"
                     not_kept(str(self._path.parent), what)
                     break
-                what = f"{self._path} is damaged ({error}): what was measured is forgotten"
+                what = f"{self._path} is damaged ({error}): its measurements are discarded"
                 say(str(self._path), "damaged", what)
                 remove(str(self._path))
-                remove(f"{self._path}-journal")  # what was to be written
+                remove(f"{self._path}-journal")  # pending transactions
         return []
 
     def _open(self, path: Path) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = sqlite3.connect(path, timeout=_SHORT_WAIT if self._slow else _WAIT)
         try:
-            file.execute("pragma synchronous = off")  # what a crash spoils is begun anew
+            file.execute("pragma synchronous = off")  # a file damaged by a crash is recreated
             (version,) = file.execute("pragma user_version").fetchone()
             if version > _VERSION:
-                raise sqlite3.OperationalError("it is of a newer version")
+                raise sqlite3.OperationalError("it has a newer version")
             if version < _VERSION:
                 with file:
                     for name, text in _TABLES.items():
@@ -208,10 +206,10 @@ class _Row:
 
 
 def _row(values: tuple[Any, ...]) -> _Row | None:
-    """A row that was read, where it is one; None where anything of it is not what was written."""
+    """Validate a row from the file; None if a field or the digest is wrong."""
     recipe, sizes, target, code, schedule, ratio, made, digest = values
     words = (recipe, sizes, target, code, schedule)
-    texts = all(isinstance(each, str) and len(each) < _MOST_TEXT for each in words)
+    texts = all(isinstance(each, str) and len(each) < _MAX_TEXT for each in words)
     if not texts or not isinstance(ratio, float) or not isinstance(made, float):
         return None
     found = _Row(recipe, sizes, target, code, Verdict(schedule, ratio), made)
@@ -219,7 +217,7 @@ def _row(values: tuple[Any, ...]) -> _Row | None:
 
 
 def _digest(*row: object) -> str:
-    """What says that nobody else wrote a row, nor a bit of it: such files have no checksums."""
+    """Checksum of a row, which SQLite files lack."""
     return key_of(*map(repr, row))
 
 
@@ -238,12 +236,12 @@ def _at(path: Path | None, target: str) -> Ledger:
 
 
 def ledger(target: str) -> Ledger:
-    """The user's, in the folder that the settings name."""
+    """The user's ledger, in the configured cache folder."""
     folder = cache_folder()
     return _at(None if folder is None else Path(folder, FILE), target)
 
 
 def name_of(target: Target) -> str:
-    """A target and the processor that it makes code for, as the ledger knows them."""
+    """The name of a target and its processor, the key in the ledger."""
     processor = target.processor
     return f"{target.name} {processor.triple} {processor.cpu} {processor.features}"

@@ -1,8 +1,8 @@
-"""Buckets for recorded sizes: the cuts that leave calls as little above their size as may be.
+"""Buckets from recorded sizes: the cuts that minimise padding waste.
 
-A call of size n in a bucket up to m has code for m: (m - n)/m of it is not for n. The sum of these
-over all calls is the waste that cuts are chosen by, exactly for one dim (dynamic programming over
-the sizes that came), a cut more for the dim that gains most for several.
+A call of size n in a bucket up to m runs code for m: (m - n)/m of it is waste. Cuts minimise the
+sum of this over all calls: exactly for one dim (dynamic programming over the recorded sizes);
+greedily for several, one more cut for the dim that gains most.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from anydim.program.recording import Recorded
 from anydim.variants.strategies import Buckets, Strategy, Where
 
-_MOST_CUTS = 128  # of a dim that are chosen among
+_MAX_CUTS = 128  # candidate cuts of a dim
 Rows = Callable[[str], Sequence[Recorded]]
 
 
 def with_cuts(strategy: Strategy, recorded: Rows) -> Strategy:
-    """The strategy with buckets for what files have, wherever it names one."""
+    """The strategy with buckets computed from the recordings that it names."""
     if isinstance(strategy, Where):
         then, other = (with_cuts(each, recorded) for each in (strategy.then, strategy.else_))
         return replace(strategy, then=then, else_=other)
@@ -38,9 +38,9 @@ def with_cuts(strategy: Strategy, recorded: Rows) -> Strategy:
 
 
 def cuts_for(counts: Mapping[str, Mapping[int, int]], count: int) -> dict[str, Any]:
-    """The largest sizes of buckets of each dim, `count` combinations of them at most.
+    """The upper ends of buckets of each dim, with at most `count` combinations.
 
-    A dim that had one size has no other one.
+    A dim with a single recorded size gets that size only.
     """
     known = {name: _best(sizes, count) for name, sizes in counts.items() if any(sizes)}
     number = dict.fromkeys(known, 1)
@@ -59,18 +59,18 @@ def cuts_for(counts: Mapping[str, Mapping[int, int]], count: int) -> dict[str, A
 
 
 def _best(counts: Mapping[int, int], most: int) -> list[tuple[float, list[int]]]:
-    """For 1, 2, ... cuts the least waste, and the cuts that have it."""
+    """For 1, 2, ... cuts the minimum waste and its cuts."""
     sizes = sorted(size for size in counts if size > 0)
     calls = [0, *accumulate(counts[size] for size in sizes)]
     total = [0, *accumulate(counts[size] * size for size in sizes)]
-    ends = sorted({-(-n * len(sizes) // _MOST_CUTS) for n in range(1, _MOST_CUTS + 1)})
+    ends = sorted({-(-n * len(sizes) // _MAX_CUTS) for n in range(1, _MAX_CUTS + 1)})
 
     def waste(first: int, end: int) -> float:
-        """Of calls of the sizes from one to another, with a bucket that ends with these."""
+        """The waste of calls of the sizes first to end in one bucket."""
         return calls[end] - calls[first] - (total[end] - total[first]) / sizes[end - 1]
 
     found: list[tuple[float, list[int]]] = []
-    last: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}  # for so many of the sizes
+    last: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}  # by count of sizes covered
     for _ in range(min(most, len(ends))):
         last = {
             end: min(

@@ -1,7 +1,7 @@
-"""Searches on the machines of a Ray cluster (extra `anydim[ray]`), which have anydim installed.
+"""Tuning on the machines of a Ray cluster (extra `anydim[ray]`), which have anydim installed.
 
-What another machine measures says nothing of this one, unless its processor is of the same kind: of
-all machines those search whose target has the same name and whose anydim is the same.
+Measurements of another machine apply to this one only if its processor is of the same kind: only
+machines with the same target name and the same version of anydim search.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from anydim.targets.targets import target
 from anydim.variants.ledger import name_of
 from anydim.variants.workers import Order, Reply, variables, workers
 
-_PROBED = 120.0  # seconds until a machine has said what it is
-_HERE = ("ANYDIM_CACHE_DIR", "ANYDIM_USE_CACHE")  # settings that are each machine's own
+_PROBED = 120.0  # seconds to wait for the identities of machines
+_HERE = ("ANYDIM_CACHE_DIR", "ANYDIM_USE_CACHE")  # settings that are local to each machine
 
 
 class RayTeam:
-    """A team for `Model.tune`: as many searches at once as fitting machines have cores.
+    """A team for `Model.tune`: one concurrent search per core of matching machines.
 
-    `address` is that of a cluster; None is the one that this process is connected to, or a new one
-    on this machine. Raises OptionError where Ray is not installed or does not answer.
+    `address` is the address of a cluster; None uses the connected one, or starts one on this
+    machine. Raises OptionError if Ray is not installed or does not answer.
     """
 
     def __init__(self, address: str | None = None, made_by: str | None = None) -> None:
@@ -40,33 +40,33 @@ class RayTeam:
             nodes = [node for node in ray.nodes() if node["Alive"]]
             kinds = [self._on(node, identity).remote(name) for node in nodes]
             found = ray.get(kinds, timeout=_PROBED)
-        except Exception as error:  # of Ray: hundreds of kinds
+        except Exception as error:  # Ray raises many types
             raise OptionError(f"no Ray cluster answers: {_line(error)}") from None
         fitting = [node for node, kind in zip(nodes, found) if kind == self._kind]
         if not fitting:
             hint = "its machines need this processor and this version of anydim"
-            raise OptionError(f"none of {len(nodes)} machines of the cluster is like this", hint)
+            raise OptionError(f"none of {len(nodes)} machines of the cluster is suitable", hint)
         cores = [max(1, int(node["Resources"].get("CPU", 1))) for node in fitting]
         self.machines, self.others = len(fitting), len(nodes) - len(fitting)
         self.count = sum(cores)
         self._nodes = cycle([node for node, count in zip(fitting, cores) for _ in range(count)])
 
-    def ask(self, order: Order) -> Future[Reply]:
-        """Have an order answered on one of the machines."""
+    def submit(self, order: Order) -> Future[Reply]:
+        """Submit an order to one of the machines."""
         promised: Future[Reply] = Future()
         search = self._on(next(self._nodes), answered)
 
         def take(done: Future[Any]) -> None:
             try:
                 promised.set_result(done.result())
-            except Exception as error:  # a machine that went, and what else may become of it
+            except Exception as error:  # a machine was lost, or any other failure of Ray
                 promised.set_result(Reply(problem=_line(error)))
 
         search.remote(order, self._kind).future().add_done_callback(take)
         return promised
 
     def _on(self, node: Mapping[str, Any], function: Any) -> Any:
-        """A function as it runs on a machine."""
+        """A remote function pinned to a machine."""
         made = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
         given = {knob: value for knob, value in variables().items() if knob not in _HERE}
         return self._ray.remote(function).options(
@@ -76,19 +76,20 @@ class RayTeam:
 
 
 def identity(made_by: str) -> str:
-    """The processor and the anydim of whoever is asked, as records know them."""
+    """The processor and the anydim version of this machine, as in the ledger."""
     return f"{name_of(target(made_by))} {code_version()}"
 
 
 def answered(order: Order, kind: str) -> Reply:
-    """What a machine makes of an order, where it is still of the right kind.
+    """Execute an order on this machine, if it is still of the right kind.
 
-    A process of ours does it: in one of Ray's, code and data may lie too far from each other.
+    Runs in a worker process of anydim: in a process of Ray, code and data may be too far apart for
+    relocations.
     """
     here = identity(order.target)
     if here != kind:
         raise OptionError(f"this machine is {here}, not {kind}")
-    return workers(False, 1).ask(order).result()
+    return workers(False, 1).submit(order).result()
 
 
 def _ray() -> Any:

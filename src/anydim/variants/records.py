@@ -1,6 +1,6 @@
-"""Schedules that tuning found, for whoever compiles: read once, from the file of the ledger.
+"""Tuned general schedules for the compiler, read once from the ledger file.
 
-It is looked at where there is such a file, and only then anything is imported.
+Modules are imported only if the file exists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anydim.base.cache import key_of, user_cache
 from anydim.base.cache_folder import cache_folder, is_there
 from anydim.base.read_files import CLOCK_NS, FileState
 
-if TYPE_CHECKING:  # a process that loads its program needs none of it
+if TYPE_CHECKING:  # not needed to load a program
     from anydim.program.recipe import Recipe
     from anydim.targets.target import Target
 
@@ -24,7 +24,7 @@ FILE = "variants.sqlite"  # in the folder of the cache
 
 
 def tuned_for(target: Target, threads: int) -> Callable[[Recipe], str]:
-    """What tells the schedule that was found for a recipe on this processor; '' for none."""
+    """A function from a recipe to its tuned schedule on this processor; '' without one."""
     if not _is_there():
         return lambda recipe: ""
     made = import_module("anydim.variants.ledger")
@@ -34,9 +34,9 @@ def tuned_for(target: Target, threads: int) -> Callable[[Recipe], str]:
 
 
 def tuned_state() -> str:
-    """What changes with the schedules that were found, here for any processor; '' for none.
+    """A digest of the tuned schedules of all processors; '' if none.
 
-    It is kept for a file of this state: opening a ledger takes as long as a quarter of a load.
+    Cached per state of the file: opening a ledger takes a quarter of the time of a load.
     """
     path, kept = _path(), user_cache()
     if path is None or kept is None or not is_there(path):

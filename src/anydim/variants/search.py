@@ -1,4 +1,4 @@
-"""The search for a schedule: one option after another, each from the best that was found so far."""
+"""Coordinate search for a schedule: one option after another, from the best so far."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from anydim.variants.candidates import (
 )
 from anydim.variants.trial import Trials, Tried
 
-SURE = 31  # rounds: the least of many times is often luck, so it is measured again
+SURE = 31  # rounds: the minimum of many times is biased, so the winner is measured again
 
 
 def search(
     site: Sized, target: Target, seconds: float, threads: int = 1, near: bool = False,
     found: Sequence[str] = (),
 ) -> list[Tried]:  # fmt: skip
-    """Schedules of a site at its sizes that were tried, the best one last; for so many seconds.
+    """Try schedules of a site at its sizes for `seconds`; the best one is last.
 
-    `near` bits are enough. Where a search at other sizes of the recipe has `found` schedules, these
-    are tried instead of neighbours.
+    `near`: results need not be equal in bits. With schedules `found` by a search at other sizes
+    of the recipe, these are tried instead of neighbours.
     """
     trials = Trials(site, target, threads=threads, near=near)
     if not trials.possible:
@@ -46,10 +46,10 @@ def search(
 def _search(
     site: Sized, trials: Trials, templates: Sequence[Template], end: float, found: Sequence[str]
 ) -> Iterator[Tried]:
-    """First the generic schedule with sizes known and what templates would take, then neighbours.
+    """The generic schedule with constant sizes, templates' choices, then neighbours of the best.
 
-    Those are of the best one so far, one option after another; or what was `found`. Each schedule
-    is tried once.
+    Neighbours change one option after another; schedules `found` elsewhere replace them. Each
+    schedule is tried once.
     """
     best: Tried | None = None
     taken = {site.generic.schedule}
@@ -73,7 +73,7 @@ def _search(
 
 
 def faster(one: Tried, other: Tried) -> Tried:
-    """The one that took less time; one that gave other bits took too long."""
+    """The faster one; a candidate with different bits loses."""
     if other.ratio is None:
         return one
     return other if one.ratio is None or other.ratio < one.ratio else one

@@ -1,21 +1,22 @@
-"""What one search for a body tells those for other sizes: schedules to try there."""
+"""Schedules shared between searches: results at some sizes to try at others."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-_MOST_ALIKE = 4  # schedules of other recipes that are tried
+_MAX_SIMILAR = 4  # schedules of other recipes to try
 
-Row = tuple[str, float | None]  # a schedule, and its share of the generic time
+Row = tuple[str, float | None]  # a schedule, and its ratio to the generic time
 
 
 def shared(
     tried: Mapping[int, Sequence[Row]], generic: Mapping[int, str], most: float
 ) -> dict[int, tuple[str, ...]]:
-    """Schedules for other sizes of each recipe: those that were tried, the best first.
+    """Schedules to try at other sizes of each recipe: those tried, best first.
 
-    What is not the best at some sizes may be at others. Before them comes what takes `most` of the
-    time for other recipes whose `generic` schedule is of the same kind: its code is made already.
+    A schedule that is not the best at some sizes may be at others. First come schedules with a
+    ratio of at most `most` for other recipes with a `generic` schedule of the same kind: their code
+    is compiled already.
     """
     right = {
         number: sorted((ratio, text) for text, ratio in rows if ratio is not None)
@@ -24,9 +25,9 @@ def shared(
     paid = sorted(row for rows in right.values() for row in rows if row[0] <= most)
     found = dict[int, tuple[str, ...]]()
     for number, rows in right.items():
-        alike = [text for _, text in paid if _kind(text) == _kind(generic[number])]
+        similar = [text for _, text in paid if _kind(text) == _kind(generic[number])]
         own = [text for _, text in rows]
-        found[number] = tuple(dict.fromkeys([*alike[:_MOST_ALIKE], *own]))
+        found[number] = tuple(dict.fromkeys([*similar[:_MAX_SIMILAR], *own]))
     return found
 
 

@@ -1,7 +1,7 @@
-"""Dims of sizes that launches have: numbers at numbers, formulas over a span.
+"""Solve launch sizes for dims: for numbers, or as formulas over a span.
 
-A body is a function of the sizes of its launch, so any dims that give these sizes give the right
-one. A dim that only products with others tell is taken to be 1.
+A variant is a function of the sizes of its launch, so any dims that produce these sizes are valid.
+A dim that occurs only in products with others is set to 1.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ ONE = Size.constant_of(1)
 
 
 @dataclass(frozen=True)
-class Told:
-    """A dim: (word - rest) // factor, both of dims before it; 1 where `word` is None.
+class SolvedDim:
+    """A dim solved from launch size number `source`, over earlier dims.
 
-    `low` and `high` are what it is in the span of the words.
+    Its value is (size - rest) // factor; 1 if `source` is None.
+
+    `low` and `high` bound it within the span of the sizes.
     """
 
     name: str
-    word: int | None
+    source: int | None
     factor: Size
     rest: Size
     low: int
@@ -36,35 +38,37 @@ class Told:
 
     @property
     def plain(self) -> bool:
-        """Whether it is in its bounds just where the word is in its own."""
+        """Whether it is within its bounds exactly if its launch size is within its own."""
         known = self.factor.constant is not None and self.rest.constant is not None
-        return self.word is not None and known
+        return self.source is not None and known
 
 
-def word_name(number: int) -> str:
-    """The name of a word of a launch in formulas; no dim has it."""
+def size_name(number: int) -> str:
+    """The name of a launch size in formulas; dims never have such names."""
     return f"launch.word.{number}"
 
 
-def dims_of_span(words: Sequence[Size], span: Span) -> tuple[Told, ...] | None:
-    """How words tell the dims that they are made of; None where some are in no span."""
-    found: dict[str, Told] = {}
-    left = {name for word in words for name in word.symbols}
+def dims_of_span(sizes: Sequence[Size], span: Span) -> tuple[SolvedDim, ...] | None:
+    """Solve launch sizes for their dims over a span; None if a dim has no bounds."""
+    found: dict[str, SolvedDim] = {}
+    left = {name for size in sizes for name in size.symbols}
     while left - found.keys():
-        told = _told_in_span(words, span, found) or _guessed_in_span(words, found)
-        if told is None or told.low > told.high:
+        solved = _solved_in_span(sizes, span, found) or _guessed_in_span(sizes, found)
+        if solved is None or solved.low > solved.high:
             return None
-        found[told.name] = told
+        found[solved.name] = solved
     return tuple(found.values())
 
 
-def _told_in_span(words: Sequence[Size], span: Span, known: Mapping[str, Told]) -> Told | None:
-    """The next dim that a word tells, by a known factor rather than by others."""
-    box = Box.of(*(told.dim for told in known.values()))
+def _solved_in_span(
+    sizes: Sequence[Size], span: Span, known: Mapping[str, SolvedDim]
+) -> SolvedDim | None:
+    """The next dim that a launch size determines, preferably with a constant factor."""
+    box = Box.of(*(solved.dim for solved in known.values()))
     found = []
-    for number, word in enumerate(words):
-        unknown = word.symbols - known.keys()
-        linear = word.linear_in(unknown) if len(unknown) == 1 else None
+    for number, size in enumerate(sizes):
+        unknown = size.symbols - known.keys()
+        linear = size.linear_in(unknown) if len(unknown) == 1 else None
         if linear is None or not linear[0]:
             continue
         ((name, factor),) = linear[0].items()
@@ -77,28 +81,28 @@ def _told_in_span(words: Sequence[Size], span: Span, known: Mapping[str, Told]) 
         high = LARGEST
         if span.high[number] < LARGEST:
             high = (span.high[number] - rest.lo) // by.lo
-        found.append(Told(name, number, factor, linear[1], low, high))
-    return min(found, key=lambda told: not told.plain, default=None)
+        found.append(SolvedDim(name, number, factor, linear[1], low, high))
+    return min(found, key=lambda solved: not solved.plain, default=None)
 
 
 def _up(value: int, by: int | None) -> int:
-    """Divided and rounded up; by None: by more than anything."""
+    """Ceiling division; None stands for an unbounded divisor."""
     return -(-value // by) if by is not None else int(value > 0)
 
 
-def _guessed_in_span(words: Sequence[Size], known: Mapping[str, Told]) -> Told | None:
-    """1 for a dim that only products tell; the words say at a launch whether that is right."""
-    given = dict.fromkeys(known, ONE)  # what is known is no unknown, whatever it is
-    name = _factor_to_guess([word.substitute(given) for word in words])
-    return Told(name, None, ONE, ONE, 1, 1) if name else None
+def _guessed_in_span(sizes: Sequence[Size], known: Mapping[str, SolvedDim]) -> SolvedDim | None:
+    """Set a dim that occurs only in products to 1; launches check the sizes afterwards."""
+    given = dict.fromkeys(known, ONE)  # solved dims count as known, with any value
+    name = _factor_to_guess([size.substitute(given) for size in sizes])
+    return SolvedDim(name, None, ONE, ONE, 1, 1) if name else None
 
 
 def dims_that_give(sizes: Sequence[Size], values: Sequence[int]) -> dict[str, int] | None:
-    """Dims at which size expressions have these values; None where none are found."""
+    """Dims at which size expressions have these values; None if none are found."""
     known: dict[str, int] = {}
     left = {name for size in sizes for name in size.symbols}
     while left - known.keys():
-        found = next(filter(None, (_told(s, v, known) for s, v in zip(sizes, values))), None)
+        found = next(filter(None, (_solved(s, v, known) for s, v in zip(sizes, values))), None)
         if found is None:
             found = _guessed(sizes, known)
         if found is None:
@@ -108,8 +112,8 @@ def dims_that_give(sizes: Sequence[Size], values: Sequence[int]) -> dict[str, in
     return known if right else None
 
 
-def _told(size: Size, value: int, known: Mapping[str, int]) -> tuple[str, int] | None:
-    """The one dim that a size does not know yet, where the size is linear in it."""
+def _solved(size: Size, value: int, known: Mapping[str, int]) -> tuple[str, int] | None:
+    """Solve a size for its only unknown dim, if linear in it."""
     rest = size.substitute(known)
     if len(rest.symbols) != 1:
         return None
@@ -125,7 +129,7 @@ def _told(size: Size, value: int, known: Mapping[str, int]) -> tuple[str, int] |
 
 
 def _guessed(sizes: Sequence[Size], known: Mapping[str, int]) -> tuple[str, int] | None:
-    """1 for a dim that only products with others tell; of what nothing tells, too."""
+    """Set a dim to 1 that occurs only in products with others, or is otherwise undetermined."""
     open = [size.substitute(known) for size in sizes]
     others = (name for size in open for name in size.symbols)
     name = _factor_to_guess(open) or min(others, default="")
@@ -133,6 +137,6 @@ def _guessed(sizes: Sequence[Size], known: Mapping[str, int]) -> tuple[str, int]
 
 
 def _factor_to_guess(open: Sequence[Size]) -> str:
-    """A factor of a product; empty where there is none."""
+    """A factor of a product; '' if there is none."""
     products = (s for s in open if len(s.symbols) > 1 and len(s.monomials) <= 2)
     return next((min(size.symbols) for size in products), "")

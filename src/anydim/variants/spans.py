@@ -1,11 +1,10 @@
-"""A body for a span of sizes: it knows what is one number there, and works out what else it needs.
+"""Variants for spans of sizes: constants where the span fixes a size, computed sizes elsewhere.
 
-What a kernel needs may be no word of its launch, as it depends on the schedule: `(m + 3)//4` where
-the launch has m and `(m + 7)//8`. So dims are said by the words (`solved_dims.py`), at the
-beginning of the kernel, and once before it in `extent`, a function of the address of the words.
-That says the parallel range, or less than 0 where the sizes are none for the body: a dim is outside
-of what the body was made for, a number does not fit 64 bits, or dims that were guessed do not give
-the words.
+A size that a kernel needs may not be a launch size, as it depends on the schedule: `(m + 3)//4`
+where the launch has m and `(m + 7)//8`. So dims are solved from launch sizes (`solved_dims.py`), at
+the entry of the kernel, and once before it in `extent`, a function of the address of the sizes.
+`extent` returns the parallel range, or less than 0 if the variant does not apply: a dim is outside
+of its bounds, a number does not fit 64 bits, or guessed dims do not reproduce the sizes.
 """
 
 from __future__ import annotations
@@ -20,47 +19,47 @@ from anydim.kernels.ir import Kernel, Let, Scalar, constant
 from anydim.kernels.launch import Launch
 from anydim.native.arithmetic import Arithmetic, Ranged
 from anydim.native.body import Body, parameter
-from anydim.passes.site_fitting import parameters_of, places_of, with_interface
+from anydim.passes.site_fitting import parameters_of, positions_of, with_interface
 from anydim.program.recipe import Recipe
 from anydim.runtime.variant_tables import Span
 from anydim.sizes import LARGEST, Box, Dim, Interval, Size, bounds, simplify
-from anydim.variants.solved_dims import Told, dims_of_span, word_name
+from anydim.variants.solved_dims import SolvedDim, dims_of_span, size_name
 
 _WORDS = parameter("words")
-_BETWEEN = 5  # points inside a span that are tried
-_OPEN = 32  # how far above the least one that is tried, where there is no largest one
+_BETWEEN = 5  # trial points inside a span
+_OPEN = 32  # distance of the largest trial size from the smallest, in an open dim
 
 
 @dataclass(frozen=True)
 class Spanned:
-    """The words of launches in a span, the parallel range last, and how they tell dims.
+    """The sizes of launches in a span, the parallel range last, with the dims solved from them.
 
     `box` bounds the dims of the recipe.
     """
 
-    words: tuple[Size, ...]
+    sizes: tuple[Size, ...]
     span: Span
-    told: tuple[Told, ...]
+    solved: tuple[SolvedDim, ...]
     box: Box
 
     @staticmethod
-    def of(words: Sequence[Size], span: Span, box: Box) -> Spanned | None:
-        """That of a recipe whose dims are those of `box`; None where dims are not told."""
-        told = dims_of_span(words, span)
-        if told is None:
+    def of(sizes: Sequence[Size], span: Span, box: Box) -> Spanned | None:
+        """Solve the sizes of a recipe with the dims of `box`; None if not solvable."""
+        solved = dims_of_span(sizes, span)
+        if solved is None:
             return None
-        sure = all(each.word is not None for each in told)
-        bounded = [_met(each.dim, box if sure else Box()) for each in told]
-        others = [dim for dim in box.dims if dim.name not in {each.name for each in told}]
+        sure = all(each.source is not None for each in solved)
+        bounded = [_met(each.dim, box if sure else Box()) for each in solved]
+        others = [dim for dim in box.dims if dim.name not in {each.name for each in solved}]
         if None in bounded:
             return None
         dims = [*filter(None, bounded), *others]
         return Spanned(
-            tuple(words), span, told, Box.of(*dims, constraints=box.constraints if sure else ())
+            tuple(sizes), span, solved, Box.of(*dims, constraints=box.constraints if sure else ())
         )
 
     def points(self) -> tuple[dict[str, int], ...]:
-        """Dims to try a body at: the ends, the middle, and some between, always the same."""
+        """Trial points: the ends, the middle, and pseudo-random ones with a fixed seed."""
         some = random.Random(0)
         ends = [(max(dim.lo, min(1, _top(dim))), _top(dim), dim.name) for dim in self.box.dims]
         found = [
@@ -72,17 +71,17 @@ class Spanned:
         return tuple(point for n, point in enumerate(found) if point not in found[:n])
 
     def known(self, size: Size) -> int | None:
-        """What a size is everywhere in the span; None where it changes."""
+        """The constant value of a size in the span; None if it varies."""
         return bounds(simplify(size, self.box), self.box).value
 
 
 def _top(dim: Dim) -> int:
-    """The largest size of a dim that is tried."""
+    """The largest trial size of a dim."""
     return dim.lo + _OPEN if dim.hi is None else dim.hi
 
 
 def _met(dim: Dim, box: Box) -> Dim | None:
-    """What a dim is inside a box, too; None where that is nothing."""
+    """The intersection of a dim with that of a box; None if empty."""
     if dim.name not in box.names:
         return dim
     other = box.dim(dim.name)
@@ -92,11 +91,11 @@ def _met(dim: Dim, box: Box) -> Dim | None:
 
 
 def spanned_kernel(launch: Launch, recipe: Recipe, site: Spanned) -> Kernel:
-    """The kernel of a launch with the interface of a recipe; its sizes follow from the words."""
+    """The kernel of a launch with the interface of a recipe; computes its own sizes."""
     kernel = launch.kernel
-    order = places_of([argument.tensor for argument in launch.arguments], recipe.operands)
+    order = positions_of([argument.tensor for argument in launch.arguments], recipe.operands)
     _, scalars, _ = parameters_of(kernel)
-    body, given = _Prologue(), [Scalar(word_name(n)) for n in range(len(launch_words(site)))]
+    body, given = _Prologue(), [Scalar(size_name(n)) for n in range(len(kernel_sizes(site)))]
     needed = _Needed(body, site, [parameter(scalar.name) for scalar in given])
     values = [needed.value(size) for size in launch.sizes]
     steps = [Let(scalar.name, value) for scalar, value in zip(scalars, values)]
@@ -104,20 +103,20 @@ def spanned_kernel(launch: Launch, recipe: Recipe, site: Spanned) -> Kernel:
     return with_interface(kernel, order, given, (*body.written, *steps), prefix)
 
 
-def launch_words(site: Spanned) -> tuple[Size, ...]:
-    """The words that a kernel is given: all but the parallel range."""
-    return site.words[:-1]
+def kernel_sizes(site: Spanned) -> tuple[Size, ...]:
+    """The sizes passed to a kernel: all but the parallel range."""
+    return site.sizes[:-1]
 
 
 def extent_of(launch: Launch, site: Spanned) -> ir.Library | None:
-    """The function that says the parallel range; None where that is the launch's, everywhere."""
-    same = launch.parallel == site.words[-1]
-    words = set(site.words)
-    direct = all(size in words or site.known(size) is not None for size in launch.sizes)
-    if same and direct and all(told.plain for told in site.told):
+    """The function that computes the parallel range; None if it always equals the launch's."""
+    same = launch.parallel == site.sizes[-1]
+    sizes = set(site.sizes)
+    direct = all(size in sizes or site.known(size) is not None for size in launch.sizes)
+    if same and direct and all(each.plain for each in site.solved):
         return None
     body = Body()
-    values = [body.load(_WORDS, number) for number in range(len(site.words))]
+    values = [body.load(_WORDS, number) for number in range(len(site.sizes))]
     needed = _Needed(body, site, values, checked=True)
     for size in launch.sizes:
         needed.value(size)
@@ -131,33 +130,33 @@ def extent_of(launch: Launch, site: Spanned) -> ir.Library | None:
 
 
 class _Prologue(Body):
-    """Steps before those of a kernel, with names that it has not."""
+    """Steps before those of a kernel, with names the kernel does not use."""
 
     def fresh(self, letter: str) -> str:
         return f"launch.{super().fresh(letter)}"
 
 
 class _Needed:
-    """Sizes written into a body, from the values of words; `checked`: it gives -1 for others."""
+    """Writes code for sizes from launch sizes; with `checked` it returns -1 outside the span."""
 
     def __init__(
-        self, body: Body, site: Spanned, words: Sequence[ir.Value], checked: bool = False
+        self, body: Body, site: Spanned, values: Sequence[ir.Value], checked: bool = False
     ) -> None:
-        self._body, self._site, self._words = body, site, words
-        self._direct = dict(zip(site.words, words))
+        self._body, self._site, self._values = body, site, values
+        self._direct = dict(zip(site.sizes, values))
         ranges = (Interval(low, high) for low, high in zip(site.span.low, site.span.high))
         self._symbols = {
-            word_name(number): Ranged(word, range)
-            for number, (word, range) in enumerate(zip(words, ranges))
+            size_name(number): Ranged(value, range)
+            for number, (value, range) in enumerate(zip(values, ranges))
         }
         self._arithmetic = Arithmetic(body, self._symbols)
-        for told in site.told:
-            self._tell(told, checked)
-        if checked and any(told.word is None for told in site.told):
-            self._check_words()
+        for solved in site.solved:
+            self._solve(solved, checked)
+        if checked and any(solved.source is None for solved in site.solved):
+            self._check_sizes()
 
     def value(self, size: Size) -> ir.Value:
-        """The value of a size: a number, a word, or what dims make it."""
+        """The value of a size: a constant, a launch size, or a formula over dims."""
         known = self._site.known(size)
         if known is not None:
             return constant(known)
@@ -165,27 +164,27 @@ class _Needed:
         return self._arithmetic.size(size) if found is None else found
 
     def check_fit(self) -> None:
-        """Give -1 where something did not fit."""
+        """Return -1 on overflow."""
         if self._arithmetic.overflow is not None:
             with self._body.when(self._arithmetic.overflow):
                 self._body.give(-1)
 
-    def _tell(self, told: Told, checked: bool) -> None:
-        """The value of a dim, inside its bounds."""
-        dim = self._site.box.dim(told.name)
-        if told.word is None:
-            value = constant(told.low)
+    def _solve(self, solved: SolvedDim, checked: bool) -> None:
+        """Compute a dim, and check its bounds."""
+        dim = self._site.box.dim(solved.name)
+        if solved.source is None:
+            value = constant(solved.low)
         else:
-            word = Size.symbol(word_name(told.word))
-            value = self._body.let(self._arithmetic.size((word - told.rest) // told.factor))
+            size = Size.symbol(size_name(solved.source))
+            value = self._body.let(self._arithmetic.size((size - solved.rest) // solved.factor))
         high = LARGEST if dim.hi is None else dim.hi
-        if checked and told.word is not None:
+        if checked and solved.source is not None:
             with self._body.when((value < dim.lo) | (value > high)):
                 self._body.give(-1)
-        self._symbols[told.name] = Ranged(value, Interval(dim.lo, high))
+        self._symbols[solved.name] = Ranged(value, Interval(dim.lo, high))
 
-    def _check_words(self) -> None:
-        for size, word in zip(self._site.words, self._words):
+    def _check_sizes(self) -> None:
+        for size, value in zip(self._site.sizes, self._values):
             if size.constant is None:
-                with self._body.when(self._arithmetic.size(size).differs(word)):
+                with self._body.when(self._arithmetic.size(size).differs(value)):
                     self._body.give(-1)

@@ -1,4 +1,4 @@
-"""What a strategy has `compile` do otherwise: the form of a program, not bodies beside it."""
+"""Program forms of strategies that change compilation instead of adding variants."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LOG = logging.getLogger("anydim.variants")
 
 
 def form_of(strategy: Strategy) -> Form:
-    """The form that a strategy asks for; a library is opened.
+    """The form that a strategy requires; opens a library.
 
-    Raises OptionError for a library that there is not.
+    Raises OptionError for a missing library.
     """
     if isinstance(strategy, Library) and strategy.name == CUBLAS:
         import_module("anydim.devices.cublas").cublas()
@@ -26,8 +26,8 @@ def form_of(strategy: Strategy) -> Form:
         return Form(on_devices=FrozenMapping({CUDA: (library.TEMPLATE,)}))
     if isinstance(strategy, Library):
         found = opened(strategy.name)
-        if not found.alone():
-            LOG.info("%s: it has no function that sets its threads", strategy)
+        if not found.use_one_thread():
+            LOG.info("%s: it has no function to set its threads", strategy)
         blas = import_module("anydim.kernels.matmul.blas.blas_template")
         return Form(templates=(blas.blas_template(found.addresses),))
     return Form(pads=freeze(strategy.pads)) if isinstance(strategy, Pad) else PLAIN_FORM

@@ -1,7 +1,7 @@
-"""Whether a body is worth having: measured beside the generic one, on this machine, in bits equal.
+"""Trials: measure a variant against the generic kernel on this machine, and compare bits.
 
-Both run in turns on the same operands, made up of random numbers; integers are 0, which is a right
-index wherever there is one. A launch that threads share takes the time of its slowest part.
+Both run alternately on the same operands of random numbers; integers are 0, which is a valid index
+in every non-empty tensor. A launch on several threads takes the time of its slowest part.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from anydim.sizes import as_size
 from anydim.targets.target import Target
 from anydim.variants.candidates import Candidate, Sized
 
-_MOST_DRAWS, _DRAWN, _ON = 64, 1 << 20, 37  # operands that are compared, bytes of all, elements
-MOST_BYTES = 1 << 30  # of the operands of a trial
-COLD, SMALL = 2, 32 << 10  # weights take turns up to so many caches; smaller ones do not
+_MAX_DRAWS, _DRAWN, _ON = 64, 1 << 20, 37  # draws compared, bytes of all, elements to rotate by
+MAX_BYTES = 1 << 30  # of the operands of a trial
+COLD, SMALL = 2, 32 << 10  # weights are rotated through this many L2 sizes; smaller ones are not
 ROUNDS = 11
-_ROUND = 300e-6  # seconds at least of one body in a round
-_MOST_SECONDS = 1.0  # of all rounds of a body
-_MOST_COPIES = 64
-_MOST_TIMES = 10_000
+_ROUND = 300e-6  # minimum seconds of one kernel per round
+_MAX_SECONDS = 1.0  # of all rounds of a kernel
+_MAX_COPIES = 64
+_MAX_TIMES = 10_000
 _ALIGNED = 64
-GUARDED = 1.05  # of the generic time, at any size, may code take that is for many
-_BFLOAT16 = 2.0**-7  # its unit, as numpy knows none
-NEAR = 64  # units of the last place of the largest result, where bits may be others
+GUARDED = 1.05  # maximum ratio to the generic time, at any size, of code for many sizes
+_BFLOAT16 = 2.0**-7  # its epsilon, which numpy lacks
+NEAR = 64  # tolerance in epsilons of the largest result, if bits may differ
 _REPEAT = "repeat"
 _CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 8)
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of a candidate: its time beside the generic body's, or why it is none."""
+    """The result of a trial: time ratio to the generic kernel, or the reason for rejection."""
 
     candidate: Candidate
     ratio: float | None
@@ -56,10 +56,10 @@ class Tried:
 
 
 class Trials:
-    """Candidates of one site at its sizes: compiled, compared and timed on so many threads.
+    """Candidates of one site at its sizes: compiled, compared and timed on `threads` threads.
 
-    Results are to have the same bits, or `near` ones. Where operands are too large to be made up,
-    `possible` says so; for a span, operands at some points of it are enough.
+    Results must have the same bits, or `near` ones. `possible` is False if operands are too large;
+    for a span, operands at some of its points suffice.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Trials:
         self.possible = bool(self._points)
 
     def run(self, candidate: Candidate, rounds: int = 0) -> Tried:
-        """What becomes of a candidate; `rounds` are those of all without a number.
+        """Try a candidate; `rounds` 0 means the default.
 
-        Of a span it is the geometric mean of the shares at its points, of which none may be bad.
+        For a span, the ratio is the geometric mean over its points, none of which may be bad.
         """
         rounds, kernel, grain = rounds or self._rounds, candidate.kernel, candidate.grain
         ranges = candidate.ranges
@@ -83,12 +83,12 @@ class Trials:
         return Tried(candidate, *_mean(found))
 
     def launched(self, launch: Launch, rounds: int = 0) -> tuple[float | None, str]:
-        """The same of a launch for all sizes, whose operands may be packed in its own way."""
+        """Try a general launch, whose operands may have another packing."""
         return _mean(point.launched(launch, rounds or self._rounds) for _, point in self._points)
 
 
 def _mean(found: Iterable[tuple[float | None, str]]) -> tuple[float | None, str]:
-    """The geometric mean of shares; the first problem where there is one."""
+    """The geometric mean of ratios, or the first problem."""
     ratios = []
     for ratio, problem in found:
         if ratio is None:
@@ -100,7 +100,7 @@ def _mean(found: Iterable[tuple[float | None, str]]) -> tuple[float | None, str]
 
 
 class _Point:
-    """A site at dims, for trials."""
+    """A site at a point, for trials."""
 
     def __init__(
         self, site: Sized, dims: Mapping[str, int], target: Target, threads: int,
@@ -114,53 +114,53 @@ class _Point:
         self.possible = memory is not None
         if memory is not None:
             parallel = launch.parallel.evaluate(dims)
-            self._generic = self._body(memory, launch.kernel, parallel, self._grain(launch))
+            self._generic = self._load(memory, launch.kernel, parallel, self._grain(launch))
             self._wanted = self._generic.results()
 
     def run(
         self, kernel: Kernel, parallel: int, grain: int, rounds: int
     ) -> tuple[float | None, str]:
-        """The share of the generic body's time, or why there is none."""
-        return self._tried(self._body(self._generic.memory, kernel, parallel, grain), rounds)
+        """The ratio to the generic kernel's time, or the reason for rejection."""
+        return self._tried(self._load(self._generic.memory, kernel, parallel, grain), rounds)
 
     def launched(self, launch: Launch, rounds: int) -> tuple[float | None, str]:
-        """The same of a launch for all sizes."""
+        """Try a general launch."""
         memory = self._memory(launch)
         if memory is None:
             return None, "operands too large"
         parallel = launch.parallel.evaluate(self._dims)
         grain = self._grain(launch)
-        return self._tried(self._body(memory, launch.kernel, parallel, grain), rounds)
+        return self._tried(self._load(memory, launch.kernel, parallel, grain), rounds)
 
     def _grain(self, launch: Launch) -> int:
         return as_size(launch.grain).evaluate(self._dims)
 
-    def _tried(self, body: _Body, rounds: int) -> tuple[float | None, str]:
-        found = body.results()
+    def _tried(self, loaded: _Loaded, rounds: int) -> tuple[float | None, str]:
+        found = loaded.results()
         if any(not self._equal(found[name], self._wanted[name]) for name in self._wanted):
-            return None, "other bits than the generic body"
-        return _ratio(body, self._generic, rounds), ""
+            return None, "bits differ from the generic kernel's"
+        return _ratio(loaded, self._generic, rounds), ""
 
     def _memory(self, launch: Launch) -> _Memory | None:
-        """Operands of a launch, shared by all that have them alike; their sizes are its own."""
+        """Operands of a launch, shared between launches with equal arguments; with its sizes."""
         if launch.arguments not in self._memories:
             self._memories[launch.arguments] = _Memory.of(self._site, launch, self._dims)
         memory = self._memories[launch.arguments]
         return None if memory is None else memory.at(launch, self._dims)
 
-    def _body(self, memory: _Memory, kernel: Kernel, parallel: int, grain: int) -> _Body:
+    def _load(self, memory: _Memory, kernel: Kernel, parallel: int, grain: int) -> _Loaded:
         count = max(1, min(self._threads, parallel // max(1, grain)))
-        each, extra = divmod(parallel, count)  # as `native/threads.py` shares it out
+        each, extra = divmod(parallel, count)  # partitioned like `native/threads.py`
         ends = [each * n + min(n, extra) for n in range(count + 1)]
         parts = tuple(pairwise(ends))
-        return _Body(memory, _loaded(kernel, self._target), parts, parallel)
+        return _Loaded(memory, _loaded(kernel, self._target), parts, parallel)
 
 
 @cache
 def _repeat(target: Target) -> _Code:
-    """`repeat(kernel, first, stride, end, low, high, scratch, times)`: a kernel called many times.
+    """`repeat(kernel, first, stride, end, low, high, scratch, times)`: call a kernel `times` times.
 
-    With arguments at `first`, `stride` bytes further, and so on to `end`, then from `first` again.
+    The arguments advance from `first` by `stride` bytes up to `end`, then restart at `first`.
     """
     body = Body()
     names = ("kernel", "first", "stride", "end", "low", "high", "scratch", "times")
@@ -177,7 +177,7 @@ def _repeat(target: Target) -> _Code:
 
 
 class _Code:
-    """Loaded code of a kernel."""
+    """The loaded code of a kernel."""
 
     def __init__(self, target: Target, made: Kernel | ir.Library, symbol: str) -> None:
         assert target.load is not None
@@ -192,12 +192,12 @@ def _loaded(kernel: Kernel, target: Target) -> tuple[_Code, _Code]:
 
 @dataclass(frozen=True)
 class _Memory:
-    """Operands of a launch, and blocks of their addresses and its sizes.
+    """Operands of a launch, and argument blocks with their addresses and its sizes.
 
-    Values were just made and are in a cache; weights of a model are not, as those of all its layers
-    come in between. So there are `copies` of them, more than a cache holds, which take turns.
-    `written` are the results by name, with what they hold before; `drawn` are floats that are read
-    as the graph has them, from which other operands are made by moving them on.
+    In a model, values were just computed and are in a cache; weights are not, as the weights of all
+    other layers are read in between. So there are `copies` of weights, more than a cache holds,
+    used in rotation. `written` are the results by name, with their initial values; `drawn` are
+    unpacked float operands, which are rotated to get other operands.
     """
 
     copies: Sequence[Sequence[numpy.ndarray]]
@@ -208,9 +208,9 @@ class _Memory:
 
     @staticmethod
     def of(site: Sized, launch: Launch, dims: Mapping[str, int]) -> _Memory | None:
-        """Operands of a site, packed for a launch; None where they are too large to be tried."""
+        """Operands of a site, packed for a launch; None if they are too large for a trial."""
         arrays = []
-        left = MOST_BYTES
+        left = MAX_BYTES
         for argument in launch.arguments:
             shape, dtype = _shape(argument, site, dims)
             left -= int(numpy.prod(shape, dtype=object)) * dtype.itemsize
@@ -223,7 +223,7 @@ class _Memory:
         held = [argument.tensor in site.recipe.constants for argument in launch.arguments]
         bytes = sum(array.nbytes for array, constant in zip(arrays, held) if constant)
         most = COLD * parse_machine(site.recipe.machine).l2_bytes
-        count = min(_MOST_COPIES, -(-most // bytes)) if bytes > SMALL else 1
+        count = min(_MAX_COPIES, -(-most // bytes)) if bytes > SMALL else 1
         copies = [arrays] + [
             [_copy(array) if constant else array for array, constant in zip(arrays, held)]
             for _ in range(count - 1)
@@ -242,7 +242,7 @@ class _Memory:
         return _Memory(copies, written, drawn, none, none).at(launch, dims)
 
     def at(self, launch: Launch, dims: Mapping[str, int]) -> _Memory:
-        """The same operands with the sizes and the scratch of a launch."""
+        """The same operands, with the sizes and the scratch of a launch."""
         sizes = [size.evaluate(dims) for size in launch.sizes]
         blocks = [[*(array.ctypes.data for array in each), *sizes, 0] for each in self.copies]
         scratch = _aligned(launch.scratch.evaluate(dims))
@@ -250,8 +250,8 @@ class _Memory:
 
 
 @dataclass(frozen=True)
-class _Body:
-    """Code of a launch and its operands; `parts` of its range are done by a thread each."""
+class _Loaded:
+    """Code of a launch and its operands; each thread executes one of `parts`."""
 
     memory: _Memory
     code: tuple[_Code, _Code]
@@ -259,12 +259,12 @@ class _Body:
     parallel: int
 
     def results(self) -> dict[str, numpy.ndarray]:
-        """What it writes, for several operands where it is little: sums in another order may
-        have the same bits by chance."""
+        """Results for several operands, if these are small: sums in another order may have equal
+        bits by chance."""
         written, drawn = self.memory.written, self.memory.drawn
         bytes = sum(array.nbytes for array in (*drawn, *(a for a, _ in written.values())))
         found: dict[str, list[numpy.ndarray]] = {name: [] for name in written}
-        turns = max(1, min(_MOST_DRAWS, _DRAWN // max(1, bytes)))
+        turns = max(1, min(_MAX_DRAWS, _DRAWN // max(1, bytes)))
         for _ in range(turns):
             for array, first in written.values():
                 array[...] = first
@@ -278,7 +278,7 @@ class _Body:
         return {name: numpy.stack(some) for name, some in found.items()}
 
     def seconds(self, times: int) -> float:
-        """The time of the slowest part, done so often."""
+        """The time of the slowest part, repeated `times` times."""
         return max(self._run(part, times) for part in self.parts)
 
     def _run(self, part: tuple[int, int], times: int) -> float:
@@ -292,14 +292,14 @@ class _Body:
         return time.perf_counter() - start
 
 
-def _ratio(body: _Body, other: _Body, rounds: int) -> float:
-    """The median time of a body over that of another, in turns."""
+def _ratio(loaded: _Loaded, other: _Loaded, rounds: int) -> float:
+    """The median time ratio of two kernels, run alternately."""
     once = max(1e-9, other.seconds(8) / 8)
-    times = min(_MOST_TIMES, max(1, int(_ROUND / once)))
-    rounds = max(5, min(rounds, int(_MOST_SECONDS / (times * once))))
+    times = min(_MAX_TIMES, max(1, int(_ROUND / once)))
+    rounds = max(5, min(rounds, int(_MAX_SECONDS / (times * once))))
     ratios = []
     for number in range(rounds):
-        pair = [body, other] if number % 2 else [other, body]
+        pair = [loaded, other] if number % 2 else [other, loaded]
         seconds = [each.seconds(times) for each in pair]
         ratios.append(seconds[0] / seconds[1] if number % 2 else seconds[1] / seconds[0])
     return median(ratios)
@@ -315,9 +315,9 @@ def _shape(
 
 
 def _random(shape: tuple[int, ...], dtype: numpy.dtype, name: str) -> numpy.ndarray:
-    """Random floats, for a name always the same; integers and flags are 0.
+    """Random floats, seeded by name; integers and flags are 0.
 
-    With a margin behind, as wide loads have.
+    Padded at the end, for wide loads.
     """
     count = int(numpy.prod(shape, dtype=object))
     array = _aligned(max(1, count) * dtype.itemsize).view(dtype)[:count]
@@ -329,7 +329,7 @@ def _random(shape: tuple[int, ...], dtype: numpy.dtype, name: str) -> numpy.ndar
 
 
 def _copy(array: numpy.ndarray) -> numpy.ndarray:
-    """The same elsewhere, as well aligned."""
+    """A copy with the same alignment."""
     made = _aligned(array.nbytes).view(array.dtype).reshape(array.shape)
     made[...] = array
     return made
@@ -340,7 +340,7 @@ def _same(one: numpy.ndarray, other: numpy.ndarray) -> bool:
 
 
 def _near(one: numpy.ndarray, other: numpy.ndarray) -> bool:
-    """Whether sums in another order may make one of the other; integers are what they are."""
+    """Whether results agree up to the order of summation; integers must be equal."""
     if one.dtype.kind in "biu":
         return _same(one, other)
     wide = numpy.longdouble if one.dtype == numpy.float64 else numpy.float64
@@ -352,7 +352,7 @@ def _near(one: numpy.ndarray, other: numpy.ndarray) -> bool:
 
 
 def _aligned(bytes: int) -> numpy.ndarray:
-    """Zeroed bytes on a cache line, none of them at the end of their memory."""
+    """Zeroed bytes, aligned to a cache line and padded at the end."""
     held = numpy.zeros(bytes + 2 * _ALIGNED, numpy.uint8)
     start = -held.ctypes.data % _ALIGNED
     return held[start : start + bytes]

@@ -1,9 +1,9 @@
-"""Schedules and bodies for the sizes that a model really gets, within some time.
+"""Tuning: search for schedules and variants at recorded sizes, within a time budget.
 
-Recorded sizes give each launch its weight: the seconds of their calls, shared out by the work that
-plans count. First a schedule for all sizes is searched for each recipe, on a few of its sizes that
-stand for all; then bodies for single sizes, the costliest first. What is found is kept in the
-ledger, for every later process.
+Recorded sizes weight each launch: the seconds of their calls are divided by the work that plans
+count. First a general schedule is searched for each recipe, on a few representative sizes; then
+variants for single sizes, most expensive first. Results are stored in the ledger, for all later
+processes.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from anydim.variants.serving import Serving
 from anydim.variants.solved_dims import dims_that_give
 from anydim.variants.workers import Reply
 
-FLOPS_A_BYTE = 8  # what a core computes while it moves a byte, to compare launches with each other
-SAMPLES = 6  # sizes that stand for all of a recipe
-_LEAST, _MOST = 3.0, 30.0  # seconds of a search for all sizes
-_BESIDE = 2  # guards: every size so many times the largest that came
+FLOPS_A_BYTE = 8  # arithmetic intensity of a core, to compare launches
+SAMPLES = 6  # representative sizes of a recipe
+_MIN_SECONDS, _MAX_SECONDS = 3.0, 30.0  # seconds of a search for a general schedule
+_ABOVE_RECORDED = 2  # guards: multiple of the largest recorded sizes
 Key = TypeVar("Key")
-Tell = Callable[[int, int, float], None]  # searches done, of how many, the share of time saved
+Tell = Callable[[int, int, float], None]  # searches done, total, share of time saved
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Sizes of a place, and the seconds that its launches at these sizes are taken to cost.
+    """Sizes of a call site, with the estimated seconds of its launches at these sizes.
 
-    `work` says how large they are, to put them in an order.
+    `work` orders sizes by the work of a launch.
     """
 
     number: int
@@ -46,8 +46,8 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A schedule that was found to be better for all sizes of a kernel: its share of the time."""
+class Improvement:
+    """A better general schedule of a kernel, with its time ratio to the previous one."""
 
     kernel: str
     source: str
@@ -56,16 +56,16 @@ class Found:
     ratio: float
 
     def __str__(self) -> str:
-        return f"{self.kernel} at all sizes: {self.schedule}, {self.ratio:.2f} of the time before"
+        return f"{self.kernel} at all sizes: {self.schedule}, {self.ratio:.2f} of the previous time"
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of a search: of `seconds` of recorded calls, `saved` are not spent any more.
+    """The result of a search: of `seconds` of recorded calls, the share `saved` is saved.
 
-    `tried` kernels and sizes of launches were searched for, `found` have faster code; `left` were
-    not reached. `whole` are schedules for all sizes, which models have that are compiled from now
-    on. `curve` has the share of time saved by the seconds of the search.
+    `tried` counts searches of kernels and sizes, `found` those with faster code, `left` those not
+    reached. `whole` are general schedules, which later compilations use. `curve` has pairs of
+    search seconds and the share of time saved.
     """
 
     seconds: float
@@ -73,7 +73,7 @@ class Tuned:
     tried: int
     found: int
     left: int
-    whole: tuple[Found, ...] = ()
+    whole: tuple[Improvement, ...] = ()
     curve: tuple[tuple[float, float], ...] = ()
 
     def __str__(self) -> str:
@@ -81,11 +81,11 @@ class Tuned:
         left = f", {self.left} not reached" if self.left else ""
         return (
             f"{self.found} of {self.tried} searches found faster code{left}: "
-            f"{share:.1f} % of recorded time saved, by what trials measured"
+            f"{share:.1f} % of recorded time saved, as measured in trials"
         )
 
     def with_more(self, other: Tuned) -> Tuned:
-        """What a second search found, after this one."""
+        """Combine with the result of a second search that followed this one."""
         start, saved = (self.curve or ((0.0, 0.0),))[-1]
         rest = tuple((start + at, saved + (1 - saved) * share) for at, share in other.curve)
         return Tuned(
@@ -98,9 +98,9 @@ class Tuned:
 def wanted(
     serving: Serving, recorded: Sequence[Recorded], sites: Sequence[RecordedSite] = ()
 ) -> list[Wanted]:
-    """Launches at recorded sizes, the costliest first.
+    """Launches at recorded sizes, most expensive first.
 
-    Of launches whose sizes no input tells those that `sites` have, by the work of a call.
+    Launches whose sizes the inputs do not determine are taken from `sites`, weighted by work.
     """
     costs: dict[tuple[int, Sizes], float] = {}
     works: dict[tuple[int, Sizes], float] = {}
@@ -108,40 +108,42 @@ def wanted(
     for row in recorded:
         launches = [
             (number, site, serving.key(site, row.dims))
-            for number, place in enumerate(serving.places)
-            for site in place.sites
+            for number, call_site in enumerate(serving.call_sites)
+            for site in call_site.sites
         ]
         work = [work_of(site, row.dims) for _, site, sizes in launches if sizes is not None]
         total = sum(work) or 1.0
         whole += row.count * total
-        told = ((number, sizes) for number, _, sizes in launches if sizes is not None)
-        for key, share in zip(told, work):
+        determined = ((number, sizes) for number, _, sizes in launches if sizes is not None)
+        for key, share in zip(determined, work):
             costs[key] = costs.get(key, 0.0) + row.seconds * share / total
             works[key] = share
-    rate = sum(row.seconds for row in recorded) / (whole or 1.0)  # seconds of a unit of work
-    for number, sizes, work_there, count in _untold(serving, sites):
+    rate = sum(row.seconds for row in recorded) / (whole or 1.0)  # seconds per unit of work
+    for number, sizes, work_of_site, count in _undetermined(serving, sites):
         if (number, sizes) not in costs:
-            costs[number, sizes], works[number, sizes] = rate * count * work_there, work_there
+            costs[number, sizes], works[number, sizes] = rate * count * work_of_site, work_of_site
     rows = [Wanted(*key, cost, works[key]) for key, cost in costs.items()]
     return sorted(rows, key=lambda each: -each.seconds)
 
 
-def _untold(
+def _undetermined(
     serving: Serving, sites: Sequence[RecordedSite]
 ) -> Iterator[tuple[int, Sizes, float, int]]:
-    """Sizes of places that were recorded there: their work, and how often they came."""
+    """Recorded sizes of call sites: number, sizes, work and count."""
     for row in sites:
-        for number, place in enumerate(serving.places):
-            words = (*place.site.sizes, place.site.parallel)
-            if row.subject == place.recipe.subject and len(row.sizes) == len(words):
-                dims = dims_that_give(words, row.sizes)
+        for number, call_site in enumerate(serving.call_sites):
+            sizes = (*call_site.site.sizes, call_site.site.parallel)
+            if row.subject == call_site.recipe.subject and len(row.sizes) == len(sizes):
+                dims = dims_that_give(sizes, row.sizes)
                 if dims is not None:
-                    known = dict.fromkeys(place.site.flops.symbols | place.site.moved.symbols, 1)
-                    yield number, row.sizes, work_of(place.site, {**known, **dims}), row.count
+                    known = dict.fromkeys(
+                        call_site.site.flops.symbols | call_site.site.moved.symbols, 1
+                    )
+                    yield number, row.sizes, work_of(call_site.site, {**known, **dims}), row.count
 
 
 class Clock:
-    """How far a search is: what it saved when, told to whoever wants to know."""
+    """Progress of a search: the share of time saved, over time, reported to `tell`."""
 
     def __init__(self, total: float, launches: int, tell: Tell) -> None:
         self._start, self._total, self._launches = time.monotonic(), total, launches
@@ -150,7 +152,7 @@ class Clock:
         self.curve: list[tuple[float, float]] = [(0.0, 0.0)]
 
     def step(self, saved: float) -> None:
-        """One search more, and the seconds that it saved."""
+        """Count one more search and the seconds that it saved."""
         self.done, self.saved = self.done + 1, self.saved + saved
         share = self.saved / self._total if self._total else 0.0
         self.curve.append((time.monotonic() - self._start, share))
@@ -161,31 +163,31 @@ def tune_whole(
     serving: Serving, rows: Sequence[Wanted], recorded: Sequence[Recorded], seconds: float,
     tell: Tell,
 ) -> Tuned:  # fmt: skip
-    """Search for a schedule of all sizes for each place, the costliest first."""
+    """Search for a general schedule of each call site, most expensive first."""
     end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
-    places: dict[int, list[Wanted]] = {}
+    by_site: dict[int, list[Wanted]] = {}
     for row in rows:
-        places.setdefault(row.number, []).append(row)
-    order = sorted(places, key=lambda number: -_cost(places[number]))
-    clock, found = Clock(total, len(order), tell), list[Found]()
-    waiting, beside = list(order), list(beside_sizes(serving, [row.dims for row in recorded]))
+        by_site.setdefault(row.number, []).append(row)
+    order = sorted(by_site, key=lambda number: -_cost(by_site[number]))
+    clock, found = Clock(total, len(order), tell), list[Improvement]()
+    waiting, guard_rows = list(order), list(guard_sizes(serving, [row.dims for row in recorded]))
 
-    def asked() -> Iterator[tuple[int, Future[Reply]]]:
+    def orders() -> Iterator[tuple[int, Future[Reply]]]:
         if waiting and time.monotonic() < end:
             left = (end - time.monotonic()) * serving.tuners / len(waiting)
             number = waiting.pop(0)
-            budget = min(_MOST, max(_LEAST, left), end - time.monotonic())
-            guards = tuple(sizes for at, sizes in beside if at == number)
-            yield number, serving.ask_whole(number, samples(places[number]), guards, budget)
+            budget = min(_MAX_SECONDS, max(_MIN_SECONDS, left), end - time.monotonic())
+            guards = tuple(sizes for at, sizes in guard_rows if at == number)
+            yield number, serving.search_general(number, samples(by_site[number]), guards, budget)
 
-    for number, reply in answers(asked, serving.tuners):
+    for number, reply in answers(orders, serving.tuners):
         ratio, saved = reply.ratio, 0.0
         if ratio is not None and ratio <= serving.most:
-            place, schedule = serving.places[number], reply.tried[-1][0]
-            serving.keep_whole(number, Verdict(schedule, ratio))
-            names = (place.site.kernel, place.site.source, place.recipe.schedule)
-            found.append(Found(*names, schedule, ratio))
-            saved = (1 - ratio) * _cost(places[number])
+            call_site, schedule = serving.call_sites[number], reply.tried[-1][0]
+            serving.keep_general(number, Verdict(schedule, ratio))
+            names = (call_site.site.kernel, call_site.site.source, call_site.recipe.schedule)
+            found.append(Improvement(*names, schedule, ratio))
+            saved = (1 - ratio) * _cost(by_site[number])
         clock.step(saved)
     rest = (len(found), len(waiting), tuple(found), tuple(clock.curve))
     return Tuned(total, clock.saved, clock.done, *rest)
@@ -195,16 +197,16 @@ def tune(
     serving: Serving, rows: Sequence[Wanted], recorded: Sequence[Recorded], seconds: float,
     tell: Tell,
 ) -> Tuned:  # fmt: skip
-    """Search for bodies of launches in this order, until the time is over; `recorded` is known."""
+    """Search for variants of launches in this order, within `seconds`; ignores `recorded`."""
     end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
     clock, waiting, found = Clock(total, len(rows), tell), list(rows), 0
 
-    def asked() -> Iterator[tuple[Wanted, Future[Reply]]]:
+    def orders() -> Iterator[tuple[Wanted, Future[Reply]]]:
         if waiting and time.monotonic() < end:
             row = waiting.pop(0)
-            yield row, serving.ask(row.number, row.sizes)
+            yield row, serving.search(row.number, row.sizes)
 
-    for row, reply in answers(asked, serving.tuners):
+    for row, reply in answers(orders, serving.tuners):
         ratio, saved = reply.ratio, 0.0
         if ratio is not None and ratio <= serving.most:
             found, saved = found + 1, (1 - ratio) * row.seconds
@@ -215,16 +217,16 @@ def tune(
 def prepare(
     serving: Serving, rows: Sequence[Wanted], seconds: float, most_bytes: float, tell: Tell
 ) -> int:
-    """Make the bodies of launches that pay, in this order, within a time and so much code."""
+    """Compile profitable variants of launches, in order, within limits of time and code size."""
     end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
     clock, waiting, count, held = Clock(total, len(rows), tell), list(rows), 0, 0
 
-    def asked() -> Iterator[tuple[Wanted, Future[Reply]]]:
+    def orders() -> Iterator[tuple[Wanted, Future[Reply]]]:
         if waiting and time.monotonic() < end and held < most_bytes:
             row = waiting.pop(0)
             yield row, serving.make(row.number, row.sizes)
 
-    for row, reply in answers(asked, serving.tuners):
+    for row, reply in answers(orders, serving.tuners):
         saved = 0.0
         if reply.made is not None:
             count, held = count + 1, held + sum(map(len, reply.made.objects))
@@ -234,13 +236,13 @@ def prepare(
 
 
 def answers(
-    ask: Callable[[], Iterator[tuple[Key, Future[Reply]]]], most: int
+    next_order: Callable[[], Iterator[tuple[Key, Future[Reply]]]], limit: int
 ) -> Iterator[tuple[Key, Reply]]:
-    """What becomes of orders, `most` of them at once; `ask` gives one, or none any more."""
+    """Run orders, at most `limit` at once, and yield replies; `next_order` yields one or none."""
     running: dict[Future[Reply], Key] = {}
     while True:
-        while len(running) < most:
-            more = next(ask(), None)
+        while len(running) < limit:
+            more = next(next_order(), None)
             if more is None:
                 break
             running[more[1]] = more[0]
@@ -251,10 +253,10 @@ def answers(
 
 
 def samples(rows: Sequence[Wanted]) -> tuple[tuple[Sizes, float], ...]:
-    """A few sizes that stand for all of a place, with the seconds that each stands for.
+    """Representative sizes of a call site, with the seconds that each represents.
 
-    In the order of their work they are cut into parts of equal cost; the middle of each stands for
-    it.
+    Sizes in the order of their work are partitioned into parts of equal cost; the median of each
+    part represents it.
     """
     ordered = sorted(rows, key=lambda row: (row.work, row.sizes))
     total, at = _cost(ordered), 0.0
@@ -275,22 +277,22 @@ def _middle(rows: Sequence[Wanted]) -> Sizes:
     return rows[-1].sizes
 
 
-def beside_sizes(
-    serving: Serving, came: Sequence[Mapping[str, int]]
+def guard_sizes(
+    serving: Serving, recorded: Sequence[Mapping[str, int]]
 ) -> Iterator[tuple[int, Sizes]]:
-    """Sizes of places where all dims are the least there are, or more than the most that came."""
+    """Guard sizes of call sites: with all dims minimal, or above the recorded maxima."""
     box = serving.box
-    names = {name for each in came for name in each}
-    most = {name: _BESIDE * max(each.get(name, 0) for each in came) for name in names}
-    for given in (dict.fromkeys(names, 1), most):
+    names = {name for each in recorded for name in each}
+    above = {name: _ABOVE_RECORDED * max(each.get(name, 0) for each in recorded) for name in names}
+    for given in (dict.fromkeys(names, 1), above):
         inside = {name: _inside(box, name, size) for name, size in given.items()}
-        for number, place in enumerate(serving.places):
-            sizes = {serving.key(site, inside) for site in place.sites}
+        for number, call_site in enumerate(serving.call_sites):
+            sizes = {serving.key(site, inside) for site in call_site.sites}
             yield from ((number, each) for each in sizes if each is not None and each[-1] > 0)
 
 
 def _inside(box: Box, name: str, size: int) -> int:
-    """The size of a dim that is nearest, within its bounds."""
+    """The nearest size within the bounds of a dim."""
     dim = next((each for each in box.dims if each.name == name), None)
     if dim is None:
         return size
@@ -302,6 +304,6 @@ def _cost(rows: Iterable[Wanted]) -> float:
 
 
 def work_of(site: Site, dims: Mapping[str, int]) -> float:
-    """What a launch costs beside others."""
+    """Estimated cost of a launch in bytes moved, relative to other launches."""
     flops, moved = (max(0, size.evaluate(dims)) for size in (site.flops, site.moved))
     return 1.0 + moved + flops / FLOPS_A_BYTE

@@ -1,8 +1,8 @@
-"""Which sizes come to the launches of a model while it is recorded, and which code serves them.
+"""Record launch sizes of a model and the variants that serve them, during a recording.
 
-Sizes that inputs tell follow from those of the calls, and cost nothing. Launches whose sizes data
-or loops decide look them up in a table meanwhile, which counts them; sizes that are new there are
-told to Python, once.
+Launch sizes that the inputs determine follow from the sizes of calls, and cost nothing. Launches
+whose sizes depend on data or loops use a table meanwhile, which counts them; native code calls
+back to Python once for new sizes.
 """
 
 from __future__ import annotations
@@ -14,75 +14,75 @@ from collections.abc import Iterator, Sequence
 from anydim.program.recording import Recorded
 from anydim.program.site_recording import RecordedSite
 from anydim.runtime.variant_tables import Callee, Sizes
-from anydim.variants.call_sites import Place
+from anydim.variants.call_sites import CallSite
 from anydim.variants.serving import MISSED, Serving
 from anydim.variants.tuning import work_of
 
 
 class Watch:
-    """The launches of a serving that a recording asks about, from `start` to `stop`."""
+    """Counts the launches of a `Serving` for a recording, from `start` to `stop`."""
 
-    def __init__(self, model: str, serving: Serving, told: Sequence[str]) -> None:
+    def __init__(self, model: str, serving: Serving, determined: Sequence[str]) -> None:
         self._model, self._serving = model, serving
-        known = dict.fromkeys(told, 1)
-        self._untold = [
-            place for place in serving.places
-            if any(serving.key(site, known) is None for site in place.sites)
+        known = dict.fromkeys(determined, 1)
+        self._undetermined = [
+            call_site for call_site in serving.call_sites
+            if any(serving.key(site, known) is None for site in call_site.sites)
         ]  # fmt: skip
-        self._opened: dict[int, Place] = {}
-        self._counted: dict[tuple[int, Sizes], int] = {}  # what lines have already
+        self._opened: dict[int, CallSite] = {}
+        self._counted: dict[tuple[int, Sizes], int] = {}  # counts already written
         self._lock = threading.Lock()
         self._callback = MISSED(self._new)
 
     def start(self) -> None:
-        """Count the sizes that no input tells."""
+        """Start counting the sizes that inputs do not determine."""
         address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
-        for number, place in enumerate(self._untold):
-            if place.choice is None:
-                self._opened[number] = place
-                place.open(Callee(address, number), watching=False)
+        for number, call_site in enumerate(self._undetermined):
+            if call_site.choice is None:
+                self._opened[number] = call_site
+                call_site.open(Callee(address, number), watching=False)
 
     def stop(self) -> None:
-        """Count no more; whoever counted before still does."""
-        for place in self._opened.values():
-            self._serving.retire((place.close(), self._callback))
+        """Stop counting, except at call sites that counted before."""
+        for call_site in self._opened.values():
+            self._serving.retire((call_site.close(), self._callback))
         self._opened = {}
 
     def _new(self, number: int, address: int) -> int:
-        """Sizes that a launch has for the first time are counted from now on."""
+        """Callback for new sizes of a launch: count them from now on."""
         try:
             with self._lock:
-                place = self._opened[number]
-                count = len(place.recipe.sizes) + 1
+                call_site = self._opened[number]
+                count = len(call_site.recipe.sizes) + 1
                 sizes = tuple((ctypes.c_int64 * count).from_address(address))
                 self._counted[number, sizes] = self._counted.get((number, sizes), 0) - 1
-                self._serving.retire(place.leave(sizes))
-        except Exception:  # of a callback, which nobody above would see: it is not counted
+                self._serving.retire(call_site.leave(sizes))
+        except Exception:  # exceptions cannot propagate from a callback: skip it
             return 0
         return 0
 
     def lines(self, rows: Sequence[Recorded], last: bool) -> Iterator[str]:
-        """What came since the last time; at the end, with `last`, what all calls tell."""
-        for number, place in enumerate(self._untold):
+        """Lines of counts since the last time; with `last`, also launches determined by calls."""
+        for number, call_site in enumerate(self._undetermined):
             with self._lock:
-                seen = place.seen(0)
-                for sizes, hits in seen.items():
+                unserved = call_site.unserved(0)
+                for sizes, hits in unserved.items():
                     before = self._counted.get((number, sizes), 0)
-                    count = hits - (before if before <= hits else 0)  # or counts began anew
+                    count = hits - (before if before <= hits else 0)  # or counts restarted
                     self._counted[number, sizes] = hits
                     if count > 0:
-                        yield self._row(place, sizes, count, 0.0).line()
+                        yield self._row(call_site, sizes, count, 0.0).line()
         if last:
-            yield from (row.line() for row in self.told(rows))
+            yield from (row.line() for row in self.determined(rows))
 
-    def told(self, rows: Sequence[Recorded]) -> Iterator[RecordedSite]:
-        """The sizes of launches that calls tell."""
+    def determined(self, rows: Sequence[Recorded]) -> Iterator[RecordedSite]:
+        """Launch sizes that follow from the sizes of calls."""
         found: dict[tuple[int, Sizes], tuple[int, float]] = {}
         for row in rows:
             works = [
                 (number, key, work_of(site, row.dims))
-                for number, place in enumerate(self._serving.places)
-                for site in place.sites
+                for number, call_site in enumerate(self._serving.call_sites)
+                for site in call_site.sites
                 if (key := self._serving.key(site, row.dims)) is not None
             ]
             total = sum(work for *_, work in works) or 1.0
@@ -91,10 +91,10 @@ class Watch:
                 more = row.seconds * work / total
                 found[number, key] = count + row.count, seconds + more
         for (number, key), (count, seconds) in found.items():
-            yield self._row(self._serving.places[number], key, count, seconds)
+            yield self._row(self._serving.call_sites[number], key, count, seconds)
 
-    def _row(self, place: Place, sizes: Sizes, count: int, seconds: float) -> RecordedSite:
-        names = (*place.recipe.sizes, "parallel")
-        subject, kernel = place.recipe.subject, place.site.kernel
-        body = place.serving(sizes)
+    def _row(self, call_site: CallSite, sizes: Sizes, count: int, seconds: float) -> RecordedSite:
+        names = (*call_site.recipe.sizes, "parallel")
+        subject, kernel = call_site.recipe.subject, call_site.site.kernel
+        body = call_site.serving(sizes)
         return RecordedSite(self._model, kernel, subject, names, sizes, count, seconds, body)

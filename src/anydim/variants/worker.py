@@ -1,8 +1,7 @@
-"""The process that makes bodies: requests as lines of JSON come in, answers go out.
+"""A worker process that compiles variants: reads requests as lines of JSON, writes replies.
 
-It ends with its parent, in mid-work too, or after `IDLE` seconds without a request. Whoever
-asks may kill it at any moment: it writes nothing but its answers, and what the cache of compiled
-code keeps.
+It exits with its parent, even while it works, or after `IDLE` seconds without a request. It can be
+killed at any time: it writes only its replies and entries of the cache of compiled code.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ Answer = dict[str, Any]
 
 
 def answer(request: Mapping[str, Any]) -> Answer:
-    """What becomes of a site at sizes: every candidate tried, and code for the best one.
+    """Handle a request for a site at sizes: all candidates tried, and code for the best one.
 
-    A request has the text of a `recipe`, `sizes` (with `high` where they are the least ones of a
-    span), the name of a `target`, and `most`, the share of the generic body's time that a body may
-    take, found by a search of `budget` seconds, or among what was `found` before. With None nothing
-    is measured: it makes the generic schedule, or the `schedule` that it is given. With `samples`
-    it is one for all sizes that is searched for.
+    A request has the text of a `recipe`, `sizes` (the low ends of a span if it has `high`), the
+    name of a `target`, and `most`, the maximum time ratio of a variant to the generic kernel; it is
+    searched for `budget` seconds, or among schedules `found` before. With `most` None, compiles the
+    generic schedule or the given `schedule` without measuring. With `samples`, searches for a
+    general schedule.
     """
     start = time.perf_counter()
     code, recipe = target(request["target"]), parse_recipe(request["recipe"])
@@ -78,7 +77,7 @@ def _key(request: Mapping[str, Any]) -> Key:
 
 
 def _code(candidate: Candidate, target: Target) -> Answer:
-    """A candidate as objects that whoever asked can load."""
+    """Compile a candidate to object files that the parent can load."""
     kernel, extent = candidate.kernel, candidate.extent
     made: list[Kernel | Library] = [kernel, *filter(None, [extent])]
     objects = target.compile(target.sources(made, target.processor), 1).code.values()
@@ -95,7 +94,7 @@ def _code(candidate: Candidate, target: Target) -> Answer:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until there are no more."""
+    """Handle requests until the end of input."""
     while True:
         idle = threading.Timer(IDLE, os._exit, (0,))
         idle.daemon = True
@@ -109,14 +108,14 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
             made = answer(json.loads(line))
         except UserError as error:
             made["problem"] = str(error)
-        except Exception as error:  # a bug: whoever asks warns of it
+        except Exception as error:  # a bug: the parent warns about it
             made["problem"] = made["bug"] = str(internal(error))
         answers.write(json.dumps(made).encode() + b"\n")
         answers.flush()
 
 
 def main(tied: Tied) -> None:
-    """The life of a worker. What is printed goes where errors go."""
+    """Run the worker, with stdout redirected to stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(tied)
     answers = os.fdopen(os.dup(1), "wb")

@@ -1,8 +1,7 @@
-"""Worker processes that make bodies, shared by all models of this process.
+"""Worker processes that compile variants, shared by all models of this process.
 
-A worker that dies costs what it was making, if another one dies of it too. The first death is
-warned of, and so is it where none can be started at all; after some in a row nothing is asked of
-them for a minute.
+If a worker dies, its order is retried once on another worker. The first death causes a warning, and
+so does a worker that cannot be started; after several deaths in a row, workers pause for a minute.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ from anydim.program.recipe import Recipe
 from anydim.runtime.variant_tables import Key, Sizes, Span
 from anydim.variants.child_process import beginning
 
-_MOST_DEATHS = 3  # in a row
-_PAUSE = 60.0  # seconds after so many, without a process
-_MOST_SECONDS = 120.0  # for one body
-_BETWEEN = 30.0  # seconds from one look at an idle process to the next: whether it has ended
-_SLEPT = "code 0"  # how a process ends that nobody asked for long
+_MAX_DEATHS = 3  # in a row
+_PAUSE = 60.0  # seconds of pause after that
+_MAX_SECONDS = 120.0  # for one variant
+_BETWEEN = 30.0  # seconds between polls for the exit of an idle process
+_SLEPT = "code 0"  # exit of a process after `IDLE` seconds
 _MAIN = "import sys; sys.path[:] = {}; from anydim.variants.worker import main; main(tied)"
 
 
 @dataclass(frozen=True)
 class Order:
-    """What to make: `most` is the share of the generic body's time that a body may take.
+    """A request for a variant; `most` is its maximum time ratio to the generic kernel.
 
-    It is searched for, for `budget` seconds, and has the generic bits, or with `bits` "any" what
-    another order of sums makes of them; what was `found` at other sizes of the recipe is tried
-    instead of neighbours. With None, the generic schedule or `schedule` is made for these sizes and
-    not measured.
+    The search takes `budget` seconds. Results must have the generic bits, or, with `bits` "any",
+    those of another order of summation; schedules `found` at other sizes of the recipe are tried
+    instead of neighbours. With `most` None, the generic schedule or `schedule` is compiled for
+    these sizes without measuring.
 
-    With `samples`, sizes with their weights, a schedule for all sizes is searched for instead, and
-    no code comes back; `guards` are sizes that it may not cost much. `threads` serve a launch.
+    With `samples` (sizes with weights), searches for a general schedule instead and returns no
+    code; `guards` are sizes that it must not slow down. `threads` execute a launch.
     """
 
     recipe: Recipe
@@ -65,9 +64,9 @@ class Order:
 
 @dataclass(frozen=True)
 class Made:
-    """A body that was made, as objects, and how it is launched.
+    """A compiled variant, as object files, and its launch parameters.
 
-    `extent` is the function that says the parallel range of one for a span; empty: the launch does.
+    `extent` names the function that computes the parallel range of a span; '' if the launch has it.
     """
 
     schedule: str
@@ -81,10 +80,10 @@ class Made:
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of an order.
+    """The result of an order.
 
-    `tried` are schedules with their share of the generic body's time, None for one that gave other
-    bits; the best one is the last. `ratio` is its share. `bug` is the text of an InternalError.
+    `tried` are schedules with their time ratio to the generic kernel, None for different bits; the
+    best one is last, with the ratio `ratio`. `bug` is the text of an InternalError.
     """
 
     made: Made | None = None
@@ -96,18 +95,18 @@ class Reply:
 
 
 class Team(Protocol):
-    """Who makes bodies: so many at once."""
+    """Compiles variants, `count` at once."""
 
     @property
     def count(self) -> int: ...
 
-    def ask(self, order: Order) -> Future[Reply]: ...
+    def submit(self, order: Order) -> Future[Reply]: ...
 
 
 class Workers:
-    """So many processes at most, started when they are asked for.
+    """At most `count` processes, started on demand.
 
-    `polite` ones leave the cores to whoever else wants them: nobody waits for what they make.
+    `polite` ones run at idle priority, for orders that no caller waits for.
     """
 
     def __init__(self, count: int, polite: bool = False) -> None:
@@ -122,29 +121,29 @@ class Workers:
             threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def processes(self) -> list[subprocess.Popen[bytes]]:
-        """Those that run."""
+        """The running processes."""
         return [process for process in self._processes if process.poll() is None]
 
     def close(self) -> None:
-        """End the processes; they are started again when they are asked for."""
+        """Kill the processes; they are started again on demand."""
         for process in self.processes():
             process.kill()
 
     def warm(self) -> None:
-        """Start a process now that is needed soon."""
+        """Start a process in advance."""
         self._orders.put((None, Future()))
 
-    def ask(self, order: Order) -> Future[Reply]:
-        """Have a body made."""
+    def submit(self, order: Order) -> Future[Reply]:
+        """Submit an order."""
         promised: Future[Reply] = Future()
         if time.monotonic() < self._rests_until:
-            promised.set_result(Reply(problem="processes that make code died, or do not start"))
+            promised.set_result(Reply(problem="worker processes died or cannot be started"))
         else:
             self._orders.put((order, promised))
         return promised
 
     def _serve(self) -> None:
-        """The life of the thread of one worker."""
+        """The loop of the thread of one worker."""
         process: subprocess.Popen[bytes] | None = None
         while True:
             try:
@@ -157,14 +156,14 @@ class Workers:
             if promised.set_running_or_notify_cancel():
                 reply, process = self._reply(order, process)
                 promised.set_result(reply)
-            del order, promised  # this thread may wait for long, and would keep what they hold
+            del order, promised  # release references while this thread waits
 
     def _reply(
         self, order: Order | None, process: subprocess.Popen[bytes] | None
     ) -> tuple[Reply, subprocess.Popen[bytes] | None]:
-        """What becomes of an order, and the process for the next one. Never raises."""
+        """Execute an order; return the reply and the process for the next one. Never raises."""
         problem = "no worker process could be started"
-        for _ in range(2):  # the first one may have slept too long, or died of something else
+        for _ in range(2):  # the first process may have exited idle, or died for another reason
             try:
                 if process is None or process.poll() is not None:
                     _forget(process)
@@ -174,16 +173,16 @@ class Workers:
                 made = reply_of(_answered(process, order))
                 self._deaths = 0
                 if made.bug:
-                    self._say(f"{made.bug}\n  calls go on with the code that is there")
+                    self._say(f"{made.bug}\n  calls continue with the existing code")
                 return made, process
-            except Exception as error:  # whoever waits for the reply would wait without end
+            except Exception as error:  # the caller would wait forever for its reply
                 words = _last_words(process, error)
-                problem = f"a process that made code for sizes died ({words})"
+                problem = f"a worker process died ({words})"
                 _forget(process)
                 process = None
                 if words != _SLEPT:
                     self._died()
-                    self._say(f"{problem}: calls go on with the code that is there")
+                    self._say(f"{problem}: calls continue with the existing code")
         return Reply(problem=problem), process
 
     def _started(self) -> subprocess.Popen[bytes] | None:
@@ -191,29 +190,26 @@ class Workers:
             return None
         begun = beginning(os.getpid(), self._polite)
         try:
-            process = subprocess.Popen(  # by this thread, which lives as long as its process does
+            process = subprocess.Popen(  # this thread lives as long as its process
                 [sys.executable, "-c", begun + _MAIN.format([str(folder) for folder in sys.path])],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 env={**os.environ, **variables()}, close_fds=True,
             )  # fmt: skip
         except OSError as error:
             self._rests_until = time.monotonic() + _PAUSE
-            self._say(
-                f"no process for making code can be started ({error}): models run their generic "
-                "code"
-            )
+            self._say(f"no worker process can be started ({error}): models run their generic code")
             return None
         self._processes = [*self.processes(), process]
         return process
 
     def _died(self) -> None:
-        """One process more: after some in a row there are none for a while."""
+        """Count a death; after several in a row, pause."""
         self._deaths += 1
-        if self._deaths >= _MOST_DEATHS:
+        if self._deaths >= _MAX_DEATHS:
             self._deaths, self._rests_until = 0, time.monotonic() + _PAUSE
 
     def _say(self, what: str) -> None:
-        """Warn, once. Where warnings are errors, nobody is there to catch this one."""
+        """Warn once. Suppresses warnings as errors, which no caller could catch."""
         if not self._said:
             self._said = True
             with contextlib.suppress(Warning):
@@ -221,7 +217,7 @@ class Workers:
 
 
 def _last_words(process: subprocess.Popen[bytes] | None, error: Exception) -> str:
-    """What ended a process, as far as this one knows."""
+    """The exit code of a process, or the error."""
     try:
         code = None if process is None else process.wait(1.0)
     except subprocess.TimeoutExpired:
@@ -230,7 +226,7 @@ def _last_words(process: subprocess.Popen[bytes] | None, error: Exception) -> st
 
 
 def _forget(process: subprocess.Popen[bytes] | None) -> None:
-    """End a process, and close what led to it."""
+    """Kill a process and close its pipes."""
     if process is not None:
         process.kill()
         process.wait()
@@ -240,8 +236,8 @@ def _forget(process: subprocess.Popen[bytes] | None) -> None:
                     pipe.close()
 
 
-def asked(order: Order) -> dict[str, Any]:
-    """What a worker process is asked."""
+def request_of(order: Order) -> dict[str, Any]:
+    """The request to a worker process."""
     key = order.sizes
     low, high = (key.low, key.high) if isinstance(key, Span) else (key, None)
     return {
@@ -254,9 +250,9 @@ def asked(order: Order) -> dict[str, Any]:
 
 def _answered(process: subprocess.Popen[bytes], order: Order) -> Mapping[str, Any]:
     assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(json.dumps(asked(order)).encode() + b"\n")
+    process.stdin.write(json.dumps(request_of(order)).encode() + b"\n")
     process.stdin.flush()
-    late = threading.Timer(_MOST_SECONDS, process.kill)
+    late = threading.Timer(_MAX_SECONDS, process.kill)
     late.daemon = True
     late.start()
     try:
@@ -272,12 +268,12 @@ def _answered(process: subprocess.Popen[bytes], order: Order) -> Mapping[str, An
 
 
 def reply_of(found: Mapping[str, Any]) -> Reply:
-    """An answer as records; raises ValueError and KeyError for what is none."""
+    """Parse a reply; raises ValueError or KeyError for invalid ones."""
     made, body = None, found["found"]
     if body is not None:
         objects = tuple(base64.b64decode(each, validate=True) for each in body["objects"])
         if hashlib.sha256(b"".join(objects)).hexdigest() != body["digest"]:
-            raise ValueError("its objects are not what it made")
+            raise ValueError("its objects do not match their digest")
         parallel, grain, scratch = (int(body[name]) for name in ("parallel", "grain", "scratch"))
         words = str(body["schedule"]), str(body["symbol"])
         made = Made(*words, parallel, grain, scratch, objects, str(body["extent"]))
@@ -288,7 +284,7 @@ def reply_of(found: Mapping[str, Any]) -> Reply:
 
 
 def variables() -> dict[str, str]:
-    """The settings of this process as its children read them."""
+    """The settings of this process as environment variables of its children."""
     rows = ((knob.variable, settings.get(knob.name)) for knob in settings.KNOBS)
     return {name: str(int(value) if isinstance(value, bool) else value) for name, value in rows}
 
@@ -299,5 +295,5 @@ def _of(process: int, polite: bool, count: int) -> Workers:
 
 
 def workers(polite: bool, count: int = 0) -> Workers:
-    """Those of this process, so many, or as the settings say; a child of a fork has its own."""
+    """The workers of this process, `count` or the configured number; a forked child has its own."""
     return _of(os.getpid(), polite, count or max(1, settings.compile_workers))

@@ -21,7 +21,7 @@ def test_bytes_are_read(given: object, wanted: int) -> None:
 
 @pytest.mark.parametrize("given", ["", "MiB", "-1", "1 X", "1e3", "1,5 MB", -1, 1.5, True, None])
 def test_what_is_no_number_of_bytes_is_refused(given: object) -> None:
-    with pytest.raises(OptionError, match=r"memory is .* which is no number of bytes"):
+    with pytest.raises(OptionError, match=r"memory is .* expected a number of bytes"):
         bytes_of(given)
 
 

@@ -40,7 +40,7 @@ def test_numbers_that_stay_what_they_are(value: Any, name: str) -> None:
         (float("nan"), "int32", "nan is no int32"),
         ([0, 2], "bool", "2 is no bool"),
         ([8], "int4", "8 is no int4"),
-        ("12", "float32", "'12' is no number"),
+        ("12", "float32", "'12' is not a number"),
         ([1, "2"], "float32", "not all are numbers"),
     ],
 )

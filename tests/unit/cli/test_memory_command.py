@@ -61,4 +61,4 @@ def test_a_memory_limit(call) -> None:
     error = call(*words, code=2).stderr
     assert "a call may take" in error and "above the memory limit of 64000 bytes" in error
     error = call("plan", "two.tc:chain", "--at", "N=1", "--memory-limit", "much", code=2).stderr
-    assert "memory_limit is 'much', which is no number of bytes" in error
+    assert "memory_limit is 'much', expected a number of bytes" in error

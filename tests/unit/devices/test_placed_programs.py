@@ -230,7 +230,7 @@ def test_a_device_that_nobody_names() -> None:
 
 def test_what_is_not_for_devices_says_so(tmp_path: object) -> None:
     model = ad.compile(graph_of(diamond, "a", "a", "a", ""), devices={"a": "cpu"})
-    with pytest.raises(ad.OptionError, match=r"it has parts on 'a'\n.*for the host alone"):
+    with pytest.raises(ad.OptionError, match=r"it has parts on 'a'\n.*for the host only"):
         model.export(f"{tmp_path}/c")
     assert "copy 'x@a' = 'x', host to 'a'" in model.explain(details=True)
     assert model.check(samples=5).ok

@@ -58,7 +58,7 @@ class Prepared:
                 self.template = template
                 break
         else:
-            raise AssertionError("no template takes the group")
+            raise AssertionError("no template matches the group")
         self.schedule = schedule or found
         self.launch: Launch = template.lower(group, self.schedule, box, machine, constants)
         self._loaded: dict[str, Code] = {}

@@ -351,7 +351,7 @@ def test_explain_and_the_stage_say_what_was_chosen_and_why() -> None:
     assert line.startswith("  channels first: ") and line.endswith("no kernel with channels last")
     with settings.override(layout=LAST):
         (line,) = notes(ad.compile(network()))
-        assert line.endswith("as the setting 'layout' says")
+        assert line.endswith("set by the setting 'layout'")
 
 
 def test_an_unknown_layout_is_an_error() -> None:

@@ -21,7 +21,7 @@ from anydim.lang.tree import Literal
 from anydim.lang.tree.affine import Affine
 from anydim.passes import pad
 from anydim.passes.options import PLAIN
-from anydim.passes.padded_addresses import put_together, taken_apart
+from anydim.passes.padded_addresses import joined_address, split_address
 from anydim.sizes import Box, Dim, Size, as_size
 from anydim.sizes.padded import padded_size
 from tests.unit.passes.graphs import draw, weights
@@ -104,9 +104,9 @@ GRAPHS: dict[str, Callable[[ad.Builder, Value, Value], Value]] = {
 }  # fmt: skip
 PADDED = {"chain": 1, "scores": 4, "reversed_rows": 1, "looked_up": 1}  # launches, at least
 REASONS = {
-    "chain": "it makes a result", "column_sums": "what is summed up ends at the true size",
-    "neighbours": "it is read over its border", "looked_up": "data decides what it reads",
-    "merged_rows": "it is read as if it had another shape",
+    "chain": "it computes a result", "column_sums": "reductions end at the true size",
+    "neighbours": "it is read out of bounds", "looked_up": "its indices depend on data",
+    "merged_rows": "it is read with another shape",
 }  # fmt: skip
 
 
@@ -163,7 +163,9 @@ def test_so_many_launches_are_padded(name: str) -> None:
 @pytest.mark.parametrize("name", REASONS)
 def test_what_is_left_is_told_with_its_reason(name: str) -> None:
     _, notes = padded(graph_of(name), s="pow2")
-    assert any(note.startswith("pad: left at s, ") and REASONS[name] in note for note in notes)
+    assert any(
+        note.startswith("pad: not padded along s, ") and REASONS[name] in note for note in notes
+    )
 
 
 def test_two_dims_are_padded_one_after_the_other() -> None:
@@ -193,16 +195,16 @@ def test_a_padded_size_is_never_below_the_dim(high: int | None, rule: int | str)
         assert value == wanted if wanted is not None else value >= s
 
 
-def test_addresses_are_taken_apart_at_what_grows() -> None:
+def test_addresses_are_split_address_at_what_grows() -> None:
     b, s = Size.symbol("b"), Size.symbol("s")
     box, extents = Box.of(Dim("b", 1), Dim("s", 1)), {"i": b, "j": s, "k": as_size(384)}
     shape = (b, s, as_size(12), as_size(32))
     form = Affine.of(as_size(0), {"i": 384 * s, "j": as_size(384), "k": as_size(1)})
-    parts = taken_apart(form, shape, {1}, extents, box)
+    parts = split_address(form, shape, {1}, extents, box)
     assert parts is not None
-    longer = put_together(parts, (b, 2 * s, *shape[2:]))
+    longer = joined_address(parts, (b, 2 * s, *shape[2:]))
     assert longer == Affine.of(as_size(0), {"i": 768 * s, "j": as_size(384), "k": as_size(1)})
     carried = Affine.of(as_size(1), dict(form.terms))  # the last k is in the next row
-    assert taken_apart(carried, shape, {1}, extents, box) is None
+    assert split_address(carried, shape, {1}, extents, box) is None
     backwards = Affine.of(384 * s - 384, {"i": 384 * s, "j": as_size(-384)})
-    assert taken_apart(backwards, shape, {1}, extents, box) is None
+    assert split_address(backwards, shape, {1}, extents, box) is None

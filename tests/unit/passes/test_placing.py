@@ -140,7 +140,7 @@ def test_sizes_are_found_on_the_host() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"relu": "gpu"}, "no device"),
+        ({"relu": "gpu"}, "not a device"),
         ("relu", "cannot be read"),
         (7, "placement is 7"),
         ({"relu": 3}, "'relu': 3"),
@@ -152,7 +152,7 @@ def test_wrong_rules_say_what_is_wrong(given: object, words: str) -> None:
 
 
 def test_a_pattern_that_fits_nothing_is_an_error() -> None:
-    with pytest.raises(OptionError, match="no node fits 'sofmax'"):
+    with pytest.raises(OptionError, match="no node matches 'sofmax'"):
         unused((Rule("sofmax", "accel"),), layers())
 
 

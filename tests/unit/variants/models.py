@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import anydim as ad
 from anydim.variants import serving
 from anydim.variants.worker import answer
-from anydim.variants.workers import Order, Reply, asked, reply_of
+from anydim.variants.workers import Order, Reply, reply_of, request_of
 
 
 def depthwise(
@@ -50,7 +50,7 @@ class Here:
         self.ratio: float | None = None
         self.whole: tuple[str, float] | None = None  # what searches for all sizes find
 
-    def ask(self, order: Order) -> Future[Reply]:
+    def submit(self, order: Order) -> Future[Reply]:
         self.orders.append(order)
         done: Future[Reply] = Future()
         if self.problem:
@@ -62,7 +62,7 @@ class Here:
             )
             return done
         measured = order.most is not None and self.ratio is not None
-        found = asked(order) | ({"most": None} if measured else {})
+        found = request_of(order) | ({"most": None} if measured else {})
         reply = reply_of(answer(found))
         if measured and reply.made is not None:
             assert self.ratio is not None and order.most is not None

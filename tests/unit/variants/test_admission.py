@@ -16,7 +16,7 @@ import pytest
 import anydim as ad
 from anydim.base import settings
 from anydim.variants import serving
-from anydim.variants.admission import Admission, Room
+from anydim.variants.admission import Admission, Capacity
 from anydim.variants.workers import Order, Reply
 from tests.unit.variants.models import Here, depthwise, here, image
 
@@ -47,9 +47,9 @@ class Cache:
 
     def _look(self) -> None:
         often = {s: self.admission.frequency((s,), n) for s, n in self.seen.items()}
-        room = Room(self.limit, self._used().values())
+        room = Capacity(self.limit, self._used().values())
         for size, count in sorted(often.items(), key=lambda row: -row[1]):
-            if count >= self.admission.needed((size,), AFTER) and room.takes(count):
+            if count >= self.admission.needed((size,), AFTER) and room.admits(count):
                 self._made(size)
         counts = {**self.seen, **self.hits}
         self.admission.age({(s,): n for s, n in counts.items()}, self.limit, AFTER)
@@ -64,7 +64,7 @@ class Cache:
             del self.hits[gone]
             self.admission.drop((gone,))
         often = [self.admission.frequency((s,), n) for s, n in self.seen.items()]
-        self.admission.took((size,), max(often, default=0))
+        self.admission.admitted((size,), max(often, default=0))
         self.seen.pop(size, None)
         self.hits[size] = 0
         self.compiles[size] += 1
@@ -159,7 +159,7 @@ def test_no_call_waits_where_exact_is_full(
     same(model, wanted, [3])
 
     class Slow:
-        def ask(self, order: Order) -> Future[Reply]:
+        def submit(self, order: Order) -> Future[Reply]:
             asked.append(Future())
             return asked[-1]
 

@@ -75,7 +75,7 @@ def test_what_is_no_file_is_warned_of_once(tmp_path: Path) -> None:
     for path in (tmp_path / "folder", tmp_path / "pipe", Path("/proc/anydim/verdicts")):
         cache_folder._said.clear()
         book = Ledger(path, HERE)
-        with pytest.warns(RuntimeWarning, match="not kept") as said:
+        with pytest.warns(RuntimeWarning, match="not stored") as said:
             book.keep("recipe", (1, 2), GOOD)
             assert book.find("recipe", (1, 2)) is None
         assert len(said) == 1
@@ -117,7 +117,7 @@ def test_tables_of_others(path: Path) -> None:
         file.execute("create table trials (x)")
     cache_folder._said.clear()
     book = Ledger(path, HERE)
-    with pytest.warns(RuntimeWarning, match="not kept") as said:
+    with pytest.warns(RuntimeWarning, match="not stored") as said:
         book.keep("recipe", (1, 2), GOOD)
         assert book.find("recipe", (1, 2)) is None
     assert len(said) == 1
@@ -145,7 +145,7 @@ def test_warnings_that_are_errors_reach_nobody(tmp_path: Path) -> None:
 
 
 def test_too_many_rows_are_forgotten(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "_MOST_ROWS", 20)
+    monkeypatch.setattr(ledger, "_MAX_ROWS", 20)
     Ledger(path, HERE).keep("recipe", (1, COUNT), GOOD)
     with sqlite3.connect(path) as file:
         assert file.execute("select count(*) from trials").fetchone()[0] <= 21

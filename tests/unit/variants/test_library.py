@@ -111,7 +111,7 @@ def test_what_is_saved_has_no_foreign_code(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("openblas")
 def test_the_form_of_a_program_is_chosen_once() -> None:
     model, plain = ad.compile(dense(), strategy=OPENBLAS), ad.compile(dense())
-    with pytest.raises(ad.OptionError, match=r"(?s)chosen when a model is compiled.*ad\.compile"):
+    with pytest.raises(ad.OptionError, match=r"(?s)applies to a whole model.*ad\.compile"):
         plain.serve_by(OPENBLAS)
     model.serve_by(OPENBLAS)
     assert model.strategy == Library("openblas")
@@ -153,7 +153,11 @@ def test_a_library_that_is_not_installed_names_the_extra(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("/nowhere/libblas.so", "cannot be opened"), ("", "is no name"), (3, "expected a path")],
+    [
+        ("/nowhere/libblas.so", "cannot be opened"),
+        ("", "is not a valid name"),
+        (3, "expected a path"),
+    ],
 )
 def test_wrong_libraries_say_what_is_right(name: object, words: str) -> None:
     with pytest.raises(ad.OptionError, match=words):

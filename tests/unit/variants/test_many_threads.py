@@ -47,7 +47,7 @@ def test_eight_threads_at_random_sizes() -> None:
     while any(thread.is_alive() for thread in threads):
         time.sleep(1)
         memory.append(resident())
-        places = model._serving.places if model._serving is not None else ()
+        places = model._serving.call_sites if model._serving is not None else ()
         assert all(len(place.made) <= LIMIT for place in places)
     assert not failed
     third = len(memory) // 3

@@ -35,8 +35,8 @@ _SEARCH = """
     from tests.unit.variants.test_workers import orders
     made = Workers(1, polite={polite})
     (order,) = orders(9)
-    made.ask(order).result(60)
-    made.ask(dataclasses.replace(order, most=0.0, budget=100.0))
+    made.submit(order).result(60)
+    made.submit(dataclasses.replace(order, most=0.0, budget=100.0))
     if {forks} and os.fork() == 0:
         print("fork", os.getpid(), flush=True)  # holds the pipes of the worker open
         time.sleep(100)
@@ -163,12 +163,12 @@ def test_a_worker_without_the_signal_looks_whether_its_parent_is_there() -> None
 
 def test_a_worker_outlives_the_thread_that_asked_for_it() -> None:
     made, replies, (first, second) = Workers(1), [], orders(3, 4)
-    thread = threading.Thread(target=lambda: replies.append(made.ask(first).result(60)))
+    thread = threading.Thread(target=lambda: replies.append(made.submit(first).result(60)))
     thread.start()
     thread.join()
     (process,) = made.processes()
     time.sleep(0.2)
     assert process.poll() is None and replies[0].made is not None
-    assert made.ask(second).result(60).made is not None
+    assert made.submit(second).result(60).made is not None
     assert made.processes() == [process]
     made.close()

@@ -50,8 +50,8 @@ def test_results_are_those_of_generic_code(name: str, rule: int | str) -> None:
 def test_explain_says_what_is_padded_and_what_is_left() -> None:
     text = ad.compile(builder("looked_up"), strategy="pad(s=16)").explain(details=True)
     assert "pad: s runs to 16*((s + 15)//16) in 1 of 3 launches" in text
-    assert "pad: longer copies are made of" in text
-    assert "pad: left at s, data decides what it reads: looked_up: gather" in text
+    assert "pad: padded copies are made of" in text
+    assert "pad: not padded along s, its indices depend on data: looked_up: gather" in text
 
 
 def test_an_index_out_of_its_table_is_an_error_still() -> None:
@@ -121,7 +121,7 @@ def test_a_pad_is_what_it_prints(made: Pad) -> None:
 def test_a_padded_model_may_have_bodies_beside() -> None:
     model = ad.compile(builder("scores"), threads=1, strategy="pad(s=16)")
     wanted = model(**arrays(2, 7))["y"]
-    with pytest.raises(ad.OptionError, match="chosen when a model is compiled"):
+    with pytest.raises(ad.OptionError, match="applies to a whole model"):
         model.serve_by("pad(s=8)")
     model.serve_by("pad(s=16)")
     assert numpy.array_equal(model(**arrays(2, 7))["y"], wanted)

@@ -42,9 +42,9 @@ def test_a_cluster_of_two_workers_tunes_a_model(team: Any, tmp_path: Path) -> No
 
 def test_what_a_machine_cannot_answer_is_a_reply(team: Any) -> None:
     (recipe,) = dense(threads=1).program.recipes
-    made = team.ask(Order(recipe, (4, 7), "llvm")).result(60)
+    made = team.submit(Order(recipe, (4, 7), "llvm")).result(60)
     assert made.made is None
-    broken = team.ask(Order(recipe, (1,), "no target")).result(60)
+    broken = team.submit(Order(recipe, (1,), "no target")).result(60)
     assert broken.made is None and broken.problem
 
 

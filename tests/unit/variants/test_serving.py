@@ -169,7 +169,7 @@ def test_conditions_choose_a_strategy_at_each_size(here: Here) -> None:
     assert {order.most for order in here.orders} == {None}
     first, *_, second = ([o for o in here.orders if o.recipe == r] for r in model.program.recipes)
     assert len(first) == 2 and len(second) == 0  # the softmax knows b*h, no h
-    assert "do not tell whether h <= 4" in model.explain(details=True)
+    assert "do not determine whether h <= 4" in model.explain(details=True)
     same(model, wanted, [9] * 40)
     settle()
     assert len(model.variants()) == 4 and model.variants()[0].misses > 0
@@ -255,7 +255,7 @@ def test_whoever_asks_is_answered_whatever_fails(
 
     model = depthwise("exact")
     with monkeypatch.context() as now:
-        now.setattr(here, "ask", fails)
+        now.setattr(here, "submit", fails)
         same(model, wanted, [3, 3])
     model = depthwise("adaptive(after=1)")
     with monkeypatch.context() as now:
@@ -275,7 +275,7 @@ def test_what_is_ordered_and_not_begun_is_not_made_for_a_model_that_is_closed(
     asked: list[Future[Reply]] = []
 
     class Slow:
-        def ask(self, order: Order) -> Future[Reply]:
+        def submit(self, order: Order) -> Future[Reply]:
             asked.append(Future())
             return asked[-1]
 
@@ -307,11 +307,11 @@ def test_an_interrupt_reaches_who_waits_for_a_body(
 def test_sizes_that_are_rejected_are_not_kept_without_end(
     here: Here, wanted: dict[int, numpy.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anydim.variants.call_sites.MOST_REJECTED", 2)
+    monkeypatch.setattr("anydim.variants.call_sites.MAX_REJECTED", 2)
     here.problem = "no such luck"
     model = depthwise("exact")
     same(model, wanted, list(HEIGHTS))
-    assert all(len(place.rejected) <= 2 for place in model._serving.places)
+    assert all(len(place.rejected) <= 2 for place in model._serving.call_sites)
 
 
 def settle() -> None:

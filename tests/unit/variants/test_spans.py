@@ -89,7 +89,7 @@ def test_bodies_for_spans_give_the_generic_bits(
                 assert "bits" not in same.run(candidate).problem, candidate.schedule
             said = extent(candidate)
             if said is not None:
-                values = [[word.evaluate(p) for word in known.span.words] for p in known.points]
+                values = [[word.evaluate(p) for word in known.span.sizes] for p in known.points]
                 assert [said(each) for each in values] == list(candidate.ranges)
 
 
@@ -122,8 +122,8 @@ def test_sizes_that_are_none_of_a_body_are_told_apart() -> None:
     assert known is not None and known.span is not None
     span, asked = known.span, {"b": 2, "h": 6, "q": 5}
     said = next(filter(None, map(extent, candidates(known))))
-    assert said([word.evaluate(asked) for word in span.words]) > 0
-    values = [word.evaluate(asked | {"h": 60}) for word in span.words]
+    assert said([word.evaluate(asked) for word in span.sizes]) > 0
+    values = [word.evaluate(asked | {"h": 60}) for word in span.sizes]
     assert said(values) == -1  # whatever the rows of bounds say
 
 

@@ -37,7 +37,7 @@ def test_a_strategy_is_what_it_prints(made: object) -> None:
         ("buckets(n=[[4, 2]])", "has no sizes"),
         ("buckets(profile=3, n='a')", "a size of 'n'"),
         ("adaptive(bits=3)", "bits is 3"),
-        ("where('m', exact())", "'m' is no condition"),
+        ("where('m', exact())", "'m' is not a condition"),
         ("where('m <', exact())", "expected"),
         ("where('m < 3', 4)", "then is"),
         ("where('m < 3')", "missing a required argument: 'then'"),

@@ -27,16 +27,16 @@ def orders(*heights: int) -> list[Order]:
 
 def test_a_process_that_dies_is_started_again() -> None:
     made, some = Workers(1), orders(3, 4, 5)
-    first = made.ask(some[0]).result(60)
+    first = made.submit(some[0]).result(60)
     assert first.made is not None and first.problem == ""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for order in some[1:]:
             made.processes()[0].kill()
-            again = made.ask(order).result(60)
+            again = made.submit(order).result(60)
             assert again.made is not None and again.made.symbol != first.made.symbol
     assert len(said) <= 1  # it may have been seen before anybody asked
-    wrong = made.ask(Order(some[0].recipe, (1,), "llvm")).result(60)
+    wrong = made.submit(Order(some[0].recipe, (1,), "llvm")).result(60)
     assert wrong.made is None and wrong.problem == ""
     made.close()
 
@@ -45,7 +45,7 @@ def test_processes_that_die_of_an_order(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(workers, "_MAIN", "import os; os.kill(os.getpid(), 9) # {}")
     made, some = Workers(1), orders(3)
     with pytest.warns(RuntimeWarning, match="-9") as said:
-        replies = [made.ask(some[0]).result(60) for _ in range(4)]
+        replies = [made.submit(some[0]).result(60) for _ in range(4)]
     assert len(said) == 1 and all(reply.made is None and reply.problem for reply in replies)
     assert not made.processes()
 
@@ -61,7 +61,7 @@ worker.main(tied)
     monkeypatch.setattr(workers, "_MAIN", text)
     made = Workers(1)
     with pytest.warns(RuntimeWarning, match="AssertionError: planted") as said:
-        replies = [made.ask(order).result(60) for order in orders(3, 4)]
+        replies = [made.submit(order).result(60) for order in orders(3, 4)]
     assert len(said) == 1 and "please report it" in str(said[0].message)
     assert all("planted" in reply.bug and reply.problem == reply.bug for reply in replies)
     assert len(made.processes()) == 1  # it goes on
@@ -74,14 +74,14 @@ def test_a_process_that_answers_what_is_none(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(workers, "_MAIN", text)
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # nobody is there to catch it
-            assert Workers(1).ask(orders(3)[0]).result(60).made is None
+            assert Workers(1).submit(orders(3)[0]).result(60).made is None
 
 
 def test_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/absent/python")
     made, some = Workers(1), orders(3)
     with pytest.warns(RuntimeWarning, match="can be started") as said:
-        replies = [made.ask(some[0]).result(60) for _ in range(3)]
+        replies = [made.submit(some[0]).result(60) for _ in range(3)]
     assert len(said) == 1 and all(reply.made is None for reply in replies)
 
 
@@ -92,7 +92,7 @@ def test_what_lies_in_the_folder_is_not_imported(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
     made = Workers(1)
-    assert made.ask(orders(3)[0]).result(60).made is not None
+    assert made.submit(orders(3)[0]).result(60).made is not None
     made.close()
 
 
@@ -100,7 +100,7 @@ def test_what_lies_in_the_folder_is_not_imported(
 def test_no_process_is_left_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_BETWEEN", 0.05)
     made = Workers(1)
-    made.ask(orders(3)[0]).result(60)
+    made.submit(orders(3)[0]).result(60)
     (process,) = made.processes()
     process.kill()
     end = time.monotonic() + 30
@@ -121,6 +121,6 @@ def test_a_thread_that_cannot_be_started_costs_the_order(monkeypatch: pytest.Mon
     with monkeypatch.context() as now, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         now.setattr(threading.Timer, "start", none)
-        assert made.ask(some[0]).result(60).made is None
-    assert made.ask(some[0]).result(60).made is not None
+        assert made.submit(some[0]).result(60).made is None
+    assert made.submit(some[0]).result(60).made is not None
     made.close()

@@ -1,5 +1,7 @@
-"""Parts that other engines run: in come graphs of one part each, out go ONNX models of them.
+"""Export of subgraphs to ONNX models, for other engines.
 
-`onnx_operators.py` has a row for each operator that ONNX has, too; a node without one stays with
-anydim.
+In: graphs of one subgraph each. Out: ONNX models.
+
+`onnx_operators.py` has a row for each operator that ONNX supports, too; a node without one stays
+with anydim.
 """

@@ -1,7 +1,7 @@
-"""Tensors without elements, on which engines fail, or do something else than ONNX says.
+"""Empty tensors, on which engines fail or deviate from the ONNX standard.
 
-An engine is not run where all results of a part are empty. Where some are not, only operators of
-`SAFE` may meet an empty tensor; the tests of operators run each of them at size 0.
+An engine is not run if all results of a subgraph are empty. If only some are, only operators of
+`SAFE` may receive an empty tensor; the operator tests run each of them at size 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RISKY = ("slice", "clip", "prelu")
 
 
 def needed(graph: Graph, node: Node) -> Iterator[Size]:
-    """The sizes of what a node reads and makes that must not be 0 where it runs."""
+    """Sizes of a node's operands and results that must not be 0 when it runs."""
     if _safe(node):
         return
     for name in (*node.given, *node.outputs):
@@ -30,15 +30,15 @@ def needed(graph: Graph, node: Node) -> Iterator[Size]:
                 yield size
 
 
-def hidden(graph: Graph, node: Node) -> tuple[Size, ...]:
-    """The sizes of a node that may be 0 where its results are not empty."""
+def may_be_empty(graph: Graph, node: Node) -> tuple[Size, ...]:
+    """Sizes of a node that may be 0 although its results are not empty."""
     found = dict.fromkeys(needed(graph, node))
     results = [graph.types[name].shape for name in node.outputs]
     return tuple(size for size in found if not all(_covers(shape, size) for shape in results))
 
 
 def needed_elsewhere(graph: Graph, node: Node, region: Foreign) -> Iterator[Size]:
-    """The sizes that must not be 0 where onnxruntime runs a node of a file."""
+    """Sizes that must not be 0 when onnxruntime runs a node of a file."""
     may_crash = import_module("anydim.devices.engines.onnxruntime").may_crash
 
     if not may_crash(region.operator):
@@ -59,5 +59,5 @@ def _safe(node: Node) -> bool:
 
 
 def _covers(shape: tuple[Size, ...], size: Size) -> bool:
-    """Whether a tensor of a shape is empty where a size is 0."""
+    """Whether a tensor of this shape is empty if the size is 0."""
     return any(own.divide_exactly(size) is not None for own in shape)

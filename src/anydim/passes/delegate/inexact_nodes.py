@@ -1,9 +1,10 @@
-"""Nodes that an engine computes otherwise than the standard says, found by the tests of operators.
+"""Nodes on which an engine deviates from the ONNX standard, as found by the operator tests.
 
-OpenVINO's CPU plugin computes int64 as int32, float64 as float32, and integers of 8 bits with
-saturation: 2^40 + 1 is 1 there, and 127 + 1 is 127. So it is given floats and bools, small integers
-that are only moved or converted, and int64 where it is an index.
-An index outside its axis gives 0 there: so it looks up by constants, and where it checks indices.
+OpenVINO's CPU plugin computes int64 as int32, float64 as float32, and 8-bit integers with
+saturation: 2^40 + 1 gives 1, and 127 + 1 gives 127. So it gets floats and bools, small integers
+that are only moved or converted, and int64 indices.
+An index out of bounds gives 0 there: so it gets lookups with constant indices, or where it checks
+them.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from anydim.lang.tree import TensorType
 
 _INDEXED = {"gather": (1,), "gather_elements": (1,), "gather_nd": (1,), "scatter_elements": (1,),
             "scatter_nd": (1,), "one_hot": (0,)}  # fmt: skip
-"""Which inputs are indices."""
+"""Positions of index inputs."""
 _UNCHECKED = ("gather", "gather_nd", "scatter_elements", "scatter_nd")
-_PLACES = ("arg_max", "arg_min", "size_tensor")  # their int64 results are small
+_POSITIONS = ("arg_max", "arg_min", "size_tensor")  # their int64 results are small
 _BYTES = ("quantize", "dequantize", "matmul_integer", "conv_integer")
-_KINDS = ("view", "movement", "index", "source")  # what they only move stays what it is
+_KINDS = ("view", "movement", "index", "source")  # operators that move integers unchanged
 
 
 def inexact(engine: str, graph: Graph, node: Node) -> str:
-    """Why an engine is not given a node that it would take, '' where it is."""
+    """The reason not to delegate a node that the engine would accept; '' if none."""
     return _ENGINES[engine](graph, node) if engine in _ENGINES else ""
 
 
@@ -34,10 +35,10 @@ def _openvino(graph: Graph, node: Node) -> str:
         return ""
     indices = _INDEXED.get(node.operator, ())
     if node.operator in _UNCHECKED and any(node.given[n] not in graph.constants for n in indices):
-        return "an index outside its axis is no error there"
+        return "indices out of bounds are not errors there"
     kinds = [graph.types[name] for name in node.given]
-    moved = [kind for place, kind in enumerate(kinds) if place not in indices]
-    if node.operator not in _PLACES:
+    moved = [kind for number, kind in enumerate(kinds) if number not in indices]
+    if node.operator not in _POSITIONS:
         moved += [graph.types[name] for name in node.outputs]
     for kind in moved:
         wide = _WIDE.get(kind.dtype.name)
@@ -53,15 +54,15 @@ _WIDE = {"float64": "float32", "int64": "int32", "uint64": "int32", "uint32": "i
 
 
 def _odd(node: Node, moved: list[TensorType]) -> str:
-    """Integers that it does more with than move them."""
+    """The reason if the node does more with integers than move them; else ''."""
     integers = [kind.dtype for kind in moved if kind.dtype.is_integer]
     if not integers:
         return ""
     if node.operator == "pad" and len(node.given) > 1:
-        return "it pads integers with 0, whatever the value"
+        return "it pads integers with 0 instead of the value"
     if operator(node.operator).kind in _KINDS or _to_float(node):
         return ""
-    return f"it computes {integers[0]} otherwise than the standard says"
+    return f"it deviates from the standard for {integers[0]}"
 
 
 def _to_float(node: Node) -> bool:
@@ -72,7 +73,7 @@ def _to_float(node: Node) -> bool:
 def _windows(node: Node) -> str:
     given = operator(node.operator).complete(node.attributes)
     if given.get("ceil"):
-        return "it takes windows that reach behind the end otherwise than the standard says"
+        return "it deviates from the standard for windows past the end"
     return ""
 
 

@@ -1,6 +1,6 @@
-"""A graph of one part -> an ONNX model whose sizes stay free, and what goes in and comes out.
+"""A subgraph -> an ONNX model with dynamic sizes, and its inputs and outputs.
 
-Values have short names there, in the order in which they are met: equal parts are equal models.
+Values get short names in order of first use: equal subgraphs give equal models.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from anydim.runtime.delegated import Port
 from anydim.sizes import Size
 
 OPSET, IR_VERSION = 21, 10
-_MOST_BYTES = (1 << 31) - (1 << 20)  # that a model in ONNX's format has
+_MAX_BYTES = (1 << 31) - (1 << 20)  # limit of an ONNX model
 
 
 @dataclass(frozen=True)
 class Exported:
-    """An ONNX model, the ports of its graph's inputs and outputs, and the sizes that go in."""
+    """An ONNX model, the ports of the graph's inputs and outputs, and its size vectors."""
 
     model: bytes
     inputs: tuple[Port, ...]
@@ -32,8 +32,8 @@ class Exported:
 
 
 def exported(graph: Graph, named: bool = True) -> Exported:
-    """The model of a part. Raises Refused for a node that ONNX cannot say, OptionError for weights
-    that are too many. `named`: nodes have their names, for the errors of engines."""
+    """Export a subgraph. Raises Refused for a node that ONNX cannot express, OptionError for too
+    many weights. `named`: nodes have their names, for the errors of engines."""
     names = {name: f"v{number}" for number, name in enumerate(_values(graph))}
     writer = Writer(graph, names)
     for node in graph.nodes:
@@ -43,11 +43,11 @@ def exported(graph: Graph, named: bool = True) -> Exported:
             made.name = f"{node.outputs[0]}: {node.source}{f' {number}' if number else ''}"
     held = {name: graph.constants[name] for name in graph.constants if name in names}
     bytes = sum(constant.array.nbytes for constant in held.values())
-    if bytes > _MOST_BYTES:
+    if bytes > _MAX_BYTES:
         raise OptionError(
-            f"{graph.name}: a part for an engine has {bytes} bytes of weights, and a model of ONNX"
-            f" at most {_MOST_BYTES}",
-            "hand over fewer nodes at a time",
+            f"{graph.name}: a part for an engine has {bytes} bytes of weights, and an ONNX model"
+            f" at most {_MAX_BYTES}",
+            "delegate fewer nodes at a time",
         )
     onnx = writer.onnx
     kept = [tensor(onnx, names[name], constant.array) for name, constant in held.items()]
@@ -74,27 +74,27 @@ def ports(graph: Graph, values: Iterable[str], names: Mapping[str, str]) -> tupl
 
 def _row(node: Node) -> Any:
     if node.operator == FUSED:
-        raise Refused("a definition of one's own has no operator of ONNX")
+        raise Refused("user definitions have no ONNX operator")
     if node.operator not in ROWS:
-        raise Refused(f"no operator of ONNX stands for '{node.operator}'")
+        raise Refused(f"there is no ONNX operator for '{node.operator}'")
     return ROWS[node.operator]
 
 
 def _values(graph: Graph) -> list[str]:
-    """The values in the order in which they are met."""
+    """The values in order of first use."""
     read = (name for node in graph.nodes for name in (*node.given, *node.outputs))
     return list(dict.fromkeys((*graph.inputs, *read)))
 
 
 def _value(onnx: Any, name: str, kind: TensorType) -> Any:
     if kind.dtype.name not in CODES or (kind.dtype.stored and kind.dtype.bits < 8):
-        raise Refused(f"a value of type {kind.dtype} goes in or comes out")
+        raise Refused(f"a value of type {kind.dtype} is an input or output")
     shape: Sequence[Any] = [_size(size) for size in kind.shape]
     return onnx.helper.make_tensor_value_info(name, CODES[kind.dtype.name], shape)
 
 
 def _size(size: Size) -> int | str | None:
-    """How a size is declared: a number, a dim, or anything."""
+    """The declaration of a size: a number, the name of a dim, or None for any."""
     if size.constant is not None:
         return size.constant
     text = str(size)

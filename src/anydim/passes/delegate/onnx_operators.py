@@ -1,7 +1,7 @@
-"""For each operator of the library that ONNX has, how it is said there (opset 21).
+"""Table: how to write each operator of the library in ONNX (opset 21), where ONNX has it.
 
-A row takes a node and writes what makes its results; it raises Refused for what ONNX says in
-another way, or not at all. What is not in the table is not handed over.
+A row takes a node and writes ONNX nodes for its results; it raises Refused for cases that ONNX
+defines differently or lacks. Operators without a row are not delegated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Row = Callable[[Call], None]
 
 
 def _plain(name: str, **more: str) -> Row:
-    """The same operator under another name; `more` are attributes by ours."""
+    """The same operator under another name; `more` maps ONNX attributes to ours."""
 
     def row(call: Call) -> None:
         given: dict[str, Any] = {theirs: _number(call[ours]) for theirs, ours in more.items()}
@@ -31,11 +31,11 @@ def _number(value: object) -> object:
 
 
 def _unsigned(name: str, **fixed: str) -> Row:
-    """What ONNX has for unsigned integers alone."""
+    """An operator that ONNX defines for unsigned integers only."""
 
     def row(call: Call) -> None:
         if call.kinds[0].dtype.kind != "uint":
-            raise Refused(f"ONNX has it for unsigned integers, not {call.kinds[0].dtype}")
+            raise Refused(f"ONNX supports it for unsigned integers only, not {call.kinds[0].dtype}")
         call.add(name, **fixed)
 
     return row
@@ -68,7 +68,7 @@ def _clip(call: Call) -> None:
 def _mod(fmod: int) -> Row:
     def row(call: Call) -> None:
         if not fmod and call.kinds[0].dtype.is_float:
-            raise Refused("ONNX has the remainder of floats with the sign of the first alone")
+            raise Refused("ONNX only has the remainder of floats with the dividend's sign")
         call.add("Mod", fmod=fmod)
 
     return row
@@ -77,7 +77,7 @@ def _mod(fmod: int) -> Row:
 def _integers(name: str) -> Row:
     def row(call: Call) -> None:
         if call.kinds[0].dtype.is_float:
-            raise Refused("ONNX has it for integers alone")
+            raise Refused("ONNX supports it for integers only")
         call.add(name)
 
     return row
@@ -115,7 +115,7 @@ def _cast(call: Call) -> None:
         raise Refused(f"a conversion to {call['to']}")
     source = call.kinds[0].dtype
     if source.is_float and call["to"].is_integer:
-        raise Refused("a conversion of floats to integers, which engines limit each in its way")
+        raise Refused("a conversion of floats to integers, whose overflow depends on the engine")
     call.add("Cast", to=CODES[call["to"].name])
 
 
@@ -135,7 +135,7 @@ def _layer_norm(call: Call) -> None:
     first = call["axis"] + rank if call["axis"] < 0 else call["axis"]
     shapes = [kind.shape for kind in call.kinds]
     if any(shape != shapes[0][first:] for shape in shapes[1:]):
-        raise Refused("its scale or bias has another shape than the axes it is over")
+        raise Refused("its scale or bias has another shape than the normalised axes")
     call.add("LayerNormalization", axis=call["axis"], epsilon=call["epsilon"])
 
 
@@ -151,7 +151,7 @@ def _transpose(call: Call) -> None:
 
 
 def _shaped(name: str, **more: Any) -> Row:
-    """A shape as the second input: that of the result."""
+    """The shape of the result as the second input."""
     return lambda call: call.add(
         name, [call.inputs[0], call.writer.sizes(call.results[0].shape)], **more
     )
@@ -208,7 +208,7 @@ def _trilu(call: Call) -> None:
     call.add("Trilu", [call.inputs[0], k], upper=int(call["upper"]))
 
 
-def _place(name: str) -> Row:
+def _arg(name: str) -> Row:
     def row(call: Call) -> None:
         call.add(
             name, axis=call["axis"], keepdims=int(call["keepdims"]),
@@ -224,7 +224,7 @@ def _depth_to_space(call: Call) -> None:
 
 def _space_to_depth(call: Call) -> None:
     if call["inner"]:
-        raise Refused("its block is the inner part of a channel's number")
+        raise Refused("its block offset is the minor part of a channel's index")
     call.add("SpaceToDepth", blocksize=call["block"])
 
 
@@ -248,14 +248,14 @@ def _range(call: Call) -> None:
 
 def _dequantize(call: Call) -> None:
     if call["to"] not in (None, call.kinds[1].dtype):
-        raise Refused("its result is of another type than its scale")
+        raise Refused("its result has another type than its scale")
     call.add("DequantizeLinear", axis=call["axis"], block_size=call["block"])
 
 
 def _quantize(call: Call) -> None:
     usual = call["saturate"] and call["work"] in (None, call.kinds[1].dtype)
     if not usual or not call["to"].is_integer:
-        raise Refused("it divides in another type than its scale, or makes floats")
+        raise Refused("it divides in another type than its scale, or produces floats")
     inputs = call.inputs
     if len(inputs) < 3:
         call.add("QuantizeLinear", axis=call["axis"], block_size=call["block"],
@@ -265,11 +265,11 @@ def _quantize(call: Call) -> None:
 
 
 def _floating(name: str) -> Row:
-    """What ONNX has for floats alone."""
+    """An operator that ONNX defines for floats only."""
 
     def row(call: Call) -> None:
         if call.kinds[0].dtype not in (float16, float32, float64):
-            raise Refused(f"ONNX has it for floats, not {call.kinds[0].dtype}")
+            raise Refused(f"ONNX supports it for floats only, not {call.kinds[0].dtype}")
         call.add(name)
 
     return row
@@ -283,7 +283,7 @@ def _matmul(call: Call) -> None:
 
 def _matmul_integer(call: Call) -> None:
     if call.kinds[2].rank:
-        raise Refused("its first zero point is no scalar")
+        raise Refused("its first zero point is not a scalar")
     call.add("MatMulInteger")
 
 
@@ -343,7 +343,7 @@ ROWS: Mapping[str, Row] = {
     "gather_elements": _plain("GatherElements", axis="axis"),
     "gather_nd": _plain("GatherND", batch_dims="batch_dims"),
     "scatter_elements": _scatter("ScatterElements"), "scatter_nd": _scatter("ScatterND"),
-    "one_hot": _one_hot, "trilu": _trilu, "arg_max": _place("ArgMax"), "arg_min": _place("ArgMin"),
+    "one_hot": _one_hot, "trilu": _trilu, "arg_max": _arg("ArgMax"), "arg_min": _arg("ArgMin"),
     "fill": _fill, "size_tensor": _size_tensor, "range": _range,
     **WINDOWS,
 }  # fmt: skip

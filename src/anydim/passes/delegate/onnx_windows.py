@@ -1,4 +1,4 @@
-"""Rows of the operators that slide a window, and of what resizes."""
+"""Rows of the window operators and of resize."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PADDINGS = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "V
 
 
 def _sliding(call: Call) -> dict[str, Any]:
-    """The attributes that all windows have."""
+    """The attributes common to all windows."""
     pads = call["pads"]
     named = isinstance(pads, str)
     return {
@@ -34,7 +34,7 @@ def _conv(name: str) -> Callable[[Call], None]:
 
 def _conv_integer(call: Call) -> None:
     if any(kind.rank for kind in call.kinds[2:]):
-        raise Refused("a zero point of its weights is no scalar")
+        raise Refused("a zero point of its weights is not a scalar")
     _conv("ConvInteger")(call)
 
 
@@ -47,7 +47,7 @@ def _pooled(call: Call) -> dict[str, Any]:
 
 def _max_pool(call: Call) -> None:
     if call["indices"]:
-        raise Refused("its second result has the places of the largest elements")
+        raise Refused("its second result has the indices of the largest elements")
     call.add("MaxPool", **_pooled(call))
 
 
@@ -61,7 +61,7 @@ def _lp_pool(call: Call) -> None:
 
 def _resize(call: Call) -> None:
     if call["coordinates"] == "crop" or call["scaled"] or call["antialias"]:
-        raise Refused("a resize of a crop, by scales that are data, or with antialias")
+        raise Refused("a resize of a crop, by data-dependent scales, or with antialias")
     scales = call["scales"]
     mode = {
         "mode": call["mode"], "coordinate_transformation_mode": call["coordinates"],

@@ -1,6 +1,6 @@
-"""What the rows of operators write with: ONNX nodes over the values of a part.
+"""Writer of ONNX nodes over the values of a subgraph, used by the rows of operators.
 
-Sizes that are no numbers go in as int64 inputs of the model, one for each vector of sizes.
+Dynamic sizes become int64 inputs of the model, one for each vector of sizes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _FAR = (1 << 63) - 1
 
 
 class Refused(Exception):
-    """Why a node cannot be said in ONNX."""
+    """The reason why a node cannot be exported to ONNX."""
 
 
 class Writer:
-    """The nodes of a model while they are written; `names` are those of the graph's values."""
+    """A model under construction; `names` maps the graph's values to names in the model."""
 
     def __init__(self, graph: Graph, names: Mapping[str, str]) -> None:
         import onnx
@@ -40,27 +40,27 @@ class Writer:
         self._numbers: dict[tuple[str, bytes, tuple[int, ...]], str] = {}
 
     def fresh(self) -> str:
-        """A name that no value has."""
+        """A new unique name."""
         self._count += 1
         return f"t{self._count}"
 
     def add(self, name: str, inputs: Iterable[str], outputs: Sequence[str], **more: Any) -> str:
-        """A node of ONNX; its first result."""
+        """Add an ONNX node; return its first result."""
         given = {key: value for key, value in more.items() if value is not None}
         node = self.onnx.helper.make_node(name, list(inputs), list(outputs), **given)
         self.nodes.append(node)
         return outputs[0]
 
     def made(self, name: str, inputs: Iterable[str], **more: Any) -> str:
-        """The result of a node between others."""
+        """Add an intermediate node; return its result."""
         return self.add(name, inputs, [self.fresh()], **more)
 
     def number(self, values: Any, dtype: DType) -> str:
-        """A constant."""
+        """The name of a constant."""
         return self.array(numpy.asarray(values, dtype.numpy))
 
     def array(self, array: numpy.ndarray) -> str:
-        """A constant of any shape; equal ones once."""
+        """The name of a constant of any shape; equal constants are shared."""
         key = (array.dtype.name, array.tobytes(), array.shape)
         if key not in self._numbers:
             name = self._numbers[key] = self.fresh()
@@ -68,7 +68,7 @@ class Writer:
         return self._numbers[key]
 
     def sizes(self, values: Iterable[Any]) -> str:
-        """A vector of int64: a constant, or an input of the model."""
+        """The name of an int64 vector: a constant, or an input of the model."""
         wanted = tuple(as_size(value) for value in values)
         numbers = [size.constant for size in wanted]
         if None not in numbers:
@@ -80,7 +80,7 @@ class Writer:
 
 
 class Call:
-    """A node of a graph as its row sees it: its values in the model, types and attributes."""
+    """A node of the graph for its row: names in the model, types and attributes."""
 
     def __init__(self, writer: Writer, node: Node) -> None:
         self.writer, self.node = writer, node
@@ -94,33 +94,33 @@ class Call:
         return self.attributes[name]
 
     def add(self, name: str, inputs: Iterable[str] | None = None, **more: Any) -> None:
-        """A node of ONNX that makes the results."""
+        """Add the ONNX node that makes the results."""
         given = self.inputs if inputs is None else inputs
         self.writer.add(name, given, self.outputs, **more)
 
     def made(self, name: str, *inputs: str, **more: Any) -> str:
-        """The result of a node between."""
+        """Add an intermediate node; return its result."""
         return self.writer.made(name, inputs, **more)
 
     def number(self, value: Any, kind: TensorType | None = None) -> str:
-        """A scalar of the type of the first input, or of another."""
+        """A scalar constant of the first input's dtype, or of `kind`."""
         return self.writer.number(value, (kind or self.kinds[0]).dtype)
 
     def integers(self, name: str) -> list[int] | None:
-        """An attribute of numbers, one per axis; None where it is not given."""
+        """An attribute with a number per axis; None if not given."""
         value = self[name]
         if value is None:
             return None
         if isinstance(value, str):
-            raise Refused(f"its {name} follow from sizes")
+            raise Refused(f"its {name} depend on sizes")
         found = [as_size(item).constant for item in value]
         if any(item is None for item in found):
-            raise Refused(f"its {name} are sizes that are not numbers")
+            raise Refused(f"its {name} are not constant")
         return [item for item in found if item is not None]
 
 
 def tensor(onnx: Any, name: str, array: numpy.ndarray) -> Any:
-    """The TensorProto of an array."""
+    """Convert an array to a TensorProto."""
     code = CODES.get(array.dtype.name)
     if code is None or array.dtype.itemsize != _bytes(array.dtype.name):
         raise Refused(f"a constant of type {array.dtype.name}")
@@ -132,6 +132,6 @@ def tensor(onnx: Any, name: str, array: numpy.ndarray) -> Any:
 
 
 def _bytes(name: str) -> int:
-    """Bytes of an element in ONNX, 0 where several share one."""
+    """Bytes of an element in ONNX; 0 if elements are smaller than a byte."""
     bits = {number: dtype.bits for number, dtype in ELEMENT_TYPES.items()}[CODES[name]]
     return 1 if name == "bool" else bits // 8

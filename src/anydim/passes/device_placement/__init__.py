@@ -1,5 +1,5 @@
-"""On which device each node of a graph runs.
+"""Device placement of the nodes of a graph.
 
-In come a graph, what a user says of nodes, and what devices can do and how fast; out goes the graph
-with a device for each node, and why.
+In: a graph, the user's rules, and the capabilities and speeds of devices. Out: the graph with a
+device for each node, and the reasons.
 """

@@ -1,7 +1,7 @@
-"""A few placements under guards on sizes, where no single one is good at every size.
+"""Several placements under guards on sizes, if no single one is good at every size.
 
 Small sizes may be faster on one device and large ones on another. The estimated time of a placement
-is a formula over dims (`speeds.py`), so guards can compare formulas; where times were measured
+is a formula over dims (`speeds.py`), so guards can compare formulas; if times were measured
 (`timed.py`), guards follow these (`trees.py`).
 """
 
@@ -22,13 +22,13 @@ from anydim.passes.device_placement.speeds import bytes_of, work_of
 from anydim.passes.device_placement.trees import Feature, Tree
 from anydim.sizes import Box, Guard, Sampled, Size, as_size, samples
 
-_SCATTERED = 40  # points beside those where all dims are alike
+_SCATTERED = 40  # points in addition to those with equal dims
 _LARGEST = 1 << 14
-_DIGITS, _DIGITS_OF_LEAST = 1 << 20, 1 << 10  # units of the largest speed, and of the least
+_DIGITS, _DIGITS_OF_SMALLEST = 1 << 20, 1 << 10  # resolution of speeds
 
 
 def points_of(box: Box, guards: Sequence[Guard] = ()) -> list[dict[str, int]]:
-    """Sizes at which placements are compared: powers of two in all dims, and others."""
+    """Sizes at which placements are compared: powers of two in all dims, and samples."""
     ranges = box.enclosure.ranges
     found = []
     power = 1
@@ -46,13 +46,13 @@ def points_of(box: Box, guards: Sequence[Guard] = ()) -> list[dict[str, int]]:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a placement takes: seconds per unit of each formula."""
+    """The time of a placement: pairs of seconds per unit and a formula of units."""
 
     parts: tuple[tuple[float, Size], ...]
 
     @staticmethod
     def by(graph: Graph, devices: Mapping[str, Device]) -> Taken:
-        """Of a graph whose nodes have devices."""
+        """The time of a graph whose nodes have devices."""
         found: dict[float, Size] = {}
 
         def more(seconds: float, size: Size | int) -> None:
@@ -60,7 +60,7 @@ class Taken:
                 found[seconds] = found.get(seconds, as_size(0)) + size
 
         for node in graph.nodes:
-            known = devices.get(node.device, devices[HOST])  # what an engine takes nobody knows
+            known = devices.get(node.device, devices[HOST])  # speeds of engines are unknown
             speed, work = known.speed, work_of(graph, node)
             launch, flop, byte = speed.seconds(work)
             more(launch, 1)
@@ -76,7 +76,7 @@ class Taken:
         return Taken(tuple(found.items()))
 
     def at(self, points: Sequence[Mapping[str, int]]) -> numpy.ndarray:
-        """Seconds at some sizes."""
+        """Evaluate in seconds at some sizes."""
         sampled = Sampled(points)
         total = numpy.zeros(len(points))
         for seconds, size in self.parts:
@@ -84,14 +84,14 @@ class Taken:
         return total
 
     def formula(self, unit: float) -> Size:
-        """Units of time, as a formula."""
+        """The time in multiples of `unit`, as a formula."""
         total = as_size(0)
         for seconds, size in self.parts:
             total = total + size * round(seconds / unit)
         return total
 
     def fitted(self, points: Sequence[Mapping[str, int]], seconds: numpy.ndarray) -> Taken:
-        """The same formula with the speeds that fit measured seconds best; none is below 0."""
+        """Least-squares fit of the speeds to measured seconds, non-negative."""
         sampled, weights = Sampled(points), 1.0 / numpy.maximum(seconds, 1e-9)
         columns = [sampled.at(size) * weights for _, size in self.parts]
         kept = [number for number, column in enumerate(columns) if column.any()]
@@ -107,21 +107,21 @@ class Taken:
 
 
 def crossings(graph: Graph, engines: Container[str] = ()) -> list[tuple[str, str, str]]:
-    """The copies that a placed graph needs: value, from where, to where; each once.
+    """The copies that a placed graph needs: (value, source device, target device), each once.
 
-    What `engines` make and read is the host's.
+    Values that `engines` compute and read reside on the host.
     """
-    places = [HOST if node.device in engines else node.device for node in graph.nodes]
+    devices = [HOST if node.device in engines else node.device for node in graph.nodes]
     makers = dict.fromkeys(graph.inputs, HOST)
-    makers |= {name: place for node, place in zip(graph.nodes, places) for name in node.outputs}
-    ends = [(name, place) for node, place in zip(graph.nodes, places) for name in node.given]
+    makers |= {name: device for node, device in zip(graph.nodes, devices) for name in node.outputs}
+    ends = [(name, device) for node, device in zip(graph.nodes, devices) for name in node.given]
     ends += [(name, HOST) for name in graph.outputs]
     wanted = dict.fromkeys((n, makers[n], end) for n, end in ends if n in makers)
     return [(name, origin, end) for name, origin, end in wanted if origin != end]
 
 
 def twice_bytes(placements: Sequence[Graph]) -> int:
-    """Bytes of constants that some placements together hold more than each once."""
+    """Bytes of constants that several placements duplicate across devices."""
     held = {
         (name, node.device, placed.constants[name].array.nbytes)
         for placed in placements
@@ -134,16 +134,15 @@ def twice_bytes(placements: Sequence[Graph]) -> int:
 
 
 def features_of(graph: Graph, takes: Sequence[Taken]) -> list[Feature]:
-    """What may tell where which placement is faster: dims, products of two, sums of work, times
-    against times; the plainer ones first.
+    """Features for guards: dims, products of two dims, total work, differences of times.
 
-    Of dims that inputs tell: guards are asked before anything has run.
+    Simple ones come first. Only dims known from the inputs: guards are evaluated before any step.
     """
     known = set(graph.box.names) - graph.origins.all_found
     works = [work_of(graph, node) for node in graph.nodes]
     sums = [sum((getattr(work, part) for work in works), as_size(0)) for part in ("flops", "moved")]
     dims = [Size.symbol(name) for name in sorted(known)]
-    if len(dims) == 1:  # all else grows with it
+    if len(dims) == 1:  # all others are monotonic in it
         return [Feature(dims[0])]
     pairs = [left * right for left, right in combinations(dims, 2)]
     found = [Feature(size) for size in (*dims, *pairs, *sums)]
@@ -152,18 +151,18 @@ def features_of(graph: Graph, takes: Sequence[Taken]) -> list[Feature]:
 
 
 def formulas(takes: Sequence[Taken]) -> list[Size]:
-    """Some times in the same unit, as formulas of whole numbers."""
+    """Times in a common unit, as formulas with integer coefficients."""
     speeds = [seconds for each in takes for seconds, _ in each.parts] or [1.0]
-    unit = min(max(speeds) / _DIGITS, min(speeds) / _DIGITS_OF_LEAST)
+    unit = min(max(speeds) / _DIGITS, min(speeds) / _DIGITS_OF_SMALLEST)
     return [each.formula(unit) for each in takes]
 
 
 def chosen_by_size(graph: Graph, placements: Sequence[Graph], tree: Tree) -> Graph:
-    """A graph that runs the one of some placements of it that a tree names."""
+    """A graph that branches to the placement that a decision tree selects."""
     if isinstance(tree, int):
         return placements[tree]
     then, otherwise = (
-        chosen_by_size(graph, placements, side) for side in (tree.then, tree.otherwise)
+        chosen_by_size(graph, placements, arm) for arm in (tree.then, tree.otherwise)
     )
     node = Node(
         BRANCH, graph.inputs, graph.outputs,

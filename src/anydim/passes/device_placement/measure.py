@@ -1,8 +1,8 @@
-"""How fast a device is: nodes of three classes, and copies, timed once a machine.
+"""Measurement of device speeds: nodes of three classes, and copies, timed once per machine.
 
-What a chain of nine takes more than a chain of one is eight nodes, and what a node takes more at a
-larger size is its work, whatever a call takes beside them. Times are those of the device's own
-clock (`Device.clock`), which a simulated one has, too.
+The difference between chains of nine and of one nodes is the time of eight nodes, and the
+difference of a node's times at two sizes is its work, without the overhead of a call. Times come
+from the device's clock (`Device.clock`), which simulated devices have, too.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from anydim.graph.nodes import Graph, Node
 from anydim.passes.device_placement.speeds import ELEMENTS, PRODUCT, ROWS, Speed, work_of
 
 _ROUNDS = 5
-_MORE = 8  # nodes of the longer chain, beside the one of the shorter
+_MORE = 8  # additional nodes of the longer chain
 _COPIED = 1 << 22  # bytes
 _SMALL, _SHAPE = (8, 8), (512, 512)
-_LARGE = (2048, 1024)  # of what is larger than caches
+_LARGE = (2048, 1024)  # of data larger than the caches
 Run: TypeAlias = Callable[[Mapping[str, numpy.ndarray]], Any]
 Step: TypeAlias = Callable[[Builder, Value, Value], Value]
 Compiled: TypeAlias = Callable[[Graph], Run]  # with all nodes on the device
@@ -36,9 +36,9 @@ Compiled: TypeAlias = Callable[[Graph], Run]  # with all nodes on the device
 def speed_of(
     device: Device | None, compiled: Compiled, threads: int, tell: Callable[[], None]
 ) -> Speed:
-    """The speed of a device, or without one of the host with so many threads; kept on disk.
+    """The speed of a device, or of the host with this many threads; cached on disk.
 
-    `tell` is called where it has to be measured.
+    `tell` is called before a measurement.
     """
     name = f"host {threads}" if device is None else device.identity
     disk = user_cache() if name else None
@@ -61,11 +61,11 @@ def _measured(device: Device | None, compiled: Compiled) -> Speed:
     run = partial(_seconds, compiled, clock)
 
     def each(shape: tuple[int, int]) -> float:
-        """Seconds of one more product; these never become one kernel."""
+        """Seconds per additional product; products are never fused with each other."""
         return max(0.0, run(_product, shape, 1 + _MORE) - run(_product, shape, 1)) / _MORE
 
     def larger(step: Step, shape: tuple[int, int]) -> float:
-        """What a node takes at a size, beside what it takes at a small one."""
+        """Seconds of a node at a size, minus those at a small size."""
         bytes = float32.bytes * shape[0] * shape[1]
         return max(0.0, run(step, shape, 1) - run(step, _SMALL, 1) - copied * bytes)
 
@@ -79,7 +79,7 @@ def _measured(device: Device | None, compiled: Compiled) -> Speed:
         work = work_of(*_first(_chain(step, _SHAPE, 1)))
         rest = seconds - moved * _number(work.moved)
         flop[kind] = max(rest, 0.02 * seconds, 0.0) / _number(work.flops)
-    work = work_of(*_first(_chain(_element, _SHAPE, 1)))  # many of these become one kernel
+    work = work_of(*_first(_chain(_element, _SHAPE, 1)))  # chains of these fuse into one kernel
     more = run(_element, _SHAPE, 1 + _MORE) - run(_element, _SHAPE, 1)
     flop[ELEMENTS] = max(more, 0.0) / _MORE / _number(work.flops)
     return Speed(launch, flop, moved, copy, copied)
@@ -92,7 +92,7 @@ def _first(graph: Graph) -> tuple[Graph, Node]:
 def _seconds(
     compiled: Compiled, clock: Callable[[], float], step: Step, shape: tuple[int, int], count: int
 ) -> float:
-    """Of a call of a chain."""
+    """Seconds of a call of a chain; the minimum of some rounds."""
     given = {"x": numpy.full(shape, 0.5, numpy.float32)}
     run = compiled(_chain(step, shape, count))
     return min(_timed(run, given, clock) for _ in range(_ROUNDS))
@@ -125,7 +125,7 @@ def _softmax(g: Builder, value: Value, matrix: Value) -> Value:
 
 
 def _centred(g: Builder, value: Value, matrix: Value) -> Value:
-    """Less the largest of a row: one kernel, with little work for each byte."""
+    """Subtract the maximum of each row: one kernel with little work per byte."""
     made: Value = g.sub(value, g.reduce_max(value, axes=(1,), keepdims=True))
     return made
 
@@ -136,7 +136,7 @@ def _element(g: Builder, value: Value, matrix: Value) -> Value:
 
 
 def _copies(device: Device) -> tuple[float, float]:
-    """Seconds of a copy, and of a byte of one, to and fro."""
+    """Seconds of a copy, and per byte, averaged over both directions."""
     array = numpy.zeros(_COPIED, numpy.uint8)
     block = device.allocate(_COPIED)
     try:
@@ -149,7 +149,7 @@ def _copies(device: Device) -> tuple[float, float]:
 
 
 def _copy(device: Device, block: int, array: numpy.ndarray, bytes: int) -> float:
-    """Half of what a copy to the device and back takes."""
+    """Half the seconds of a copy to the device and back."""
     begin = device.clock()
     device.copy_in(block, array.ctypes.data, bytes)
     device.copy_out(array.ctypes.data, block, bytes)

@@ -1,11 +1,11 @@
-"""The device of each node of a graph: as a user says, as it must be, or where time is least.
+"""Device of each free node of a graph: minimises estimated time by minimum cuts.
 
-What a rule or the graph itself places is placed. What a device cannot compile, what runs other
-graphs and what finds sizes is the host's. The rest goes where the estimated time is least, copies
-counted: one for each value and device that reads it, however many readers there are. For two
-devices a minimum cut says exactly where that is; for more, pairs of devices exchange nodes until
-nothing gains (Y. Boykov, O. Veksler, R. Zabih, "Fast approximate energy minimization via graph
-cuts", 2001).
+Nodes with a device from a rule or the graph are fixed. Nodes that a device cannot compute, contain
+other graphs or find sizes are on the host. The others are placed where the estimated total time is
+lowest, including copies: one per value and reading device, independent of the count of readers. A
+minimum cut is optimal for two devices; with more, pairs of devices exchange nodes until no exchange
+helps (Y. Boykov, O. Veksler, R. Zabih, "Fast approximate energy minimization via graph cuts",
+2001).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ROUNDS = 4  # over all pairs of devices
 
 @dataclass(frozen=True)
 class Device:
-    """A device that nodes may be placed on; `ordered`: it runs loops in order and routines."""
+    """A device that nodes may be placed on; `ordered`: supports ordered loops and routines."""
 
     name: str
     speed: Speed
@@ -32,10 +32,10 @@ class Device:
 
 @dataclass(frozen=True)
 class Value:
-    """A value that crosses devices or does not: who makes it and who reads it.
+    """A value with its maker and readers, which may be on different devices.
 
-    A maker or reader is the number of a node that is free, or the name of a device. `seconds` says
-    what a copy of it takes from a device to another.
+    A maker or reader is the number of a free node, or the name of a device. `seconds` are the times
+    of a copy from a device to another.
     """
 
     maker: int | str
@@ -45,43 +45,43 @@ class Value:
 
 @dataclass(frozen=True)
 class Problem:
-    """Free nodes with the seconds that each takes on devices it may be on, and values between."""
+    """Free nodes, with the seconds of each on its possible devices, and the values between them."""
 
     nodes: Mapping[int, Mapping[str, float]]
     values: Sequence[Value]
 
-    def seconds(self, places: Mapping[int, str]) -> float:
-        """What a placement takes, copies counted."""
-        total = sum(self.nodes[number][device] for number, device in places.items())
+    def seconds(self, placement: Mapping[int, str]) -> float:
+        """The time of a placement, including copies."""
+        total = sum(self.nodes[number][device] for number, device in placement.items())
         for value in self.values:
-            origin = _place(value.maker, places)
-            ends = {_place(reader, places) for reader in value.readers} - {origin}
+            origin = _device_of(value.maker, placement)
+            ends = {_device_of(reader, placement) for reader in value.readers} - {origin}
             total += sum(value.seconds[origin, end] for end in ends)
         return total
 
     def solve(self, devices: Sequence[str]) -> dict[int, str]:
-        """The placement that takes least time: exactly so where there are two devices."""
-        places = min((self._all_on(device, devices[0]) for device in devices), key=self.seconds)
-        best = self.seconds(places)
+        """The placement with the lowest time; optimal for two devices."""
+        placement = min((self._all_on(device, devices[0]) for device in devices), key=self.seconds)
+        best = self.seconds(placement)
         for _ in range(_ROUNDS):
             before = best
             for pair in combinations(devices, 2):
-                other = self._exchanged(places, *pair)
+                other = self._exchanged(placement, *pair)
                 seconds = self.seconds(other)
                 if seconds < best:
-                    places, best = other, seconds
+                    placement, best = other, seconds
             if best >= before or len(devices) == 2:
                 break
-        return places
+        return placement
 
     def _all_on(self, device: str, fallback: str) -> dict[int, str]:
         return {
             number: device if device in costs else fallback for number, costs in self.nodes.items()
         }
 
-    def _exchanged(self, places: Mapping[int, str], left: str, right: str) -> dict[int, str]:
-        """The best placement that differs in nodes of two devices, between these."""
-        free = {number for number, device in places.items() if device in (left, right)}
+    def _exchanged(self, placement: Mapping[int, str], left: str, right: str) -> dict[int, str]:
+        """The best reassignment of the nodes on two devices between these two."""
+        free = {number for number, device in placement.items() if device in (left, right)}
         network = Network()
         for number in free:
             costs, point = self.nodes[number], network.point(number)
@@ -89,11 +89,11 @@ class Problem:
             network.edge(point, SINK, costs.get(left, NEVER))
         ends = {left: SOURCE, right: SINK}
 
-        def point_of(place: int | str) -> int | str:
-            """A point of the network, or a device that is not one of the two."""
-            if isinstance(place, int) and place in free:
-                return network.point(place)
-            device = _place(place, places)
+        def point_of(end: int | str) -> int | str:
+            """A node of the network, or the name of a third device."""
+            if isinstance(end, int) and end in free:
+                return network.point(end)
+            device = _device_of(end, placement)
             return ends.get(device, device)
 
         for number, value in enumerate(self.values):
@@ -103,23 +103,23 @@ class Problem:
         return {
             number: device if number not in free
             else left if network.point(number) in kept else right
-            for number, device in places.items()
+            for number, device in placement.items()
         }  # fmt: skip
 
 
-def _place(place: int | str, places: Mapping[int, str]) -> str:
-    return places[place] if isinstance(place, int) else place
+def _device_of(end: int | str, placement: Mapping[int, str]) -> str:
+    return placement[end] if isinstance(end, int) else end
 
 
 def _connect(
     network: Network, numbered: tuple[int, Value], maker: int | str, readers: set[int | str],
     pair: tuple[str, str],
 ) -> None:  # fmt: skip
-    """Edges for the copies of a value between two devices, and between them and others."""
+    """Add edges for copies of a value between the two devices, and to and from others."""
     (left, right), (number, value) = pair, numbered
     to_right, to_left = network.point((number, right)), network.point((number, left))
     inside = [reader for reader in readers if isinstance(reader, int)]
-    for reader in inside:  # one copy for all readers of a side
+    for reader in inside:  # one copy for all readers on a device
         network.edge(to_right, reader, NEVER)
         network.edge(reader, to_left, NEVER)
     if isinstance(maker, str):

@@ -1,4 +1,4 @@
-"""The cheapest division of a network into two sides: a minimum cut, by Dinic's algorithm.
+"""Minimum cut of a flow network, by Dinic's algorithm.
 
 E. A. Dinic, "Algorithm for solution of a problem of maximum flow in networks with power
 estimation", 1970. Networks here have a few edges for each value of a graph.
@@ -10,41 +10,41 @@ from collections import deque
 from collections.abc import Hashable
 
 SOURCE, SINK = 0, 1
-NEVER = float("inf")  # of an edge that is never cut
-_LEAST = 1e-12  # of what is left of an edge, as a share of the largest cost
+NEVER = float("inf")  # capacity of an edge that is never cut
+_MIN_RESIDUAL = 1e-12  # residual capacity treated as 0, as a share of the largest cost
 
 
 class Network:
-    """Points on the side of `SOURCE` or of `SINK`; an edge costs where it leads from the first to
-    the second."""
+    """A network to divide into a side of `SOURCE` and a side of `SINK`; edges from the first to the
+    second side cost their capacity."""
 
     def __init__(self) -> None:
         self._points: dict[Hashable, int] = {}
         self._edges: list[list[int]] = [[], []]  # by point
         self._to: list[int] = []
-        self._left: list[float] = []
+        self._residual: list[float] = []
         self._largest = 0.0
 
     def point(self, key: Hashable) -> int:
-        """The point of that name."""
+        """The node with this key, added on first use."""
         if key not in self._points:
             self._points[key] = len(self._edges)
             self._edges.append([])
         return self._points[key]
 
     def edge(self, start: int, end: int, cost: float) -> None:
-        """`cost` where `start` is on the side of the source and `end` is not."""
+        """Add an edge that costs `cost` if `start` is on the source's side and `end` is not."""
         if cost <= 0:
             return
         if cost != NEVER:
             self._largest = max(self._largest, cost)
-        for point, other, left in ((start, end, cost), (end, start, 0.0)):
+        for point, other, residual in ((start, end, cost), (end, start, 0.0)):
             self._edges[point].append(len(self._to))
             self._to.append(other)
-            self._left.append(left)
+            self._residual.append(residual)
 
     def cut(self) -> set[int]:
-        """The points on the side of the source of a cheapest division."""
+        """The nodes on the source's side of a minimum cut."""
         while True:
             levels = self._levels()
             if SINK not in levels:
@@ -52,10 +52,10 @@ class Network:
             self._fill(levels)
 
     def _open(self, edge: int) -> bool:
-        return self._left[edge] > _LEAST * self._largest
+        return self._residual[edge] > _MIN_RESIDUAL * self._largest
 
     def _levels(self) -> dict[int, int]:
-        """Steps from the source to each point that it still reaches."""
+        """Distances from the source in the residual network."""
         levels, waiting = {SOURCE: 0}, deque([SOURCE])
         while waiting:
             point = waiting.popleft()
@@ -67,8 +67,8 @@ class Network:
         return levels
 
     def _fill(self, levels: dict[int, int]) -> None:
-        """Flow along shortest paths until none is left."""
-        nexts = dict.fromkeys(levels, 0)  # edges before it lead nowhere
+        """Augment a blocking flow along shortest paths."""
+        nexts = dict.fromkeys(levels, 0)  # earlier edges are dead ends
         path: list[int] = []
         while True:
             point = self._to[path[-1]] if path else SOURCE
@@ -90,7 +90,7 @@ class Network:
                 nexts[self._to[path[-1]] if path else SOURCE] += 1
 
     def _push(self, path: list[int]) -> None:
-        least = min(self._left[edge] for edge in path)
+        flow = min(self._residual[edge] for edge in path)
         for edge in path:
-            self._left[edge] -= least
-            self._left[edge ^ 1] += least
+            self._residual[edge] -= flow
+            self._residual[edge ^ 1] += flow

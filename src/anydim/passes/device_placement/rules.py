@@ -1,10 +1,10 @@
-"""What a user says of where nodes run: patterns of names, and devices.
+"""Placement rules of users: patterns of node names, and devices.
 
-    {"backbone/*": "accel", "NonMaxSuppression": "cpu"}      the first pattern that fits counts
+    {"backbone/*": "accel", "NonMaxSuppression": "cpu"}      the first pattern that matches decides
     backbone/*=accel, NonMaxSuppression=cpu                  the same as text
 
-A pattern is compared with the name of a node, the names of its results, and its operator, where
-small and capital letters and underscores make no difference.
+A pattern matches the name of a node, the names of its results, or its operator; operators are
+compared without case and underscores.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from anydim.devices.device import HOSTS
 from anydim.devices.table import DRIVERS
 from anydim.graph.nodes import Graph, Node
 
-HOST = ""  # the device of a node that is placed nowhere else
+HOST = ""  # the device of nodes on the host
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Nodes that a pattern fits, and the device that they run on."""
+    """A pattern of nodes, and the device for them."""
 
     pattern: str
     device: str
 
     def fits(self, node: Node) -> bool:
-        """Whether it speaks of a node."""
+        """Whether the pattern matches a node."""
         return any(fnmatchcase(name, self.pattern) for name in names_of(node)) or fnmatchcase(
             _plain(node.operator), _plain(self.pattern)
         )
@@ -42,9 +42,9 @@ class Rule:
 
 
 def known_rules(given: Any, devices: Collection[str]) -> tuple[Rule, ...]:
-    """The rules that a mapping or a text says; raises OptionError for what is neither.
+    """Parse rules from a mapping or a text; raises OptionError for other values.
 
-    `devices` are the names that a device may have beside the host's.
+    `devices` are the valid names of devices other than the host.
     """
     if given is None:
         return ()
@@ -57,7 +57,7 @@ def known_rules(given: Any, devices: Collection[str]) -> tuple[Rule, ...]:
 
 
 def mentions(given: Any, names: Collection[str]) -> bool:
-    """Whether a mapping or a text puts nodes on one of some devices."""
+    """Whether a mapping or a text places nodes on one of the devices `names`."""
     if isinstance(given, str):
         return any(part.rpartition("=")[2].strip() in names for part in given.split(","))
     return isinstance(given, Mapping) and any(
@@ -66,17 +66,17 @@ def mentions(given: Any, names: Collection[str]) -> bool:
 
 
 def unused(rules: Iterable[Rule], graph: Graph) -> None:
-    """Raise OptionError for a rule that fits no node of a graph or of those it holds."""
+    """Raise OptionError for a rule that matches no node of a graph or its nested graphs."""
     nodes = list(all_nodes(graph))
     for rule in rules:
         if not any(rule.fits(node) for node in nodes):
             known = dict.fromkeys(name for node in nodes for name in (*names_of(node),))
             hint = suggestion(rule.pattern, known) or "print the graph: anydim show --stage import"
-            raise OptionError(f"placement: no node fits '{rule.pattern}'", hint)
+            raise OptionError(f"placement: no node matches '{rule.pattern}'", hint)
 
 
 def all_nodes(graph: Graph) -> Iterable[Node]:
-    """The nodes of a graph and of all graphs that it holds."""
+    """The nodes of a graph and of all nested graphs."""
     for node in graph.nodes:
         yield node
         for held in node.region.held.values() if node.region else ():
@@ -84,7 +84,7 @@ def all_nodes(graph: Graph) -> Iterable[Node]:
 
 
 def names_of(node: Node) -> tuple[str, ...]:
-    """What a pattern may call a node: its name in the file, and its results."""
+    """Names that a pattern can match: a node's name in the file, and its results."""
     source = node.source.partition(": ")[2] or node.source
     return tuple(dict.fromkeys((source, *node.outputs)))
 
@@ -102,7 +102,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _known(pattern: Any, device: Any, devices: Collection[str]) -> tuple[str, str]:
     if not isinstance(pattern, str) or not isinstance(device, str) or not pattern:
-        raise OptionError(f"placement: {shown(pattern)}: {shown(device)}", "give two texts")
+        raise OptionError(f"placement: {shown(pattern)}: {shown(device)}", "give two strings")
     if device in HOSTS:
         return pattern, HOST
     if device not in devices:
@@ -110,12 +110,12 @@ def _known(pattern: Any, device: Any, devices: Collection[str]) -> tuple[str, st
         hint = suggestion(device, names) or f"there is {listed(names)}: devices= names them"
         if device.partition(":")[0] in DRIVERS:
             hint = f"name it: devices={{'accel': '{device}'}}, placement={{'{pattern}': 'accel'}}"
-        raise OptionError(f"placement: '{pattern}' is on '{device}', which is no device", hint)
+        raise OptionError(f"placement: '{pattern}' is on '{device}', which is not a device", hint)
     return pattern, device
 
 
 def unnamed(rules: Iterable[Rule], graph: Graph, devices: Collection[str]) -> list[str]:
-    """The devices that nodes are on, of which no rule speaks, and that nobody has named."""
+    """Unknown devices set in the graph, on nodes that no rule matches."""
     known = tuple(rules)
     on = (node.device for node in all_nodes(graph) if not any(rule.fits(node) for rule in known))
     return [name for name in dict.fromkeys(on) if name and name not in devices]

@@ -1,8 +1,8 @@
-"""How long nodes take on devices: work as formulas over dims, and measured speeds.
+"""Time model of nodes on devices: work as formulas over dims, and measured speeds.
 
-A node takes a launch, its operations at the speed of its class, and its bytes at that of memory.
-The sum of the three is more than what overlaps really takes, but it is linear in formulas: the
-time of a whole placement is a formula, too, and two placements can be compared by a guard.
+A node costs a launch, its operations at the speed of its class, and its bytes at memory speed. The
+sum of the three overestimates overlapping work, but it is linear in formulas: the time of a
+placement is a formula, too, and a guard can compare two placements.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CLASSES = (PRODUCT, ROWS, ELEMENTS)
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of a device: of a launch, an operation by class, a byte that is read or written.
+    """Seconds of a device per launch, per operation by class, and per byte read or written.
 
-    `copy` and `copied` are those of a copy to or from the host: of each, and of a byte.
+    `copy` and `copied` are the seconds of a copy to or from the host, and per byte.
     """
 
     launch: float = 0.0
@@ -37,30 +37,30 @@ class Speed:
     copied: float = 0.0
 
     def seconds(self, work: Work) -> tuple[float, float, float]:
-        """Seconds for a launch, an operation and a byte of such work."""
+        """Seconds per launch, operation and byte of such work."""
         return self.launch, self.flop.get(work.kind, 0.0), self.moved
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a node does: its class, operations and bytes that it moves."""
+    """The work of a node: its class, operations and bytes moved."""
 
     kind: str
     flops: Size
     moved: Size
 
 
-NOTHING = Work(ELEMENTS, as_size(0), as_size(0))
+NO_WORK = Work(ELEMENTS, as_size(0), as_size(0))
 
 
 def work_of(graph: Graph, node: Node) -> Work:
-    """The work of a node, by its comprehensions; a routine is guessed from what it reads."""
+    """The work of a node, by its comprehensions; estimated from its bytes for routines."""
     if node.region is not None:
-        return NOTHING
+        return NO_WORK
     group = group_of(graph, node)
     if node.operator != FUSED and operator(node.operator).routine is not None:
         return Work(ROWS, moved_bytes(group), moved_bytes(group))
-    if not group.statements:  # loops in order
+    if not group.statements:  # ordered loops
         return Work(ROWS, moved_bytes(group), moved_bytes(group))
     kinds = [_kind(statement) for statement in group.statements]
     return Work(next(kind for kind in CLASSES if kind in kinds), *work(group))

@@ -1,8 +1,8 @@
-"""How long placements really take: compiled, called at some sizes, within seconds of a budget.
+"""Measured times of placements: compiled, called at some sizes, within a budget of seconds.
 
-Sizes come first that are powers of two in all dims, then those in the middle between two that no
-placement serves well both: the crossover is narrowed down until the two lie side by side. What was
-measured is kept in the cache folder, for a machine and a program.
+Sizes that are powers of two in all dims come first, then midpoints between two sizes that no single
+placement serves well: this bisects to the crossover. Measurements are stored in the cache folder,
+per machine and program.
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ from anydim.runtime.clocked import Clock
 from anydim.runtime.executable import Executable
 from anydim.sizes import Box
 
-_ROUNDS, _MOST_ROUNDS = 3, 15
-_AT_A_SIZE = 0.03  # seconds of all rounds at a size, where the least number of them takes less
-_SHARE = 0.25  # of the seconds that are left, which one size may take at most
-_MOST_BYTES = 1 << 30  # that a call may take, with its inputs
-_MOST_POINTS = 96
-_FIRST = 16  # sizes, before others between them
+_ROUNDS, _MAX_ROUNDS = 3, 15
+_AT_A_SIZE = 0.03  # seconds of all rounds at a size, if the minimum number takes less
+_SHARE = 0.25  # maximum share of the remaining seconds for one size
+_MAX_BYTES = 1 << 30  # of a call with its inputs
+_MAX_POINTS = 96
+_FIRST = 16  # sizes before bisection
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A program that can be timed: inputs that are drawn for sizes, what a call with these takes in
-    seconds, and in bytes."""
+    """A program that can be timed.
+
+    `drawn` makes random inputs for sizes, `seconds` calls the program with them, and `bytes` is the
+    memory of a call.
+    """
 
     drawn: Callable[[Point], Any]
     seconds: Callable[[Any], float]
@@ -52,10 +55,10 @@ class Trial:
 def trial_of(
     program: Program, executable: Executable[Any], indices: Ranges, devices: Sequence[Device]
 ) -> Trial:
-    """A compiled program, whose inputs are drawn by chance; integers by their `indices`.
+    """A trial of a compiled program with random inputs; integers are in their `indices` ranges.
 
-    Where one of the devices simulates, what the host does for it takes time that it would not: a
-    call then takes the time of its launches on the host and that of the devices' own clocks.
+    With a simulated device, host time spent on simulation must not count: a call then takes the
+    time of its launches on the host plus the devices' own clocks.
     """
     known, inputs = memory(program), program.signature.inputs
     taken = sum((spec.bytes for spec in (*inputs, *program.signature.outputs)), known.bytes)
@@ -82,7 +85,7 @@ def trial_of(
 
 
 def simulated(devices: Sequence[Device]) -> list[Device]:
-    """Those with a clock of their own."""
+    """The devices with their own clock."""
     return [each for each in devices if type(each).clock is not Device.clock]
 
 
@@ -93,9 +96,9 @@ Estimated: TypeAlias = Callable[[Sequence[Point]], numpy.ndarray]  # [placements
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of the placements of these numbers; `spent` are those that measuring took.
+    """Seconds of the placements of these numbers; `spent` is the duration of the measurement.
 
-    `refused` says why others could not be made or called.
+    `refused` has the reasons why others could not be compiled or called.
     """
 
     numbers: tuple[int, ...]
@@ -106,11 +109,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Timing:
-    """How placements are measured; `tell` is told what is done.
+    """Measures placements; `tell` receives progress lines.
 
-    Calls take at most so many `seconds`; when compiling has taken as long, no more than two are
-    compiled.
-    What is kept is found again for the same `options`.
+    Calls take at most `seconds` in total; if compilation took that long, only two placements are
+    compiled. Stored measurements are keyed by `options`, too.
     """
 
     compiled: Compiled
@@ -123,10 +125,10 @@ class Timing:
     def run(
         self, placements: Sequence[Graph], points: Sequence[Point], estimated: Estimated
     ) -> Measured | None:
-        """What was kept, or is measured now; None where no two could be compiled in time.
+        """Return stored or new measurements; None if fewer than two could be compiled in time.
 
-        `estimated` seconds say what is tried at all: the table is empty where calls take too long,
-        or too much memory.
+        `estimated` seconds limit the sizes tried: the table is empty if calls take too long or
+        too much memory.
         """
         disk, key = self._kept(placements)
         data = None if disk is None else disk.get(key)
@@ -146,23 +148,23 @@ class Timing:
 
 
 class _Bench:
-    """One measurement."""
+    """One measurement run."""
 
-    def __init__(self, asked: Timing, placements: Sequence[Graph], estimated: Estimated) -> None:
-        self._asked, self._placements, self._estimated = asked, placements, estimated
+    def __init__(self, timing: Timing, placements: Sequence[Graph], estimated: Estimated) -> None:
+        self._timing, self._placements, self._estimated = timing, placements, estimated
         self._begin = monotonic()
         self._trials: dict[int, Trial] = {}
         self._refused: list[str] = []
         self._seconds: dict[tuple[tuple[str, int], ...], list[float]] = {}
-        self._real = not simulated(asked.devices)
+        self._real = not simulated(timing.devices)
         self._largest = 0.0, 0.0  # seconds of all placements, estimated and measured
 
     @property
     def _left(self) -> float:
-        return self._asked.seconds - (monotonic() - self._begin)
+        return self._timing.seconds - (monotonic() - self._begin)
 
     def run(self, points: Sequence[Point]) -> Measured | None:
-        """Compile, then measure at some sizes, then between them."""
+        """Compile, then measure at the given sizes, then between them."""
         self._compile()
         if len(self._trials) < 2:
             return None
@@ -185,23 +187,23 @@ class _Bench:
             if self._left <= 0 and len(self._trials) >= 2:
                 self._refused.append("there was no time to compile it")
                 break
-            self._asked.tell(f"trying placement {number + 1} of {len(self._placements)}")
+            self._timing.tell(f"trying placement {number + 1} of {len(self._placements)}")
             try:
-                self._trials[number] = self._asked.compiled(placed)
+                self._trials[number] = self._timing.compiled(placed)
             except UserError as error:
                 self._refused.append(str(error).partition("\n")[0])
 
     def _measure(self, point: Point) -> None:
-        """The seconds of all placements at a size, if there is time and memory."""
+        """Measure all placements at a size, if time and memory permit."""
         key = tuple(sorted(point.items()))
-        if key in self._seconds or len(self._seconds) >= _MOST_POINTS:
+        if key in self._seconds or len(self._seconds) >= _MAX_POINTS:
             return
         estimated = float(self._estimated([point])[list(self._trials)].sum())
         if self._left <= 0 or (self._real and self._expected(estimated) > _SHARE * self._left):
             return
-        if any(trial.bytes(point) > _MOST_BYTES for trial in self._trials.values()):
+        if any(trial.bytes(point) > _MAX_BYTES for trial in self._trials.values()):
             return
-        self._asked.tell(f"timing placements at {told_point(point)}")
+        self._timing.tell(f"timing placements at {point_text(point)}")
         try:
             self._seconds[key] = self._timed(point)
         except UserError as error:
@@ -210,24 +212,24 @@ class _Bench:
             self._largest = max(self._largest, (estimated, sum(self._seconds[key])))
 
     def _expected(self, estimated: float) -> float:
-        """Seconds of all rounds: those of the largest size so far, as much more as is estimated."""
+        """Seconds of all rounds: the largest measured so far, scaled by the estimates."""
         known, measured = self._largest
         one = max(measured, measured * estimated / known) if known else estimated
         return 2 * (1 + _ROUNDS) * one
 
     def _timed(self, point: Point) -> list[float]:
-        """The least of some rounds, in which all placements take turns."""
+        """Minimum over rounds in which the placements alternate."""
         trial, *_ = self._trials.values()
         given = trial.drawn(point)
         runs = [partial(_turn, each.seconds, given) for each in self._trials.values()]
         best = [run() for run in runs]
-        rounds = int(min(_MOST_ROUNDS, max(_ROUNDS, _AT_A_SIZE / max(sum(best), 1e-9))))
+        rounds = int(min(_MAX_ROUNDS, max(_ROUNDS, _AT_A_SIZE / max(sum(best), 1e-9))))
         for _ in range(rounds):
             best = [min(known, run()) for known, run in zip(best, runs)]
         return best
 
     def _narrow(self, box: Box) -> None:
-        """Sizes between two that no placement serves well both, until there are none."""
+        """Measure midpoints between sizes that no one placement serves well, until none remain."""
         tried: set[tuple[tuple[str, int], ...]] = set()
         while self._left > 0 and self._seconds:
             points = [dict(key) for key in self._seconds]
@@ -239,23 +241,23 @@ class _Bench:
 
 
 def _turn(seconds: Callable[[Any], float], given: Any) -> float:
-    """Of two calls: the first one finds the caches, and threads, that another program has left."""
+    """Minimum of two calls: the first runs with caches and threads of another program."""
     return min(seconds(given), seconds(given))
 
 
 def _between(
     points: Sequence[Point], losses: numpy.ndarray, box: Box, tried: set[tuple[Any, ...]]
 ) -> Iterator[Point]:
-    """The middles of pairs of neighbours that no placement serves well both, far ones first.
+    """Midpoints of neighbouring sizes that no one placement serves well, most distant pairs first.
 
-    Two are neighbours where no third one is nearer to both.
+    Two sizes are neighbours if no third one is nearer to both.
     """
     good = losses <= WORTH
-    apart = ~(good[:, :, None] & good[:, None, :]).any(axis=0)
-    places = numpy.log1p([[point[name] for name in box.names] for point in points])
-    distance = abs(places[:, None] - places[None]).sum(axis=2)
+    unserved = ~(good[:, :, None] & good[:, None, :]).any(axis=0)
+    logs = numpy.log1p([[point[name] for name in box.names] for point in points])
+    distance = abs(logs[:, None] - logs[None]).sum(axis=2)
     third = numpy.maximum(distance[:, None], distance[None]).min(axis=2)
-    rows, columns = numpy.nonzero(numpy.triu(apart & (third >= distance)))
+    rows, columns = numpy.nonzero(numpy.triu(unserved & (third >= distance)))
     for pair in numpy.argsort(-distance[rows, columns], kind="stable"):
         ends = points[rows[pair]], points[columns[pair]]
         middle = {name: (ends[0][name] + ends[1][name]) // 2 for name in box.names}
@@ -264,8 +266,8 @@ def _between(
             yield middle
 
 
-def told_point(point: Point) -> str:
-    """A size for people."""
+def point_text(point: Point) -> str:
+    """A size as text for users."""
     return ", ".join(f"{name} = {value}" for name, value in point.items()) or "its only size"
 
 

@@ -1,9 +1,9 @@
-"""Which of a few placements serves which sizes: guards that ask one after the other.
+"""Decision trees over placements: guards on sizes select the placement that serves a call.
 
-A tree is the number of a placement, or a guard between two trees. It is found from the seconds that
-placements take at some sizes: of all thresholds of all features (dims, formulas over dims) that one
-is taken which leaves the least loss on both of its sides, and so on within these. A threshold lies
-where the two sides take the same time, as a straight line between the sizes beside it says.
+A tree is the number of a placement, or a guard between two trees. It is learned from measured
+seconds at some sizes: of all thresholds of all features (dims, formulas over dims) the one with the
+least total loss on both sides is used, recursively. A threshold is set where both sides take equal
+time, by linear interpolation between the adjacent sizes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from anydim.base.records import dataclass
 from anydim.sizes import Guard, Sampled, Size, as_size, holds
 
 Point = Mapping[str, int]
-WORTH = 1.02  # how much slower than the best is as good
-MOST = 4  # leaves of a tree that is found
-_NOTHING = 1e-15  # seconds
+WORTH = 1.02  # slowdown against the best that is acceptable
+MAX_LEAVES = 4  # leaves of a learned tree
+_EPSILON = 1e-15  # seconds
 _DEPTH = 2
 _WHY = "the faster one of two placements"
 _LARGEST = 1 << 62
@@ -41,59 +41,59 @@ Tree: TypeAlias = "int | Split"
 
 @dataclass(frozen=True)
 class Feature:
-    """What a guard compares with a number: a formula, or how much more one is than another."""
+    """What a guard compares with a number: a formula, or the difference of two."""
 
     left: Size
     right: Size = as_size(0)
 
     def at(self, points: Sequence[Point]) -> numpy.ndarray:
-        """Its values."""
+        """Evaluate at points."""
         sampled = Sampled(points)
         return sampled.at(self.left) - sampled.at(self.right)
 
-    def upto(self, most: int) -> Guard:
-        """That it is at most a number."""
-        return Guard(self.left, "<=", self.right + most, _WHY)
+    def upto(self, threshold: int) -> Guard:
+        """The guard that it is at most a number."""
+        return Guard(self.left, "<=", self.right + threshold, _WHY)
 
 
 @dataclass(frozen=True)
 class Table:
-    """The seconds [placements, points] of some placements at some sizes."""
+    """Seconds [placements, points] of placements at sizes."""
 
     points: Sequence[Point]
     seconds: numpy.ndarray
 
     @cached_property
     def losses(self) -> numpy.ndarray:
-        """How many times the least seconds each placement takes."""
-        return (self.seconds + _NOTHING) / (self.seconds.min(axis=0) + _NOTHING)
+        """Slowdown of each placement against the best, per point."""
+        return (self.seconds + _EPSILON) / (self.seconds.min(axis=0) + _EPSILON)
 
     def of(self, numbers: Sequence[int]) -> Table:
-        """Some placements alone."""
+        """The table of some placements only."""
         return replace(self, seconds=self.seconds[list(numbers)])
 
     def lost(self, tree: Tree) -> numpy.ndarray:
-        """How many times the least seconds a tree takes [points]."""
+        """Slowdown of a tree against the best [points]."""
         chosen = [followed(tree, point) for point in self.points]
         return numpy.array(self.losses[chosen, range(len(chosen))])
 
 
 def followed(tree: Tree, point: Point) -> int:
-    """The placement that serves a size."""
+    """The placement that a tree selects for a size."""
     while isinstance(tree, Split):
         tree = tree.then if holds(tree.guard, point) else tree.otherwise
     return tree
 
 
 def leaves(tree: Tree) -> tuple[int, ...]:
-    """The placements that serve any size, each once."""
+    """The placements in a tree, each once."""
     if isinstance(tree, int):
         return (tree,)
     return tuple(dict.fromkeys((*leaves(tree.then), *leaves(tree.otherwise))))
 
 
 def renamed(tree: Tree, numbers: Sequence[int]) -> Tree:
-    """With other numbers for the placements."""
+    """The tree with placements renumbered."""
     if isinstance(tree, int):
         return numbers[tree]
     return replace(
@@ -102,7 +102,7 @@ def renamed(tree: Tree, numbers: Sequence[int]) -> Tree:
 
 
 def compared(times: Mapping[int, Size]) -> Tree:
-    """The least of some times, as formulas: what is slower is no longer asked about."""
+    """A tree that selects the least of some times, as formulas, by pairwise comparison."""
     (first, left), *others = times.items()
     if not others:
         return first
@@ -114,27 +114,27 @@ def compared(times: Mapping[int, Size]) -> Tree:
 
 
 def best_few(seconds: numpy.ndarray) -> list[int]:
-    """Which of several placements [placements, points] are together good at every point.
+    """Select placements [placements, points] that together are good at every point.
 
-    As few as are nowhere more than `WORTH` of the best, `MOST` at the most: each one added is
-    that which leaves the smallest loss.
+    As few as needed for a slowdown of at most `WORTH` everywhere, `MAX_LEAVES` at most; greedily
+    adds the one that leaves the smallest loss.
     """
     losses = Table((), seconds).losses
     chosen: list[int] = []
     kept = numpy.full(losses.shape[1], numpy.inf)
-    while len(chosen) < MOST and (not chosen or kept.max() > WORTH):
+    while len(chosen) < MAX_LEAVES and (not chosen or kept.max() > WORTH):
         rest = [number for number in range(len(losses)) if number not in chosen]
         if not rest:
             break
         with_each = {number: numpy.minimum(kept, losses[number]) for number in rest}
-        least = min(rest, key=lambda n: (with_each[n].max(), with_each[n].mean()))
-        chosen.append(least)
-        kept = with_each[least]
+        best = min(rest, key=lambda n: (with_each[n].max(), with_each[n].mean()))
+        chosen.append(best)
+        kept = with_each[best]
     return chosen
 
 
 def found(table: Table, features: Sequence[Feature]) -> Tree:
-    """The tree that loses least at the sizes of a table."""
+    """Learn a tree with small loss at the sizes of a table."""
     few = best_few(table.seconds)
     values = [(each, each.at(table.points)) for each in features]
     return renamed(_grown(table.of(few), values, numpy.arange(len(table.points)), _DEPTH), few)
@@ -144,7 +144,7 @@ Valued: TypeAlias = Sequence[tuple[Feature, numpy.ndarray]]
 
 
 def _grown(table: Table, features: Valued, within: numpy.ndarray, depth: int) -> Tree:
-    """The tree for some of the points."""
+    """The tree for the points `within`."""
     lost = _too_much(table.losses[:, within])
     alone = int(lost.sum(axis=1).argmin())
     if not depth or not lost[alone].any():
@@ -154,14 +154,14 @@ def _grown(table: Table, features: Valued, within: numpy.ndarray, depth: int) ->
     if best is None or best[0] >= lost[alone].sum():
         return alone
     _, feature, low, high, at = best
-    sides = [_grown(table, features, side, depth - 1) for side in (low, high)]
-    if sides[0] == sides[1]:
-        return sides[0]
-    return Split(feature.upto(_between(table, feature, at, sides)), *sides)
+    children = [_grown(table, features, part, depth - 1) for part in (low, high)]
+    if children[0] == children[1]:
+        return children[0]
+    return Split(feature.upto(_between(table, feature, at, children)), *children)
 
 
 def _too_much(losses: numpy.ndarray) -> numpy.ndarray:
-    """What counts as lost: the logarithm, where it is more than what is as good."""
+    """Loss: the logarithm of a slowdown above `WORTH`, else 0."""
     return numpy.where(losses > WORTH, numpy.log(numpy.maximum(losses, 1.0)), 0.0)
 
 
@@ -171,27 +171,29 @@ Cut: TypeAlias = tuple[float, Feature, numpy.ndarray, numpy.ndarray, tuple[int, 
 def _cuts(
     lost: numpy.ndarray, feature: Feature, values: numpy.ndarray, within: numpy.ndarray
 ) -> Iterator[Cut]:
-    """Each threshold of a feature: what is lost, the points on both sides, and those beside it."""
+    """Each threshold of a feature: its loss, the points on both sides, and the adjacent ones."""
     order = numpy.argsort(values[within], kind="stable")
     points = within[order]
     ahead = lost[:, order].cumsum(axis=1)
     after = ahead[:, -1:] - ahead
-    for place in range(len(points) - 1):
-        if values[points[place]] < values[points[place + 1]]:
-            least = float(ahead[:, place].min() + after[:, place].min())
-            beside = int(points[place]), int(points[place + 1])
-            yield least, feature, points[: place + 1], points[place + 1 :], beside
+    for last in range(len(points) - 1):
+        if values[points[last]] < values[points[last + 1]]:
+            loss = float(ahead[:, last].min() + after[:, last].min())
+            adjacent = int(points[last]), int(points[last + 1])
+            yield loss, feature, points[: last + 1], points[last + 1 :], adjacent
 
 
-def _between(table: Table, feature: Feature, beside: tuple[int, int], sides: Sequence[Tree]) -> int:
-    """The threshold between two points: where both sides take the same time."""
-    points = [table.points[number] for number in beside]
+def _between(
+    table: Table, feature: Feature, adjacent: tuple[int, int], children: Sequence[Tree]
+) -> int:
+    """The threshold between two points, at equal time of both sides."""
+    points = [table.points[number] for number in adjacent]
     low, high = feature.at(points)
-    chosen = [followed(tree, point) for tree, point in zip(sides, points)]
-    gains = [_gain(table, number, chosen) for number in beside]
+    chosen = [followed(tree, point) for tree, point in zip(children, points)]
+    gains = [_gain(table, number, chosen) for number in adjacent]
     part = gains[0] / sum(gains) if sum(gains) else 0.5
-    most = int(low + (high - low) * part)
-    return max(-_LARGEST, min(_LARGEST, max(int(low), min(int(high) - 1, most))))
+    threshold = int(low + (high - low) * part)
+    return max(-_LARGEST, min(_LARGEST, max(int(low), min(int(high) - 1, threshold))))
 
 
 def _gain(table: Table, point: int, chosen: Sequence[int]) -> float:

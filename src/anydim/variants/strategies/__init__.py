@@ -1,20 +1,21 @@
-"""Strategies: which bodies of a site there are, and when they are made. Small values with a text.
+"""Strategies: which variants of a site exist, and when they are compiled. Small values with a text.
 
-generic()                     one body for every size; nothing is compiled after `compile`
-exact(limit=64)               a body for each size, made when it is first seen, while it waits; more
-                              than `limit` sizes are served as under `adaptive`
-adaptive(limit=8, after=16)   the generic body answers; one for a size that came `after` times
-                              is made aside, and kept where it is measured to be faster
+generic()                     one kernel for every size; nothing is compiled after `compile`
+exact(limit=64)               a variant for each size, compiled at its first launch, which waits;
+                              above `limit`, sizes are served as under `adaptive`
+adaptive(limit=8, after=16)   the generic kernel serves; a variant for a size with `after` launches
+                              is compiled in the background and kept if measured faster
 buckets(seq=[16, 32], batch=[1, 8])
-                              bodies for seq 1..16 and 17..32, batch 1 and 2..8, made when the
-                              model is; with profile="sizes.jsonl" for the sizes recorded there
-library("openblas")           matrix products by a BLAS, the rest as generic; chosen by `compile`
-library("cublas")             the same of parts on CUDA devices
+                              variants for seq 1..16 and 17..32, batch 1 and 2..8, compiled with
+                              the model; with profile="sizes.jsonl" for the sizes recorded there
+library("openblas")           matrix products by a BLAS, the rest as generic; set in `compile`
+library("cublas")             the same for subgraphs on CUDA devices
 where("m <= 4", exact(), else_=generic())
                               one strategy or another, by sizes
-pad(seq=16)                   loops over dims run to a multiple, a power of 2 or the bound; so too
+pad(seq=16)                   loops over dims run to a multiple, a power of 2 or the bound; also
+                              set in `compile`
 
-A kind is a record in a file of its own and a row of `kinds.py`.
+A kind is a class in its own module and a row of `kinds.py`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Products by a library that is not ours."""
+"""The strategy `library`: matrix products by an external library."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Library(Strategy):
         object.__setattr__(self, "name", path_of("a library", self.name))
         if not self.name or '"' in self.name or "\\" in self.name:
             hint = 'give "openblas", "cublas", or a path'
-            raise OptionError(f"library '{self.name}' is no name", hint)
+            raise OptionError(f"library '{self.name}' is not a valid name", hint)
 
     def __str__(self) -> str:
         return f'library("{self.name}")'

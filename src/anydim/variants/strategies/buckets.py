@@ -1,7 +1,7 @@
-"""Bodies for spans of sizes of some dims, made with the model.
+"""The strategy `buckets`: variants for ranges of dims, compiled with the model.
 
-A list has the largest size of each bucket: `seq=[16, 32]` are 1..16 and 17..32. A pair is a bucket
-from one size to another, and a number alone is just that size: `seq=[[16, 20]]`, `batch=8`.
+A list has the upper end of each bucket: `seq=[16, 32]` means 1..16 and 17..32. A pair is a bucket
+with both ends, and a single number is that size only: `seq=[[16, 20]]`, `batch=8`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anydim.base.user_values import shown
 from anydim.sizes import LARGEST
 from anydim.variants.strategies.strategy import MOST, SAME, Strategy, bits_of, text_of, whole
 
-Between = tuple[int, int]  # the least size and the largest one
+Between = tuple[int, int]  # the smallest and the largest size
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Buckets(Strategy):
         return frozenset(self.sizes)
 
     def combinations(self) -> Iterator[dict[str, Between]]:
-        """The buckets of all named dims, one after another."""
+        """All combinations of buckets of the named dims."""
         return (dict(zip(self.sizes, values)) for values in product(*self.sizes.values()))
 
     def __str__(self) -> str:
@@ -75,9 +75,9 @@ class Buckets(Strategy):
 
 
 def buckets(sizes: Mapping[str, Any] | None = None, /, **more: Any) -> Buckets:
-    """Buckets of dims by name; `sizes` has those whose names are no words of Python.
+    """Buckets of dims by name; `sizes` has those whose names are not Python identifiers.
 
-    `profile` and `bits` are no dims where they are texts, and `count` is none beside a profile.
+    `profile` and `bits` are options if they are strings, and `count` is one with a profile.
     """
     options = {name: more.pop(name) for name in ("profile", "bits") if _text(more.get(name))}
     if "profile" in options and "count" in more:
@@ -90,7 +90,7 @@ def _text(given: Any) -> bool:
 
 
 def _between(name: str, given: Any) -> Iterator[Between]:
-    """The buckets of a dim, the least first."""
+    """The buckets of a dim, in ascending order."""
     if not isinstance(given, (list, tuple, range)):
         size = _size(name, given)
         given = [(size, size)]
@@ -104,7 +104,7 @@ def _between(name: str, given: Any) -> Iterator[Between]:
 
 
 def _ends(name: str, given: Any, above: int) -> Between:
-    """A pair as it is; a number: from what is above the others."""
+    """The ends of a bucket; a number alone starts above the previous bucket."""
     if isinstance(given, (list, tuple)) and len(given) == 2:
         return _size(name, given[0]), _size(name, given[1])
     high = _size(name, given)
@@ -116,7 +116,7 @@ def _size(name: str, given: Any) -> int:
 
 
 def _cuts(given: tuple[Between, ...]) -> tuple[int | Between, ...]:
-    """As short as they can be said."""
+    """The shortest form of buckets for text."""
     above, found = 1, list[int | Between]()
     for low, high in given:
         found.append(high if low == min(above, high) else (low, high))

@@ -1,4 +1,4 @@
-"""The kinds of strategies, by the names that their texts have."""
+"""The kinds of strategies, by their names in texts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS: Mapping[str, Callable[..., Strategy]] = {
 
 
 def strategy_of_text(given: Any) -> Strategy:
-    """The strategy of a text; raises OptionError where it is none."""
+    """Parse a strategy; raises OptionError for an invalid text."""
     if not isinstance(given, str):
         hint = f"give one of {listed(KINDS)}, or its text"
         raise OptionError(f"strategy is {shown(given)}", hint)

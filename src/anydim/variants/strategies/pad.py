@@ -1,4 +1,4 @@
-"""Loops that run to padded sizes."""
+"""The strategy `pad`: loops run to padded sizes."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def _rule(name: str, given: Any) -> int | str:
 
 
 def pad(pads: Mapping[str, Any] | None = None, /, **more: Any) -> Pad:
-    """Pads of dims by name; `pads` has those whose names are no words of Python."""
+    """Pads of dims by name; `pads` has those whose names are not Python identifiers."""
     return Pad({**(pads or {}), **more})

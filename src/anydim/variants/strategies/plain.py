@@ -1,4 +1,4 @@
-"""Strategies that say how bodies for single sizes come about."""
+"""Strategies of variants for single sizes."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Adaptive(Strategy):
         whole("limit", self.limit, 1, MOST)
         whole("after", self.after, 1, 1 << 30)
         if not isinstance(self.most, (int, float)) or not 0 < self.most <= 1:
-            raise OptionError(f"most is {shown(self.most)}", "give a share of time, 0.97 say")
+            raise OptionError(f"most is {shown(self.most)}", "give a share of time, such as 0.97")
         if not isinstance(self.patience, (int, float)) or not 0 <= self.patience < math.inf:
             raise OptionError(f"patience is {shown(self.patience)}", "give seconds, 0 or more")
         bits_of(self.bits)
 
 
 GENERIC = Generic()
-USUAL = Adaptive(after=256, patience=2)  # what `settings.USUAL_STRATEGY` says
+USUAL = Adaptive(after=256, patience=2)  # equals `settings.USUAL_STRATEGY`

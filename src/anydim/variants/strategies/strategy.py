@@ -1,4 +1,4 @@
-"""What all strategies are, and how their options are checked."""
+"""The base class of strategies, and validation of options."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any, ClassVar
 from anydim.base.errors import OptionError
 from anydim.base.user_values import shown, whole_within
 
-MOST = 4096  # bodies of a site
-SAME, ANY = "same", "any"  # bits of a body beside the generic one's
+MOST = 4096  # variants of a site
+SAME, ANY = "same", "any"  # bits of a variant against the generic kernel's
 
 
-_SILENT: dict[str, Any] = {"bits": SAME, "patience": 0}  # options that texts leave out
+_SILENT: dict[str, Any] = {"bits": SAME, "patience": 0}  # default options that texts omit
 
 
 class Strategy:
     """A frozen record; its text is a call of its kind with all options.
 
-    One that is `formed` says how a program is compiled, and not which bodies there are beside it.
+    A `formed` strategy changes how a program is compiled, and has no variants.
     """
 
     formed: ClassVar[bool] = False
 
     @property
     def names(self) -> frozenset[str]:
-        """The dims that it speaks of."""
+        """The dims that it refers to."""
         return frozenset()
 
     def leaves(self) -> Iterator[Strategy]:
-        """The strategies that it is made of."""
+        """The strategies that it combines."""
         yield self
 
     def __str__(self) -> str:
@@ -45,22 +45,22 @@ class Strategy:
 
 
 def strategy_of(given: Any) -> Strategy:
-    """The strategy that a value or its text is; raises OptionError where it is none."""
+    """A strategy from a value or its text; raises OptionError for other values."""
     if isinstance(given, Strategy):
         return given
-    kinds: Any = import_module("anydim.variants.strategies.kinds")  # what reads texts
+    kinds: Any = import_module("anydim.variants.strategies.kinds")  # the parser
     found: Strategy = kinds.strategy_of_text(given)
     return found
 
 
 def bits_of(given: Any) -> None:
-    """Raises OptionError for what is no answer to which bits a body may give."""
+    """Raise OptionError for an invalid option `bits`."""
     if given not in (SAME, ANY):
         raise OptionError(f"bits is {shown(given)}", 'give "same" or "any"')
 
 
 def text_of(value: Any) -> str:
-    """An option as texts of strategies have it."""
+    """The text of an option's value."""
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(text_of, value))}]"
     if isinstance(value, Strategy):
@@ -71,5 +71,5 @@ def text_of(value: Any) -> str:
 
 
 def whole(name: str, value: Any, low: int, high: int) -> int:
-    """An option that is a whole number within two; raises OptionError for another one."""
+    """Validate a whole number within bounds; raises OptionError for other values."""
     return whole_within(name, value, low, high, f"give a whole number, {low} or more")

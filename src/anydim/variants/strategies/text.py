@@ -2,7 +2,7 @@
 
     adaptive    exact(limit=8)    buckets(seq=[16, 32], batch=8)
 
-It is the form of Python, of which nothing is run; a kind is what takes the values.
+The syntax is Python's, but nothing is executed; a kind receives the values.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from anydim.base.errors import OptionError
 from anydim.base.text import listed, suggestion
 from anydim.variants.strategies.strategy import Strategy
 
-_MOST = 1 << 16  # characters
+_MAX_LENGTH = 1 << 16  # characters
 Kinds = Mapping[str, Callable[..., Strategy]]
 
 
 def parse_strategy(text: str, kinds: Kinds) -> Strategy:
-    """The strategy that a text says, such as `adaptive` or `exact(limit=8)`."""
+    """Parse a strategy such as `adaptive` or `exact(limit=8)`."""
     try:
-        tree = ast.parse(text.strip()[:_MOST] or "''", mode="eval").body
+        tree = ast.parse(text.strip()[:_MAX_LENGTH] or "''", mode="eval").body
         made = _Reader(text, kinds).value(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _unreadable(text, text) from None
@@ -33,7 +33,7 @@ def parse_strategy(text: str, kinds: Kinds) -> Strategy:
 
 
 class _Reader:
-    """Values of the nodes of one text."""
+    """Evaluates the syntax nodes of one text."""
 
     def __init__(self, text: str, kinds: Kinds) -> None:
         self._text, self._kinds = text, kinds
@@ -57,7 +57,7 @@ class _Reader:
         raise _unreadable(self._text, ast.get_source_segment(self._text.strip(), node) or "")
 
     def _made(self, name: str, values: tuple[Any, ...], given: Mapping[str, Any]) -> Strategy:
-        """A call of a kind whose options are checked by their names."""
+        """Call a kind, after checking the names of its options."""
         kind = self._kinds.get(name)
         if kind is None:
             raise _unknown(name, self._kinds)

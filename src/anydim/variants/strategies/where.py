@@ -1,4 +1,4 @@
-"""One strategy where sizes are as a condition says, another one elsewhere.
+"""The strategy `where`: one strategy at sizes where a condition holds, another one elsewhere.
 
 where("m <= 4", exact(), else_=generic())
 where("8 <= seq and batch*seq < 512", adaptive())
@@ -17,7 +17,7 @@ from anydim.variants.strategies.plain import GENERIC
 from anydim.variants.strategies.strategy import Strategy, text_of
 
 _RELATION = re.compile(r"(<=|>=|==|!=|<|>)")
-_MOST = 1000  # characters of a condition
+_MAX = 1000  # characters of a condition
 _HOLDS = {
     "<=": int.__le__, ">=": int.__ge__, "==": int.__eq__,
     "!=": int.__ne__, "<": int.__lt__, ">": int.__gt__,
@@ -33,7 +33,7 @@ class Relation:
     right: Size
 
     def holds(self, dims: Mapping[str, int]) -> bool:
-        """Whether it does; where a size is not defined, it does not."""
+        """Evaluate at dims; False if a size is undefined."""
         try:
             left, right = self.left.evaluate(dims), self.right.evaluate(dims)
         except DimError:
@@ -58,12 +58,13 @@ class Where(Strategy):
     def __post_init__(self) -> None:
         for name in ("then", "else_"):
             if not isinstance(getattr(self, name), Strategy):
-                raise OptionError(f"where: {name} is {shown(getattr(self, name))}, no strategy")
+                given = shown(getattr(self, name))
+                raise OptionError(f"where: {name} is {given}, expected a strategy")
         relations_of(self.condition)
 
     @property
     def relations(self) -> tuple[Relation, ...]:
-        """Those that all have to hold."""
+        """The relations of the condition, which must all hold."""
         return relations_of(self.condition)
 
     @property
@@ -80,15 +81,15 @@ class Where(Strategy):
 
 
 def relations_of(text: str) -> tuple[Relation, ...]:
-    """The relations of a condition; raises OptionError for a text that is none."""
-    if not isinstance(text, str) or len(text) > _MOST:
-        raise OptionError(f"where: {shown(text)} is no condition", 'write one as "m <= 4"')
+    """Parse a condition; raises OptionError for an invalid text."""
+    if not isinstance(text, str) or len(text) > _MAX:
+        raise OptionError(f"where: {shown(text)} is not a condition", 'write one as "m <= 4"')
     found = []
     for part in re.split(r"\band\b", text):
-        sides = _RELATION.split(part)
-        if len(sides) < 3:
+        operands = _RELATION.split(part)
+        if len(operands) < 3:
             hint = 'write conditions as "m <= 4" or "8 <= seq and batch*seq < 512"'
-            raise OptionError(f"where: '{part.strip()}' is no condition", hint)
-        sizes = [parse(side.strip()) for side in sides[::2]]
-        found += [Relation(*each) for each in zip(sizes, sides[1::2], sizes[1:])]
+            raise OptionError(f"where: '{part.strip()}' is not a condition", hint)
+        sizes = [parse(operand.strip()) for operand in operands[::2]]
+        found += [Relation(*each) for each in zip(sizes, operands[1::2], sizes[1:])]
     return tuple(found)
