@@ -61,7 +61,7 @@ def main() -> None:
         for sizes in SIZES:
             choice = Choice(Site(empty, 2, sizes + 1))
             choice.change(
-                variant_tables.Body((*[0] * (sizes - 1), number, 1), empty, 1, 1, 0)
+                variant_tables.VariantEntry((*[0] * (sizes - 1), number, 1), empty, 1, 1, 0)
                 for number in range(bodies)
             )
             row.append(nanoseconds(choice.entry, sizes, bodies))
@@ -77,7 +77,8 @@ def main() -> None:
                 for number in range(bodies)
             )
             choice.change(
-                variant_tables.Body(s, empty, variant_tables.AS_LAUNCHED, 1, 0) for s in spans
+                variant_tables.VariantEntry(s, empty, variant_tables.AS_LAUNCHED, 1, 0)
+                for s in spans
             )
             row.append(nanoseconds(choice.entry, sizes, bodies))
         print(f"{f'{bodies} for spans, all hits':36}" + "".join(f"{ns:8.1f}" for ns in row))

@@ -21,7 +21,7 @@ from anydim.base.keywords import check_keywords, public
 from anydim.base.text import listed
 from anydim.base.user_values import by_names, whole_within
 from anydim.entry import compile
-from anydim.frontends.growing_caches import Cache, Roomy, with_room
+from anydim.frontends.growing_caches import Cache, SpareCaches, with_spare_capacity
 from anydim.frontends.source import read
 from anydim.model import Model
 from anydim.program.binding import solve
@@ -39,7 +39,7 @@ class Cached:
     capacity doubles when it is exhausted.
     """
 
-    def __init__(self, model: Model, made: Roomy, room: int) -> None:
+    def __init__(self, model: Model, made: SpareCaches, room: int) -> None:
         self.model, self.caches = model, made.caches
         self.length = 0
         self._past, self._spare, self._room = made.past, made.spare, room
@@ -227,7 +227,7 @@ def cached(
     check_keywords(compile, options)
     whole_within("room", room, 1, LARGEST, "give the initial capacity in elements")
     pairs = None if caches is None else by_names("caches", caches)
-    made = with_room(read(source, given_dims(dims), operators), pairs)
+    made = with_spare_capacity(read(source, given_dims(dims), operators), pairs)
     found = Cached(compile(made.graph, **options), made, room)
     if not found.in_place:
         warnings.warn(

@@ -35,10 +35,10 @@ from anydim.graph.regions import FALLBACK
 from anydim.model import Model
 from anydim.passes.options import PLAIN, Options
 from anydim.passes.program_form import Form
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 from anydim.program.findings import findings
 from anydim.program.limits import MemoryLimit
-from anydim.program.program_reports import Story
+from anydim.program.program_reports import ProgramReports
 from anydim.sizes import Dim, given_dims
 from anydim.string_model import StringModel
 from anydim.unranked_model import Serving, UnrankedModel
@@ -47,7 +47,7 @@ from anydim.variants.strategy_forms import form_of
 
 if TYPE_CHECKING:
     from anydim.devices.engines.engine import Engine
-    from anydim.targets.device_targets import Placed
+    from anydim.targets.device_targets import DeviceTarget
 
 
 def built(request: Request) -> tuple[Model, Facts | None]:
@@ -68,7 +68,7 @@ def built(request: Request) -> tuple[Model, Facts | None]:
         strings._varied = serving
         return strings, None
     made.tell()
-    story = Story(made.program, made.report.notes)
+    story = ProgramReports(made.program, made.report.notes)
     model = Model(
         made.executable, lambda: story, lambda: made, made.report, made.lists,
         request.target or settings.target, made.index_ranges, partial(_itself, origin(request)),
@@ -110,7 +110,7 @@ def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compi
 
 def _devices(
     request: Request, form: Form
-) -> tuple[dict[str, Placed], dict[str, str | Engine]]:  # fmt: skip
+) -> tuple[dict[str, DeviceTarget], dict[str, str | Engine]]:  # fmt: skip
     """The devices of a request, opened, and its engines, by their names."""
     if request.devices is None and request.placement is None and not form.on_devices:
         return {}, {}
@@ -169,12 +169,12 @@ def _variable(opened: Opened | None, request: Request) -> tuple[Variable | None,
     if not (variable.open or variable.overridable):
         return variable, None
 
-    def make(variation: Variation) -> Held:
+    def make(variation: Variation) -> CallableProgram:
         return built(replace(request, source=varied(known, variation), dims=bounds))[0]
 
-    made: Variations[Held] = Variations(make)
+    made: Variations[CallableProgram] = Variations(make)
 
-    def serving(model: Held | None, named: Mapping[str, Any]) -> Held | None:
+    def serving(model: CallableProgram | None, named: Mapping[str, Any]) -> CallableProgram | None:
         variation = variable.variation(named, lambda name: rank_of(named[name]))
         if variation == PLAIN_VARIATION:
             return None

@@ -83,7 +83,7 @@ from anydim.variants.records import tuned_for
 
 if TYPE_CHECKING:
     from anydim.devices.engines.engine import Engine
-    from anydim.targets.device_targets import Placed
+    from anydim.targets.device_targets import DeviceTarget
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "layouts", "after views, whose indices it follows; before fuse, which works on loops",
         "image values are stored channels last where chosen",
-        lambda m, t, o: Layouts(settings.layout, not m.most_lanes, copies=not o.schedules),
+        lambda m, t, o: Layouts(settings.layout, not m.max_lanes, copies=not o.schedules),
     ),
     Pass(
         "pieces", "after inline and layouts: it splits loops in their final form; before fuse",
@@ -211,7 +211,7 @@ def compile_source(
     source: Any, dims: Mapping[str, Dim] | None, threads: int | str, progress: Progress,
     options: Options = PLAIN, operators: Any = None, precision: str | None = None,
     made_by: str | None = None, limit: MemoryLimit | None = None, form: Form = PLAIN_FORM,
-    devices: Mapping[str, Placed] | None = None, placement: Any = None,
+    devices: Mapping[str, DeviceTarget] | None = None, placement: Any = None,
     engines: Mapping[str, str | Engine] | None = None, fallback: bool = False,
 ) -> Compiled:  # fmt: skip
     """Compile a source to native code by target `made_by`; see `anydim.compile` for the arguments.
@@ -293,7 +293,7 @@ class _On:
     exported models."""
 
     host: Target
-    devices: Mapping[str, Placed]
+    devices: Mapping[str, DeviceTarget]
     engines: Mapping[str, Engine] = field(default_factory=dict)
 
     def __call__(self, part: Part) -> Target:

@@ -18,7 +18,7 @@ from anydim.passes.device_placement.measure import Run
 from anydim.passes.device_placement.rules import all_nodes
 from anydim.passes.device_placement.timed import Trial, trial_of
 from anydim.passes.placement import Placement, placed_notes, placed_text
-from anydim.targets.device_targets import Placed
+from anydim.targets.device_targets import DeviceTarget
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class PlacementRequest:
     """The user's placement request."""
 
     placement: Any
-    devices: Mapping[str, Placed]
+    devices: Mapping[str, DeviceTarget]
     engines: Mapping[str, str | Engine]
     threads: int
     options: str
@@ -77,6 +77,6 @@ def placed_graph(
     return verify(placed.graph), engines
 
 
-def in_order(devices: Mapping[str, Placed]) -> frozenset[str]:
+def in_order(devices: Mapping[str, DeviceTarget]) -> frozenset[str]:
     """The devices that support ordered loops and routines."""
     return frozenset(name for name, each in devices.items() if each.target.ordered)

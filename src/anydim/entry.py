@@ -17,7 +17,7 @@ from anydim.base.errors import UserError
 from anydim.base.keywords import public
 from anydim.base.missing_package import missing_module
 from anydim.base.read_files import FileState, reads_noted
-from anydim.base.reports import reported, theirs
+from anydim.base.reports import reported, user_callback
 from anydim.base.user_values import function_of, path_of
 from anydim.compile_request import Facts, Request, absolute, applied, strategy_here
 from anydim.model import CompileProgress, Model
@@ -118,7 +118,7 @@ def compile(
         DeviceError: A device is missing or refuses its part.
     """
     function_of("progress", progress)
-    progress = theirs(progress)
+    progress = user_callback(progress)
     wanted: dict[str, Any] = {
         "threads": threads, "options": options, "precision": precision, "target": target,
         "arenas": arenas, "wait": wait, "memory_limit": memory_limit, "on_overflow": on_overflow,

@@ -18,7 +18,7 @@ from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import listed, matches, suggestion
 from anydim.base.user_values import by_names, function_of, path_of, text_of, whole_within
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 from anydim.program.compile_report import CompileReport, KernelTexts
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
@@ -35,20 +35,20 @@ if TYPE_CHECKING:  # not needed to load a program
     from anydim.graph.nodes import Graph
     from anydim.program.inputs import Ranges
     from anydim.program.profile.limits import Done, Limits
-    from anydim.program.program_reports import Story
+    from anydim.program.program_reports import ProgramReports
 
 _HERE = "native"  # the target of cached files
 CompileProgress = Callable[[str, int, int], None]
 
 
 @public
-class Model(Fitted, Held):
+class Model(Fitted, CallableProgram):
     """A compiled model. Calls are thread-safe; results are new arrays owned by the caller."""
 
     def __init__(
         self,
         executable: Executable[Any],
-        story: Callable[[], Story],
+        story: Callable[[], ProgramReports],
         compiled: Callable[[], Compiled],
         report: CompileReport | None = None,
         lists: Mapping[str, Listed] | None = None,

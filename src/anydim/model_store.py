@@ -17,7 +17,7 @@ from anydim.base.cache_folder import is_there, keep, saved_to, used
 from anydim.base.errors import UserError
 from anydim.deploy.load import load
 from anydim.model import Model
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 from anydim.runtime.cpu import this_level
 from anydim.string_model import StringModel
 from anydim.variants.records import tuned_state
@@ -25,7 +25,7 @@ from anydim.variants.records import tuned_state
 _SETTINGS = ("winograd", "layout", "target", "c_compiler", "vector_bits", "most_nodes")
 
 
-def kept(parts: Iterable[str | memoryview], make: Callable[[], Model]) -> Held:
+def kept(parts: Iterable[str | memoryview], make: Callable[[], Model]) -> CallableProgram:
     """Load the model made of these parts before, or else call `make()`, whose errors propagate.
 
     `parts` are all dependencies besides anydim and the machine; only read if there is a cache.
@@ -39,7 +39,7 @@ def cache_path(parts: Iterable[str | memoryview]) -> str | None:
     return None if folder is None else folder.path(_key(parts))
 
 
-def kept_at(path: str | None, make: Callable[[], Model]) -> Held:
+def kept_at(path: str | None, make: Callable[[], Model]) -> CallableProgram:
     """Load the model at a path from `cache_path`, or else call `make()` and store its result."""
     if path is None:
         return make()

@@ -31,7 +31,7 @@ from anydim.deploy.checksum import checksum
 from anydim.entry import compile
 from anydim.model import Model
 from anydim.model_store import cache_path, kept_at
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _IGNORED = {"return_dict"}
@@ -327,7 +327,7 @@ class _Forward:
     def __init__(self, encoder: _Encoder, threads: int) -> None:
         self._encoder, self._threads = encoder, threads
         self._path = encoder.cache_path(threads)
-        self._run: Held | None = kept_at(self._path, lambda: encoder.made(threads))
+        self._run: CallableProgram | None = kept_at(self._path, lambda: encoder.made(threads))
         self._weights = _Weights(encoder.module)
         self._names = list(inspect.signature(type(encoder.module).forward).parameters)[1:]
         self._refused = False

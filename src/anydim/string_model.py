@@ -10,8 +10,8 @@ from anydim.base.errors import InputError, OptionError
 from anydim.base.text import listed
 from anydim.frontends.onnx.file.strings import StringParts, reader_of
 from anydim.model import CompileProgress, Model
-from anydim.program.callable_program import Held
-from anydim.program.program_reports import Story
+from anydim.program.callable_program import CallableProgram
+from anydim.program.program_reports import ProgramReports
 from anydim.runtime.arrays import by_name
 
 
@@ -39,7 +39,7 @@ class StringModel(Model):
         return self.core
 
     @property
-    def story(self) -> Story:
+    def story(self) -> ProgramReports:
         return self._native.story
 
     def save(
@@ -82,7 +82,7 @@ class StringModel(Model):
         known |= self.parts.late(known)
         return {value.name: known[value.name] for value in self.parts.outputs}
 
-    def _limit_as(self, other: Held) -> None:
+    def _limit_as(self, other: CallableProgram) -> None:
         if isinstance(other, StringModel) and self.core is not None and other.core is not None:
             self.core._limit_as(other.core)
 

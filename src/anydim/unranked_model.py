@@ -8,10 +8,10 @@ from typing import Any
 from anydim.base.errors import OptionError
 from anydim.frontends.onnx.file.variations import Variable
 from anydim.model import Model
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 from anydim.runtime.arrays import by_name
 
-Serving = Callable[[Any, Mapping[str, Any]], Held | None]
+Serving = Callable[[Any, Mapping[str, Any]], CallableProgram | None]
 
 
 class UnrankedModel(Model):
@@ -24,9 +24,9 @@ class UnrankedModel(Model):
         self.variable = variable
         self._compiled_for: Serving = serving
         self._made = None
-        self._first: Held | None = None
+        self._first: CallableProgram | None = None
 
-    def serving(self, given: Mapping[str, Any]) -> Held:
+    def serving(self, given: Mapping[str, Any]) -> CallableProgram:
         found = self._compiled_for(self._first, given) or self
         if self._first is None:
             self._first = found

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 import anydim as ad
 from anydim import ort
 from anydim.base.errors import InternalError
-from anydim.base.reports import reported, theirs
+from anydim.base.reports import reported, user_callback
 from anydim.graph.operator import Operator
 from anydim.passes.lower import Lower
 from anydim.passes.simplify import Simplify
@@ -172,7 +172,7 @@ def test_the_report_is_made_once():
     with pytest.raises(InternalError) as caught:
         reported(reported(inner))()
     assert str(caught.value).count("please report it") == 1
-    assert theirs(None) is None
+    assert user_callback(None) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="loud"):

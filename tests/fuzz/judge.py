@@ -33,7 +33,7 @@ from anydim.lang.tree import TensorType
 from anydim.passes import assemble
 from anydim.passes.options import PLAIN
 from anydim.program.segment import Site
-from anydim.sizes import as_size, negated
+from anydim.sizes import as_size, negated_if_negative
 from anydim.targets.llvm.host import machine
 from tests.fuzz.case import Arrays, Case
 from tests.fuzz.fences import fences, watched
@@ -103,7 +103,7 @@ def compiled(case: Case) -> ad.Model:
         return ad.compile(case.graph, threads=case.threads)
 
     def eager(**fields: Any) -> Site:
-        staged = negated(fields["grain"]) is not None
+        staged = negated_if_negative(fields["grain"]) is not None
         return Site(**fields if staged else {**fields, "grain": as_size(1)})
 
     with mock.patch.object(assemble, "Site", eager):

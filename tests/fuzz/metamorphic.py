@@ -275,7 +275,8 @@ def all_kept() -> Iterator[None]:
     """Keep all that depends on sizes alone, little work and few bytes too."""
     with (
         settings.override(keep_programs=False),
-        mock.patch.object(sizes_once, "MOST", 0.0), mock.patch.object(sizes_once, "LEAST", 0.0),
+        mock.patch.object(sizes_once, "MAX_COST", 0.0),
+        mock.patch.object(sizes_once, "MIN_COST", 0.0),
         mock.patch.object(setups, "WORTH", 0.0), mock.patch.object(setups, "SHARED", 1),
     ):  # fmt: skip
         yield

@@ -193,6 +193,6 @@ def test_out_of_a_library_with_dlpack(old: bool, shared: bool) -> None:
 def test_out_that_its_library_keeps_read_only() -> None:
     array = numpy.zeros(7, numpy.float32)
     array.flags.writeable = False
-    with pytest.raises(ad.InputError, match=r"cannot be (written|shared)"):
+    with pytest.raises(ad.InputError, match=r"is read-only|cannot be shared"):
         LIBRARY.flip(draw(7), out=Owned(array, old=False))
     assert not array.any()

@@ -296,7 +296,7 @@ def test_arguments_of_calls_hold_for_loaded_models(path: Path) -> None:
     again = ad.compile(path, dims={"n": (0, 8)}, on_overflow="grow")
     assert was_loaded(again)
     for each in (model, again):
-        with pytest.warns(UserWarning, match="expected to stay within"):
+        with pytest.warns(UserWarning, match="above the expected bound"):
             each(x=numpy.ones((9, 3), numpy.float32))
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from anydim.base.errors import OptionError
-from anydim.base.user_values import shown, whole
+from anydim.base.user_values import integer_of, shown
 
 _UNITS = {
     "": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -33,7 +33,7 @@ def bytes_of(given: Any, what: str = "memory") -> int:
 
         return int(Decimal(found[1]) * factor)
     try:
-        value = whole(given)
+        value = integer_of(given)
     except TypeError:
         value = -1
     if value < 0:
@@ -50,6 +50,6 @@ def bytes_text(value: int) -> str:
     return f"{value} bytes"
 
 
-def told_bytes(value: int) -> str:
+def exact_bytes_text(value: int) -> str:
     """An exact byte count as text: 304087040 bytes (290 MiB)."""
     return f"{value} bytes ({bytes_text(value)})" if value >= _BINARY[-1][1] else f"{value} bytes"

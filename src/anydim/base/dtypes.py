@@ -187,7 +187,7 @@ def converted(array: Any, wanted: numpy.dtype) -> Any:
     return array.astype(numpy.float32 if target.is_float else numpy.int32).astype(wanted)
 
 
-def of_numbers(value: Any, wanted: numpy.dtype) -> numpy.ndarray:
+def array_of_numbers(value: Any, wanted: numpy.dtype) -> numpy.ndarray:
     """A Python number, or nested lists of numbers, as an array of type `wanted`.
 
     Python numbers have no width, so they take the requested type. Floats are rounded to it; values

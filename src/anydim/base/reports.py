@@ -39,7 +39,7 @@ def reported(known: Known) -> Known:
     return known
 
 
-def theirs(function: Any) -> Any:
+def user_callback(function: Any) -> Any:
     """Wrap a user function: its exceptions are not bugs of anydim."""
     if not callable(function):
         return function

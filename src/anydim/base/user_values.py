@@ -15,7 +15,7 @@ from anydim.base.errors import OptionError
 _LONGEST = 60  # characters of a value in an error
 
 
-def whole(value: Any) -> int:
+def integer_of(value: Any) -> int:
     """An integer of any type except bool; raises TypeError for other values."""
     if isinstance(value, bool):
         raise TypeError("a bool is not a number")
@@ -28,7 +28,7 @@ def whole(value: Any) -> int:
 def whole_within(name: str, value: Any, least: int, most: int, hint: str) -> int:
     """Validate an integer from `least` to `most`; raises OptionError with the hint."""
     try:
-        number = whole(value)
+        number = integer_of(value)
     except TypeError:
         raise OptionError(f"{name} is {shown(value)}", hint) from None
     if not least <= number <= most:

@@ -16,7 +16,7 @@ from anydim.base.dtypes import converted, from_numpy
 from anydim.base.errors import InputError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion, table
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 from anydim.program.inputs import Ranges, draw
 from anydim.sizes import Size
 
@@ -41,7 +41,7 @@ def read(entries: Sequence[str]) -> list[Read]:
     return [found for entry in entries for found in _read(entry)]
 
 
-def named(model: Held, found: Sequence[Read]) -> Arrays:
+def named(model: CallableProgram, found: Sequence[Read]) -> Arrays:
     """The inputs of the model by name; InputError for one given twice or without a name."""
     arrays: Arrays = {}
     for item in found:
@@ -52,7 +52,7 @@ def named(model: Held, found: Sequence[Read]) -> Arrays:
     return arrays
 
 
-def _narrowed(model: Held, name: str, item: Read) -> numpy.ndarray:
+def _narrowed(model: CallableProgram, name: str, item: Read) -> numpy.ndarray:
     """The array as the input's type, where numpy's files have no name for it."""
     array = item.array
     dtype = next((spec.dtype for spec in model.inputs if spec.name == name), None)
@@ -114,7 +114,7 @@ def _number(text: str) -> int | float | bool | None:
     return None
 
 
-def _only_input(model: Held, entry: str) -> str:
+def _only_input(model: CallableProgram, entry: str) -> str:
     if len(model.inputs) == 1:
         return model.inputs[0].name
     names = [spec.name for spec in model.inputs]
@@ -124,7 +124,7 @@ def _only_input(model: Held, entry: str) -> str:
     )
 
 
-def sizes_of(model: Held, at: Mapping[str, int]) -> dict[str, int]:
+def sizes_of(model: CallableProgram, at: Mapping[str, int]) -> dict[str, int]:
     """The sizes with those of dims that have one size only; DimError where they do not fit.
 
     Those that data decides may be missing.
@@ -135,7 +135,7 @@ def sizes_of(model: Held, at: Mapping[str, int]) -> dict[str, int]:
     return {name: sizes[name] for name in model.dims.names if name in sizes}
 
 
-def no_sizes(model: Held, otherwise: str = "") -> dict[str, int]:
+def no_sizes(model: CallableProgram, otherwise: str = "") -> dict[str, int]:
     """Sizes of a model that takes inputs of one size only; OptionError names what others have."""
     told = {name for spec in model.inputs for size in spec.shape for name in size.symbols}
     free = [dim.name for dim in model.dims.dims if dim.lo != dim.hi and dim.name in told]
@@ -145,7 +145,7 @@ def no_sizes(model: Held, otherwise: str = "") -> dict[str, int]:
     return {}
 
 
-def upper_bounds(model: Held) -> dict[str, int]:
+def upper_bounds(model: CallableProgram) -> dict[str, int]:
     """The upper bounds of the dims; raises OptionError where there are none."""
     bounds = {dim.name: dim.hi for dim in model.dims.dims}
     free = [name for name, bound in bounds.items() if bound is None]
@@ -157,7 +157,7 @@ def upper_bounds(model: Held) -> dict[str, int]:
     return {name: bound for name, bound in bounds.items() if bound is not None}
 
 
-def sizes_in(model: Held, found: Mapping[str, numpy.ndarray]) -> dict[str, int]:
+def sizes_in(model: CallableProgram, found: Mapping[str, numpy.ndarray]) -> dict[str, int]:
     """The sizes that inputs have, of the dims that are the size of an axis."""
     sizes: dict[str, int] = {}
     for spec in model.inputs:
@@ -168,7 +168,7 @@ def sizes_in(model: Held, found: Mapping[str, numpy.ndarray]) -> dict[str, int]:
     return sizes
 
 
-def drawn(model: Held, at: Mapping[str, int], seed: int, integers: Ranges) -> Arrays:
+def drawn(model: CallableProgram, at: Mapping[str, int], seed: int, integers: Ranges) -> Arrays:
     """Random inputs at sizes of the box; the same for the same seed."""
     check_integers(model, integers)
     ranges = {**model.index_ranges, **integers}
@@ -178,7 +178,7 @@ def drawn(model: Held, at: Mapping[str, int], seed: int, integers: Ranges) -> Ar
     }
 
 
-def check_integers(model: Held, integers: Ranges) -> None:
+def check_integers(model: CallableProgram, integers: Ranges) -> None:
     """Raise OptionError for a range that no integer input of the model can take."""
     names = [spec.name for spec in model.inputs if not spec.dtype.is_float]
     for name in integers:

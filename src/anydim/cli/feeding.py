@@ -22,7 +22,7 @@ from anydim.cli.options import (
     level_option,
     model_options,
 )
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 from anydim.report.console import Console
 
 OR_FILES = ", or --input FILE.npz"
@@ -37,7 +37,7 @@ class Fed:
     seed: int
     integers: Named
 
-    def model(self, console: Console, asked: Asked) -> tuple[Held, arrays.Arrays]:
+    def model(self, console: Console, asked: Asked) -> tuple[CallableProgram, arrays.Arrays]:
         """The model and the inputs of a call; raises UserError kinds for what does not fit."""
         if self.inputs and self.at is not None:
             raise OptionError(

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from anydim.base.amounts import bytes_of, bytes_text, told_bytes
+from anydim.base.amounts import bytes_of, bytes_text, exact_bytes_text
 from anydim.base.errors import DimError, MemoryLimitError
 from anydim.base.text import hanging, table
 from anydim.cli import arrays
 from anydim.cli.opening import opened
 from anydim.cli.options import Asked, at_option, level_option, like_option, model_options
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 from anydim.program.memory_map import arena
 from anydim.report.console import Console
 from anydim.report.text import sizes_text
@@ -50,14 +50,14 @@ def memory(
     console = Console(asked.quiet)
     made = opened(console, asked, arrays.read(inputs))
     known = made.memory
-    bound = "none" if known.bound is None else told_bytes(known.bound)
+    bound = "none" if known.bound is None else exact_bytes_text(known.bound)
     console.title(str(made.name))
     for name, text in (
         ("bytes", str(known.bytes)),
         ("bound", f"{bound} for {str(known.box) or 'its only size'}"),
         ("inputs", str(known.inputs)),
         ("outputs", str(known.outputs)),
-        ("constants", told_bytes(known.constants)),
+        ("constants", exact_bytes_text(known.constants)),
     ):
         console.prose(hanging(text, f"  {name:<10} ", " " * 13))
     points = [arrays.sizes_of(made, sizes) for sizes in at] or _points(made)
@@ -71,14 +71,14 @@ def memory(
 _PEAKS = ("peak at", "bytes", "", "lower bound", "ratio")
 
 
-def _points(made: Held) -> list[dict[str, int]]:
+def _points(made: CallableProgram) -> list[dict[str, int]]:
     """Some sizes of the box, from small to large."""
     known = made.memory
     found = samples(known.box, _SAMPLES, known.guards) or [{}]
     return sorted(found, key=known.bytes.evaluate)
 
 
-def _peak(made: Held, sizes: Mapping[str, int]) -> tuple[str, ...]:
+def _peak(made: CallableProgram, sizes: Mapping[str, int]) -> tuple[str, ...]:
     placed = arena(made.program, sizes)
     least = placed.lower_bound + placed.between
     total = placed.bytes + placed.between
@@ -86,7 +86,9 @@ def _peak(made: Held, sizes: Mapping[str, int]) -> tuple[str, ...]:
     return sizes_text(sizes), str(total), bytes_text(total), str(least), ratio
 
 
-def _fitting(made: Held, sizes: Mapping[str, int], limits: Sequence[tuple[str, int]]) -> str:
+def _fitting(
+    made: CallableProgram, sizes: Mapping[str, int], limits: Sequence[tuple[str, int]]
+) -> str:
     """The largest size of each dim within each limit, where the other dims keep theirs."""
     names = [name for name in made.memory.box.names if name in sizes]
     rows = [
@@ -95,7 +97,7 @@ def _fitting(made: Held, sizes: Mapping[str, int], limits: Sequence[tuple[str, i
     return table((f"largest within, others at {sizes_text(sizes)}", *names), rows)
 
 
-def _largest(made: Held, name: str, limit: int, sizes: Mapping[str, int]) -> str:
+def _largest(made: CallableProgram, name: str, limit: int, sizes: Mapping[str, int]) -> str:
     try:
         found = made.memory.largest(name, limit, {n: s for n, s in sizes.items() if n != name})
     except (MemoryLimitError, DimError):

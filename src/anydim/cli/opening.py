@@ -13,7 +13,7 @@ from anydim.cli.arrays import Read
 from anydim.cli.options import Asked
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import LoadedModel, load
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 from anydim.report.console import Console
 from anydim.report.text import duration
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anydim.model import Model
 
 
-def opened(console: Console, asked: Asked, inputs: Sequence[Read] = ()) -> Held:
+def opened(console: Console, asked: Asked, inputs: Sequence[Read] = ()) -> CallableProgram:
     """What a command is about, ready to be called; raises UserError kinds where it cannot be.
 
     `inputs` are those of a call, where they are known: they decide types and ranks of a definition.

@@ -9,13 +9,13 @@ import numpy
 
 from anydim.base.errors import ArtefactError, DeviceError
 from anydim.deploy.saved import Saved
-from anydim.devices.engines.delegated import HandedParts
+from anydim.devices.engines.delegated import LoadedParts
 from anydim.devices.engines.table import engine_named, named_engines
 
 
 def delegated(
     saved: Saved, devices: Any, arrays: Mapping[str, numpy.ndarray], threads: int
-) -> tuple[Any, HandedParts]:
+) -> tuple[Any, LoadedParts]:
     """The devices that are not engines, and the parts that engines run.
 
     Raises DeviceError for names that are bound to no engine and for parts that an engine rejects,
@@ -34,4 +34,4 @@ def delegated(
         if part.model not in arrays or arrays[part.model].dtype != numpy.uint8:
             raise ArtefactError(f"the records of {saved.signature.name} lack the model of a part")
         found[part.engine] = engine
-    return rest, HandedParts(parts, found, arrays, threads)
+    return rest, LoadedParts(parts, found, arrays, threads)

@@ -32,8 +32,8 @@ from anydim.deploy.saved import (
 )
 from anydim.deploy.verifying import BackgroundVerifier, verify_of
 from anydim.deploy.verifying import verify as verify_constants
-from anydim.program.callable_program import Held
-from anydim.program.variants import Bodies, Variant
+from anydim.program.callable_program import CallableProgram
+from anydim.program.variants import StoredVariants, Variant
 from anydim.runtime.cores import available_cores
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.executable import Image
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from anydim.devices.engines.engine import Engine
     from anydim.program.limits import MemoryLimit
     from anydim.program.plan import Plan
-    from anydim.program.program_reports import Story
+    from anydim.program.program_reports import ProgramReports
     from anydim.program.segment import Site
     from anydim.variants.strategies import Strategy
 
 
 @public
-class LoadedModel(Held):
+class LoadedModel(CallableProgram):
     """A model from a file. Calls are thread-safe; results are new arrays owned by the caller.
 
     Attributes:
@@ -104,7 +104,7 @@ class LoadedModel(Held):
         )
         run.guard = BackgroundVerifier(container, pending, run) if pending else None
         super().__init__(run, lambda: _story(bytes(container.verified(story))), saved.lists)
-        self._variants = Bodies(run, saved.places, image.address) if saved.places else None
+        self._variants = StoredVariants(run, saved.places, image.address) if saved.places else None
 
     def variants(self) -> tuple[Variant, ...]:
         """The variants of the file besides the generic ones, with their hits."""
@@ -162,7 +162,7 @@ def _objects(
     return {module: bytes(container.verified(name)) for module, name in zip(saved.modules, names)}
 
 
-def _story(text: bytes) -> Story:
+def _story(text: bytes) -> ProgramReports:
     """The records for plans and explanations; calls do not need this code."""
     return parse_record(import_module("anydim.program.program_reports").Story, text)
 

@@ -26,8 +26,8 @@ from anydim.deploy.saved import (
 )
 from anydim.kernels.ir import Kernel
 from anydim.native.build import Assembled, prepare
-from anydim.program.program_reports import Story
-from anydim.program.variants import KeptPlace
+from anydim.program.program_reports import ProgramReports
+from anydim.program.variants import StoredSite
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.image import PAGES
 from anydim.runtime.interface import Interface, OnDevice
@@ -54,7 +54,7 @@ class Version:
     notes: tuple[str, ...]
     last_indices: Mapping[str, Size]
     devices: Mapping[str, Target] = field(default_factory=dict)
-    kept: Sequence[tuple[KeptPlace, Sequence[Sequence[bytes]]]] = ()
+    kept: Sequence[tuple[StoredSite, Sequence[Sequence[bytes]]]] = ()
 
 
 def save(
@@ -129,7 +129,7 @@ def _members(
     rest = (program.threads, arrays, lists, devices, sites)
     record = Saved(level, program.signature, interface, *rest)
     saved = print_record(record)
-    story = print_record(Story(program, version.notes, version.last_indices))
+    story = print_record(ProgramReports(program, version.notes, version.last_indices))
     image = link(objects, record.symbols, stamp(saved, story))
     yield Member(member(level.name, "start.json"), saved)
     yield Member(member(level.name, "story.json"), story)
@@ -139,7 +139,7 @@ def _members(
             yield Member(device_member(level.name, number, module), data)
 
 
-def _linked(version: Version, objects: list[bytes]) -> Iterator[KeptPlace]:
+def _linked(version: Version, objects: list[bytes]) -> Iterator[StoredSite]:
     """The sites with the variants whose objects link with `objects`; appends these objects.
 
     Objects that variants share with each other or with the program are stored once. A variant that

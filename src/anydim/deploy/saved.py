@@ -8,7 +8,7 @@ from dataclasses import field
 from anydim.base.digest import sha256
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
-from anydim.program.variants import KeptPlace
+from anydim.program.variants import StoredSite
 from anydim.runtime.cpu import Level
 from anydim.runtime.interface import Interface
 from anydim.runtime.lists import Listed
@@ -63,7 +63,7 @@ class Saved:
     arrays: tuple[SavedArray, ...]
     lists: Mapping[str, Listed] = field(default_factory=dict)
     devices: tuple[SavedDevice, ...] = ()
-    places: tuple[KeptPlace, ...] = ()
+    places: tuple[StoredSite, ...] = ()
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DTYPES, of_numbers
+from anydim.base.dtypes import DTYPES, array_of_numbers
 from anydim.base.errors import InputError
 from anydim.base.user_values import by_names, whole_within
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Parameter, Spread
@@ -68,7 +68,7 @@ def array_of(value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]
             raise TypeError("None is no number")
         if wanted is None or isinstance(value, numpy.generic):
             return numpy.asarray(value, wanted)
-        return of_numbers(value, wanted)
+        return array_of_numbers(value, wanted)
     except (TypeError, ValueError, OverflowError) as error:
         hint = f"give an array of {wanted or 'numbers'}, a number, or lists of equal lengths"
         raise InputError(f"argument '{parameter.name}': {error}", hint) from None

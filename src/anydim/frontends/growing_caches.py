@@ -37,7 +37,7 @@ class Cache:
 
 
 @dataclass(frozen=True)
-class Roomy:
+class SpareCaches:
     """A graph with spare capacity in its caches; dims: `past`, their length, and `spare`."""
 
     graph: Graph
@@ -46,7 +46,7 @@ class Roomy:
     spare: str
 
 
-def with_room(graph: Graph, results: Mapping[str, str] | None = None) -> Roomy:
+def with_spare_capacity(graph: Graph, results: Mapping[str, str] | None = None) -> SpareCaches:
     """Give caches spare capacity.
 
     `results` maps inputs to results; None selects all caches that are found. Raises GraphError for
@@ -108,7 +108,7 @@ class _Work:
         axis = int(node.attributes.get("axis", 0)) % kind.rank
         return Cache(input, result, axis, kind.shape[axis])
 
-    def made(self, caches: tuple[Cache, ...], past: str) -> Roomy:
+    def made(self, caches: tuple[Cache, ...], past: str) -> SpareCaches:
         """Build the graph whose caches have spare capacity."""
         graph, length = self.graph, Size.symbol(past)
         spare = _fresh("spare", set(graph.box.names))
@@ -134,7 +134,7 @@ class _Work:
         made = graph.replace(
             box=graph.box.also(Dim(spare)), types=FrozenMapping(self.types), nodes=tuple(nodes)
         )
-        return Roomy(made.pruned(), caches, past, spare)
+        return SpareCaches(made.pruned(), caches, past, spare)
 
     def _put(
         self, nodes: list[Node], cache: Cache, node: Node, names: Mapping[str, str], past: Size,

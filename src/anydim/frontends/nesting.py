@@ -15,7 +15,7 @@ import numpy
 from anydim.base.dtypes import DType, boolean
 from anydim.base.errors import GraphError
 from anydim.base.frozen import FrozenMapping
-from anydim.base.reports import theirs
+from anydim.base.reports import user_callback
 from anydim.base.user_values import shown
 from anydim.frontends.graph_builder import GraphBuilder, Value
 from anydim.frontends.onnx.file.tensors import Unsupported
@@ -130,7 +130,7 @@ class NestedGraph(BuilderNode):
 
     def __init__(self, builder: GraphBuilder, stem: str, make: Make) -> None:
         super().__init__(builder, stem)
-        self.make = theirs(make)
+        self.make = user_callback(make)
         self.arguments: list[Any] = []
 
     @property

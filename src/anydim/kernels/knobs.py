@@ -87,7 +87,7 @@ RULES: dict[str, dict[str, Rule]] = {
 }  # fmt: skip
 
 # values that a search tries; the other options follow from the machine, or hardly matter
-TRIED: dict[str, dict[str, tuple[int, ...]]] = {
+SEARCHED: dict[str, dict[str, tuple[int, ...]]] = {
     "pointwise": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
     "ranges": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
     "rows": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
@@ -103,9 +103,9 @@ TRIED: dict[str, dict[str, tuple[int, ...]]] = {
 # for a schedule that serves all sizes: partition of work for threads and caches only, nothing that
 # would change the summation order at a size that is not measured
 TRIED_WHOLE: dict[str, dict[str, tuple[int, ...]]] = {
-    "pointwise": TRIED["pointwise"],
-    "sliding": TRIED["sliding"],
-    "transposition": TRIED["transposition"],
+    "pointwise": SEARCHED["pointwise"],
+    "sliding": SEARCHED["sliding"],
+    "transposition": SEARCHED["transposition"],
     "contraction": {
         "block_columns_bytes": tuple(n << 15 for n in (1, 2, 3, 4, 6, 8, 16)),
         "block_rows_bytes": tuple(3 << n for n in (15, 16, 17, 18, 19)),
@@ -121,7 +121,7 @@ TRIED_WHOLE: dict[str, dict[str, tuple[int, ...]]] = {
 }
 
 
-def wished(
+def schedule_from_text(
     text: str, templates: Sequence[Template], group: Group, box: Box, machine: Machine,
     constants: frozenset[str],
 ) -> tuple[Template, Any]:  # fmt: skip

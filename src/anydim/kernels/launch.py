@@ -27,9 +27,9 @@ class Machine:
 
     `lanes(dtype)` counts elements of a vector register; `registers` counts vector registers. Cache
     sizes are bytes of one core's share. `fused`: a * b + c is rounded once. A vector has at most
-    `most_lanes`, 0: no limit. `warps` of threads multiply fragments of 16-bit matrices and have
+    `max_lanes`, 0: no limit. `warps` of threads multiply fragments of 16-bit matrices and have
     async copies; with `tf32` also of float32 matrices, whose factors are rounded. `permutes`: has a
-    two-vector permute with computed indices. `kept_bytes`: a launch that moves as many bytes or
+    two-vector permute with computed indices. `llc_bytes`: a launch that moves as many bytes or
     more evicts all of its data from all caches (0: unknown). `tiles`: has matrix registers, see
     `ir.Tiles`. `threads` share a launch (0: unknown); results do not depend on their number.
     """
@@ -39,27 +39,27 @@ class Machine:
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
     fused: bool = True
-    most_lanes: int = 0
+    max_lanes: int = 0
     warps: bool = False
     tf32: bool = False
     tiles: bool = False
     threads: int = 0
     permutes: bool = False
-    kept_bytes: int = 0
+    llc_bytes: int = 0
 
     def lanes(self, dtype: DType) -> int:
         return self.lanes_of(dtype.bytes)
 
     def at_most(self, lanes: int) -> int:
-        """`lanes`, clamped to `most_lanes`."""
-        return min(lanes, self.most_lanes) if self.most_lanes else lanes
+        """`lanes`, clamped to `max_lanes`."""
+        return min(lanes, self.max_lanes) if self.max_lanes else lanes
 
     def lanes_of(self, bytes: int) -> int:
         """Elements of `bytes` bytes in a vector register."""
         return self.at_most(max(1, self.vector_bytes // bytes))
 
 
-def filled(lanes: int, extent: int | None, least: int = 1) -> int:
+def halved_lanes(lanes: int, extent: int | None, least: int = 1) -> int:
     """`lanes`, halved while half of them still hold all of an extent; `least` or more."""
     while extent is not None and lanes > least and lanes // 2 >= extent:
         lanes //= 2

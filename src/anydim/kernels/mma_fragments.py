@@ -13,7 +13,7 @@ from anydim.base.records import dataclass
 
 WARP = 32  # threads that multiply together: consecutive threads of a work-group
 ROWS, COLUMNS = 16, 8  # of the sums
-Place = Callable[[int, int], tuple[int, int]]  # g, t -> row, column
+FragmentIndex = Callable[[int, int], tuple[int, int]]  # g, t -> row, column
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Shares:
 
     depth: int  # d
     each: int
-    left: tuple[Place, ...]
-    right: tuple[Place, ...]
+    left: tuple[FragmentIndex, ...]
+    right: tuple[FragmentIndex, ...]
 
 
 def _shares(each: int) -> Shares:
@@ -38,8 +38,12 @@ def _shares(each: int) -> Shares:
     )  # fmt: skip
 
 
-SHARES: Mapping[DType, Shares] = {float32: _shares(1), float16: _shares(2), bfloat16: _shares(2)}
-SUMS: tuple[Place, ...] = (
+FRAGMENT_LAYOUTS: Mapping[DType, Shares] = {
+    float32: _shares(1),
+    float16: _shares(2),
+    bfloat16: _shares(2),
+}
+SUMS: tuple[FragmentIndex, ...] = (
     lambda g, t: (g, 2 * t), lambda g, t: (g, 2 * t + 1),
     lambda g, t: (g + 8, 2 * t), lambda g, t: (g + 8, 2 * t + 1),
 )  # fmt: skip

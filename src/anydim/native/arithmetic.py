@@ -22,7 +22,7 @@ _RELATIONS = {
 
 
 @dataclass(frozen=True)
-class Ranged:
+class RangedValue:
     """An int64 and its interval."""
 
     value: ir.Value
@@ -38,10 +38,10 @@ class Arithmetic:
     """
 
     body: Body
-    symbols: Mapping[str, Ranged]
+    symbols: Mapping[str, RangedValue]
     overflow: ir.Value | None = None
-    atoms: dict[str, Ranged] = field(default_factory=dict)
-    _known: dict[tuple[str, ir.Value, ir.Value], Ranged] = field(default_factory=dict)
+    atoms: dict[str, RangedValue] = field(default_factory=dict)
+    _known: dict[tuple[str, ir.Value, ir.Value], RangedValue] = field(default_factory=dict)
 
     def size(self, size: Size) -> ir.Value:
         """Return the value of a size."""
@@ -61,48 +61,50 @@ class Arithmetic:
         """The flag that no size so far overflowed."""
         return TRUE if self.overflow is None else self.body.let(~self.overflow)
 
-    def _constant(self, value: int) -> Ranged:
+    def _constant(self, value: int) -> RangedValue:
         if abs(value) > LARGEST:  # unreachable: no call has this size
             self._fail_if(TRUE)
             value = LARGEST
-        return Ranged(constant(value), Interval(value, value))
+        return RangedValue(constant(value), Interval(value, value))
 
-    def _apply(self, function: str, terms: tuple[Ranged, ...]) -> Ranged:
+    def _apply(self, function: str, terms: tuple[RangedValue, ...]) -> RangedValue:
         left, right = terms
         key = (function, left.value, right.value)
         if key not in self._known:
             value, range = _RULES[function](self, left, right)
-            self._known[key] = Ranged(self.body.let(value), range)
+            self._known[key] = RangedValue(self.body.let(value), range)
         return self._known[key]
 
-    def _checked(self, operation: str, left: Ranged, right: Ranged, range: Interval) -> _Made:
+    def _checked(
+        self, operation: str, left: RangedValue, right: RangedValue, range: Interval
+    ) -> _Made:
         if not _fits(range):
             self._fail_if(overflows(operation, left.value, right.value))
         return apply(operation, left.value, right.value), range
 
-    def _add(self, left: Ranged, right: Ranged) -> _Made:
+    def _add(self, left: RangedValue, right: RangedValue) -> _Made:
         return self._checked("add", left, right, left.range + right.range)
 
-    def _multiply(self, left: Ranged, right: Ranged) -> _Made:
+    def _multiply(self, left: RangedValue, right: RangedValue) -> _Made:
         return self._checked("mul", left, right, left.range * right.range)
 
-    def _divide(self, left: Ranged, right: Ranged) -> _Made:
+    def _divide(self, left: RangedValue, right: RangedValue) -> _Made:
         function = "div" if _positive(left, right) else self._floored("floordiv", right)
         return apply(function, left.value, right.value), left.range // right.range
 
-    def _modulo(self, left: Ranged, right: Ranged) -> _Made:
+    def _modulo(self, left: RangedValue, right: RangedValue) -> _Made:
         function = "fmod" if _positive(left, right) else self._floored("mod", right)
         return apply(function, left.value, right.value), left.range % right.range
 
-    def _floored(self, function: str, divisor: Ranged) -> str:
+    def _floored(self, function: str, divisor: RangedValue) -> str:
         if divisor.range.low <= 0:
             self._fail_if(divisor.value.equals(0))
         return function
 
-    def _minimum(self, left: Ranged, right: Ranged) -> _Made:
+    def _minimum(self, left: RangedValue, right: RangedValue) -> _Made:
         return _extreme("min", min, left, right)
 
-    def _maximum(self, left: Ranged, right: Ranged) -> _Made:
+    def _maximum(self, left: RangedValue, right: RangedValue) -> _Made:
         return _extreme("max", max, left, right)
 
     def _fail_if(self, flag: ir.Value) -> None:
@@ -110,7 +112,7 @@ class Arithmetic:
 
 
 _Made = tuple[ir.Value, Interval]
-_RULES: dict[str, Callable[[Arithmetic, Ranged, Ranged], _Made]] = {
+_RULES: dict[str, Callable[[Arithmetic, RangedValue, RangedValue], _Made]] = {
     "add": Arithmetic._add,
     "mul": Arithmetic._multiply,
     "floordiv": Arithmetic._divide,
@@ -121,14 +123,14 @@ _RULES: dict[str, Callable[[Arithmetic, Ranged, Ranged], _Made]] = {
 
 
 def _extreme(
-    function: str, pick: Callable[[float, float], float], left: Ranged, right: Ranged
+    function: str, pick: Callable[[float, float], float], left: RangedValue, right: RangedValue
 ) -> _Made:
     low, high = pick(left.range.low, right.range.low), pick(left.range.high, right.range.high)
     range = Interval(_bound(low), _bound(high))
     return apply(function, left.value, right.value), range
 
 
-def _positive(left: Ranged, right: Ranged) -> bool:
+def _positive(left: RangedValue, right: RangedValue) -> bool:
     """Whether floor division equals C's truncating division."""
     return left.range.low >= 0 and right.range.low > 0
 

@@ -82,7 +82,7 @@ def overflows(operation: str, left: ir.Value, right: ir.Value) -> ir.Value:
     return ir.Op(ir.FLAG, f"{operation}_overflows", (left, right))
 
 
-def as_word(flag: ir.Value) -> ir.Value:
+def as_int64(flag: ir.Value) -> ir.Value:
     """Return 1 if a flag holds, otherwise 0."""
     return select(flag, ONE, ZERO)
 

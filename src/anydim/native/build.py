@@ -22,7 +22,7 @@ from anydim.targets.target import Compiling, Source, Target
 
 if TYPE_CHECKING:
     from anydim.devices.engines.engine import Engine
-    from anydim.targets.device_targets import Placed
+    from anydim.targets.device_targets import DeviceTarget
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Built:
 
 def build(
     made: Assembled, target: Target, work: Compiling,
-    devices: Mapping[str, Placed] | None = None, engines: Mapping[str, Engine] | None = None,
+    devices: Mapping[str, DeviceTarget] | None = None, engines: Mapping[str, Engine] | None = None,
 ) -> Built:  # fmt: skip
     """Compile and load a program; its kernels may be compiling in `work` already.
 

@@ -13,7 +13,7 @@ from anydim.base.cache import key_of
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant
-from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
+from anydim.native.arithmetic import LARGEST, Arithmetic, RangedValue
 from anydim.native.body import Body
 from anydim.native.device_emit import STEPS_PER_FUNCTION, on_device
 from anydim.native.entry import Entry, EntryChecks, verdict
@@ -98,16 +98,18 @@ def _bind(
 ) -> Iterator[ir.Function]:
     signature, body = program.signature, Body()
     given = {
-        name: Ranged(body.load(BLOCK, layout.first_dim + number), signature.box.dim(name).range)
+        name: RangedValue(
+            body.load(BLOCK, layout.first_dim + number), signature.box.dim(name).range
+        )
         for number, name in enumerate(signature.box.names)
         if name in waiting
     }
     entry = Entry(signature, checks, body, BLOCK, layout.input_axis, given)
     entry.solve()
-    others: dict[str, Ranged] = {}
+    others: dict[str, RangedValue] = {}
     for number, dim in enumerate(signature.box.dims):
         if dim.name not in entry.dims:  # unused
-            others[dim.name] = Ranged(constant(min(dim.lo, LARGEST)), dim.range)
+            others[dim.name] = RangedValue(constant(min(dim.lo, LARGEST)), dim.range)
         value = (entry.dims | others)[dim.name].value
         body.store(BLOCK, layout.first_dim + number, value)
     code = verdict(body, entry.inside(), 1)
@@ -125,7 +127,7 @@ def _bind_given(program: Segment, layout: Layout, name: str) -> Iterator[ir.Func
     """Compute sizes from dims that the caller has written and checked; 1 if one exceeds 64 bits."""
     body = Body()
     dims = {
-        dim.name: Ranged(body.load(BLOCK, layout.first_dim + number), dim.range)
+        dim.name: RangedValue(body.load(BLOCK, layout.first_dim + number), dim.range)
         for number, dim in enumerate(program.signature.box.dims)
         if dim.name in needed_dims(program)
     }

@@ -12,7 +12,7 @@ from dataclasses import field
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, select
-from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
+from anydim.native.arithmetic import LARGEST, Arithmetic, RangedValue
 from anydim.native.body import TRUE, ZERO, Body
 from anydim.program.binding import Source, first_checks, second_checks, solve
 from anydim.runtime.checks import Check
@@ -52,10 +52,10 @@ class Entry:
     body: Body
     block: ir.Value
     axis: Callable[[int, int], int]
-    given: Mapping[str, Ranged] = field(default_factory=dict)
+    given: Mapping[str, RangedValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.dims: dict[str, Ranged] = dict(self.given)
+        self.dims: dict[str, RangedValue] = dict(self.given)
         self._whole: dict[str, ir.Value] = {}  # whether an axis determines an integer
         self._arithmetic = Arithmetic(self.body, self.dims)
 
@@ -68,7 +68,7 @@ class Entry:
             if not source.direct:
                 factor = self._arithmetic.size(source.factor)
                 value, self._whole[source.dim] = _quotient(value, factor, self.body)
-            self.dims[source.dim] = Ranged(value, Interval())
+            self.dims[source.dim] = RangedValue(value, Interval())
 
     def _size_of(self, input: int, axis: int) -> ir.Value:
         return self.body.load(self.block, self.axis(input, axis))
@@ -82,11 +82,11 @@ class Entry:
         second = (check for check in self.checks.second if check.kind != "large")
         return [self._between(check, arithmetic) for check in second]
 
-    def within(self, others: Mapping[str, Ranged] | None = None) -> Arithmetic:
+    def within(self, others: Mapping[str, RangedValue] | None = None) -> Arithmetic:
         """Return arithmetic on dims inside their bounds; continues the overflow flag."""
         dims = {**(others or {}), **self.dims}
         names = {dim.name: dim.range for dim in self.signature.box.dims if dim.name in dims}
-        known = {name: Ranged(dims[name].value, range) for name, range in names.items()}
+        known = {name: RangedValue(dims[name].value, range) for name, range in names.items()}
         return Arithmetic(self.body, known, self._arithmetic.overflow)
 
     def _inside(self, check: Check) -> ir.Value:

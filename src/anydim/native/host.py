@@ -16,12 +16,12 @@ from anydim.native.region_emit import MAIN, emit_regions, segment_name
 from anydim.native.stopping import KINDS
 from anydim.native.threads import STOP, WORKER, threads_code
 from anydim.program.program import Program
-from anydim.program.region_layout import Place, RegionLayout, SegmentPlace
+from anydim.program.region_layout import RegionLayout, SegmentSlots, ValueSlots
 from anydim.program.segment import Segment
 from anydim.runtime.checks import Check
-from anydim.runtime.delegated import HandedPart, Port
+from anydim.runtime.delegated import DelegatedPart, Port
 from anydim.runtime.failures import Failure
-from anydim.runtime.interface import Interface, OnDevice, SetupPlace
+from anydim.runtime.interface import Interface, OnDevice, SetupSlots
 from anydim.runtime.layout import CODE, CONSTANTS, POINTERS, Layout
 
 _SAME = (
@@ -88,10 +88,10 @@ def _straight(segment: Segment) -> Host:
     return Host((made.code,), interface)
 
 
-def _setups(segment: Segment, layout: Layout) -> Iterator[SetupPlace]:
+def _setups(segment: Segment, layout: Layout) -> Iterator[SetupSlots]:
     dims = _dims(segment, layout)
     for number, setup in enumerate(segment.setups):
-        yield SetupPlace(layout.setup(number), tuple(dims[name] for name in setup.dims))
+        yield SetupSlots(layout.setup(number), tuple(dims[name] for name in setup.dims))
 
 
 def _dims(segment: Segment, layout: Layout) -> dict[str, int]:
@@ -127,7 +127,7 @@ def _regions(program: Program) -> Host:
     made = emit_regions(program)
     layout, entry = made.layout, made.layout.regions[-1]
     inputs = [entry.values[spec.name] for spec in program.signature.inputs]
-    start = inputs[0] if inputs else Place(0, 0, 0)
+    start = inputs[0] if inputs else ValueSlots(0, 0, 0)
     held, segments = list(_constants(program, layout)), _segments(program, layout)
     own = [(segment, block) for segment, block in segments if not segment.device]
     shapes = {constant.name: constant.shape for constant in program.constants}
@@ -163,7 +163,7 @@ def _device_api() -> Any:
     return import_module("anydim.native.device_api.table")
 
 
-def _delegated(program: Program, layout: RegionLayout) -> Iterator[HandedPart]:
+def _delegated(program: Program, layout: RegionLayout) -> Iterator[DelegatedPart]:
     """Yield the delegated parts with their slots."""
     for region, slots in zip(program.regions, layout.regions):
         for step, part in zip(region.handed, slots.handed.values()):
@@ -175,15 +175,15 @@ def _delegated(program: Program, layout: RegionLayout) -> Iterator[HandedPart]:
                 )
             ]
             vectors = tuple((name, len(sizes)) for name, sizes in step.vectors)
-            yield HandedPart(
+            yield DelegatedPart(
                 step.engine, step.model, step.source, part.function, part.first,
                 ports[0], vectors, ports[1],
             )  # fmt: skip
 
 
 def _on_device(
-    device: str, layout: RegionLayout, held: Sequence[tuple[Place, str, str]],
-    segments: Sequence[tuple[Segment, SegmentPlace]],
+    device: str, layout: RegionLayout, held: Sequence[tuple[ValueSlots, str, str]],
+    segments: Sequence[tuple[Segment, SegmentSlots]],
 ) -> OnDevice:  # fmt: skip
     own = [(segment, block) for segment, block in segments if segment.device == device]
     return OnDevice(
@@ -195,13 +195,13 @@ def _on_device(
     )
 
 
-def _constants(program: Program, layout: RegionLayout) -> Iterator[tuple[Place, str, str]]:
+def _constants(program: Program, layout: RegionLayout) -> Iterator[tuple[ValueSlots, str, str]]:
     """Yield the constants of regions with their slots and devices."""
     for region, slots in zip(program.regions, layout.regions):
         for value, name in region.constants.items():
             yield slots.values[value], name, region.devices.get(value, "")
 
 
-def _segments(program: Program, layout: RegionLayout) -> list[tuple[Segment, SegmentPlace]]:
+def _segments(program: Program, layout: RegionLayout) -> list[tuple[Segment, SegmentSlots]]:
     blocks = (block for region in layout.regions for block in region.segments.values())
     return list(zip(program.segments, blocks))

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 
 from anydim.kernels import ir
 from anydim.kernels.ir import Like, greatest
-from anydim.native.body import Body, as_word, parameter
+from anydim.native.body import Body, as_int64, parameter
 from anydim.runtime import invoke as words
 
 _Put = Callable[[ir.Value, ir.Value], None]  # of a row and its result, which is released
@@ -146,7 +146,7 @@ def _says_false() -> ir.Function:
     with body.when(answer.equals(0)):
         body.give(0)
     body.call(_python(body, words.DROP), answer)
-    body.give(as_word(answer.equals(body.load(_TABLE, words.FALSE))))
+    body.give(as_int64(answer.equals(body.load(_TABLE, words.FALSE))))
     return _quick(body, "says_false", ("table", "object"))
 
 

@@ -14,7 +14,7 @@ from anydim.base.dtypes import boolean
 from anydim.base.errors import GraphError
 from anydim.kernels import ir
 from anydim.kernels.ir import Like
-from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
+from anydim.native.arithmetic import LARGEST, Arithmetic, RangedValue
 from anydim.native.blocks import ALLOCATE, DEVICE, DROP, HOLD, SYSTEM, Memory
 from anydim.native.body import TRUE, Body, parameter
 from anydim.native.device_emit import call_device
@@ -22,7 +22,7 @@ from anydim.native.entry import Entry, EntryChecks, verdict
 from anydim.program.binding import told
 from anydim.program.program import Program
 from anydim.program.region import CopyStep, Region, SegmentStep, copies
-from anydim.program.region_layout import Place, RegionLayout, RegionPlaces, Target
+from anydim.program.region_layout import RegionLayout, RegionSlots, Target, ValueSlots
 from anydim.runtime import context, slots
 from anydim.runtime.checks import Check
 from anydim.runtime.failures import Failure
@@ -43,7 +43,7 @@ def function_name(program: Program, number: int) -> str:
     return MAIN if number == len(program.regions) - 1 else f"anydim_region{number}"
 
 
-class _Dims(dict[str, Ranged]):
+class _Dims(dict[str, RangedValue]):
     """Values of dims, loaded at first use."""
 
     def __init__(self, body: Body, words: Mapping[str, int], signature: Signature) -> None:
@@ -51,14 +51,14 @@ class _Dims(dict[str, Ranged]):
         self.body, self.words = body, words
         self.where, self.box = signature.name, signature.box
 
-    def __missing__(self, name: str) -> Ranged:
+    def __missing__(self, name: str) -> RangedValue:
         if name not in self.words:
             raise GraphError(
                 f"{self.where}: no input determines the size of dim '{name}'",
                 "some input needs an axis whose size is that dim, or linear in it",
             )
         value = self.body.load(BLOCK, self.words[name])
-        self[name] = Ranged(value, self.box.dim(name).range)
+        self[name] = RangedValue(value, self.box.dim(name).range)
         return self[name]
 
 
@@ -70,7 +70,7 @@ class Code:
     ) -> None:
         self.program, self.number, self.layout, self.failures = program, number, layout, failures
         self.region = program.regions[number]
-        self.slots: RegionPlaces = layout.regions[number]
+        self.slots: RegionSlots = layout.regions[number]
         self.body = Body()
         self.known: set[str] = set()
         steps, before = self.region.steps, sum(1 for _ in copies(program.regions[:number]))
@@ -125,7 +125,7 @@ class Code:
 
     # ---- sizes ---------------------------------------------------------------------------------
 
-    def arithmetic(self, dims: Mapping[str, Ranged] | None = None) -> Arithmetic:
+    def arithmetic(self, dims: Mapping[str, RangedValue] | None = None) -> Arithmetic:
         """Return arithmetic over the known dims, for use inside the current `with` block."""
         known = {dim: self.slots.dims[dim] for dim in self.known}
         found = _Dims(self.body, known, self.region.signature)
@@ -138,7 +138,7 @@ class Code:
         self.leave_unless(arithmetic.fits, failed)
 
     def determine(
-        self, where: str, noun: str, specs: Sequence[TensorSpec], values: Sequence[Place],
+        self, where: str, noun: str, specs: Sequence[TensorSpec], values: Sequence[ValueSlots],
         found: frozenset[str] = frozenset(), everything: bool = False,
     ) -> None:  # fmt: skip
         """Determine dims by given shapes, then check shapes, constraints and guards on new dims.
@@ -193,13 +193,13 @@ class Code:
 
     # ---- values --------------------------------------------------------------------------------
 
-    def value(self, name: str) -> Place:
+    def value(self, name: str) -> ValueSlots:
         return self.slots.values[name]
 
     def spec(self, name: str) -> TensorSpec:
         return self.region.values[name]
 
-    def copy_value(self, source: Place, target: Place, rank: int) -> None:
+    def copy_value(self, source: ValueSlots, target: ValueSlots, rank: int) -> None:
         """Copy the slots of a value."""
         self.copy(source.data, target.data)
         self.copy(source.owner, target.owner)
@@ -219,7 +219,7 @@ class Code:
         found = (n for n in self.slots.targets if outputs[n].name == name)
         return next((self.slots.targets[n] for n in found), None)
 
-    def store_block(self, value: Place, block: ir.Value, memory: ir.Value) -> None:
+    def store_block(self, value: ValueSlots, block: ir.Value, memory: ir.Value) -> None:
         """Set block and address of a value."""
         self.store(value.owner, block)
         self.store(value.data, memory)
@@ -325,7 +325,7 @@ class Code:
         values = [self.value(name) for name in makes]
         self.determine(source or self.region.signature.name, "result", specs, values)
 
-    def truth(self, value: Place) -> ir.Value:
+    def truth(self, value: ValueSlots) -> ir.Value:
         """Return the flag of a bool scalar."""
         return self.body.load(self.load(value.data), 0, boolean)
 

@@ -14,20 +14,20 @@ from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import constant
-from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
+from anydim.native.arithmetic import LARGEST, Arithmetic, RangedValue
 from anydim.native.blocks import GROW
-from anydim.native.body import as_word, overflows
+from anydim.native.body import as_int64, overflows
 from anydim.native.region_code import BLOCK, Code, memory_of, tensor_bytes
 from anydim.native.stopping import KINDS, PAUSE, VERDICTS
 from anydim.program.region import LoopStep, Stack
 from anydim.program.region_layout import (
     AT,
     BYTES,
-    ROOM,
+    CAPACITY,
     STACK_WORDS,
-    Place,
-    RegionPlaces,
+    RegionSlots,
     Target,
+    ValueSlots,
 )
 from anydim.runtime import context
 from anydim.runtime.checks import Check
@@ -50,9 +50,9 @@ class _Stacked:
 
     stack: Stack
     spec: TensorSpec
-    value: Place
+    value: ValueSlots
     slice: TensorSpec
-    result: Place
+    result: ValueSlots
     words: int
     known: bool
     target: Target | None
@@ -74,7 +74,7 @@ class _Loop:
         self.code, self.step = code, step
         self.writer = code.body
         self.body = code.program.regions[step.body]
-        self.slots: RegionPlaces = code.layout.regions[step.body]
+        self.slots: RegionSlots = code.layout.regions[step.body]
         self.inputs = [self.slots.values[spec.name] for spec in self.body.signature.inputs]
         self.counter = self.slots.dims[step.counter]
         self.words = code.slots.loops[number]
@@ -148,7 +148,7 @@ class _Loop:
         code.store(self.trips, trips)
         code.fits(arithmetic, step.source)
         if step.condition is not None:
-            code.store(self.going, as_word(code.truth(code.value(step.condition))))
+            code.store(self.going, as_int64(code.truth(code.value(step.condition))))
         code.enter(step.body, step.source, own=step.counter)
         for input, name in enumerate(step.carried):
             code.give(name, step.body, input)
@@ -167,7 +167,7 @@ class _Loop:
     def prepare(self, stacked: _Stacked) -> None:
         """Allocate a stack of known sizes."""
         code, value, words = self.code, stacked.value, stacked.words
-        for word in (value.data, value.owner, words + ROOM):
+        for word in (value.data, value.owner, words + CAPACITY):
             code.store(word, 0)
         arithmetic = code.arithmetic()
         if stacked.known:
@@ -180,7 +180,7 @@ class _Loop:
             code.fits(arithmetic, self.step.source)
             return
         code.store(value.shape, arithmetic.size(extent))
-        code.store(words + ROOM, arithmetic.size(extent))
+        code.store(words + CAPACITY, arithmetic.size(extent))
         if not stacked.known:
             code.fits(arithmetic, self.step.source)
             return
@@ -254,20 +254,22 @@ class _Loop:
         code.store(words + AT, position)
         code.fits(arithmetic, self.step.source)
         if not self.covered(stacked):
-            inside = (position >= 0) & (position < code.load(words + ROOM))
-            failed = code.failure("place", self.step.source, found=words + AT, size=words + ROOM)
+            inside = (position >= 0) & (position < code.load(words + CAPACITY))
+            failed = code.failure(
+                "place", self.step.source, found=words + AT, size=words + CAPACITY
+            )
             code.leave_unless(inside, failed)
 
     def iteration_arithmetic(self, counter: ir.Value) -> Arithmetic:
         trips = self.step.trips
         bound = None if trips is None else self.code.region.signature.box.interval(trips).hi
         last = None if bound is None else max(bound - 1, 0)
-        return self.code.arithmetic({self.step.counter: Ranged(counter, Interval(0, last))})
+        return self.code.arithmetic({self.step.counter: RangedValue(counter, Interval(0, last))})
 
     def grow(self, stacked: _Stacked, counter: ir.Value) -> None:
         """Ensure capacity for one more slice."""
         code, value, words = self.code, stacked.value, stacked.words
-        cells = map(code.address, (value.data, value.owner, words + ROOM))
+        cells = map(code.address, (value.data, value.owner, words + CAPACITY))
         where = code.home(stacked.device) if stacked.device else BLOCK
         grow = memory_of(stacked.device).function(GROW)
         done = self.writer.ask(grow, where, *cells, counter, code.load(words + BYTES))
@@ -285,7 +287,7 @@ class _Loop:
         code = self.code
         if self.step.condition is not None:
             value = self.slots.results[0]
-            code.store(self.going, as_word(code.truth(value)))
+            code.store(self.going, as_int64(code.truth(value)))
             code.drop(value.owner)
         for (value, result, spec), name in zip(self.carried, self.step.makes):
             code.drop(value.owner, code.device(name))
@@ -328,7 +330,7 @@ class _Loop:
     def allocate_slices(self, stacked: _Stacked) -> None:
         """Allocate a stack by its slots ROOM and BYTES."""
         code, words = self.code, stacked.words
-        room, bytes = code.load(words + ROOM), code.load(words + BYTES)
+        room, bytes = code.load(words + CAPACITY), code.load(words + BYTES)
         failed = code.failure("check", self.step.source, check=Check("large"))
         code.leave_unless(~overflows("mul", room, bytes), failed)
         total = self.writer.let(room * bytes)

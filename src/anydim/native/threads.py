@@ -29,7 +29,7 @@ from contextlib import contextmanager
 
 from anydim.kernels import ir
 from anydim.kernels.ir import least, select
-from anydim.native.body import Body, as_word, parameter
+from anydim.native.body import Body, as_int64, parameter
 from anydim.native.choosing import CHOOSE, choosing_code
 from anydim.native.stopping import LOOK, stopping_functions
 from anydim.runtime import variant_tables
@@ -98,7 +98,7 @@ def _claim() -> ir.Function:
     claim = body.let(_at(_CLAIMS) + 8 * parameter("part"))
     claimed = body.let(body.atomic("load", claim))
     with body.when(claimed < number):
-        body.give(as_word(body.atomic("exchange_if", claim, claimed, number).equals(claimed)))
+        body.give(as_int64(body.atomic("exchange_if", claim, claimed, number).equals(claimed)))
     body.give(0)
     return body.function("claim", ("pool", "number", "part"))
 
@@ -135,7 +135,7 @@ def _run_part(body: Body, part: ir.Value) -> None:
     each = body.let(parallel / parts)
     extra = body.let(parallel - each * parts)
     start = body.let(first + part * each + least(part, extra))
-    stop = start + each + as_word(part < extra)
+    stop = start + each + as_int64(part < extra)
     body.call(kernel, arguments, start, stop, scratch + _THREAD * stride)
 
 

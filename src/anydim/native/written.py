@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, select
-from anydim.native.arithmetic import Arithmetic, Ranged
-from anydim.native.body import FALSE, ONE, ZERO, Body, as_word, parameter
+from anydim.native.arithmetic import Arithmetic, RangedValue
+from anydim.native.body import FALSE, ONE, ZERO, Body, as_int64, parameter
 from anydim.native.threads import WORTH_WAKING
 from anydim.program.segment import Segment
 from anydim.runtime.layout import ARENA_BYTES, BEHIND, BYTES, EMPTY, PARALLEL, Layout
@@ -95,8 +95,8 @@ def _emit_parallel(ranges: Sequence[tuple[Size, Size, int]], arithmetic: Arithme
     if several is FALSE:
         body.store(_BLOCK, PARALLEL, ZERO)
         return
-    much = as_word(grains >= WORTH_WAKING) * (WORTH_WAKING - 1) + 1
-    body.store(_BLOCK, PARALLEL, as_word(several) * much)
+    much = as_int64(grains >= WORTH_WAKING) * (WORTH_WAKING - 1) + 1
+    body.store(_BLOCK, PARALLEL, as_int64(several) * much)
 
 
 class _Parts:
@@ -104,7 +104,7 @@ class _Parts:
 
     def __init__(
         self, program: Segment, layout: Layout, words: Mapping[Size, int],
-        dims: Mapping[str, Ranged],
+        dims: Mapping[str, RangedValue],
     ) -> None:  # fmt: skip
         names = program.signature.box.names
         self.words = words
@@ -127,7 +127,7 @@ class _Parts:
         for size in sizes:
             if isinstance(size.atom, Atom):
                 self.atoms[size.atom] = self.words[size], arithmetic.atoms[size.atom].range
-        body.give(as_word(arithmetic.fits))
+        body.give(as_int64(arithmetic.fits))
         return body.function(name, ("block",), quick=True)
 
     def _ranges(self, name: str, ranges: Sequence[tuple[Size, Size]]) -> ir.Function:
@@ -135,7 +135,7 @@ class _Parts:
         for parallel, grain in ranges:
             length, least = (self._reload(body, size) for size in (parallel, grain))
             several = body.let((length >= 2 * least) | several)
-        word = as_word(several) * WORTH_WAKING
+        word = as_int64(several) * WORTH_WAKING
         body.store(_BLOCK, PARALLEL, body.load(_BLOCK, PARALLEL) | word)
         body.give(ONE)
         return body.function(name, ("block",), quick=True)
@@ -148,8 +148,8 @@ class _Parts:
     def _arithmetic_for(self, sizes: Sequence[Size]) -> Arithmetic:
         """Return arithmetic in a new function, on the dims and emitted atoms of the sizes."""
         body = Body()
-        symbols: dict[str, Ranged] = {}
-        atoms: dict[str, Ranged] = {}
+        symbols: dict[str, RangedValue] = {}
+        atoms: dict[str, RangedValue] = {}
         pending = [atom for size in sizes for monomial in size.coefficients for atom in monomial]
         visited: set[str] = set()
         while pending:
@@ -165,5 +165,5 @@ class _Parts:
                 pending += [a for part in atom.arguments for m in part.coefficients for a in m]
         return Arithmetic(body, symbols, atoms=atoms)
 
-    def _loaded(self, body: Body, word: int, range: Interval) -> Ranged:
-        return Ranged(body.load(_BLOCK, word), range)
+    def _loaded(self, body: Body, word: int, range: Interval) -> RangedValue:
+        return RangedValue(body.load(_BLOCK, word), range)

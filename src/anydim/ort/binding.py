@@ -13,7 +13,7 @@ from anydim.base.errors import UserError
 from anydim.ort.errors import ObjectRefused, OrtError, ValueRefused
 from anydim.ort.metadata import NodeArg
 from anydim.ort.values import OrtValue, numpy_of, on_cpu
-from anydim.runtime.output_arrays import apart
+from anydim.runtime.output_arrays import disjoint
 
 Repeat = Callable[[Mapping[str, Any], "Mapping[str, numpy.ndarray] | None"], Any]
 Run = Callable[[Mapping[str, Any], Mapping[str, numpy.ndarray]], dict[str, Any]]
@@ -124,7 +124,7 @@ class IOBinding:
             for name, value in self._inputs.items()
         }
         arrays = [each for each in inputs.values() if isinstance(each, numpy.ndarray)]
-        if len(arrays) == len(inputs) and len(apart(into, arrays)) == len(into):
+        if len(arrays) == len(inputs) and len(disjoint(into, arrays)) == len(into):
             self._ready = inputs, into or None
 
     def repeated(self, work: Repeat) -> bool:

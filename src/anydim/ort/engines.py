@@ -16,8 +16,8 @@ from anydim.ort.errors import ObjectRefused, of_peer, of_run
 from anydim.ort.options import SessionOptions
 from anydim.ort.profiling import Call, Profile
 from anydim.ort.values import OrtValue
-from anydim.program.callable_program import Held
-from anydim.runtime.output_arrays import apart, fill
+from anydim.program.callable_program import CallableProgram
+from anydim.runtime.output_arrays import disjoint, fill
 from anydim.runtime.stopping import STOP
 from anydim.string_model import StringModel
 
@@ -37,7 +37,7 @@ class Engine(Protocol):
 class Compiled:
     """A model that anydim compiled or loaded."""
 
-    def __init__(self, model: Held, profile: Profile | None = None) -> None:
+    def __init__(self, model: CallableProgram, profile: Profile | None = None) -> None:
         self.model = model
         self.on_strings = isinstance(model, StringModel)
         self._call: Call | None = None  # for models whose inputs and outputs are all arrays
@@ -75,7 +75,7 @@ class Compiled:
     def _into(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
         """Results in the caller's arrays; written directly if the run does not read them."""
         if self._call is not None:
-            results = self._call(given, apart(into, list(given.values())))
+            results = self._call(given, disjoint(into, list(given.values())))
         else:
             results = dict(self.model(**given))
         for name, array in into.items():

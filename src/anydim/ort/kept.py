@@ -9,11 +9,11 @@ from anydim.base.reports import reported
 from anydim.entry import compile
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.model_store import kept
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 
 
 @reported
-def compiled(model: Opened, threads: int, path: str | None) -> Held:
+def compiled(model: Opened, threads: int, path: str | None) -> CallableProgram:
     """Compile a model or reuse it; raises the errors of `anydim.compile`.
 
     `path` is that of the unmodified file, if there is one; a model with external data is then

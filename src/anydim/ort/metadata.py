@@ -9,7 +9,7 @@ from typing import Any
 from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
 from anydim.ort.values import type_name
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 from anydim.runtime.signature import TensorSpec
 
 Axis = int | str | None
@@ -81,7 +81,7 @@ def _shape(kind: Any) -> list[Axis]:
     ]  # fmt: skip
 
 
-def args_of(model: Held, specs: Iterable[TensorSpec]) -> list[NodeArg]:
+def args_of(model: CallableProgram, specs: Iterable[TensorSpec]) -> list[NodeArg]:
     """The inputs or outputs of a compiled model; a list that takes two values counts as one."""
     of = {parts.elements: name for name, parts in model.lists.items()}
     hidden = {parts.shapes for parts in model.lists.values()}
@@ -114,7 +114,7 @@ def _arg_of_spec(spec: TensorSpec) -> NodeArg:
     return NodeArg(spec.key, f"tensor({_name(spec)})", shape)
 
 
-def completed(declared: Iterable[NodeArg], model: Held | None) -> list[NodeArg]:
+def completed(declared: Iterable[NodeArg], model: CallableProgram | None) -> list[NodeArg]:
     """Outputs as the file declares them; missing parts come from the compiled model."""
     found = {} if model is None else {arg.name: arg for arg in args_of(model, model.outputs)}
     return [found.get(arg.name, arg) if not arg.type or not arg.shape else arg for arg in declared]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 from anydim.runtime.clocked import Clock
 
 Call = Callable[..., dict[str, Any]]
@@ -49,7 +49,7 @@ class Profile:
             "ph": "X", "name": name, "args": {key: str(value) for key, value in about.items()},
         })  # fmt: skip
 
-    def clocked(self, model: Held) -> Call:
+    def clocked(self, model: CallableProgram) -> Call:
         """Wrap a model's call so that each launch adds an event, as onnxruntime does for nodes."""
         clock, lock = Clock(model.executable), threading.Lock()
         sites = [segment.sites for segment in model.program.segments]

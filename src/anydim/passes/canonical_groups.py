@@ -13,7 +13,7 @@ from anydim.lang.tree import Apply, Expr, Group, Read, Statement, Tensor, Tensor
 from anydim.lang.tree.affine import rewrite
 from anydim.lang.tree.bounds_checks import (
     checks,
-    counted_from_end,
+    index_from_end,
     index_tensor,
     number_of,
     numbered,
@@ -22,7 +22,7 @@ from anydim.lang.tree.bounds_checks import (
 from anydim.lang.tree.renaming import renamed as renamed_steps
 from anydim.lang.tree.renaming import resized, sizes_in
 from anydim.lang.tree.stepping import expressions_of, with_expressions
-from anydim.sizes import Atom, Box, OwnSizes, Size, as_size, own_sizes
+from anydim.sizes import Atom, Box, RelativeSizes, Size, as_size, own_sizes
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[Inde
     for target, expr in (*expressions, *expressions_of(group.steps)):
         for tensor, check in checks(expr, target):
             index = number_of(check)
-            from_end = counted_from_end(check) is not None
+            from_end = index_from_end(check) is not None
             indices = values.get(index_tensor(check), "")
             known = IndexCheck(
                 nodes[index], values.get(tensor, ""), size_of(check), from_end, indices
@@ -97,7 +97,7 @@ class Canonical:
 
     group: Group
     box: Box
-    names: OwnSizes | None = None
+    names: RelativeSizes | None = None
 
     def back(self, launch: Launch) -> Launch:
         """The launch in terms of the model's sizes."""

@@ -198,9 +198,9 @@ class _Scope:
 
     def write(self, step: Write) -> None:
         stack = self.stacks.get(step.target)
-        written = step.place if stack is None else step.place[1:]
+        written = step.indices if stack is None else step.indices[1:]
         axes = _in_order(written, step.axes)
-        shape = self.work.tensors[step.target].shape[len(step.place) - len(written) :]
+        shape = self.work.tensors[step.target].shape[len(step.indices) - len(written) :]
         if axes is None or tuple(axis.extent for axis in axes) != shape:
             if stack is not None:
                 raise Unsuitable("a part of a slice is written")
@@ -232,13 +232,13 @@ class _Scope:
             steps.append(Statement(made, axes, old))
         rewritten = replace(
             step, target=made, body=rewrite(step.body, self._present),
-            place=tuple(rewrite(index, self._present) for index in step.place),
+            indices=tuple(rewrite(index, self._present) for index in step.indices),
         )  # fmt: skip
         if any(read.tensor == self.current.get(step.target) for read in reads(rewritten.body)):
             raise Unsuitable("a part of a tensor is written from itself")
         steps.append(rewritten)
         exprs = [step.body for step in steps if isinstance(step, (Statement, Write))]
-        exprs += rewritten.place
+        exprs += rewritten.indices
         given = dict.fromkeys(read.tensor for expr in exprs for read in reads(expr))
         inputs = tuple(Tensor(name, self.work.types[name]) for name in given)
         group = Group(inputs, (Tensor(made, kind),), (), steps=tuple(steps))
@@ -422,8 +422,8 @@ def _position(steps: Sequence[Statement | Write], counter: str) -> Size | None:
     """Index of the slice that an iteration writes; None if it writes whole tensors."""
     positions: set[Size | None] = set()
     for step in steps:
-        if isinstance(step, Write) and step.place and not isinstance(step.place[0], Index):
-            form = affine(step.place[0])
+        if isinstance(step, Write) and step.indices and not isinstance(step.indices[0], Index):
+            form = affine(step.indices[0])
             if form is None or form.terms:
                 raise Unsuitable("the index of a slice depends on data")
             positions.add(form.constant)

@@ -33,7 +33,7 @@ from anydim.program.region import (
 )
 from anydim.program.segment import Segment
 from anydim.runtime.signature import Signature, TensorSpec
-from anydim.sizes import Guard, joined
+from anydim.sizes import Guard, merged_guards
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Link:
                 steps.append(_HELD[type(step.node.region)](step.node, step.regions))
                 continue
             linked = parts[id(step)]
-            guards = joined(guards, linked.guards)
+            guards = merged_guards(guards, linked.guards)
             if isinstance(linked.made, EngineStep):
                 steps.append(linked.made)
             elif linked.made.signature.outputs:

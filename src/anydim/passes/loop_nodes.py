@@ -20,7 +20,7 @@ from anydim.lang.tree.stepping import writes
 from anydim.passes.constant_nodes import with_known
 from anydim.passes.flow import is_product, is_product_of_bytes
 from anydim.passes.iterations import Unsuitable, expanded
-from anydim.sizes import joined
+from anydim.sizes import merged_guards
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class Recur:
                 nodes.append(node)
                 continue
             nodes += made
-            guards = joined(guards, group.guards, node.source.removeprefix(f"{graph.name}: "))
+            guards = merged_guards(
+                guards, group.guards, node.source.removeprefix(f"{graph.name}: ")
+            )
         return graph.replace(nodes=tuple(nodes), types=types, guards=tuple(guards))
 
 

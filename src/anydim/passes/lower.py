@@ -18,7 +18,7 @@ from anydim.lang.tree import Expr, Group, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import rewrite
 from anydim.lang.tree.bounds_checks import checked, numbered
 from anydim.passes.flow import Line, live, pack, unused
-from anydim.sizes import Box, Dim, Guard, joined
+from anydim.sizes import Box, Dim, Guard, merged_guards
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class Lower:
         lines: list[Line] = []
         for number, node in enumerate(graph.nodes):
             group = _group(node, graph)
-            guards = joined(guards, group.guards, node.source.removeprefix(f"{graph.name}: "))
+            guards = merged_guards(
+                guards, group.guards, node.source.removeprefix(f"{graph.name}: ")
+            )
             for statement in _named(node, group, types):
                 body = numbered(statement.body, partial(_number, number))
                 body = rewrite(body, lambda expr: _literal(expr, literals))

@@ -20,7 +20,7 @@ from anydim.passes.flow import fused_node, unused
 from anydim.passes.options import PLAIN, Options
 from anydim.passes.recipes import routine_recipes
 from anydim.passes.schedule import Alias, Schedule, Scheduled
-from anydim.sizes import joined
+from anydim.sizes import merged_guards
 
 
 def guarded(graph: Graph) -> Graph:
@@ -28,7 +28,7 @@ def guarded(graph: Graph) -> Graph:
     guards = list(graph.guards)
     for node in graph.nodes:
         source = node.source.removeprefix(f"{graph.name}: ")
-        guards = joined(guards, group_of(graph, node).guards, source)
+        guards = merged_guards(guards, group_of(graph, node).guards, source)
     return graph.replace(guards=tuple(guards))
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy
 
 from anydim.base import settings
-from anydim.base.amounts import told_bytes
+from anydim.base.amounts import exact_bytes_text
 from anydim.base.text import counted, table, time_text
 from anydim.graph.nodes import Graph
 from anydim.passes.assign_devices import ESTIMATED, Place, Placed, summary
@@ -82,7 +82,7 @@ class Choosing:
         extra = twice_bytes([placed.graph for placed in chosen])
         if len(chosen) > 1 and extra > settings.placed_twice_mb << 20:
             self._notes.append(
-                f"{len(chosen)} placements by size would hold {told_bytes(extra)} of weights"
+                f"{len(chosen)} placements by size would hold {exact_bytes_text(extra)} of weights"
                 " twice: setting placed_twice_mb allows less"
             )
             return self._best_single(measured)

@@ -18,7 +18,7 @@ from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.kernels.ir import Kernel
-from anydim.kernels.knobs import first_match, wished
+from anydim.kernels.knobs import first_match, schedule_from_text
 from anydim.kernels.launch import Launch, Machine, Packing
 from anydim.kernels.schedule import parse_options, parse_schedule
 from anydim.kernels.template import Template
@@ -160,7 +160,7 @@ class Schedule:
         ):
             return template.lower(group, schedule, box, self.machine, constants), template.name
         try:
-            template, schedule = wished(
+            template, schedule = schedule_from_text(
                 request[1], self.templates, group, box, self.machine, constants
             )
             return template.lower(group, schedule, box, self.machine, constants), template.name
@@ -177,7 +177,9 @@ class Schedule:
         if text in ("", recipe.schedule):
             return None
         try:
-            template, schedule = wished(text, self.templates, group, box, self.machine, constants)
+            template, schedule = schedule_from_text(
+                text, self.templates, group, box, self.machine, constants
+            )
             launch = template.lower(group, schedule, box, self.machine, constants)
         except (OptionError, ValueError, ZeroDivisionError):  # from an outdated record
             return None

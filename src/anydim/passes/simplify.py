@@ -23,13 +23,13 @@ from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.ranges import INSIDE, UNDECIDED, read_guards, read_status
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Statement
 from anydim.lang.tree.affine import affine, reads, rewrite, to_expr
-from anydim.lang.tree.bounds_checks import checked, counting, is_inside, numbered, size_of
+from anydim.lang.tree.bounds_checks import active_checks, checked, is_inside, numbered, size_of
 from anydim.passes.flow import Line, group_of, inputs_of, live, pack, unpack
 from anydim.passes.options import EXACT
 from anydim.passes.rules import simplified
 from anydim.passes.shared_loops import rename_axes
 from anydim.passes.view_forms import is_reshape, is_view
-from anydim.sizes import Guard, Size, joined
+from anydim.sizes import Guard, Size, merged_guards
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Simplify:
             line = _as_it_lies(line, graph)
             line, found = _decided(line, graph) if checked(body) else (line, [])
             lines.append(line)
-            guards = joined(guards, found)
+            guards = merged_guards(guards, found)
         graph, lines = self._fold(graph.replace(guards=tuple(guards)), lines)
         lines = _merge_equal(lines, graph)
         return pack(graph, live(lines, graph.outputs), graph.types)
@@ -158,7 +158,7 @@ def _decided(line: Line, graph: Graph) -> tuple[Line, list[Guard]]:
     """Remove index checks that a proof or a new guard makes redundant; return these guards."""
     statement, box = line.statement, graph.box
     extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
-    always = {check.index for check in counting(statement.body, graph.types) if check.always}
+    always = {check.index for check in active_checks(statement.body, graph.types) if check.always}
     guards: list[Guard] = []
 
     def change(expr: Expr) -> Expr | None:

@@ -22,10 +22,10 @@ from anydim.lang.tree.affine import (
     Affine,
     affine,
     normal_form,
-    placed,
     reads,
     rewrite,
     row_major_strides,
+    substituted,
     to_expr,
 )
 from anydim.lang.tree.bounds_checks import checks
@@ -177,7 +177,7 @@ def compose(read: Read, view: Statement, axes: dict[str, Size], graph: Graph) ->
     else:
         indices = read.indices
     indices_of = dict(zip((axis.name for axis in view.axes), indices))
-    moved = tuple(normal_form(placed(index, indices_of)) for index in source.indices)
+    moved = tuple(normal_form(substituted(index, indices_of)) for index in source.indices)
     if not {c for i in indices for c in checks(i)} <= {c for i in moved for c in checks(i)}:
         return None  # the source has no axis with that index: its bounds check would be lost
     return Read(source.tensor, moved, source.flat)

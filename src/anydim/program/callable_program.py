@@ -29,12 +29,12 @@ if TYPE_CHECKING:  # a process that only calls needs none of it
     from anydim.program.profile.profile import Profile
     from anydim.program.profile.trace import Trace
     from anydim.program.program import Program
-    from anydim.program.program_reports import Story
+    from anydim.program.program_reports import ProgramReports
     from anydim.program.recording import Recording
 
 
 @public
-class Held:
+class CallableProgram:
     """A model that runs, compiled here or loaded.
 
     Calls are thread-safe; results are new arrays owned by the caller. `story` is asked for when
@@ -42,21 +42,21 @@ class Held:
     """
 
     # which model serves a call with these inputs; None: this one
-    _varied: Callable[[Any, Mapping[str, Any]], Held | None] | None = None
+    _varied: Callable[[Any, Mapping[str, Any]], CallableProgram | None] | None = None
 
     def __init__(
         self,
         executable: Executable[Any],
-        story: Callable[[], Story],
+        story: Callable[[], ProgramReports],
         lists: Mapping[str, Listed],
     ) -> None:
         self.executable = executable
         self._tell = story
         self._lists = dict(lists)
-        self._made: Callable[[], Held] | None = None  # makes it again, in any process
+        self._made: Callable[[], CallableProgram] | None = None  # makes it again, in any process
 
     @cached_property
-    def story(self) -> Story:
+    def story(self) -> ProgramReports:
         """The records of what runs, and how they came to be."""
         return self._tell()
 
@@ -102,12 +102,12 @@ class Held:
         results, given = called_into(self.executable, named, out)
         return {**results, **given}
 
-    def serving(self, given: Mapping[str, Any]) -> Held:
+    def serving(self, given: Mapping[str, Any]) -> CallableProgram:
         """The model that serves a call with these inputs: this one, or one compiled for them."""
         other = None if self._varied is None else self._varied(self, given)
         return self if other is None else other
 
-    def _limit_as(self, other: Held) -> None:
+    def _limit_as(self, other: CallableProgram) -> None:
         """Take the limits and set sizes of another model of the same file."""
         run, known = self.executable, other.executable
         run.timeout = known.timeout

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from anydim.base.amounts import told_bytes
+from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import OptionError
 from anydim.base.sheet import Sheet, Table
 from anydim.base.text import counted, listed, matches, suggestion
@@ -79,7 +79,7 @@ def _summary(
         *_shape(program),
         ("memory", str(memory(program))),
         *_few("kept", _kept(program), most),
-        ("constants", f"{told_bytes(held)} in {counted(len(program.constants), 'array')}"),
+        ("constants", f"{exact_bytes_text(held)} in {counted(len(program.constants), 'array')}"),
         *_few("engines", _engines(program), most),
         *_few("notes", notes, most),
         *_few("strategy", bodies, most),

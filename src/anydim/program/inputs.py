@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import OptionError, OutOfMemoryError
-from anydim.base.user_values import shown, whole
+from anydim.base.user_values import integer_of, shown
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import LARGEST, Size, as_size
 
@@ -20,7 +20,7 @@ def known_ranges(given: Mapping[str, Any]) -> Ranges:
     for name, ends in given.items():
         pair = isinstance(ends, (tuple, list)) and len(ends) == 2
         try:
-            low, high = map(whole, ends) if pair else (1, 0)
+            low, high = map(integer_of, ends) if pair else (1, 0)
         except TypeError:
             low, high = 1, 0
         if not -LARGEST <= low <= high <= LARGEST:

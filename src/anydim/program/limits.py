@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from anydim.base.amounts import bytes_of, told_bytes
+from anydim.base.amounts import bytes_of, exact_bytes_text
 from anydim.base.errors import DimError, MemoryLimitError
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
@@ -55,8 +55,8 @@ class MemoryLimit:
             return
         if bound is not None and not self.per_call:
             raise MemoryLimitError(
-                f"{known.name}: a call may take {told_bytes(bound)} of its own for {known.box}, "
-                f"above the memory limit of {told_bytes(self.bytes)}",
+                f"{known.name}: a call may take {exact_bytes_text(bound)} of its own for "
+                f"{known.box}, above the memory limit of {exact_bytes_text(self.bytes)}",
                 "; ".join((*_fitting(known, self.bytes), _OTHERWISE)),
             )
         least = {dim.name: dim.lo for dim in known.box.dims}
@@ -67,14 +67,14 @@ class MemoryLimit:
         """Return the error for a call at these sizes."""
         known, found = memory(program), peak(program, sizes)
         at = ", ".join(f"{name} = {value}" for name, value in sizes.items()) or "its only size"
-        parts = [f"{name} {told_bytes(value)}" for name, value in found.parts[:_SHOWN]]
+        parts = [f"{name} {exact_bytes_text(value)}" for name, value in found.parts[:_SHOWN]]
         more = f" and {len(found.parts) - _SHOWN} more" if len(found.parts) > _SHOWN else ""
         what = "takes" if program.straight is not None else "may take"
         told = [f"most lives {found.where}: {', '.join(parts)}{more}"]
         told += [*_fitting(known, self.bytes, sizes), "raise the limit, or use smaller sizes"]
         return MemoryLimitError(
-            f"{known.name}: a call at {at} {what} {told_bytes(found.bytes)} of its own, "
-            f"above the memory limit of {told_bytes(self.bytes)}",
+            f"{known.name}: a call at {at} {what} {exact_bytes_text(found.bytes)} of its own, "
+            f"above the memory limit of {exact_bytes_text(self.bytes)}",
             "; ".join(told),
         )
 

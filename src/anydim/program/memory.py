@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property
 
-from anydim.base.amounts import told_bytes
+from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import DimError, MemoryLimitError
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown
@@ -105,8 +105,8 @@ class Memory(Shown):
         if found is None:
             at = "".join(f" at {name} = {value}" for name, value in most.items())
             raise MemoryLimitError(
-                f"{self.name}: no size of '{dim}' fits in {told_bytes(limit)}{at}",
-                f"{dim} = {low} takes {told_bytes(needed.evaluate({dim: low}))}",
+                f"{self.name}: no size of '{dim}' fits in {exact_bytes_text(limit)}{at}",
+                f"{dim} = {low} takes {exact_bytes_text(needed.evaluate({dim: low}))}",
             )
         return found
 
@@ -118,17 +118,17 @@ class Memory(Shown):
             f"memory of a call of {self.name}, in bytes",
             (
                 ("bytes", str(self.bytes)),
-                ("bound", "none" if self.bound is None else told_bytes(self.bound)),
+                ("bound", "none" if self.bound is None else exact_bytes_text(self.bound)),
                 ("dims", str(self.box) or "none"),
                 *((f"of these, {name}", str(size)) for name, size in taken if len(taken) > 1),
                 ("inputs", str(self.inputs)),
                 ("outputs", str(self.outputs)),
-                ("constants", told_bytes(self.constants)),
+                ("constants", exact_bytes_text(self.constants)),
             ),
         )
 
     def __str__(self) -> str:
-        limit = "without bound" if self.bound is None else f"at most {told_bytes(self.bound)}"
+        limit = "without bound" if self.bound is None else f"at most {exact_bytes_text(self.bound)}"
         return f"{self.bytes} bytes, {limit} for {str(self.box) or 'its only size'}"
 
     __repr__ = Shown.__repr__

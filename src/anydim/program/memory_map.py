@@ -13,7 +13,7 @@ from anydim.sizes import align_up
 
 
 @dataclass(frozen=True)
-class Placed:
+class ArenaValue:
     """A value of the arena, or the scratch of a launch: its lifetime in launches, and its location.
 
     `offset` and `bytes` are numbers at the sizes, `at` and `takes` their formulas.
@@ -45,7 +45,7 @@ class Arena:
     name: str
     sizes: Mapping[str, int]
     launches: tuple[tuple[str, str], ...]
-    placed: tuple[Placed, ...]
+    placed: tuple[ArenaValue, ...]
     bytes: int
     between: int = 0
 
@@ -72,7 +72,7 @@ class Arena:
         """The live bytes at the peak: a lower bound for any layout."""
         return max(self.live, default=0)
 
-    def at_peak(self, value: Placed) -> bool:
+    def at_peak(self, value: ArenaValue) -> bool:
         """Whether a value is live at the peak."""
         return value.first <= self.peak <= value.last
 
@@ -82,7 +82,7 @@ def arena(program: Program, sizes: Mapping[str, int]) -> Arena:
     known = needs(program)
     values, _ = values_at(known.box, sizes)
     launches: list[tuple[str, str]] = []
-    placed: list[Placed] = []
+    placed: list[ArenaValue] = []
     for segment, env in known.parts:
         own = {name: size.evaluate(values) for name, size in env.items()}
         placed += _placed(segment, own, len(launches))
@@ -97,14 +97,14 @@ def arena(program: Program, sizes: Mapping[str, int]) -> Arena:
     )
 
 
-def _placed(segment: Segment, sizes: Mapping[str, int], start: int) -> Iterator[Placed]:
+def _placed(segment: Segment, sizes: Mapping[str, int], start: int) -> Iterator[ArenaValue]:
     workspaces = {site.workspace for site in segment.sites}
     for name, (first, last) in segment.lives.items():
         buffer = segment.buffer[name]
         if buffer.kind == "arena" and buffer.offset is not None:
             takes = align_up(buffer.bytes, ALIGNMENT)
             offset, bytes = (max(0, size.evaluate(sizes)) for size in (buffer.offset, takes))
-            yield Placed(
+            yield ArenaValue(
                 name, start + first, start + last, offset, bytes, str(buffer.offset), str(takes),
                 name in workspaces,
             )  # fmt: skip

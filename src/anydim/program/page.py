@@ -5,10 +5,10 @@ from __future__ import annotations
 from anydim.base.amounts import bytes_text
 from anydim.base.sheet import Sheet, facts
 from anydim.base.text import counted
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 
 
-def sheet(model: Held) -> Sheet:
+def sheet(model: CallableProgram) -> Sheet:
     """The facts about a model that its caller needs first."""
     program, taken = model.program, model.memory
     bound = "without bound" if taken.bound is None else f"at most {bytes_text(taken.bound)}"

@@ -18,7 +18,7 @@ from anydim.sizes import Size
 
 
 @dataclass(frozen=True)
-class Story:
+class ProgramReports:
     """A program, notes on fusion, and the maximum indices of inputs that are indices."""
 
     program: Program

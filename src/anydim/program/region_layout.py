@@ -20,7 +20,7 @@ from anydim.runtime.signature import TensorSpec
 
 
 @dataclass(frozen=True)
-class Place:
+class ValueSlots:
     """The slots of a value; `shape` is the first of its sizes."""
 
     data: int
@@ -37,7 +37,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class LoopPlace:
+class LoopSlots:
     """Slots of a loop: remaining iterations, whether to continue, and the first one of its
     stacks."""
 
@@ -46,12 +46,14 @@ class LoopPlace:
     stacks: int
 
 
-ROOM, BYTES, AT = range(3)  # slots of a stack: capacity in slices, bytes of a slice, destination
+CAPACITY, BYTES, AT = range(
+    3
+)  # slots of a stack: capacity in slices, bytes of a slice, destination
 STACK_WORDS = 3
 
 
 @dataclass(frozen=True)
-class SegmentPlace:
+class SegmentSlots:
     """Segment `number` of the program.
 
     Slots: the address of its block; whether it is bound; the bytes of results.
@@ -65,7 +67,7 @@ class SegmentPlace:
 
 
 @dataclass(frozen=True)
-class HandedPlace:
+class DelegatedSlots:
     """Slots of a delegated part: its function, and its first argument."""
 
     function: int
@@ -73,21 +75,21 @@ class HandedPlace:
 
 
 @dataclass(frozen=True)
-class RegionPlaces:
+class RegionSlots:
     """The slots of a region; segments, loops and delegated parts by step number, targets by result.
 
     `events` are those of copies to the host, by step number.
     """
 
     dims: Mapping[str, int]
-    values: Mapping[str, Place]
-    results: tuple[Place, ...]
+    values: Mapping[str, ValueSlots]
+    results: tuple[ValueSlots, ...]
     moved: tuple[bool, ...]
-    segments: Mapping[int, SegmentPlace]
-    loops: Mapping[int, LoopPlace]
+    segments: Mapping[int, SegmentSlots]
+    loops: Mapping[int, LoopSlots]
     targets: Mapping[int, Target]
     events: Mapping[int, int]
-    handed: Mapping[int, HandedPlace]
+    handed: Mapping[int, DelegatedSlots]
 
 
 @dataclass
@@ -110,7 +112,7 @@ class RegionLayout:
     `homes` are the first slots of each device (`runtime/slots.py`).
     """
 
-    regions: tuple[RegionPlaces, ...]
+    regions: tuple[RegionSlots, ...]
     words: int
     homes: Mapping[str, int]
 
@@ -172,13 +174,13 @@ class _Region:
     region: Region
     words: _Words
     aimed: set[int]
-    values: dict[str, Place] = field(default_factory=dict)
-    segments: dict[int, SegmentPlace] = field(default_factory=dict)
-    loops: dict[int, LoopPlace] = field(default_factory=dict)
+    values: dict[str, ValueSlots] = field(default_factory=dict)
+    segments: dict[int, SegmentSlots] = field(default_factory=dict)
+    loops: dict[int, LoopSlots] = field(default_factory=dict)
     events: dict[int, int] = field(default_factory=dict)
-    handed: dict[int, HandedPlace] = field(default_factory=dict)
+    handed: dict[int, DelegatedSlots] = field(default_factory=dict)
 
-    def places(self) -> RegionPlaces:
+    def places(self) -> RegionSlots:
         region, words = self.region, self.words
         dims = {name: words.take() for name in region.signature.box.names}
         self._inputs(region.signature.inputs)
@@ -193,17 +195,17 @@ class _Region:
             for name in step.makes:
                 self._value(region.values[name])
             if isinstance(step, EngineStep):
-                self.handed[number] = HandedPlace(words.take(), words.take(self._handed(step)))
+                self.handed[number] = DelegatedSlots(words.take(), words.take(self._handed(step)))
             if isinstance(step, LoopStep):
                 stacks = words.take(STACK_WORDS * len(step.stacks))
-                self.loops[number] = LoopPlace(words.take(), words.take(), stacks)
+                self.loops[number] = LoopSlots(words.take(), words.take(), stacks)
         moved = self._moved()
         results = tuple(
             self.values[spec.name] if own else self._fresh(spec)
             for spec, own in zip(region.signature.outputs, moved)
         )
         targets = {output: Target(words.take(), words.take()) for output in sorted(self.aimed)}
-        return RegionPlaces(
+        return RegionSlots(
             dims, self.values, results, moved, self.segments, self.loops, targets, self.events,
             self.handed,
         )  # fmt: skip
@@ -218,26 +220,26 @@ class _Region:
         owners, data = self.words.take(len(specs)), self.words.take(len(specs))
         for number, spec in enumerate(specs):
             shape = self.words.take(spec.rank)
-            self.values[spec.name] = Place(data + number, owners + number, shape)
+            self.values[spec.name] = ValueSlots(data + number, owners + number, shape)
 
-    def _fresh(self, spec: TensorSpec) -> Place:
-        return Place(self.words.take(), self.words.take(), self.words.take(spec.rank))
+    def _fresh(self, spec: TensorSpec) -> ValueSlots:
+        return ValueSlots(self.words.take(), self.words.take(), self.words.take(spec.rank))
 
     def _value(self, spec: TensorSpec) -> None:
         self.values[spec.name] = self._fresh(spec)
 
-    def _segment(self, step: SegmentStep) -> SegmentPlace:
+    def _segment(self, step: SegmentStep) -> SegmentSlots:
         segment, signature = step.segment, step.segment.signature
         layout = Layout.of(signature, len(segment.slots), len(segment.positions))
         base, first = self.words.take(layout.words), len(signature.inputs)
         for number, name in enumerate(step.makes):
-            self.values[name] = Place(
+            self.values[name] = ValueSlots(
                 base + layout.pointer(first + number), self.words.take(),
                 base + layout.output_axis(number, 0),
             )  # fmt: skip
         bound, sizes = self.words.take(), self.words.take(len(signature.outputs))
         self.words.segments += 1
-        return SegmentPlace(self.words.segments - 1, base, layout, bound, sizes)
+        return SegmentSlots(self.words.segments - 1, base, layout, bound, sizes)
 
     def _moved(self) -> tuple[bool, ...]:
         """Whether each result is a value of a step at its first use as a result.

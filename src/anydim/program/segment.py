@@ -15,7 +15,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import counted
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature
-from anydim.sizes import Size, align_up, as_size, negated
+from anydim.sizes import Size, align_up, as_size, negated_if_negative
 
 ALIGNMENT = 64  # bytes: of the arena, of each value in it and of each thread's scratch
 KINDS = ("input", "output", "constant", "arena", "status", "setup")
@@ -71,7 +71,7 @@ class Site:
     @property
     def shared(self) -> tuple[Size, Size]:
         """The unit of work that threads share, and the minimum worth a thread."""
-        stage = negated(self.grain)
+        stage = negated_if_negative(self.grain)
         return (self.parallel, self.grain) if stage is None else (stage, as_size(1))
 
     @property

@@ -14,7 +14,16 @@ import numpy
 from anydim.base.errors import ArtefactError
 from anydim.base.records import dataclass
 from anydim.runtime.executable import Executable
-from anydim.runtime.variant_tables import AS_LAUNCHED, Body, Choice, Key, Site, Sizes, Span, key_of
+from anydim.runtime.variant_tables import (
+    AS_LAUNCHED,
+    Choice,
+    Key,
+    Site,
+    Sizes,
+    Span,
+    VariantEntry,
+    key_of,
+)
 from anydim.sizes import LARGEST, Interval
 
 _MOST_OPERANDS = 1 << 16
@@ -74,7 +83,7 @@ def sizes_of(names: Sequence[str], key: Key) -> dict[str, int | tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class KeptBody:
+class StoredVariant:
     """A stored variant: sizes `low` to `high`, its symbols, its launch parameters.
 
     `thousandths` is its measured time relative to the generic kernel, if any.
@@ -97,7 +106,7 @@ class KeptBody:
 
 
 @dataclass(frozen=True)
-class KeptPlace:
+class StoredSite:
     """Launches, by their numbers in the program, that share the same variants.
 
     `names` are those of the sizes of a launch, its parallel range last; a launch has `operands`
@@ -109,7 +118,7 @@ class KeptPlace:
     launches: tuple[int, ...]
     operands: int
     names: tuple[str, ...]
-    bodies: tuple[KeptBody, ...]
+    bodies: tuple[StoredVariant, ...]
 
     def lines(self) -> Iterator[str]:
         """Yield a text per variant."""
@@ -136,16 +145,16 @@ class KeptPlace:
                 raise ArtefactError(f"a variant of '{self.kernel}' has invalid sizes")
 
 
-class Bodies:
+class StoredVariants:
     """The variants of a loaded model, selected by launches from now on."""
 
     def __init__(
-        self, executable: Executable[Any], places: Sequence[KeptPlace],
+        self, executable: Executable[Any], places: Sequence[StoredSite],
         address: Callable[[str], int],
     ) -> None:  # fmt: skip
         words = list(_words(executable))
         kernels = [name for *_, name in words]
-        self._words, self._held = words, list[tuple[KeptPlace, Choice]]()
+        self._words, self._held = words, list[tuple[StoredSite, Choice]]()
         for place in places:
             place.check(kernels)
             table, word, _ = words[place.launches[0]] if place.launches else (None, 0, "")
@@ -198,7 +207,7 @@ def _words(executable: Executable[Any]) -> Iterator[tuple[numpy.ndarray, int, st
         yield from ((table, word, name) for word, name in enumerate(names))
 
 
-def _body(kept: KeptBody, address: Callable[[str], int]) -> Body:
+def _body(kept: StoredVariant, address: Callable[[str], int]) -> VariantEntry:
     extent = address(kept.extent) if kept.extent else 0
     launched = (kept.parallel, kept.grain, kept.scratch)
-    return Body(key_of(kept.low, kept.high), address(kept.symbol), *launched, None, extent)
+    return VariantEntry(key_of(kept.low, kept.high), address(kept.symbol), *launched, None, extent)

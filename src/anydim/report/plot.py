@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from html import escape
 
 from anydim.base.records import dataclass
-from anydim.program.memory_map import Arena, Placed
+from anydim.program.memory_map import Arena, ArenaValue
 from anydim.report.text import amount, sizes_text
 
 WIDTH, HEIGHT = 1240, 720
@@ -135,7 +135,7 @@ def _ticks(most: int, count: int) -> range:
     return range(0, most + 1, step)
 
 
-def _box(arena: Arena, value: Placed, scale: _Scale) -> str:
+def _box(arena: Arena, value: ArenaValue, scale: _Scale) -> str:
     x, y = scale.x(value.first), scale.y(value.end)
     wide, high = scale.x(value.last + 1) - x, scale.y(value.offset) - y
     fill = _FILLS[arena.at_peak(value), value.scratch]
@@ -145,7 +145,7 @@ def _box(arena: Arena, value: Placed, scale: _Scale) -> str:
     )
 
 
-def about(arena: Arena, value: Placed) -> list[str]:
+def about(arena: Arena, value: ArenaValue) -> list[str]:
     """Lines on one value."""
     (first, _), (last, _) = arena.launches[value.first], arena.launches[value.last]
     return [
@@ -156,7 +156,7 @@ def about(arena: Arena, value: Placed) -> list[str]:
     ]
 
 
-def _label(value: Placed, scale: _Scale) -> str:
+def _label(value: ArenaValue, scale: _Scale) -> str:
     """The name of a value and its bytes, where its box has room for them."""
     x, y = scale.x(value.first), scale.y(value.end)
     wide, high = scale.x(value.last + 1) - x, scale.y(value.offset) - y

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from anydim.base.errors import OptionError
-from anydim.program.memory_map import Arena, Placed
+from anydim.program.memory_map import Arena, ArenaValue
 from anydim.report.pages import MONO, framed
 from anydim.report.plot import escaped, svg
 from anydim.report.text import sizes_text
@@ -59,11 +59,11 @@ _HEADERS = (("value", ""), ("bytes", "n"), ("of the bound", "n"), ("formula", ""
             ("offset", "n"), ("launches", "n"), ("made by", ""))  # fmt: skip
 
 
-def _of(values: Sequence[Placed]) -> str:
+def _of(values: Sequence[ArenaValue]) -> str:
     return f": {LARGEST} of {len(values)}" if len(values) > LARGEST else ""
 
 
-def _table(arena: Arena, values: Sequence[Placed]) -> Iterator[str]:
+def _table(arena: Arena, values: Sequence[ArenaValue]) -> Iterator[str]:
     yield '<div class="wide"><table>'
     yield _row("th", [(kind, name) for name, kind in _HEADERS])
     for value in values:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import from_numpy, of_numbers
+from anydim.base.dtypes import array_of_numbers, from_numpy
 from anydim.base.errors import DimError, InputError, OutOfMemoryError
 from anydim.base.text import axes_text, listed, suggestion
 from anydim.runtime.exchange import handed, is_exchanged, taken
@@ -112,7 +112,7 @@ def _foreign(value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str) -> num
         )
     try:
         if isinstance(value, _NUMBERS) and not isinstance(value, numpy.generic):
-            return of_numbers(value, dtype)
+            return array_of_numbers(value, dtype)
         return numpy.asarray(value)
     except (TypeError, ValueError) as error:
         raise InputError(

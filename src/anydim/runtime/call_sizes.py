@@ -36,7 +36,7 @@ def axes_with(signature: Signature, sizes: Mapping[str, int]) -> tuple[Axis, ...
     )
 
 
-class Watched:
+class CallSizes:
     """The sizes that a program checks in each call; initially none."""
 
     def __init__(self, signature: Signature) -> None:

@@ -64,7 +64,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Asked:
+class DeviceCall:
     """A call of a device's runtime API: the slot of its entry point (`slots.py`) and the arguments.
 
     The entry of a launch is its number among the program's launches on that device, from 1 on;
@@ -91,7 +91,7 @@ class Clocked:
     begin: int
     end: int
     launches: tuple[Launch, ...]
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[DeviceCall, ...] = ()
     looking: int = 0
 
     @property
@@ -114,7 +114,7 @@ class Clock:
         told: bool = False,
     ) -> None:  # fmt: skip
         self._parts: list[tuple[Any, ...]] = []
-        self._asked: list[Asked] = []
+        self._asked: list[DeviceCall] = []
         devices = {
             name: each.clocked(_noting(name, self._asked), waited)
             for name, each in original.devices.items()
@@ -187,7 +187,7 @@ class Clock:
         return outputs, Clocked(begin, end, tuple(launches), asked, looking)
 
 
-def _told(asked: Asked, times: Sequence[tuple[int, int]], last: int) -> Asked:
+def _told(asked: DeviceCall, times: Sequence[tuple[int, int]], last: int) -> DeviceCall:
     """Add the device time of a command, clamped to the time between its call and `last`."""
     if not 0 <= asked.command < len(times):
         return asked
@@ -195,13 +195,13 @@ def _told(asked: Asked, times: Sequence[tuple[int, int]], last: int) -> Asked:
     return replace(asked, done=(begin, end))
 
 
-def _noting(device: str, asked: list[Asked]) -> Note:
+def _noting(device: str, asked: list[DeviceCall]) -> Note:
     """Return a callback that records a device's API calls; it has no reference to the clock."""
 
     def note(
         verb: int, given: Sequence[int], sizes: Sequence[int], begin: int, end: int, command: int
     ) -> None:
-        asked.append(Asked(device, verb, tuple(given), tuple(sizes), begin, end, command))
+        asked.append(DeviceCall(device, verb, tuple(given), tuple(sizes), begin, end, command))
 
     return note
 

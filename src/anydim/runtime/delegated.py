@@ -21,7 +21,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class HandedPart:
+class DelegatedPart:
     """A part of a program that engine `engine` runs: an ONNX model, stored as constant `model`.
 
     Slot `function` holds the address of the function that runs it. Its arguments are the address of
@@ -48,7 +48,7 @@ class HandedPart:
         return ports + sum(count for _, count in self.vectors)
 
 
-class Handed(Protocol):
+class DelegatedParts(Protocol):
     """The callable parts of a program that engines run."""
 
     def functions(self) -> Iterator[tuple[int, int]]:
@@ -61,7 +61,7 @@ class Handed(Protocol):
         """Raise this thread's stored exception of this call, if any."""
 
 
-class Nothing:
+class NoDelegates:
     """A program without delegated parts."""
 
     def functions(self) -> Iterator[tuple[int, int]]:

@@ -26,7 +26,7 @@ def _free(block: int, to_system: Any, head: Any = _Head, memory: int = context.M
     to_system(head.from_address(block)[memory])
 
 
-class Left:
+class BlockCache:
     """A cache of large free blocks for the next calls of a model; thread-safe like `Results`.
 
     It holds at most as many bytes as the large results of the last call.
@@ -92,7 +92,11 @@ class _Owner:
     __slots__ = ("__array_interface__", "_block", "_keep", "_to_system")
 
     def __init__(
-        self, block: int, dtype: numpy.dtype, shape: tuple[int, ...], keep: weakref.ref[Left] | None
+        self,
+        block: int,
+        dtype: numpy.dtype,
+        shape: tuple[int, ...],
+        keep: weakref.ref[BlockCache] | None,
     ) -> None:
         self.__array_interface__ = {
             "data": (block + context.HEAD, False), "shape": shape, "typestr": dtype.str,
@@ -109,7 +113,7 @@ class _Owner:
 
 
 def owned(
-    block: int, dtype: numpy.dtype, shape: tuple[int, ...], keep: weakref.ref[Left] | None
+    block: int, dtype: numpy.dtype, shape: tuple[int, ...], keep: weakref.ref[BlockCache] | None
 ) -> numpy.ndarray:
     """Return an array over an escaped block; dtypes unknown to numpy are viewed from bytes."""
     array = numpy.asarray(_Owner(block, dtype, shape, keep))

@@ -15,8 +15,8 @@ import numpy
 from anydim.base.errors import InputError, OutOfMemoryError, UserError
 from anydim.base.records import dataclass
 from anydim.runtime.arrays import Wrap, check_names, plain, wrapper
-from anydim.runtime.call_sizes import Watched
-from anydim.runtime.delegated import Handed, Nothing
+from anydim.runtime.call_sizes import CallSizes
+from anydim.runtime.delegated import DelegatedParts, NoDelegates
 from anydim.runtime.failures import Failure, Words, call_error
 from anydim.runtime.frames import IDLE, Callers, Frame, shelf_of, trim_system
 from anydim.runtime.interface import Interface
@@ -62,10 +62,10 @@ class Executable(ABC, Generic[Own]):
         arrays: Mapping[str, numpy.ndarray],
         threads: int = 1,
         devices: Mapping[str, Hosted] | None = None,
-        handed: Handed | None = None,
+        handed: DelegatedParts | None = None,
     ) -> None:
         self.devices = devices or {}
-        self.handed: Handed = handed or Nothing()
+        self.handed: DelegatedParts = handed or NoDelegates()
         self._arrays_of_devices = {
             name: arrays[name] for each in interface.devices for name in each.held
         }
@@ -95,7 +95,7 @@ class Executable(ABC, Generic[Own]):
         self.refusal: Callable[[Mapping[str, int]], Exception] | None = None
         self.timeout: float | None = None  # time limit of a call
         self.guard: Callable[[], None] | None = None  # before each call; may raise
-        self.watched = Watched(signature)
+        self.watched = CallSizes(signature)
         self.served: Callable[[], None] | None = None  # called after every `until_served` calls
         self.until_served = NEVER
         self.steady = False  # whether the last call repeated the sizes of the previous one

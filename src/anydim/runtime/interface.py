@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from anydim.base.errors import ArtefactError
 from anydim.base.records import dataclass
 from anydim.runtime import slots
-from anydim.runtime.delegated import HandedPart
+from anydim.runtime.delegated import DelegatedPart
 from anydim.runtime.failures import Failure
 from anydim.runtime.layout import POINTERS, SETUP
 from anydim.runtime.signature import Signature
@@ -50,7 +50,7 @@ class OnDevice:
 
 
 @dataclass(frozen=True)
-class SetupPlace:
+class SetupSlots:
     """Slots of values that depend on the sizes of some dims.
 
     `block` is the first slot of a setup (`layout.py`); `dims` are the slots of the dims' sizes.
@@ -95,8 +95,8 @@ class Interface:
     asked: tuple[tuple[str, int], ...] = ()
     updates: tuple[tuple[str, str], ...] = ()
     devices: tuple[OnDevice, ...] = ()
-    handed: tuple[HandedPart, ...] = ()
-    setups: tuple[SetupPlace, ...] = ()
+    handed: tuple[DelegatedPart, ...] = ()
+    setups: tuple[SetupSlots, ...] = ()
 
     def verify(self, signature: Signature) -> None:
         """Raise ArtefactError if this cannot be the interface of a program with this signature.

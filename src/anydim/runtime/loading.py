@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from anydim.runtime.delegated import Handed
+from anydim.runtime.delegated import DelegatedParts
 from anydim.runtime.executable import Executable, Image
 from anydim.runtime.interface import Interface
 from anydim.runtime.signature import Signature
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def executable(
     signature: Signature, interface: Interface, image: Image,
     arrays: Mapping[str, numpy.ndarray], threads: int = 1,
-    devices: Mapping[str, Hosted] | None = None, handed: Handed | None = None,
+    devices: Mapping[str, Hosted] | None = None, handed: DelegatedParts | None = None,
 ) -> Executable[Any]:  # fmt: skip
     """Create the executable for the code of `image` with its `interface`, devices and delegated
     parts."""

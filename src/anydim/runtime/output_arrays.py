@@ -157,7 +157,7 @@ def fill(array: numpy.ndarray, result: numpy.ndarray) -> None:
         ctypes.memmove(array.ctypes.data, source.ctypes.data, source.nbytes)
 
 
-def apart(
+def disjoint(
     arrays: Mapping[str, numpy.ndarray], inputs: Sequence[numpy.ndarray]
 ) -> dict[str, numpy.ndarray]:
     """Return the arrays that overlap no input; results are written there directly."""

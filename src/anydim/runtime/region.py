@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy
 
 from anydim.runtime import context, slots, stopping
-from anydim.runtime.escaped_blocks import Left, bytes_alone, owned
+from anydim.runtime.escaped_blocks import BlockCache, bytes_alone, owned
 from anydim.runtime.executable import UNLIMITED, WORD, Executable, pointer, wrong_shape
 from anydim.runtime.failures import Failure, no_memory
 from anydim.runtime.frames import IDLE, trim_system
@@ -47,7 +47,7 @@ class RegionExecutable(Executable["_Frame"]):
         self._leave = _LEAVE(self._function("leave"))
         interface = self.interface
         self._homes = tuple(each.home for each in interface.devices)
-        self._left = Left()
+        self._left = BlockCache()
         self._keep = weakref.ref(self._left)
         self._elsewhere = bool(self.devices or interface.handed)
         self._clear_device: Any = None

@@ -85,7 +85,7 @@ def hash_of(sizes: Iterable[int]) -> int:
 
 
 @dataclass(frozen=True)
-class Body:
+class VariantEntry:
     """A variant: code for launches of certain sizes or of a span, and its launch parameters.
 
     `scratch` is in bytes; `extent` is the address of a function, 0 if a span needs none. `keep`
@@ -127,12 +127,12 @@ class Choice:
         self._seen = self._counters(SEEN_ROWS if watching else 0)
         self._rows: dict[Key, numpy.ndarray] = {}
         self._places: dict[Sizes, tuple[int, int]] = {}  # hash and address of rows of single sizes
-        self._bodies: dict[Key, Body] = {}
+        self._bodies: dict[Key, VariantEntry] = {}
         self._table: tuple[Any, ...] = (numpy.zeros(MISSES + 1, numpy.int64),)
         self._table = self._made()
 
     @property
-    def bodies(self) -> tuple[Body, ...]:
+    def bodies(self) -> tuple[VariantEntry, ...]:
         """The current variants."""
         return tuple(self._bodies.values())
 
@@ -141,7 +141,7 @@ class Choice:
         """The current value for the table of code."""
         return int(self._table[0].ctypes.data) + TAG
 
-    def change(self, more: Iterable[Body] = (), less: Iterable[Key] = ()) -> object:
+    def change(self, more: Iterable[VariantEntry] = (), less: Iterable[Key] = ()) -> object:
         """Add and remove variants and publish a new table; return what calls in progress may still
         use."""
         for sizes in less:

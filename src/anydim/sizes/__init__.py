@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from anydim.sizes.box import Box, Dim
     from anydim.sizes.broadcast import broadcast_size
     from anydim.sizes.covering import Covering
-    from anydim.sizes.derived import align_up, ceil_div, negated, product
+    from anydim.sizes.derived import align_up, ceil_div, negated_if_negative, product
     from anydim.sizes.divisors import divisor_guard
     from anydim.sizes.expression import Size
     from anydim.sizes.extremes import maximum, minimum
-    from anydim.sizes.guard import Guard, holds, joined
+    from anydim.sizes.guard import Guard, holds, merged_guards
     from anydim.sizes.index_range import ADDRESSABLE, SHORT, USUAL, fits, wrapped
     from anydim.sizes.interval import LARGEST, Interval
     from anydim.sizes.largest import largest_value
     from anydim.sizes.parsing import as_size, parse
     from anydim.sizes.proofs import Truth, bounds, prove, simplify
-    from anydim.sizes.relative_sizes import OwnSizes, own_sizes
+    from anydim.sizes.relative_sizes import RelativeSizes, own_sizes
     from anydim.sizes.remedies import remedy
     from anydim.sizes.sampling import Sampled, samples
     from anydim.sizes.user_sizes import given_dims, given_sizes
@@ -40,7 +40,7 @@ __all__ = [
     "Dim",
     "Guard",
     "Interval",
-    "OwnSizes",
+    "RelativeSizes",
     "Sampled",
     "Size",
     "Truth",
@@ -54,11 +54,11 @@ __all__ = [
     "given_dims",
     "given_sizes",
     "holds",
-    "joined",
     "largest_value",
     "maximum",
+    "merged_guards",
     "minimum",
-    "negated",
+    "negated_if_negative",
     "own_sizes",
     "parse",
     "product",
@@ -74,16 +74,16 @@ _MODULES = {
     "box": ("Box", "Dim"),
     "broadcast": ("broadcast_size",),
     "covering": ("Covering",),
-    "derived": ("align_up", "ceil_div", "negated", "product"),
+    "derived": ("align_up", "ceil_div", "negated_if_negative", "product"),
     "divisors": ("divisor_guard",),
     "expression": ("Size",),
     "extremes": ("maximum", "minimum"),
     "index_range": ("ADDRESSABLE", "SHORT", "USUAL", "fits", "wrapped"),
     "user_sizes": ("given_dims", "given_sizes"),
-    "guard": ("Guard", "holds", "joined"),
+    "guard": ("Guard", "holds", "merged_guards"),
     "interval": ("LARGEST", "Interval"),
     "largest": ("largest_value",),
-    "relative_sizes": ("OwnSizes", "own_sizes"),
+    "relative_sizes": ("RelativeSizes", "own_sizes"),
     "parsing": ("as_size", "parse"),
     "proofs": ("Truth", "bounds", "prove", "simplify"),
     "remedies": ("remedy",),

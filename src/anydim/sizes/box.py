@@ -13,7 +13,7 @@ from anydim.base.errors import DimError, OptionError
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
-from anydim.base.user_values import shown, whole
+from anydim.base.user_values import integer_of, shown
 from anydim.sizes.expression import Size
 from anydim.sizes.interval import LARGEST, Interval
 
@@ -100,7 +100,7 @@ def _bound(label: str, value: object) -> int | None:
     if value is None:
         return None
     try:
-        bound = whole(value)
+        bound = integer_of(value)
     except TypeError:
         raise OptionError(f"{label}: bounds are integers, not {shown(value)}") from None
     if bound.bit_length() > _MAX_BITS:

@@ -15,7 +15,7 @@ def ceil_div(size: Size | int, by: Size | int) -> Size:
     return floor_divide(size + by - 1, by)
 
 
-def negated(size: Size | int) -> Size | None:
+def negated_if_negative(size: Size | int) -> Size | None:
     """Minus a size whose coefficients are all negative; None for other sizes."""
     size = as_constant(size)
     below = bool(size.coefficients) and all(c < 0 for c in size.coefficients.values())

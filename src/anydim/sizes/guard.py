@@ -28,7 +28,7 @@ class Guard:
         return replace(self, left=self.left.substitute(env), right=self.right.substitute(env))
 
 
-def joined(guards: Iterable[Guard], more: Iterable[Guard], source: str = "") -> list[Guard]:
+def merged_guards(guards: Iterable[Guard], more: Iterable[Guard], source: str = "") -> list[Guard]:
     """The guards, then those of `more` with a new relation, their messages prefixed by `source`."""
     found = {(guard.left, guard.relation, guard.right): guard for guard in guards}
     for guard in more:

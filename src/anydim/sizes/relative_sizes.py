@@ -18,7 +18,7 @@ from anydim.sizes.extremes import is_clip, maximum
 
 
 @dataclass(frozen=True, eq=False)
-class OwnSizes:
+class RelativeSizes:
     """Names for some sizes, and others expressed in terms of them.
 
     `box` bounds the names; `sizes` maps them to the original sizes. What holds over `box` holds for
@@ -51,7 +51,7 @@ class OwnSizes:
         return {}
 
 
-def own_sizes(sizes: Iterable[Size], box: Box) -> OwnSizes | None:
+def own_sizes(sizes: Iterable[Size], box: Box) -> RelativeSizes | None:
     """Names for the atoms of these sizes, the first ones first.
 
     None where no compound atom needs a name: all are functions of dims among them. None also where
@@ -81,7 +81,7 @@ def own_sizes(sizes: Iterable[Size], box: Box) -> OwnSizes | None:
     if len(known) < len(dims):
         return None
     originals = {name: Size({(atom,): 1}) for atom, name in named.items()}
-    return OwnSizes(Box.of(*known), originals, expressed)
+    return RelativeSizes(Box.of(*known), originals, expressed)
 
 
 def _dim(name: str, size: Size, box: Box) -> Dim | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from anydim.base.errors import DimError, OptionError
-from anydim.base.user_values import shown, whole
+from anydim.base.user_values import integer_of, shown
 from anydim.sizes.box import Dim
 from anydim.sizes.interval import LARGEST
 
@@ -33,7 +33,7 @@ def _flat(dims: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
             continue
         for axis, bounds in value.items():
             try:
-                yield f"{_name(name)}.{whole(axis)}", bounds
+                yield f"{_name(name)}.{integer_of(axis)}", bounds
             except TypeError:
                 problem = f"dims of '{name}': {shown(axis)} is not an axis, expected an integer"
                 raise OptionError(problem, 'such as {"x": {2: (32, 736)}}') from None
@@ -50,7 +50,7 @@ def _dim(name: str, value: Any) -> Dim:
         return value
     try:
         ends = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, value)
-        low, high = (None if end is None else whole(end) for end in ends)
+        low, high = (None if end is None else integer_of(end) for end in ends)
     except TypeError:
         raise OptionError(f"dim '{name}' is given as {shown(value)}", _FORMS) from None
     if low is None:
@@ -68,7 +68,7 @@ def given_sizes(name: str, sizes: Mapping[str, Any]) -> dict[str, int]:
 
 def _size(name: str, dim: str, value: Any) -> int:
     try:
-        size = whole(value)
+        size = integer_of(value)
     except TypeError:
         raise DimError(
             f"{name}: dim '{dim}' is {shown(value)}, expected an integer", f"such as {dim}=8"

@@ -20,13 +20,13 @@ from anydim.targets.targets import CUDA, target
 
 
 @dataclass(frozen=True)
-class Placed:
+class DeviceTarget:
     """An open device and its target."""
 
     device: Device
     target: Target
 
-    def rounding(self) -> Placed:
+    def rounding(self) -> DeviceTarget:
         """Return the same with tf32 rounding of float32 matmuls allowed, if the device has it."""
         if self.target.name != CUDA or self.device.made_by is not None:
             return self
@@ -42,21 +42,21 @@ class Placed:
         return HostedDevice(self.device, code, [kernel.name for kernel in kernels], native)
 
 
-def placed_devices(devices: Any) -> dict[str, Placed]:
+def placed_devices(devices: Any) -> dict[str, DeviceTarget]:
     """Open the devices of `devices={"accel": "opencl:0"}` with their targets.
 
     Raises as `opened_devices`.
     """
     opened = opened_devices(devices)
     return {
-        name: Placed(each, each.made_by or target(each.target, each.processor))
+        name: DeviceTarget(each, each.made_by or target(each.target, each.processor))
         for name, each in opened.items()
     }
 
 
-def asked(
-    devices: Mapping[str, Placed], templates: Mapping[str, tuple[Template, ...]]
-) -> dict[str, Placed]:
+def with_templates(
+    devices: Mapping[str, DeviceTarget], templates: Mapping[str, tuple[Template, ...]]
+) -> dict[str, DeviceTarget]:
     """Return the devices with `templates`, by target name, in front of those of their targets.
 
     Raises OptionError if there is no device of such a target.

@@ -31,7 +31,7 @@ class Processor:
     """A compile target; all fields except cache sizes are in the key of a cached object.
 
     `name` is the name in the user interface, `triple`, `cpu` and `features` ('+avx2,-sse4a') are
-    LLVM's. Vectors have up to `vector_bytes` bytes and `most_lanes` lanes (0: unlimited), in
+    LLVM's. Vectors have up to `vector_bytes` bytes and `max_lanes` lanes (0: unlimited), in
     `registers` registers. Cache bytes are the share of one core. A `plain` one is for targets
     without syntax for rare instructions.
     """
@@ -44,7 +44,7 @@ class Processor:
     registers: int
     l1_bytes: int = Machine.l1_bytes
     l2_bytes: int = Machine.l2_bytes
-    most_lanes: int = 0
+    max_lanes: int = 0
     plain: bool = False
 
     @cached_property
@@ -64,10 +64,10 @@ class Processor:
         fused = "fma" in self.has or self.architecture == "aarch64"
         return Machine(
             self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused,
-            self.most_lanes, WARPS in self.has, TF32 in self.has,
+            self.max_lanes, WARPS in self.has, TF32 in self.has,
             self.vector_bytes == 64 and self.has.issuperset(_TILES),
             permutes=not self.plain and self.has.issuperset(_PERMUTES),
-            kept_bytes=_KEPT if self.architecture == "x86_64" and not self.plain else 0,
+            llc_bytes=_KEPT if self.architecture == "x86_64" and not self.plain else 0,
         )  # fmt: skip
 
     @cached_property

@@ -50,10 +50,10 @@ def _c(processor: Processor) -> Target:
 
 def _opencl(processor: Processor) -> Target:
     render = import_module("anydim.targets.opencl.render")
-    most_lanes = import_module("anydim.targets.opencl.dialect").MAX_LANES
+    max_lanes = import_module("anydim.targets.opencl.dialect").MAX_LANES
     return Target(
         name="opencl",
-        processor=replace(processor.as_plain, most_lanes=most_lanes),
+        processor=replace(processor.as_plain, max_lanes=max_lanes),
         templates=tuple(t for t in TEMPLATES if t is not bytes_product.TEMPLATE),  # 64 lanes
         launch="device",
         sources=render.sources,
@@ -67,7 +67,7 @@ def _opencl_groups(processor: Processor) -> Target:
     return replace(
         _opencl(processor),
         name="opencl-groups",
-        processor=replace(processor, most_lanes=1),
+        processor=replace(processor, max_lanes=1),
         templates=_of_groups(),
         ordered=False,
     )

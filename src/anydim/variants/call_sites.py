@@ -13,17 +13,17 @@ from anydim.kernels.schedule import parse_options
 from anydim.program.program import Program
 from anydim.program.recipe import Recipe
 from anydim.program.segment import Site as ProgramSite
-from anydim.program.variants import KeptBody, KeptPlace, Variant, shown_sizes, sizes_of
+from anydim.program.variants import StoredSite, StoredVariant, Variant, shown_sizes, sizes_of
 from anydim.runtime import variant_tables
 from anydim.runtime.executable import Executable
 from anydim.runtime.variant_tables import (
     AS_LAUNCHED,
-    Body,
     Callee,
     Choice,
     Key,
     Sizes,
     Span,
+    VariantEntry,
     key_of,
 )
 from anydim.targets.target import Target
@@ -98,7 +98,7 @@ class CallSite:
         assert self.choice is not None
         self._store(self.generic if resting else self.choice.entry)
 
-    def add(self, body: Body, reply: Reply) -> object:
+    def add(self, body: VariantEntry, reply: Reply) -> object:
         """Add a variant, and evict one above the limit; returns the same as `close`."""
         assert self.choice is not None
         key, leaf = body.sizes, self.decision.at(body.sizes)
@@ -154,7 +154,7 @@ class CallSite:
         """Serve these sizes by the generic kernel, and count them; returns the same as `close`."""
         assert self.choice is not None
         less = self._marked if len(self._marked) >= _MAX_MARKED else set()
-        before = self.choice.change([Body(sizes, 0, AS_LAUNCHED, 1, _NEVER_FITS)], less)
+        before = self.choice.change([VariantEntry(sizes, 0, AS_LAUNCHED, 1, _NEVER_FITS)], less)
         self._marked = self._marked - less | {sizes}
         self._store(self.choice.entry)
         return before
@@ -287,7 +287,7 @@ class CallSite:
             if reply.made is not None
         ]  # fmt: skip
 
-    def kept(self, launches: Mapping[tuple[int, int], int]) -> KeptPlace:
+    def kept(self, launches: Mapping[tuple[int, int], int]) -> StoredSite:
         """The variants as a file stores them; `launches` are launch numbers by table and slot."""
         bodies = []
         for key, reply in list(self.made.items()):
@@ -297,11 +297,11 @@ class CallSite:
                 continue
             ratio = None if reply.ratio is None else round(1000 * reply.ratio)
             launched = (made.parallel, made.grain, made.scratch, made.schedule)
-            bodies.append(KeptBody(low, high, made.symbol, *launched, made.extent, ratio))
+            bodies.append(StoredVariant(low, high, made.symbol, *launched, made.extent, ratio))
         numbers = tuple(launches[id(table), slot] for table, slot in self.slots)
         names = (*self.recipe.sizes, "parallel")
         about = (self.site.kernel, self.sources, numbers, len(self.site.operands), names)
-        return KeptPlace(*about, tuple(bodies))
+        return StoredSite(*about, tuple(bodies))
 
     def serving(self, sizes: Sizes) -> str:
         """Name of the variant that serves launches of these sizes now."""

@@ -13,7 +13,7 @@ from anydim.base.records import dataclass
 from anydim.graph.nodes import FUSED, Graph
 from anydim.graph.reader import read_graph
 from anydim.kernels.ir import INDEX, Const, Kernel, Let, Library, Scalar
-from anydim.kernels.knobs import TRIED, wished
+from anydim.kernels.knobs import SEARCHED, schedule_from_text
 from anydim.kernels.launch import STATUS_TENSOR, Launch
 from anydim.kernels.schedule import parse_options, parse_schedule, schedule_name
 from anydim.kernels.template import Template
@@ -22,7 +22,7 @@ from anydim.passes.recipes import make, parse_machine
 from anydim.passes.site_fitting import fitted, parameters_of, with_interface
 from anydim.program.recipe import Recipe
 from anydim.runtime.variant_tables import AS_LAUNCHED, Key, Span
-from anydim.sizes import Box, Dim, Size, Truth, as_size, negated, prove
+from anydim.sizes import Box, Dim, Size, Truth, as_size, negated_if_negative, prove
 from anydim.variants.solved_dims import dims_that_give, size_name
 from anydim.variants.spans import Spanned, extent_of, spanned_kernel
 
@@ -87,7 +87,7 @@ def sized(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | No
     if (
         len(key) != len(launch.sizes) + 1
         or own - graph.types.keys()
-        or negated(launch.grain) is not None
+        or negated_if_negative(launch.grain) is not None
     ):
         return None
     if isinstance(key, Span):
@@ -146,7 +146,7 @@ def fitting(site: Sized, templates: Sequence[Template]) -> Iterator[Candidate]:
 
 def options_of(schedule: str) -> list[str]:
     """The options of a schedule that are worth tuning."""
-    return list(TRIED.get(schedule_name(parse_options(schedule)[0]), {}))
+    return list(SEARCHED.get(schedule_name(parse_options(schedule)[0]), {}))
 
 
 def neighbours(
@@ -155,7 +155,7 @@ def neighbours(
     """Candidates whose schedule differs in one option."""
     kind, options = parse_options(schedule)
     template = next(each for each in templates if each.schedule is kind)
-    for value in TRIED[schedule_name(kind)][option]:
+    for value in SEARCHED[schedule_name(kind)][option]:
         made = _lowered(site, template, kind(**{**options, option: value}))
         if made is not None:
             yield made
@@ -168,7 +168,9 @@ def by_text(site: Sized, templates: Sequence[Template], text: str) -> Candidate 
         return generic_candidate(site, templates)
     try:
         box = site.lowered
-        return _lowered(site, *wished(text, templates, site.group, box, machine, constants))
+        return _lowered(
+            site, *schedule_from_text(text, templates, site.group, box, machine, constants)
+        )
     except OptionError:
         return next((each for each in fitting(site, templates) if each.schedule == text), None)
 

@@ -19,7 +19,7 @@ from anydim.base.errors import OptionError
 from anydim.base.keywords import public
 from anydim.base.text import suggestion
 from anydim.base.user_values import flag_of, function_of, path_of, shown, text_of
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 from anydim.sizes import given_sizes
 from anydim.variants import strategies
 from anydim.variants.strategies import GENERIC, Adaptive, Strategy, strategy_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # a model without variants needs none of it
     from anydim.program.plan import Plan
     from anydim.program.recording import Recorded, Recording
     from anydim.program.site_recording import RecordedSite
-    from anydim.program.variants import KeptPlace, Variant
+    from anydim.program.variants import StoredSite, Variant
     from anydim.variants.call_sites import Event
     from anydim.variants.expected_gain import Gain
     from anydim.variants.serving import Serving
@@ -40,7 +40,7 @@ PREPARED = Adaptive(limit=64, after=1 << 30)  # the same, but compiles no varian
 
 
 @public
-class Fitted(Held):
+class Fitted(CallableProgram):
     """A model whose sites may have variants."""
 
     _made_by: str  # name of the target
@@ -145,7 +145,7 @@ class Fitted(Held):
         """
         return () if self._serving is None else self._serving.variants()
 
-    def kept_bodies(self) -> list[tuple[KeptPlace, tuple[tuple[bytes, ...], ...]]]:
+    def kept_bodies(self) -> list[tuple[StoredSite, tuple[tuple[bytes, ...], ...]]]:
         """The variants as a file stores them, with their object files."""
         return [] if self._serving is None else self._serving.kept()
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.kernels.knobs import TRIED_WHOLE, wished
+from anydim.kernels.knobs import TRIED_WHOLE, schedule_from_text
 from anydim.kernels.launch import Launch
 from anydim.kernels.schedule import parse_options, print_schedule, schedule_name
 from anydim.passes.recipes import parse_machine
@@ -59,7 +59,9 @@ class _Samples:
         machine, constants = parse_machine(site.recipe.machine), frozenset(site.recipe.constants)
         box = site.graph.box
         try:
-            template, schedule = wished(text, self.templates, site.group, box, machine, constants)
+            template, schedule = schedule_from_text(
+                text, self.templates, site.group, box, machine, constants
+            )
             return template.lower(site.group, schedule, box, machine, constants)
         except (OptionError, ValueError, ZeroDivisionError):  # incompatible option values
             return None

@@ -22,10 +22,10 @@ from anydim.base.errors import OptionError
 from anydim.base.text import counted
 from anydim.program.program import Program
 from anydim.program.segment import Site as ProgramSite
-from anydim.program.variants import KeptPlace, Variant
+from anydim.program.variants import StoredSite, Variant
 from anydim.runtime.cores import available_cores
 from anydim.runtime.executable import NEVER, Executable
-from anydim.runtime.variant_tables import Body, Callee, Key, Sizes, key_of
+from anydim.runtime.variant_tables import Callee, Key, Sizes, VariantEntry, key_of
 from anydim.sizes import LARGEST, Box, Dim, bounds
 from anydim.targets.target import Target
 from anydim.variants.background import run_in_background
@@ -426,7 +426,7 @@ class Serving:
         code = self._target.load(made.objects, symbols)
         address, *extent = map(code.address, symbols)
         launched = (made.parallel, made.grain, made.scratch)
-        body = Body(key, address, *launched, code, extent[0] if extent else 0)
+        body = VariantEntry(key, address, *launched, code, extent[0] if extent else 0)
         with self._lock:
             self.compiles += 1
             before = call_site.add(body, reply)
@@ -454,7 +454,7 @@ class Serving:
         """All variants."""
         return tuple(variant for call_site in self.call_sites for variant in call_site.variants())
 
-    def kept(self) -> list[tuple[KeptPlace, tuple[tuple[bytes, ...], ...]]]:
+    def kept(self) -> list[tuple[StoredSite, tuple[tuple[bytes, ...], ...]]]:
         """Call sites with variants as a file stores them, and their object files."""
         tables = [
             self._executable.entries[entry] for entry, _ in self._executable.interface.entries

@@ -17,7 +17,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import Kernel, Let, Scalar, constant
 from anydim.kernels.launch import Launch
-from anydim.native.arithmetic import Arithmetic, Ranged
+from anydim.native.arithmetic import Arithmetic, RangedValue
 from anydim.native.body import Body, parameter
 from anydim.passes.site_fitting import parameters_of, positions_of, with_interface
 from anydim.program.recipe import Recipe
@@ -146,7 +146,7 @@ class _Needed:
         self._direct = dict(zip(site.sizes, values))
         ranges = (Interval(low, high) for low, high in zip(site.span.low, site.span.high))
         self._symbols = {
-            size_name(number): Ranged(value, range)
+            size_name(number): RangedValue(value, range)
             for number, (value, range) in enumerate(zip(values, ranges))
         }
         self._arithmetic = Arithmetic(body, self._symbols)
@@ -181,7 +181,7 @@ class _Needed:
         if checked and solved.source is not None:
             with self._body.when((value < dim.lo) | (value > high)):
                 self._body.give(-1)
-        self._symbols[solved.name] = Ranged(value, Interval(dim.lo, high))
+        self._symbols[solved.name] = RangedValue(value, Interval(dim.lo, high))
 
     def _check_sizes(self) -> None:
         for size, value in zip(self._site.sizes, self._values):

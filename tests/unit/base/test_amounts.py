@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anydim.base.amounts import bytes_of, bytes_text, told_bytes
+from anydim.base.amounts import bytes_of, bytes_text, exact_bytes_text
 from anydim.base.errors import OptionError
 
 
@@ -29,5 +29,5 @@ def test_bytes_are_written() -> None:
     texts = {0: "0 bytes", 1023: "1023 bytes", 1024: "1 KiB", 304087040: "290 MiB",
              1023 << 20: "1023 MiB", 3 << 40: "3 TiB"}  # fmt: skip
     assert {value: bytes_text(value) for value in texts} == texts
-    assert told_bytes(304087040) == "304087040 bytes (290 MiB)"
-    assert told_bytes(7) == "7 bytes"
+    assert exact_bytes_text(304087040) == "304087040 bytes (290 MiB)"
+    assert exact_bytes_text(7) == "7 bytes"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 import pytest
 
-from anydim.base.dtypes import DTYPES, of_numbers
+from anydim.base.dtypes import DTYPES, array_of_numbers
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from anydim.base.dtypes import DTYPES, of_numbers
     ],
 )
 def test_numbers_that_stay_what_they_are(value: Any, name: str) -> None:
-    taken = of_numbers(value, DTYPES[name].numpy)
+    taken = array_of_numbers(value, DTYPES[name].numpy)
     assert taken.dtype == DTYPES[name].numpy
     assert taken.astype(numpy.float64).tolist() == numpy.asarray(value, numpy.float64).tolist()
 
@@ -46,4 +46,4 @@ def test_numbers_that_stay_what_they_are(value: Any, name: str) -> None:
 )
 def test_numbers_that_would_change(value: Any, name: str, text: str) -> None:
     with pytest.raises(TypeError, match=text):
-        of_numbers(value, DTYPES[name].numpy)
+        array_of_numbers(value, DTYPES[name].numpy)

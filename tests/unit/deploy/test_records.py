@@ -11,7 +11,7 @@ from anydim.base.dtypes import float32
 from anydim.base.errors import ArtefactError, InternalError
 from anydim.deploy.records import parse_json, parse_record, print_record
 from anydim.deploy.saved import SavedArray
-from anydim.program.program_reports import Story
+from anydim.program.program_reports import ProgramReports
 from anydim.program.region import CallStep, FindStep, Region
 from anydim.runtime.cpu import Level
 from anydim.runtime.lists import Listed
@@ -32,9 +32,9 @@ def test_programs_come_back_equal(name: str) -> None:
     import anydim as ad
 
     model = ad.compile(KINDS[name].build())
-    story = Story(model.program, model.report.notes)
+    story = ProgramReports(model.program, model.report.notes)
     text = print_record(story)
-    again = parse_record(Story, text)
+    again = parse_record(ProgramReports, text)
     assert again == story
     assert print_record(again) == text
     assert again.explain(details=True) == model.explain(details=True)

@@ -11,7 +11,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import ArtefactError
-from anydim.program.variants import KeptBody, KeptPlace
+from anydim.program.variants import StoredSite, StoredVariant
 from tests.unit.deploy.hostile import DAMAGE, lie, outcome
 from tests.unit.deploy.kinds import KINDS
 from tests.unit.variants.models import Here, depthwise, here, image
@@ -66,30 +66,36 @@ def test_a_generic_model_has_none(tmp_path: Path) -> None:
     assert ad.load(tmp_path / "m.anydim").variants() == ()
 
 
-BODY = KeptBody((3, 1), (3, 1), "f", 1, 1, 0, "rows()")
-SPAN = KeptBody((3, 1), (4, 1), "f", -1, 1, 0, "rows()")
+BODY = StoredVariant((3, 1), (3, 1), "f", 1, 1, 0, "rows()")
+SPAN = StoredVariant((3, 1), (4, 1), "f", -1, 1, 0, "rows()")
 
 
 @pytest.mark.parametrize(
     "place",
     [
-        KeptPlace("other", (), (0,), 2, ("n", "parallel"), (BODY,)),
-        KeptPlace("k", (), (0, 1), 2, ("n", "parallel"), (BODY,)),
-        KeptPlace("k", (), (-1,), 2, ("n", "parallel"), (BODY,)),
-        KeptPlace("k", (), (0,), 2, ("n",), (BODY,)),
-        KeptPlace("k", (), (0,), -2, ("n", "parallel"), (BODY,)),
-        KeptPlace("k", (), (0,), 2, ("n", "m"), (KeptBody((3, 1), (2, 1), "f", 1, 1, 0, ""),)),
-        KeptPlace("k", (), (0,), 2, ("n", "m"), (KeptBody((3, 1), (3, 1), "f", -1, 1, 0, ""),)),
-        KeptPlace("k", (), (0,), 2, ("n", "m"), (KeptBody((3, 1), (3, 1), "f", 1, 0, 0, ""),)),
+        StoredSite("other", (), (0,), 2, ("n", "parallel"), (BODY,)),
+        StoredSite("k", (), (0, 1), 2, ("n", "parallel"), (BODY,)),
+        StoredSite("k", (), (-1,), 2, ("n", "parallel"), (BODY,)),
+        StoredSite("k", (), (0,), 2, ("n",), (BODY,)),
+        StoredSite("k", (), (0,), -2, ("n", "parallel"), (BODY,)),
+        StoredSite(
+            "k", (), (0,), 2, ("n", "m"), (StoredVariant((3, 1), (2, 1), "f", 1, 1, 0, ""),)
+        ),
+        StoredSite(
+            "k", (), (0,), 2, ("n", "m"), (StoredVariant((3, 1), (3, 1), "f", -1, 1, 0, ""),)
+        ),
+        StoredSite(
+            "k", (), (0,), 2, ("n", "m"), (StoredVariant((3, 1), (3, 1), "f", 1, 0, 0, ""),)
+        ),
     ],
 )
-def test_bodies_that_no_launch_can_have_are_refused(place: KeptPlace) -> None:
+def test_bodies_that_no_launch_can_have_are_refused(place: StoredSite) -> None:
     with pytest.raises(ArtefactError):
         place.check(["k", "other"])
 
 
 def test_bodies_that_launches_can_have_are_taken() -> None:
-    KeptPlace("k", (), (0,), 2, ("n", "parallel"), (BODY, SPAN)).check(["k", "other"])
+    StoredSite("k", (), (0,), 2, ("n", "parallel"), (BODY, SPAN)).check(["k", "other"])
 
 
 def test_damage_and_lies(here: Here, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from anydim.compiler import compile_source
 from anydim.devices.cublas import Cublas, CublasError, cublas
 from anydim.devices.cuda import CudaDevice, Library
 from anydim.kernels.gpu import library_matmul
-from anydim.targets.device_targets import asked, placed_devices
+from anydim.targets.device_targets import placed_devices, with_templates
 from tests.cuda_on_host import cuda_on_host, has_cxx
 from tests.unit.devices.fake_cublas import FakeCublas
 from tests.unit.devices.fake_cuda import FakeCuda
@@ -116,7 +116,7 @@ def test_a_library_may_round_where_that_is_allowed(
     x = g.input("x", ad.float32, (g.dim("n", 0, 60), 7))
     g.output("y", g.matmul(x, g.input("w", ad.float32, (7, 5))))
     opened = placed_devices({"accel": installed[1]})["accel"]
-    asked_for = asked({"accel": opened}, {"cuda": (library_matmul.TEMPLATE,)})["accel"]
+    asked_for = with_templates({"accel": opened}, {"cuda": (library_matmul.TEMPLATE,)})["accel"]
     for each, name in ((asked_for, "float32"), (asked_for.rounding(), "tf32")):
         compiled = compile_source(g.graph(), None, 1, lambda *_: None)
         (launch,) = compiled.again(each.target, 1).launches

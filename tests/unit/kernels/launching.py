@@ -17,7 +17,7 @@ from anydim.lang.tree import Group
 from anydim.passes.packing import pack
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box
-from anydim.sizes.derived import negated
+from anydim.sizes.derived import negated_if_negative
 from anydim.targets.cuda import dialect as cuda
 from anydim.targets.evaluated.evaluator import run
 from anydim.targets.evaluated.space import undefined
@@ -51,7 +51,7 @@ class Prepared:
         self.group = group
         most = {"opencl": opencl.MAX_LANES, "cuda": cuda.MAX_LANES}.get(settings.target, 0)
         permutes = machine.permutes and settings.target == "llvm"  # others are never told
-        self.machine = machine = replace(machine, most_lanes=most, permutes=permutes)
+        self.machine = machine = replace(machine, max_lanes=most, permutes=permutes)
         for template in templates:
             found = template.match(group, box, machine, constants)
             if found is not None:
@@ -126,7 +126,9 @@ class Prepared:
         extent = self.launch.parallel.evaluate(env)
         cuts = sorted({extent * part // parts for part in range(parts + 1)})
         scratch: Any = self.launch.scratch.evaluate(env)
-        if negated(self.launch.grain) is not None:  # stages: all parts have the same scratch
+        if (
+            negated_if_negative(self.launch.grain) is not None
+        ):  # stages: all parts have the same scratch
             scratch = np.zeros(scratch + 64, np.uint8) if compiled else undefined("", scratch)
         for start, stop in pairwise(cuts):
             if compiled:

@@ -33,7 +33,7 @@ class Running:
     ) -> None:  # fmt: skip
         self.routine = routine
         most = {"opencl": opencl.MAX_LANES, "cuda": cuda.MAX_LANES}.get(settings.target, 0)
-        machine = replace(machine, most_lanes=most)
+        machine = replace(machine, max_lanes=most)
         self.attributes = FrozenMapping(attributes)
         self.results = routine.infer(types, self.attributes, box)
         self.steps = routine.lower(types, self.attributes, box, machine)

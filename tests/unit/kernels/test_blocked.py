@@ -73,5 +73,5 @@ def test_a_group_without_the_form_is_refused() -> None:
         "small", int, lambda *_: None, lambda *_: 1, lambda *_: pytest.fail("it has no form")
     )
     assert template.match(*given) is None  # type: ignore[arg-type]
-    with pytest.raises(Misfit, match="template 'small' cannot take"):
+    with pytest.raises(Misfit, match="template 'small' was to lower"):
         template.lower(None, 1, *given[:3])  # type: ignore[arg-type]

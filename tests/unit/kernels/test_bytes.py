@@ -224,7 +224,7 @@ def test_few_rows(text: str, a: DType, b: DType) -> None:
         group = group_of(TEXTS[text], a, b)
         prepared = Prepared(group, [TEMPLATE], BOX, machine)
         names = {each.name for each in prepared.launch.kernel.functions}
-        vectors = not prepared.machine.most_lanes  # of any length
+        vectors = not prepared.machine.max_lanes  # of any length
         assert ("few" in names) == (text == "plain" and vectors)  # else columns are summed up
         check(prepared, group, {"m": 2, "k": 6, "n": 67}, compiled=False)
         for m, k, n in ((1, 7, 1030), (4, 9, 65), (3, 4, 64), (2, 66, 2049), (3, 9, 31)):

@@ -7,7 +7,7 @@ import pytest
 from anydim.base.dtypes import DType, boolean, float32, float64, int8, int32, int64, uint8, uint64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.codegen.scalar_lowering import Context, Elements, SizeParameters
+from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering, SizeParameters
 from anydim.kernels.inference import common_dtype, dtype_of, free_axes, linear
 from anydim.kernels.launch import Machine
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
@@ -28,17 +28,17 @@ X = Read("x", (R, C))
 
 def levels(
     lanes: int = 8, running: bool = False, mask: bool = False
-) -> tuple[Elements, Elements, Elements]:
+) -> tuple[ScalarLowering, ScalarLowering, ScalarLowering]:
     """Function, row and lane level of a loop nest over r and c."""
     context = Context(TYPES, SizeParameters(), Machine(), running=running)
-    kernel = Elements(context)
+    kernel = ScalarLowering(context)
     row = kernel.inner({"r": ir.Var(ir.INDEX, "r")})
     lane_mask = ir.Var(ir.Type(boolean, lanes), "m") if mask else None
     lane = row.inner({"c": ir.Var(ir.INDEX, "c")}, lane="c", lanes=lanes, mask=lane_mask)
     return kernel, row, lane
 
 
-def lets(elements: Elements, kind: type) -> list[ir.Value]:
+def lets(elements: ScalarLowering, kind: type) -> list[ir.Value]:
     return [
         step.value
         for step in elements.steps
@@ -146,7 +146,7 @@ def test_indirect_reads_are_masked() -> None:
 
 def test_scalars_when_there_are_no_lanes() -> None:
     context = Context(TYPES, SizeParameters(), Machine())
-    point = Elements(context, {n: ir.Var(ir.INDEX, n) for n in ("r", "c")})
+    point = ScalarLowering(context, {n: ir.Var(ir.INDEX, n) for n in ("r", "c")})
     assert point.value(op("exp", X)).type == ir.Type(float32)
 
 

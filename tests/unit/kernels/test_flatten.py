@@ -7,7 +7,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import float32, int64
-from anydim.kernels.rows.flatten import flatten, reads_own_points
+from anydim.kernels.rows.flatten import flatten, reads_same_elements
 from anydim.kernels.rows.fusion_plan import plan_passes
 from anydim.kernels.rows.row_form import row_form
 from anydim.lang.resolve.instantiate import instantiate
@@ -74,7 +74,7 @@ def test_values_read_elsewhere_do_not_fit_one_row() -> None:
       y(r,c) = e(r,c) + e(r,0)
     }"""
     made = group(text, "R C")
-    assert not reads_own_points(flatten(made))
+    assert not reads_same_elements(flatten(made))
     assert row_form(made, across=False) is None
 
 

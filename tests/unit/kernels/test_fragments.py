@@ -9,7 +9,7 @@ from anydim.base.dtypes import DType, bfloat16, float16, float32, uint32
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.ir_text import print_kernel
-from anydim.kernels.mma_fragments import SHARES, SUMS, WARP
+from anydim.kernels.mma_fragments import FRAGMENT_LAYOUTS, SUMS, WARP
 from anydim.targets.evaluated import evaluator
 from anydim.targets.evaluated.fragments import multiplied, rounded
 from tests.unit.targets.test_groups import grouped
@@ -17,7 +17,7 @@ from tests.unit.targets.test_groups import grouped
 
 def given(dtype: DType, left: np.ndarray, right: np.ndarray) -> list[list[np.ndarray]]:
     """What each item gives of two matrices."""
-    shares, made = SHARES[dtype], []
+    shares, made = FRAGMENT_LAYOUTS[dtype], []
     word = np.float32 if dtype == float32 else np.uint32
     for item in range(WARP):
         g, t = divmod(item, 4)
@@ -34,7 +34,7 @@ def given(dtype: DType, left: np.ndarray, right: np.ndarray) -> list[list[np.nda
 
 @pytest.mark.parametrize("dtype", [float32, float16, bfloat16], ids=str)
 def test_the_product_of_a_warp(dtype: DType) -> None:
-    random, depth = np.random.default_rng(0), SHARES[dtype].depth
+    random, depth = np.random.default_rng(0), FRAGMENT_LAYOUTS[dtype].depth
     left = random.integers(-9, 9, (16, depth)).astype(dtype.numpy)
     right = random.integers(-9, 9, (depth, 8)).astype(dtype.numpy)
     whole = left.astype(np.float64) @ right.astype(np.float64)
@@ -42,7 +42,7 @@ def test_the_product_of_a_warp(dtype: DType) -> None:
 
 
 def test_every_element_is_somebodys() -> None:
-    for shares in SHARES.values():
+    for shares in FRAGMENT_LAYOUTS.values():
         for places, shape in (
             (shares.left, (16, shares.depth)), (shares.right, (shares.depth, 8)), (SUMS, (16, 8)),
         ):  # fmt: skip

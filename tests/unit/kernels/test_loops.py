@@ -6,7 +6,7 @@ import pytest
 
 from anydim.base.dtypes import DType, float16, float32, uint8
 from anydim.kernels import ir
-from anydim.kernels.codegen.vector_loops import lines_ahead
+from anydim.kernels.codegen.vector_loops import store_prefetches
 from anydim.kernels.ir import constant, number
 
 
@@ -19,7 +19,7 @@ def test_a_line_is_asked_for_once(dtype: DType, lanes: int, vectors: int, lines:
     stores = [
         ir.Store("y", constant(n * lanes), number(dtype, 0, lanes)) for n in range(vectors)
     ]  # fmt: skip
-    asked = lines_ahead(stores)
+    asked = store_prefetches(stores)
     assert len(asked) == lines
     places = set()
     for each in asked:
@@ -31,4 +31,4 @@ def test_a_line_is_asked_for_once(dtype: DType, lanes: int, vectors: int, lines:
 
 def test_vectors_that_are_masked_are_the_last_ones() -> None:
     mask = number(ir.FLAG.dtype, 1, 8)
-    assert lines_ahead([ir.Store("y", constant(0), number(float32, 0, 8), mask)]) == []
+    assert store_prefetches([ir.Store("y", constant(0), number(float32, 0, 8), mask)]) == []

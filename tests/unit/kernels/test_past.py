@@ -36,7 +36,7 @@ def prepared(name: str, dtype: DType, vector_bytes: int, kept: int) -> Prepared:
     text = f"def f({kind}(R,C) x, {kind}(C) b) -> ({results}) {{ {CASES[name]} }}"
     types = [TensorType(dtype, tuple(map(as_size, shape))) for shape in ("RC", "C")]
     group = instantiate(parse_definition(text), types, box=BOX)
-    machine = Machine(vector_bytes, 32 if vector_bytes == 64 else 16, kept_bytes=kept)
+    machine = Machine(vector_bytes, 32 if vector_bytes == 64 else 16, llc_bytes=kept)
     return Prepared(group, TEMPLATES, BOX, machine)
 
 
@@ -66,7 +66,7 @@ def test_what_takes_long_or_is_small_is_written_once() -> None:
     types = [TensorType(float32, (as_size("R"), as_size("C")))]
     for text, box, expected in ((heavy, BOX, False), (light, small, False), (light, BOX, True)):
         group = instantiate(parse_definition(text), types, box=box)
-        made = Prepared(group, TEMPLATES, box, Machine(64, 32, kept_bytes=KEPT))
+        made = Prepared(group, TEMPLATES, box, Machine(64, 32, llc_bytes=KEPT))
         assert (" past]" in print_kernel(made.launch.kernel)) is expected
 
 

@@ -129,7 +129,7 @@ def test_compiled(name: str, dtype: DType) -> None:
 
 def test_ranges_of_a_few_elements_are_a_vector_each() -> None:
     made = prepared("last", 64, uint8)
-    whole = 6 if made.machine.most_lanes == 16 else 0  # what longer ranges end with is as long then
+    whole = 6 if made.machine.max_lanes == 16 else 0  # what longer ranges end with is as long then
     text = print_kernel(made.launch.kernel)
     assert text.count(": 16 if ") == 6 + whole  # a load and a store of each range
 

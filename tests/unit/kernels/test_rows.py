@@ -11,7 +11,7 @@ from anydim.kernels.ir_text import print_kernel
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows import pointwise
 from anydim.kernels.rows import row_template as rows
-from anydim.kernels.rows.few_columns import takes_few
+from anydim.kernels.rows.few_columns import fits_few_columns
 from anydim.kernels.rows.row_form import row_form
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
@@ -221,4 +221,4 @@ def test_few_columns_know_the_numbers_of_their_rows(columns: int) -> None:
     kind = TensorType(float32, (as_size("N"), as_size("M")))
     group = instantiate(definition, (kind,), {}, Box.of(Dim("N"), Dim("M")))
     form = row_form(group, across=True)
-    assert form is not None and takes_few(form, 8)
+    assert form is not None and fits_few_columns(form, 8)

@@ -10,7 +10,7 @@ from anydim.base.dtypes import int64, uint8
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.ir import variable
-from anydim.kernels.matmul.work_partition import GRAIN, WorkPartition, from_on, work_of
+from anydim.kernels.matmul.work_partition import GRAIN, WorkPartition, at_least, work_of
 from anydim.sizes import Size, as_size, parse
 from anydim.targets.evaluated.evaluator import run
 from bench.cliffs.family import Family, at
@@ -85,7 +85,7 @@ def test_parts_have_about_as_many_columns(tiles: int, columns: int) -> None:
 
 
 def test_where_a_size_begins() -> None:
-    found = [from_on(parse("n"), 5).evaluate({"n": n}) for n in range(8)]
+    found = [at_least(parse("n"), 5).evaluate({"n": n}) for n in range(8)]
     assert found == [0, 0, 0, 0, 0, 1, 1, 1]
 
 

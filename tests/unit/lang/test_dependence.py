@@ -266,7 +266,7 @@ def touched(group: Group, env: dict[str, int]) -> dict[int, dict[int, list[tuple
                     here = {**at, "i": place}
                     (other,) = [r for r in _reads(step.body) if r.tensor == "y"]
                     record = (
-                        tuple(values(p, here) for p in step.place),
+                        tuple(values(p, here) for p in step.indices),
                         tuple(values(p, here) for p in other.indices),
                     )
                     found.setdefault(at["t"], {}).setdefault(number[0], []).append(record)

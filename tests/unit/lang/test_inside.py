@@ -12,10 +12,10 @@ from anydim.lang.surface.parser import parse_definition
 from anydim.lang.surface.printer import print_group
 from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.bounds_checks import (
+    active_checks,
     checked,
     checks,
-    counted_from_end,
-    counting,
+    index_from_end,
     index_tensor,
     number_of,
     numbered,
@@ -40,7 +40,7 @@ def found(body: str, indices=int64):
 def test_what_data_decides_is_checked():
     ((tensor, check),) = found("x(i(l))")
     assert tensor == "x" and size_of(check) == as_size("N") and number_of(check) == 0
-    assert index_tensor(check) == "i" and counted_from_end(check) is None
+    assert index_tensor(check) == "i" and index_from_end(check) is None
 
 
 def test_inner_checks_come_first():
@@ -62,9 +62,9 @@ def test_what_no_proof_reaches_is_checked():
 def test_negative_indices_may_count_from_the_end(dtype):
     place = "cast<int64>(i(l))"
     ((_, check),) = found(f"x({place} < 0 ? {place} + N : {place})", dtype)
-    assert counted_from_end(check) is not None and index_tensor(check) == "i"
+    assert index_from_end(check) is not None and index_tensor(check) == "i"
     ((_, check),) = found(f"x({place} < 0 ? {place} + M : {place})", dtype)
-    assert counted_from_end(check) is None and index_tensor(check) == ""
+    assert index_from_end(check) is None and index_tensor(check) == ""
 
 
 def test_checks_get_numbers_without_losing_anything():
@@ -78,9 +78,9 @@ def test_checks_get_numbers_without_losing_anything():
 def test_conditions_of_use():
     made = group("i(l) < N && x(i(l)) > 0 ? x(j(l)) : z(j(l)) else x(i(l))")
     types = {tensor.name: tensor.type for tensor in made.inputs}
-    assert [check.always for check in counting(made.statements[0].body, types)] == [False] * 3
+    assert [check.always for check in active_checks(made.statements[0].body, types)] == [False] * 3
     made = group("x(i(l)) > 0 ? z(l % M) : 1")
-    assert [check.always for check in counting(made.statements[0].body, types)] == [True]
+    assert [check.always for check in active_checks(made.statements[0].body, types)] == [True]
 
 
 @pytest.mark.parametrize("body", ["x(i(j(l)))", "i(l) < N ? x(i(l)) : z(j(l)) else x(j(l))"])

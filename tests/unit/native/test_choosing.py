@@ -14,11 +14,11 @@ from anydim.native.threads import LAUNCH, threads_code
 from anydim.runtime.variant_tables import (
     AS_LAUNCHED,
     SEEN_ROWS,
-    Body,
     Callee,
     Choice,
     Site,
     Span,
+    VariantEntry,
     hash_of,
 )  # fmt: skip
 from anydim.targets.target import Code
@@ -76,7 +76,7 @@ def test_each_size_has_its_body(made: str) -> None:
     launched = Launched(made=made)
     known = [(m, n, 4) for m, n in itertools.product((0, 1, 7, 1 << 40), (3, 31, 93))]
     for sizes in known:
-        body = Body(sizes, launched.code(str(sizes)), 4, 1, 0)
+        body = VariantEntry(sizes, launched.code(str(sizes)), 4, 1, 0)
         launched.choice.change([body])
     for sizes in known:
         assert launched(sizes[:2], 4) == str(sizes)
@@ -91,7 +91,7 @@ def test_each_size_has_its_body(made: str) -> None:
 
 def test_a_body_is_launched_its_own_way() -> None:
     launched = Launched()
-    launched.choice.change([Body((5, 6, 7), launched.code("wide"), 2, 1, 0)])
+    launched.choice.change([VariantEntry((5, 6, 7), launched.code("wide"), 2, 1, 0)])
     assert launched((5, 6), 7) == "wide"
     assert launched.ran == [("wide", 0, 2)]
 
@@ -102,7 +102,7 @@ def test_what_has_no_body_of_its_own_has_that_of_a_span(made: str) -> None:
     spans = [Span((low, 3, 0), (high, 3, 99)) for low, high in ((1, 16), (17, 32), (20, 1 << 40))]
     for span in spans:
         code = launched.code(str(span.low[0]))
-        launched.choice.change([Body(span, code, AS_LAUNCHED, 1, 1 << 62)])
+        launched.choice.change([VariantEntry(span, code, AS_LAUNCHED, 1, 1 << 62)])
     asked = (0, 1, 16, 17, 31, 32, 33, 1 << 40, (1 << 40) + 1, 1)
     wanted = ["generic", "1", "1", *["17"] * 3, "20", "20", "generic", "1"]
     assert [launched((size, 3), 4) for size in asked] == wanted
@@ -112,7 +112,7 @@ def test_what_has_no_body_of_its_own_has_that_of_a_span(made: str) -> None:
     assert launched((20, 3), 4) == "20"  # that was found last
     assert [launched.choice.hits(span) for span in spans] == [3, 4, 4]
     assert sum(launched.choice.seen().values()) == 4
-    launched.choice.change([Body((5, 3, 4), launched.code("5"), 4, 1, 0)])
+    launched.choice.change([VariantEntry((5, 3, 4), launched.code("5"), 4, 1, 0)])
     assert [launched((size, 3), 4) for size in (5, 6, 5)] == ["5", "1", "5"]
     launched.choice.change(less=[spans[0]])
     assert [launched((size, 3), 4) for size in (5, 6, 21)] == ["5", "generic", "17"]
@@ -122,10 +122,12 @@ def test_a_span_may_have_a_parallel_range_of_its_own_and_sizes_that_it_does_not_
     launched = Launched()
     extent = launched.extent(lambda m, n, parallel: -1 if m % 2 else (m + n) * parallel)
     span, other = Span((1, 1, 1), (9, 9, 9)), Span((1, 1, 1), (7, 7, 7))
-    launched.choice.change([Body(span, launched.code("even"), AS_LAUNCHED, 1, 0, extent=extent)])
+    launched.choice.change(
+        [VariantEntry(span, launched.code("even"), AS_LAUNCHED, 1, 0, extent=extent)]
+    )
     assert (launched((2, 3), 4), launched.ran) == ("even", [("even", 0, 20)])
     assert launched((3, 3), 4) == "generic"
-    launched.choice.change([Body(other, launched.code("any"), AS_LAUNCHED, 1, 0)])
+    launched.choice.change([VariantEntry(other, launched.code("any"), AS_LAUNCHED, 1, 0)])
     assert [launched((m, 3), 4) for m in (2, 3, 2, 8, 9)] == [
         "even", "any", "any", "even", "generic"
     ]  # fmt: skip
@@ -135,7 +137,7 @@ def test_a_row_without_code_leaves_a_launch_to_the_generic_body() -> None:
     told: list[int] = []
     run = MISSED(lambda number, sizes: told.append(number) or 0)
     launched = Launched(Callee(ctypes.cast(run, ctypes.c_void_p).value or 0, 8))
-    launched.choice.change([Body((1, 2, 3), 0, AS_LAUNCHED, 1, 1 << 62)])
+    launched.choice.change([VariantEntry((1, 2, 3), 0, AS_LAUNCHED, 1, 1 << 62)])
     assert [launched((m, 2), 3) for m in (1, 1, 2)] == ["generic"] * 3
     assert told == [8]
 
@@ -158,7 +160,7 @@ def test_a_miss_may_be_answered_with_a_row() -> None:
 
     def missed(number: int, sizes: int) -> int:
         asked.append((number, *(WORD * 3).from_address(sizes)))
-        choice.change([Body((1, 2, 3), launched.code("made"), 3, 1, 0)])
+        choice.change([VariantEntry((1, 2, 3), launched.code("made"), 3, 1, 0)])
         return choice.row((1, 2, 3)) if asked[-1][1:] == (1, 2, 3) else 0
 
     told: Callable[[int, int], int] = MISSED(missed)

@@ -17,7 +17,7 @@ from anydim.model import Model
 from anydim.native.host import host_of
 from anydim.program.compile_report import CompileReport
 from anydim.program.program import Constant, Program
-from anydim.program.program_reports import Story
+from anydim.program.program_reports import ProgramReports
 from anydim.program.segment import Buffer, Segment, Site
 from anydim.runtime import loading
 from anydim.runtime.executable import Executable, Image
@@ -213,5 +213,5 @@ def adder(box: Box, *shape: int | str, threads: int = 1, grain: int = 4) -> Prog
 def model_of(made: Program, reference: Any = dict, report: CompileReport | None = None) -> Model:
     """A program as a model; `reference` is its meaning."""
     known: Any = SimpleNamespace(reference=reference, plain=None)
-    story = Story(made)
+    story = ProgramReports(made)
     return Model(executable(made), lambda: story, lambda: known, report, indices=dict)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anydim.base.errors import OptionError
-from anydim.program.memory_map import Arena, Placed, arena
+from anydim.program.memory_map import Arena, ArenaValue, arena
 from anydim.program.segment import Site
 from anydim.report.plot import svg
 from anydim.report.plot_page import page, write
@@ -70,7 +70,7 @@ def test_names_of_a_model_are_no_markup() -> None:
 def test_a_plan_without_values_is_a_picture_too() -> None:
     empty = Arena("nothing", {}, (), (), 0)
     assert "0 values, 0 launches" in svg(empty) and xml.fromstring(svg(empty)) is not None
-    one = Arena("none", {"n": 0}, (("k", ""),), (Placed("t", 0, 0, 0, 0, "0", "4*n"),), 0)
+    one = Arena("none", {"n": 0}, (("k", ""),), (ArenaValue("t", 0, 0, 0, 0, "0", "4*n"),), 0)
     assert svg(one).count('class="box"') == 1 and "</html>" in page(one)
 
 

@@ -20,7 +20,7 @@ from anydim.sizes import (
     maximum,
     minimum,
 )
-from anydim.sizes.derived import negated
+from anydim.sizes.derived import negated_if_negative
 from anydim.sizes.user_sizes import given_dims
 
 SMALL = Box.of(Dim("a", 0, 7), Dim("b", 0, 7), Dim("n", 1, 4))
@@ -120,10 +120,10 @@ def test_operands_that_are_quotients_or_remainders_have_parentheses(text: str) -
 
 
 def test_minus_a_size() -> None:
-    assert negated(as_size("0 - 2*a - b*n - 1")) == as_size("2*a + b*n + 1")
+    assert negated_if_negative(as_size("0 - 2*a - b*n - 1")) == as_size("2*a + b*n + 1")
     for text in ("a", "a - b", "0 - a + 1", "0", "3"):
-        assert negated(as_size(text)) is None
-    assert negated(-3) == as_size(3)
+        assert negated_if_negative(as_size(text)) is None
+    assert negated_if_negative(-3) == as_size(3)
 
 
 def test_a_guard_is_substituted_on_both_sides() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from anydim.sizes import Box, Dim, Guard, as_size, joined, parse, remedy
+from anydim.sizes import Box, Dim, Guard, as_size, merged_guards, parse, remedy
 
 N, M = Dim("n", 0, None), Dim("m", 0, 512)
 BOX = Box((N, M))
@@ -60,6 +60,6 @@ def test_bounds_of_the_dim_are_kept() -> None:
 
 def test_one_relation_is_checked_once_and_says_from_where() -> None:
     first, second = guard("n", "==", "m"), Guard(as_size(N.size), "==", M.size, "again")
-    (kept,) = joined([], [first, second], "node a")
+    (kept,) = merged_guards([], [first, second], "node a")
     assert kept.message == "node a: why"
-    assert joined([kept], [second], "node b") == [kept]
+    assert merged_guards([kept], [second], "node b") == [kept]

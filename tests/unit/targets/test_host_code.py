@@ -14,7 +14,7 @@ from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.ir import apply, constant, select
 from anydim.kernels.ir_text import print_function
-from anydim.native.body import Body, as_word, overflows, parameter
+from anydim.native.body import Body, as_int64, overflows, parameter
 from anydim.targets.evaluated.evaluator import call
 from anydim.targets.evaluated.space import Space
 from anydim.targets.llvm.host import this_machine
@@ -50,7 +50,7 @@ def test_smaller_elements() -> None:
         body.store(BLOCK, 8 // dtype.bytes, before)
     flag = body.load(BLOCK, 0, boolean)
     body.store(BLOCK, 7, ~flag)
-    body.give(as_word(flag))
+    body.give(as_int64(flag))
     run = Both(function(body))
     assert run([0x0100, 2])[0] == 0
     assert run([0x0107, 2])[0] == 1
@@ -118,8 +118,8 @@ def test_steps_behind_a_return_are_refused() -> None:
 
 def test_sums_and_products_that_overflow() -> None:
     body = Body()
-    body.store(BLOCK, 0, as_word(overflows("add", N, parameter("m"))))
-    body.store(BLOCK, 1, as_word(overflows("mul", N, parameter("m"))))
+    body.store(BLOCK, 0, as_int64(overflows("add", N, parameter("m"))))
+    body.store(BLOCK, 1, as_int64(overflows("mul", N, parameter("m"))))
     body.store(BLOCK, 2, N + parameter("m"))
     body.give(N * parameter("m"))
     run = Both(function(body, "n", "m"))

@@ -15,17 +15,17 @@ import numpy
 
 from anydim.base.dtypes import int64
 from anydim.devices.engines.engine import Engine, Found, Part, Tensor
-from anydim.runtime.delegated import RUN, HandedPart, Port
+from anydim.runtime.delegated import RUN, DelegatedPart, Port
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _WORD = 8  # bytes
 
 
-class HandedParts:
+class LoadedParts:
     """The delegated parts of a program, loaded by their engines; `arrays` contain their models."""
 
     def __init__(
-        self, parts: Sequence[HandedPart], engines: Mapping[str, Engine],
+        self, parts: Sequence[DelegatedPart], engines: Mapping[str, Engine],
         arrays: Mapping[str, numpy.ndarray], threads: int,
     ) -> None:  # fmt: skip
         """Raises DeviceError for a part that its engine rejects."""
@@ -61,7 +61,7 @@ class _Run:
     """A part with the function that runs it."""
 
     def __init__(
-        self, part: HandedPart, engine: Engine, model: bytes, threads: int, kept: threading.local
+        self, part: DelegatedPart, engine: Engine, model: bytes, threads: int, kept: threading.local
     ) -> None:
         self.part, self.engine, self.kept = part, engine, kept
         vectors = [Port(name, int64, 1) for name, _ in part.vectors]

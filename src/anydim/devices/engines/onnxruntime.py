@@ -82,14 +82,14 @@ class OnnxRuntime(Engine):
     ) -> Part:
         return _Session(self.session(model, threads), inputs, outputs)
 
-    def results(self, model: bytes) -> list[Told]:
+    def results(self, model: bytes) -> list[InferredResult]:
         """Return its inferred results of a model; raises DeviceError if it rejects the model."""
         session = self.converting_errors("check", lambda: self.session(model, 1, optimised=False))
-        return [Told.of(result.type, result.shape) for result in session.get_outputs()]
+        return [InferredResult.of(result.type, result.shape) for result in session.get_outputs()]
 
 
 @dataclass(frozen=True)
-class Told:
+class InferredResult:
     """A result as inferred by onnxruntime before a run: its type, and a number, a name or None per
     size.
 
@@ -101,11 +101,11 @@ class Told:
     shape: tuple[int | str | None, ...]
 
     @staticmethod
-    def of(text: str, shape: Any) -> Told:
+    def of(text: str, shape: Any) -> InferredResult:
         """Parse onnxruntime's description: 'tensor(float)', ['n', 4]."""
         inner = text.removeprefix("tensor(").removesuffix(")")
         dtype = _NAMES.get(inner, inner) if text.startswith("tensor(") else ""
-        return Told(text, dtype, tuple(shape or ()))
+        return InferredResult(text, dtype, tuple(shape or ()))
 
 
 class _Session(Part):

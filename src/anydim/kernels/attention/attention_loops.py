@@ -20,7 +20,7 @@ from anydim.kernels.attention.attention_rows import largest_scores, powers, resu
 from anydim.kernels.attention.key_masks import scan_mask, unmasked_keys
 from anydim.kernels.attention.key_panels import copy_keys, copy_values, multiply, pack_keys
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up, round_down, split_index
-from anydim.kernels.codegen.scalar_lowering import Context, Elements
+from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import Like, constant, greatest, least, register, select, variable
 from anydim.sizes import Size, as_size
@@ -36,7 +36,7 @@ class _Body:
         self.plan, self.form, self.context = plan, plan.form, context
         self.code = Writer("unit_")
         names = [axis.name for axis in self.form.batch]
-        self.kernel = Elements(context)
+        self.kernel = ScalarLowering(context)
         self.here = self.kernel.inner({n: variable(f"batch{i}") for i, n in enumerate(names)})
         self.next = self.kernel.inner({n: variable(f"next{i}") for i, n in enumerate(names)})
 

@@ -17,7 +17,7 @@ from anydim.base.dtypes import boolean, float32, int32
 from anydim.kernels import ir
 from anydim.kernels.attention.attention_plan import Plan
 from anydim.kernels.codegen.arithmetic import first_lanes
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.codegen.writer import Buffer, Variable, Writer
 from anydim.kernels.ir import apply, constant, fma, select, shuffle, variable
 from anydim.lang.tree import Read
@@ -39,7 +39,7 @@ def _later() -> ir.Value:
 # ---- maxima ------------------------------------------------------------------------------------
 
 
-def largest_scores(plan: Plan, unit: Elements) -> tuple[ir.Step, ...]:
+def largest_scores(plan: Plan, unit: ScalarLowering) -> tuple[ir.Step, ...]:
     """Compute the scores of the tile's rows from the raw products, and their maxima.
 
     The maxima are stored to "tops" or "news".
@@ -70,7 +70,8 @@ def largest_scores(plan: Plan, unit: Elements) -> tuple[ir.Step, ...]:
 
 
 def _scores(
-    code: Writer, plan: Plan, row: Elements, line: Buffer, column: ir.Value, maximum: Variable,
+    code: Writer, plan: Plan, row: ScalarLowering, line: Buffer, column: ir.Value,
+    maximum: Variable,
     mask: ir.Value | None,
 ) -> None:  # fmt: skip
     """Compute a vector of scores, and include its unmasked lanes in `maximum`."""
@@ -160,7 +161,9 @@ def powers(plan: Plan) -> tuple[ir.Step, ...]:
 # ---- results -----------------------------------------------------------------------------------
 
 
-def result_rows(plan: Plan, unit: Elements, ahead: tuple[ir.Step, ...]) -> tuple[ir.Step, ...]:
+def result_rows(
+    plan: Plan, unit: ScalarLowering, ahead: tuple[ir.Step, ...]
+) -> tuple[ir.Step, ...]:
     """Store the mixed values of the tile's rows, divided by their totals.
 
     With several blocks of keys the mixed values are accumulated, and stored after the last block.

@@ -18,7 +18,7 @@ from anydim.kernels import ir
 from anydim.kernels.attention.attention_plan import Plan
 from anydim.kernels.attention.attention_rows import LOW
 from anydim.kernels.codegen.arithmetic import first_lanes
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.codegen.writer import Variable, Writer
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, greatest, least, number, register, select, variable
@@ -27,7 +27,7 @@ from anydim.lang.tree import Expr
 SHUT = -1000.0  # keys are skipped provisionally where the bound is below
 
 
-def scan_mask(plan: Plan, unit: Elements, alike: bool) -> tuple[ir.Step, ...]:
+def scan_mask(plan: Plan, unit: ScalarLowering, alike: bool) -> tuple[ir.Step, ...]:
     """Compute register "last", the keys of the block up to the last unmasked one, in whole vectors.
 
     Register "shut" gets the maximum bound of the keys after it. Runs before all tiles if the rows
@@ -55,7 +55,7 @@ def scan_mask(plan: Plan, unit: Elements, alike: bool) -> tuple[ir.Step, ...]:
 
 
 def _vector(
-    code: Writer, plan: Plan, row: Elements, found: Expr, end: Variable, scanning: Variable
+    code: Writer, plan: Plan, row: ScalarLowering, found: Expr, end: Variable, scanning: Variable
 ) -> None:
     """Scan the vector before `end` of a row: move `end` before it, or stop the scan."""
     at = code.let(end() - plan.lanes)
@@ -71,7 +71,9 @@ def _vector(
         scanning.set(False)
 
 
-def unmasked_keys(plan: Plan, unit: Elements, scored: Sequence[ir.Step]) -> tuple[ir.Step, ...]:
+def unmasked_keys(
+    plan: Plan, unit: ScalarLowering, scored: Sequence[ir.Step]
+) -> tuple[ir.Step, ...]:
     """Run `scored` for "keys", the keys up to "seen"; again for all keys if those were too few."""
     code, count = Writer("seen_"), variable("count")
     every = variable("panels") * plan.lanes

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes
-from anydim.kernels.codegen.register_transpose import side_by_side, transposed
+from anydim.kernels.codegen.register_transpose import concatenated_vectors, transposed_block
 from anydim.kernels.codegen.writer import Buffer, Writer
 from anydim.kernels.ir import Like, constant, fma, least, variable
 
@@ -62,9 +62,9 @@ def _columns(
     """Store `count` <= 4 elements of every row as `count` vectors of the panel."""
     mask = None if count == GROUP else first_lanes(constant(count), GROUP)
     loads = [row.load(column, GROUP, mask) for row in rows]
-    gathered = [side_by_side(loads[i::GROUP]) for i in range(GROUP)]
+    gathered = [concatenated_vectors(loads[i::GROUP]) for i in range(GROUP)]
     vector = ir.Type(float32, len(rows))
-    for d, value in enumerate(transposed(vector, gathered, code.let)[:count]):
+    for d, value in enumerate(transposed_block(vector, gathered, code.let)[:count]):
         target.store((column + d) * len(rows), value)
 
 

@@ -14,7 +14,7 @@ Name = Callable[
 _WIDE = 16  # a vector of int32 with more lanes takes several registers
 
 
-def summed(*terms: Like) -> ir.Value:
+def index_sum(*terms: Like) -> ir.Value:
     """The sum of indices; constants are folded into one immediate."""
     fixed, found = constant(0), constant(0)
     for term in terms:
@@ -73,7 +73,7 @@ def split_index(number: str, *loops: tuple[str, ir.Value]) -> list[ir.Step]:
     return steps
 
 
-def apart(left: str, right: str) -> ir.Value:
+def buffers_differ(left: str, right: str) -> ir.Value:
     """Whether two buffers start at different addresses: operands may share memory."""
     return ir.Address(left, constant(0)).differs(ir.Address(right, constant(0)))
 

@@ -20,7 +20,7 @@ from operator import add, floordiv, mod, mul, or_, sub
 from anydim.base.dtypes import DType, boolean, int32, int64, uint64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import Name, lane_indices, near, summed
+from anydim.kernels.codegen.arithmetic import Name, index_sum, lane_indices, near
 from anydim.kernels.inference import Linear, free_axes
 from anydim.kernels.ir import (
     constant,
@@ -229,7 +229,7 @@ def _times(first: ir.Value, slope: Fraction) -> ir.Value:
 def start_of(found: Runs, first: ir.Value, size: Callable[[Size], ir.Value]) -> ir.Value:
     """The offset between the runs of the vector that starts at `first` and those of the first
     vector."""
-    return summed(*(_times(first, slope) * size(by) for by, slope in found.slopes if slope != 0))
+    return index_sum(*(_times(first, slope) * size(by) for by, slope in found.slopes if slope != 0))
 
 
 def load_runs(
@@ -239,7 +239,7 @@ def load_runs(
     """The lanes of a vector, selected from its runs; `at` is the common start of the runs."""
     value: ir.Value | None = None
     for run in found.runs:
-        begin = summed(at, run.low, *(size(by) * count for by, count in run.steps))
+        begin = index_sum(at, run.low, *(size(by) * count for by, count in run.steps))
         loaded = name(_loaded(vector, buffer, name(begin), run, mask, name))
         if value is None:
             position_of = dict(run.picks)

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 
 from anydim.base.dtypes import DType, boolean
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import apart
+from anydim.kernels.codegen.arithmetic import buffers_differ
 from anydim.kernels.codegen.context import Context
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.lang.tree.affine import Affine
 from anydim.sizes import Box, Size, bounds
 
@@ -24,8 +24,8 @@ _MOST_COST = 14  # unit operations, one exp and a read: more expensive code is n
 
 def allow_nontemporal(context: Context, cost: float, moved: Size, box: Box) -> None:
     """Allow nontemporal stores in a context, if elements of this cost are memory-bound and a launch
-    may move at least `kept_bytes`."""
-    kept = context.machine.kept_bytes
+    may move at least `llc_bytes`."""
+    kept = context.machine.llc_bytes
     if kept and cost <= _MOST_COST and bounds(moved, box).high >= kept:
         context.nontemporal = _NONTEMPORAL
 
@@ -36,14 +36,14 @@ def with_nontemporal_flag(
     """The body of a kernel that may use nontemporal stores; not where it runs in place."""
     if context.nontemporal is None:
         return tuple(body)
-    known: ir.Value = context.sizes.value(moved) >= context.machine.kept_bytes
+    known: ir.Value = context.sizes.value(moved) >= context.machine.llc_bytes
     for pair in in_place:
-        known &= apart(*(context.buffers[name] for name in pair))
+        known &= buffers_differ(*(context.buffers[name] for name in pair))
     return (ir.Let(_NONTEMPORAL.name, known), *body, ir.If(_NONTEMPORAL, (ir.Fence(),)))
 
 
 def nontemporal_condition(
-    scope: Elements, lane: str, first: ir.Value, lanes: int,
+    scope: ScalarLowering, lane: str, first: ir.Value, lanes: int,
     stored: Iterable[tuple[str, DType, Affine]],
 ) -> ir.Value | None:  # fmt: skip
     """Whether vectors from a lane on are stored nontemporally: all must be aligned to their size.

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from anydim.base.dtypes import DType, bfloat16, boolean, float16, float32, uint8
 from anydim.kernels import ir
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.ir import convert, fma, number, operate, select
 from anydim.lang.tree import Apply, Expr
 
 
-def folding(combine: str, dtype: DType) -> tuple[str, DType]:
+def accumulator_of(combine: str, dtype: DType) -> tuple[str, DType]:
     """The function and the type that a reduction accumulates with.
 
     Bools count as small numbers; a sum of halves accumulated in half precision stops growing at
@@ -34,7 +34,7 @@ def identity(function: str, dtype: DType) -> int | float:
     return high if function == "min" else low
 
 
-def nothing_of(function: str, dtype: DType, lanes: int = 1) -> ir.Const:
+def neutral_element(function: str, dtype: DType, lanes: int = 1) -> ir.Const:
     """The neutral element of a reduction, in every lane."""
     return number(dtype, identity(function, dtype), lanes)
 
@@ -44,14 +44,14 @@ def is_product(body: Expr) -> bool:
     return isinstance(body, Apply) and body.function == "mul"
 
 
-def factors_of(scope: Elements, body: Expr, function: str, dtype: DType) -> tuple[Expr, ...]:
+def factors_of(scope: ScalarLowering, body: Expr, function: str, dtype: DType) -> tuple[Expr, ...]:
     """The factors of a product that is accumulated by fused multiply-adds; else ()."""
     fused = function == "add" and dtype.is_float and is_product(body)
     return body.arguments if fused and scope.dtype(body) == dtype else ()  # type: ignore[union-attr]
 
 
 def terms_of(
-    scope: Elements, body: Expr, function: str, dtype: DType, own: DType,
+    scope: ScalarLowering, body: Expr, function: str, dtype: DType, own: DType,
     mask: ir.Value | None = None,
 ) -> tuple[ir.Value, ...]:  # fmt: skip
     """The terms that an element of type `own` adds to a reduction: its two factors, or its value.
@@ -63,7 +63,7 @@ def terms_of(
         return tuple(scope.value(factor, dtype) for factor in factors)
     value = scope.name(convert(scope.value(body, own), dtype))
     if mask is not None:
-        value = scope.name(select(mask, value, nothing_of(function, dtype, mask.type.lanes)))
+        value = scope.name(select(mask, value, neutral_element(function, dtype, mask.type.lanes)))
     return (value,)
 
 

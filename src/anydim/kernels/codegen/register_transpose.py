@@ -12,7 +12,7 @@ from anydim.kernels.ir import shuffle
 PIECE = 16  # bytes of the lanes within which processors shuffle in one instruction
 
 
-def transposed(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> list[ir.Value]:
+def transposed_block(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> list[ir.Value]:
     """The columns of a square block of vectors.
 
     Each of log2(rows) stages swaps off-diagonal halves of pairs. Vectors with more lanes than there
@@ -32,7 +32,7 @@ def transposed(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> list[ir
     return values
 
 
-def summed_apart(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> ir.Value:
+def lane_sums(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> ir.Value:
     """The sum of the lanes of each row, for as many rows as lanes; halves of lanes are added
     pairwise."""
     lanes, values, half = vector.lanes, list(rows), vector.lanes // 2
@@ -49,7 +49,7 @@ def summed_apart(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> ir.Va
     return values[0]
 
 
-def columns_of(
+def block_columns(
     wide: ir.Type, side: int, piece: Callable[[int], ir.Value], name: Name
 ) -> list[ir.Value]:
     """The columns of `side` rows; `piece` loads PIECE bytes of a row.
@@ -65,7 +65,7 @@ def columns_of(
     values = []
     for j in range(count):
         rows = [first if i + j == 0 else piece(i * count + j) for i in range(parts)]
-        values.append(name(side_by_side(rows)))
+        values.append(name(concatenated_vectors(rows)))
     stages = count.bit_length() - 1
     for unit in (1 << stage for stage in range(stages)):
         picks = [_interleaved(wide.lanes, few, unit, upper) for upper in (False, True)]
@@ -89,12 +89,12 @@ def columns_of(
     return [found[number] for number in range(few)]
 
 
-def side_by_side(parts: Sequence[ir.Value]) -> ir.Value:
+def concatenated_vectors(parts: Sequence[ir.Value]) -> ir.Value:
     """Concatenate vectors."""
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2
-    left, right = side_by_side(parts[:half]), side_by_side(parts[half:])
+    left, right = concatenated_vectors(parts[:half]), concatenated_vectors(parts[half:])
     return shuffle(left, right, tuple(range(2 * left.type.lanes)))
 
 
@@ -109,7 +109,7 @@ def _interleaved(lanes: int, few: int, unit: int, upper: bool) -> tuple[int, ...
     return tuple(pick)
 
 
-def zipped(
+def interleave_lanes(
     vector: ir.Type, columns: Sequence[ir.Value], name: Name, begin: int = 0
 ) -> ir.Value:  # fmt: skip
     """Interleave the elements of columns into one vector, starting at element `begin` of the
@@ -119,7 +119,7 @@ def zipped(
     """
     lanes, count = vector.lanes, len(columns)
     if columns[0].type.lanes * count == lanes:
-        whole = name(side_by_side(columns))
+        whole = name(concatenated_vectors(columns))
         order = tuple(lane % count * (lanes // count) + lane // count for lane in range(lanes))
         return shuffle(whole, whole, order)
     value = name(columns[0])
@@ -133,7 +133,7 @@ def zipped(
     return value
 
 
-def unzipped(vector: ir.Type, parts: Sequence[ir.Value], name: Name) -> list[ir.Value]:
+def deinterleave(vector: ir.Type, parts: Sequence[ir.Value], name: Name) -> list[ir.Value]:
     """Deinterleave adjacent vectors into columns."""
     lanes, count = vector.lanes, len(parts)
     parts, columns = [name(part) for part in parts], list[ir.Value]()

@@ -47,18 +47,18 @@ from anydim.kernels.launch import STATUS
 from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import affine, reads
-from anydim.lang.tree.bounds_checks import Check, checked, counting, within
+from anydim.lang.tree.bounds_checks import Check, active_checks, checked, within
 from anydim.runtime.positions import FINE
 from anydim.sizes import Size, as_size, product
 
-__all__ = ["Context", "Elements", "Inside", "LocalRead", "SizeParameters"]
+__all__ = ["Context", "Inside", "LocalRead", "ScalarLowering", "SizeParameters"]
 
 
-class Elements(Scope):
+class ScalarLowering(Scope):
     """Lowers expressions at one point of a loop nest; see the module's docstring."""
 
-    outer: Elements | None
-    uniform: Elements | None
+    outer: ScalarLowering | None
+    uniform: ScalarLowering | None
 
     # ---- interface -----------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ class Elements(Scope):
 
         Emits the checks of its checked indices.
         """
-        for check in counting(expr, self.context.types):
+        for check in active_checks(expr, self.context.types):
             self._check(check)
         found = self._at(expr, dtype or self.dtype(expr))
         return self.spread(found, self.lanes)
@@ -76,7 +76,7 @@ class Elements(Scope):
 
     def _shared_divisor(self, expr: Expr, dtype: DType) -> Divisor | None:
         """A divisor shared by all elements of a row, such as the total of a softmax."""
-        scope: Elements | None = self
+        scope: ScalarLowering | None = self
         while scope is not None and not scope.answers:
             scope = scope.outer
         if scope is None or self.lanes == 1 or not self.context.machine.fused:

@@ -11,7 +11,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen import arithmetic
 from anydim.kernels.codegen.context import Context
-from anydim.kernels.codegen.scalar_lowering import Elements, Inside
+from anydim.kernels.codegen.scalar_lowering import Inside, ScalarLowering
 from anydim.kernels.ir import Like, constant, operate, variable
 
 START, STOP = variable("start"), variable("stop")
@@ -20,7 +20,7 @@ _AHEAD = 256  # bytes, prefetch distance of stores
 
 
 @contextmanager
-def over(
+def for_loop(
     scope: Inside, stop: Like, start: Like = 0, step: Like = 1, axis: str = "", letter: str = "i",
     **options: Any,
 ) -> Iterator[tuple[Inside, ir.Var]]:  # fmt: skip
@@ -35,18 +35,18 @@ def over(
 
 
 @contextmanager
-def nested(
+def nested_loops(
     scope: Inside, spans: Iterable[tuple[str, Like, Like]], **options: Any
 ) -> Iterator[Inside]:
     """Nested loops over axes, each from a start to a stop; yields the innermost body."""
     with ExitStack() as loops:
         for axis, start, stop in spans:
-            scope, _ = loops.enter_context(over(scope, stop, start, axis=axis, **options))
+            scope, _ = loops.enter_context(for_loop(scope, stop, start, axis=axis, **options))
         yield scope
 
 
 @contextmanager
-def under(scope: Inside, condition: ir.Value | None, **options: Any) -> Iterator[Inside]:
+def if_block(scope: Inside, condition: ir.Value | None, **options: Any) -> Iterator[Inside]:
     """A conditional body; None: unconditional. The options are those of `inner`."""
     inner = scope.inner({}, **options)
     yield inner
@@ -55,8 +55,9 @@ def under(scope: Inside, condition: ir.Value | None, **options: Any) -> Iterator
 
 
 def parallel_loop(
-    scope: Elements, axes: Sequence[tuple[str, ir.Value]], body: Callable[[Elements], None],
-    start: ir.Value = START, stop: ir.Value = STOP, home: Elements | None = None,
+    scope: ScalarLowering, axes: Sequence[tuple[str, ir.Value]],
+    body: Callable[[ScalarLowering], None],
+    start: ir.Value = START, stop: ir.Value = STOP, home: ScalarLowering | None = None,
 ) -> None:  # fmt: skip
     """The loop over start:stop of the collapsed axes; their indices advance like an odometer.
 
@@ -77,7 +78,10 @@ def parallel_loop(
 
 
 def _first_position(
-    scope: Elements, axes: Sequence[tuple[str, ir.Value]], start: ir.Value, home: Elements | None
+    scope: ScalarLowering,
+    axes: Sequence[tuple[str, ir.Value]],
+    start: ir.Value,
+    home: ScalarLowering | None,
 ) -> dict[str, str]:
     registers: dict[str, str] = {}
     rest = start
@@ -93,7 +97,7 @@ def _first_position(
 
 
 def _advance(
-    scope: Elements, axes: Sequence[tuple[str, ir.Value]], registers: dict[str, str],
+    scope: ScalarLowering, axes: Sequence[tuple[str, ir.Value]], registers: dict[str, str],
     values: dict[str, ir.Var],
 ) -> tuple[ir.Step, ...]:  # fmt: skip
     steps: tuple[ir.Step, ...] = ()
@@ -127,7 +131,7 @@ class Segment:
 
 
 def segments(
-    scope: Elements, low: ir.Value, high: ir.Value, lanes: int, unroll: int, step: int = 0
+    scope: ScalarLowering, low: ir.Value, high: ir.Value, lanes: int, unroll: int, step: int = 0
 ) -> tuple[Segment, ...]:
     """Split low:high into blocks of vectors, single vectors and a masked remainder.
 
@@ -142,7 +146,7 @@ def segments(
 
 
 def open_segments(
-    scope: Elements, low: ir.Value, high: ir.Value, lanes: int, unroll: int, step: int,
+    scope: ScalarLowering, low: ir.Value, high: ir.Value, lanes: int, unroll: int, step: int,
     part: ir.Value | None = None,
 ) -> tuple[Segment, ...]:  # fmt: skip
     """The same split for a range that may be constant or not; `part` masks the lanes below
@@ -161,14 +165,14 @@ def open_segments(
     return tuple(found)
 
 
-def _whole(scope: Elements, low: ir.Value, count: ir.Value, block: int) -> ir.Value:
+def _whole(scope: ScalarLowering, low: ir.Value, count: ir.Value, block: int) -> ir.Value:
     if block & (block - 1):
         return scope.name(low + arithmetic.quotient(count, block) * block)
     return scope.name(low + arithmetic.round_down(count, block))
 
 
 def _constant_segments(
-    scope: Elements, low: int, high: int, lanes: int, unroll: int, step: int,
+    scope: ScalarLowering, low: int, high: int, lanes: int, unroll: int, step: int,
     part: ir.Value | None,
 ) -> tuple[Segment, ...]:  # fmt: skip
     vectors, rest = divmod(max(0, high - low), step)
@@ -186,13 +190,14 @@ def _constant_segments(
     return tuple(found)
 
 
-def first_lanes(scope: Elements, count: ir.Value, lanes: int) -> ir.Value:
+def first_lanes(scope: ScalarLowering, count: ir.Value, lanes: int) -> ir.Value:
     """A mask of the lanes below `count`."""
     return scope.name(arithmetic.first_lanes(arithmetic.least(count, lanes), lanes))
 
 
 def run_segment(
-    scope: Elements, segment: Segment, lanes: int, body: Callable[[Elements, ir.Value, int], None],
+    scope: ScalarLowering, segment: Segment, lanes: int,
+    body: Callable[[ScalarLowering, ir.Value, int], None],
     nontemporal: ir.Value | None = None,
 ) -> None:  # fmt: skip
     """Emit a segment; `body` gets the scope, the index of lane 0 and the number of the copy.
@@ -207,7 +212,7 @@ def run_segment(
             body(inner, at, copy)
         many, written = segment.copies > 1 and segment.mask is None, list(inner.steps)
         if many:
-            inner.steps += lines_ahead(written)
+            inner.steps += store_prefetches(written)
     loop = near.steps[-1] if many and near.steps else None
     if nontemporal is None or not isinstance(loop, ir.For):
         scope.steps += near.steps
@@ -235,7 +240,7 @@ def _is_whole(store: ir.Store) -> bool:
 
 @contextmanager
 def vectors_of(
-    segment: Segment, scope: Elements, inner: Inside, lanes: int
+    segment: Segment, scope: ScalarLowering, inner: Inside, lanes: int
 ) -> Iterator[tuple[Inside, list[ir.Value]]]:
     """Wrap the steps emitted in `inner` as a segment in `scope`; yields the indices of its
     vectors."""
@@ -251,7 +256,7 @@ def vectors_of(
     scope.steps += steps
 
 
-def lines_ahead(steps: Sequence[ir.Step]) -> list[ir.Step]:
+def store_prefetches(steps: Sequence[ir.Step]) -> list[ir.Step]:
     """Prefetch lines that are about to be written.
 
     A store waits for its line, and later stores wait behind it. With prefetched lines, a core

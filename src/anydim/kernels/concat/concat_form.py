@@ -17,7 +17,7 @@ from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.rows.flatten import flatten, same_point, with_bodies
 from anydim.lang.resolve.ranges import INSIDE, read_status
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
-from anydim.lang.tree.affine import Affine, affine, parts, placed, reads, rewrite, to_expr
+from anydim.lang.tree.affine import Affine, affine, parts, reads, rewrite, substituted, to_expr
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, as_size
 
@@ -201,7 +201,7 @@ def _within(group: Group, here: _Range, box: Box) -> tuple[Group, frozenset[tupl
         """Whether an index is in 0:size for all values of the axes."""
         if not free_axes(index) <= bounds.keys() or reads(index):
             return False
-        return read_status(placed(index, counted), size, lengths, box)[0] == INSIDE
+        return read_status(substituted(index, counted), size, lengths, box)[0] == INSIDE
 
     def change(expr: Expr) -> Expr | None:
         if isinstance(expr, Apply) and expr.function == "select":  # in an index, or a default

@@ -16,21 +16,21 @@ from functools import partial, reduce
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import apart
+from anydim.kernels.codegen.arithmetic import buffers_differ
 from anydim.kernels.codegen.nontemporal import (
     allow_nontemporal,
     nontemporal_condition,
     with_nontemporal_flag,
 )
-from anydim.kernels.codegen.scalar_lowering import Context, Elements, SizeParameters
+from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering, SizeParameters
 from anydim.kernels.codegen.vector_loops import (
     Segment,
     first_lanes,
-    nested,
+    if_block,
+    nested_loops,
     parallel_loop,
     run_segment,
     segments,
-    under,
 )
 from anydim.kernels.concat.concat_form import (
     RangesForm,
@@ -39,12 +39,12 @@ from anydim.kernels.concat.concat_form import (
     ranges_form,
 )
 from anydim.kernels.ir import constant, greatest, least
-from anydim.kernels.launch import Launch, filled
+from anydim.kernels.launch import Launch, halved_lanes
 from anydim.kernels.operands import Operands
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.fusion_plan import cost, work
 from anydim.kernels.rows.row_body import PIECE
-from anydim.kernels.rows.row_form import grain_of
+from anydim.kernels.rows.row_form import grain_size
 from anydim.kernels.rows.row_passes import FEW
 from anydim.kernels.template import Task, form_template
 from anydim.lang.tree import Axis, Group
@@ -71,7 +71,7 @@ def _propose(form: RangesForm, task: Task) -> Ranges:
     width = max(group.type_of(n).dtype.bytes for n in {*read, *(t.name for t in group.outputs)})
     lanes = task.machine.lanes_of(width)
     most = max((g.statements[0].axes[-1].extent.constant or lanes for g in form.groups), default=1)
-    return Ranges(filled(lanes, most))
+    return Ranges(halved_lanes(lanes, most))
 
 
 def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
@@ -109,7 +109,7 @@ class _Writer:
         statements = [s for group in form.groups for s in group.statements]
         each = max(cost(s.body) + 1 for s in statements)
         moved = max(2 * form.groups[0].type_of(s.target).dtype.bytes for s in statements)
-        return grain_of(max(each, moved), minimum(elements, PIECE))
+        return grain_size(max(each, moved), minimum(elements, PIECE))
 
     def value(self, size: Size) -> ir.Value:
         """A size as an int64 scalar."""
@@ -117,7 +117,7 @@ class _Writer:
 
     def body(self) -> tuple[ir.Step, ...]:
         """All steps of the main function."""
-        kernel = Elements(self.context)
+        kernel = ScalarLowering(self.context)
         stops: list[ir.Value] = []
         for stop in self.form.stops:
             end = self.value(stop)
@@ -142,7 +142,7 @@ class _Writer:
         few = (ir.If(longest.equals(1), short(1), short(lanes)),)  # one element needs no mask
         return (*kernel.steps, ir.If(is_short, few, tuple(parts.steps)))
 
-    def _lengths(self, kernel: Elements, stops: list[ir.Value]) -> list[ir.Value]:
+    def _lengths(self, kernel: ScalarLowering, stops: list[ir.Value]) -> list[ir.Value]:
         """Element counts of the ranges, if every range is a single loop; else ()."""
         name, each = self.form.axis.name, self.value(product(a.extent for a in self.form.inner))
         if any(g.statements[0].axes[-1].name != name for g in self.form.groups):
@@ -151,7 +151,7 @@ class _Writer:
         return [kernel.name((stop - first) * each) for first, stop in zip(firsts, stops)]
 
     def _vectors(
-        self, scope: Elements, stops: list[ir.Value], masks: list[ir.Value | None], lanes: int
+        self, scope: ScalarLowering, stops: list[ir.Value], masks: list[ir.Value | None], lanes: int
     ) -> None:
         """Ranges of at most one vector each, with the same number of lanes for all."""
         each = self.value(product(axis.extent for axis in self.form.inner))
@@ -159,10 +159,10 @@ class _Writer:
         for number, (first, mask) in enumerate(zip(starts, masks)):
             group = self._enter(number)
             for copies, made in self._apart(group):
-                with under(scope, copies) as part:
+                with if_block(scope, copies) as part:
                     self._cell(made, made.statements[0].axes[-1], lanes, mask, part, first)
 
-    def _part(self, scope: Elements, stops: list[ir.Value]) -> None:
+    def _part(self, scope: ScalarLowering, stops: list[ir.Value]) -> None:
         """The intersection of a part of the axis with each range."""
         block, extent = self.value(self.block), self.value(self.form.axis.extent)
         first = scope.name(scope.indices[PART] * block)
@@ -170,9 +170,9 @@ class _Writer:
         for number, stop in enumerate(stops):
             group = self._enter(number)
             high = scope.name(least(last, stop))
-            with under(scope, first < high) as inner:
+            with if_block(scope, first < high) as inner:
                 for copies, made in self._apart(group):
-                    with under(inner, copies) as part:
+                    with if_block(inner, copies) as part:
                         self._range(part, number, made, first, high)
             first = scope.name(greatest(first, stop))
 
@@ -199,12 +199,12 @@ class _Writer:
                 others.append(statement)
                 continue
             buffers = (self.context.buffers[name] for name in (read.tensor, statement.target))
-            yield apart(*buffers), replace(group, statements=(statement,))
+            yield buffers_differ(*buffers), replace(group, statements=(statement,))
         if others:
             yield None, replace(group, statements=tuple(others))
 
     def _range(
-        self, scope: Elements, number: int, group: Group, low: ir.Value, high: ir.Value
+        self, scope: ScalarLowering, number: int, group: Group, low: ir.Value, high: ir.Value
     ) -> None:
         """All elements between two indices of the axis within one range."""
         axes = group.statements[0].axes
@@ -216,7 +216,7 @@ class _Writer:
         low, high = (scope.name(at * self.value(each)) for at in (low, high))
         spans = [(low, high), *((constant(0), self.value(axis.extent)) for axis in rest)]
         names = [axis.name for axis in axes[position:]]
-        with nested(scope, ((name, *span) for name, span in zip(names[:-1], spans))) as inner:
+        with nested_loops(scope, ((name, *span) for name, span in zip(names[:-1], spans))) as inner:
             self._vector_loop(inner, number, group, axes[-1], *spans[-1])
 
     def _few(self, number: int) -> bool:
@@ -228,7 +228,8 @@ class _Writer:
         return length.constant is not None and length.constant <= _ONE_BY_ONE
 
     def _vector_loop(
-        self, scope: Elements, number: int, group: Group, lane: Axis, low: ir.Value, high: ir.Value,
+        self, scope: ScalarLowering, number: int, group: Group, lane: Axis, low: ir.Value,
+        high: ir.Value,
     ) -> None:  # fmt: skip
         """A loop over vectors, or over single elements where a range has few."""
         few = self._few(number)
@@ -239,7 +240,7 @@ class _Writer:
             run_segment(scope, part, lanes, cell, condition)
 
     def _nontemporal(
-        self, scope: Elements, group: Group, lane: Axis, part: Segment, lanes: int
+        self, scope: ScalarLowering, group: Group, lane: Axis, part: Segment, lanes: int
     ) -> ir.Value | None:
         """Whether the stores of a segment are nontemporal; None: never."""
         if part.high is None or lanes == 1:
@@ -251,7 +252,7 @@ class _Writer:
         return nontemporal_condition(scope, lane.name, part.low, lanes, stored)
 
     def _cell(
-        self, group: Group, lane: Axis, lanes: int, mask: ir.Value | None, outer: Elements,
+        self, group: Group, lane: Axis, lanes: int, mask: ir.Value | None, outer: ScalarLowering,
         at: ir.Value, copy: int = 0,
     ) -> None:  # fmt: skip
         """One vector of a range."""

@@ -11,7 +11,7 @@ from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.attention.attention_form import AttentionForm, attention_form
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.gpu.group_indices import Work, plain
 from anydim.kernels.gpu.running_softmax import Tile, TileWriter
 from anydim.kernels.launch import Launch
@@ -92,7 +92,7 @@ def _arrays(*needs: list[ir.Local]) -> list[ir.Local]:
 
 def _lower(form: AttentionForm, schedule: Running, task: Task) -> Launch:
     work = Work(task.group, task.machine, {form.raw: TensorType(float32, ())})
-    outside = Elements(work.context)
+    outside = ScalarLowering(work.context)
     queries, width = form.query.extent, form.width.extent
     many = minimum(1, queries // schedule.few)
     tiles = (schedule.short_tile, schedule.tile)  # by `many`

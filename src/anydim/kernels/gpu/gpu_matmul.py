@@ -19,7 +19,7 @@ from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, int32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.gpu.group_indices import Work, plain, remainder
 from anydim.kernels.gpu.shared_memory_copies import (
     LEFT,
@@ -216,7 +216,7 @@ class ProductWriter:
         )
         self.tiles_down = ceil_div(self.rows, schedule.rows)
         self.tiles_across = ceil_div(self.columns, schedule.columns)
-        self.outside = Elements(self.work.context)
+        self.outside = ScalarLowering(self.work.context)
         work, value = self.work, self.work.sizes.value
         across, down = value(self.tiles_across), value(self.tiles_down)
         outer, tile = work.let(quotient(_START, across)), work.let(remainder(_START, across))

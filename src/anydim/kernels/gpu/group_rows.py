@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.reduction import folding, nothing_of
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.reduction import accumulator_of, neutral_element
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.gpu.group_indices import Work, plain
 from anydim.kernels.ir import constant, convert, least, operate
 from anydim.kernels.launch import Launch, Machine
@@ -110,7 +110,7 @@ class _Writer:
     def body(self) -> list[ir.Step]:
         """Return the steps of a work-item."""
         work = self.work
-        outside = Elements(work.context)
+        outside = ScalarLowering(work.context)
         row = outside.inner(work.indices(_START, self.form.outer))
         before = work.here
         self.last = work.sizes.value(product(axis.extent for axis in self.form.row))
@@ -130,15 +130,15 @@ class _Writer:
 
     # ---- statements ----------------------------------------------------------------------------
 
-    def _fold(self, row: Elements, statement: Statement) -> None:
+    def _fold(self, row: ScalarLowering, statement: Statement) -> None:
         """Emit a reduction: by work-items, then by halves of the group."""
         work, dtype = self.work, self._dtype(statement)
-        function, wide = folding(statement.combine, dtype)
+        function, wide = accumulator_of(statement.combine, dtype)
         kind = ir.Type(wide)
         name, shared = work.fresh("a"), work.fresh("shared")
         self.locals.append(ir.Local(shared, wide, self.schedule.items))
         total = ir.Get(kind, name)
-        work.emit(ir.Declare(name, nothing_of(function, wide)))
+        work.emit(ir.Declare(name, neutral_element(function, wide)))
         with self._elements(row) as inner:
             value = convert(inner.value(statement.body, dtype), wide)
             inner.steps.append(ir.Assign(name, operate(function, total, value)))
@@ -146,14 +146,14 @@ class _Writer:
         whole = work.let(convert(ir.Load(kind, shared, constant(0)), dtype))
         self._known(row, statement, whole)
 
-    def _scalar(self, row: Elements, statement: Statement) -> None:
+    def _scalar(self, row: ScalarLowering, statement: Statement) -> None:
         """Emit a value per row; every work-item computes it."""
         inner = self._inside(row, {})
         found = inner.value(statement.body, self._dtype(statement))
         self.work.take(inner.steps)
         self._known(row, statement, self.work.let(found))
 
-    def _known(self, row: Elements, statement: Statement, value: ir.Value) -> None:
+    def _known(self, row: ScalarLowering, statement: Statement, value: ir.Value) -> None:
         self.whole[statement.target] = value
         if statement.target in self.work.results:
             with self.work.when(_ITEM.equals(0)):
@@ -161,7 +161,7 @@ class _Writer:
                 store = self._store(inner, statement, value)
                 self.work.take([*inner.steps, store])
 
-    def _sweep(self, row: Elements, statements: list[Statement]) -> None:
+    def _sweep(self, row: ScalarLowering, statements: list[Statement]) -> None:
         """Emit one pass that stores results per element of the row."""
         if not statements:
             return
@@ -173,14 +173,14 @@ class _Writer:
     def _dtype(self, statement: Statement) -> DType:
         return self.work.types[statement.target].dtype
 
-    def _store(self, inner: Elements, statement: Statement, value: ir.Value) -> ir.Store:
+    def _store(self, inner: ScalarLowering, statement: Statement, value: ir.Value) -> ir.Store:
         offset = inner.offset(element_offset(statement))
         return ir.Store(self.work.buffers[statement.target], offset, value)
 
     # ---- elements ------------------------------------------------------------------------------
 
     @contextmanager
-    def _elements(self, row: Elements) -> Iterator[Elements]:
+    def _elements(self, row: ScalarLowering) -> Iterator[ScalarLowering]:
         """Loop over the work-item's elements of the row, or of all elements."""
         work, items, last = self.work, self.schedule.items, self.last
         first: ir.Value = _ITEM
@@ -193,7 +193,7 @@ class _Writer:
             yield inner
             work.take(inner.steps)
 
-    def _inside(self, row: Elements, indices: dict[str, ir.Value]) -> Elements:
+    def _inside(self, row: ScalarLowering, indices: dict[str, ir.Value]) -> ScalarLowering:
         """Return a scope where reads of computed tensors inline their statements."""
 
         def local(read: Read) -> ir.Value | None:

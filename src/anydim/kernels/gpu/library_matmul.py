@@ -16,7 +16,7 @@ from anydim.base.dtypes import DType, bfloat16, float16, float32, float64
 from anydim.base.records import dataclass
 from anydim.devices.cublas import PREFIX, WORDS
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import loop, quotient, summed
+from anydim.kernels.codegen.arithmetic import index_sum, loop, quotient
 from anydim.kernels.gpu.gpu_matmul import ProductForm, product_form
 from anydim.kernels.gpu.group_indices import remainder
 from anydim.kernels.ir import convert, number, operate, variable
@@ -140,7 +140,7 @@ def _body(form: _Form) -> tuple[ir.Step, ...]:
     kind, total = ir.Type(form.factors), ir.Get(ir.Type(wide), "sum")
 
     def at(start: ir.Value | int, *steps: tuple[str, str]) -> ir.Value:
-        return summed(start, *(names[index] * names[stride] for index, stride in steps))
+        return index_sum(start, *(names[index] * names[stride] for index, stride in steps))
 
     a = at(names["a_start"], ("row", "a_m"), ("step", "a_k"), ("which", "a_batch"))
     b = at(names["b_start"], ("column", "b_n"), ("step", "b_k"), ("which", "b_batch"))

@@ -19,7 +19,7 @@ from anydim.kernels import ir
 from anydim.kernels.attention.attention_form import AttentionForm
 from anydim.kernels.attention.attention_form import Factor as Tensor
 from anydim.kernels.codegen.arithmetic import quotient
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.gpu.group_indices import Work, remainder
 from anydim.kernels.gpu.shared_memory_copies import Around, Factor, Filling, LocalLayout
 from anydim.kernels.ir import apply, constant, convert, fma, least, number, select
@@ -110,7 +110,9 @@ def _larger(left: ir.Value, right: ir.Value) -> ir.Value:
 class TileWriter:
     """Writes the steps of a work-item for one shape of tile."""
 
-    def __init__(self, work: Work, outside: Elements, form: AttentionForm, tile: Tile) -> None:
+    def __init__(
+        self, work: Work, outside: ScalarLowering, form: AttentionForm, tile: Tile
+    ) -> None:
         self.work, self.outside, self.form, self.tile = work, outside, form, tile
         self.kinds = [work.types[f.tensor].dtype for f in (form.queries, form.keys, form.values)]
         self.locals = tile.locals(*self.kinds)

@@ -15,7 +15,7 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.gpu.group_indices import Work, remainder
 from anydim.kernels.ir import constant, greatest, least, number, operate, select
 from anydim.lang.tree import Axis, Expr, Read
@@ -80,7 +80,7 @@ class Around:
     k-steps, work-items of a group."""
 
     work: Work
-    scope: Elements
+    scope: ScalarLowering
     steps: tuple[Axis, ...]
     depth: Size
     items: int
@@ -162,7 +162,7 @@ class Filling:
         value = self.work.sizes.value
         return (at.row < value(self.layout.extent), at.step < value(self.kernel.depth))
 
-    def _scope_of(self, at: _Element) -> Elements:
+    def _scope_of(self, at: _Element) -> ScalarLowering:
         """Return a scope with the indices of an element."""
         own = self.work.indices(at.row, self.layout.factor.axes)
         return self.kernel.scope.inner(own | self.work.indices(at.step, self.kernel.steps))

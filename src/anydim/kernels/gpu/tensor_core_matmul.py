@@ -16,7 +16,7 @@ from anydim.kernels.gpu.gpu_matmul import ProductForm, ProductWriter, Tiled, pro
 from anydim.kernels.gpu.group_indices import remainder
 from anydim.kernels.gpu.shared_memory_copies import RIGHT, LocalLayout
 from anydim.kernels.launch import TF32, Launch, Machine
-from anydim.kernels.mma_fragments import COLUMNS, ROWS, SHARES, SUMS, WARP, Place
+from anydim.kernels.mma_fragments import COLUMNS, FRAGMENT_LAYOUTS, ROWS, SUMS, WARP, FragmentIndex
 from anydim.kernels.template import Task, form_template
 from anydim.lang.tree import Group
 
@@ -40,7 +40,9 @@ def _form(task: Task) -> ProductForm | None:
     if form is None or form.dtype != float32 or form.a.dtype != form.b.dtype:
         return None
     supported = (
-        machine.tf32 if form.a.dtype == float32 else machine.warps and form.a.dtype in SHARES
+        machine.tf32
+        if form.a.dtype == float32
+        else machine.warps and form.a.dtype in FRAGMENT_LAYOUTS
     )
     return form if supported else None
 
@@ -66,7 +68,7 @@ class _Writer(ProductWriter):
     ) -> None:
         super().__init__(group, form, schedule, machine)
         self.schedule, self.factors = schedule, form.a.dtype
-        self.shares = SHARES[self.factors]
+        self.shares = FRAGMENT_LAYOUTS[self.factors]
         self.tiles = [
             (i, j)
             for i in range(schedule.part_rows // ROWS)
@@ -107,7 +109,7 @@ class _Writer(ProductWriter):
                 self.work.emit(ir.Fragments(self.factors, sums, tuple(a[i]), tuple(b[j])))
 
     def _fragment(
-        self, layout: LocalLayout, first: ir.Value, more: int, element: Place, k: ir.Value,
+        self, layout: LocalLayout, first: ir.Value, more: int, element: FragmentIndex, k: ir.Value,
         part: ir.Value | int,
     ) -> ir.Value:  # fmt: skip
         """Return a thread's part of a fragment; columns are the right factor's own indices."""
@@ -129,7 +131,7 @@ class _Writer(ProductWriter):
         moved = ir.Op(kind, "shift_left", (high, ir.Const(kind, 16)))
         return let(ir.Op(kind, "bit_or", (low, moved)))
 
-    def _at(self, element: Place, swapped: bool = False) -> tuple[ir.Value, ir.Value]:
+    def _at(self, element: FragmentIndex, swapped: bool = False) -> tuple[ir.Value, ir.Value]:
         """Return the row and the column of a value of this thread; exchanged if `swapped`."""
         zero, by_g, by_t = element(0, 0), element(1, 0), element(0, 1)
         made = [

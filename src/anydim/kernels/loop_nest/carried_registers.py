@@ -41,11 +41,13 @@ def carried_by(loop: Loop, single: Sequence[frozenset[str | int]]) -> tuple[Carr
     for position, step in enumerate(loop.body):
         if not isinstance(step, Write) or times[step.target] > 1:
             continue
-        if {axis.name for axis in step.axes} - single[position] or not all(map(_plain, step.place)):
+        if {axis.name for axis in step.axes} - single[position] or not all(
+            map(_plain, step.indices)
+        ):
             continue
-        before = tuple(_shifted(index, loop) for index in step.place)
+        before = tuple(_shifted(index, loop) for index in step.indices)
         read = _read_of(step.target, before, loop.body[: position + 1])
-        if before != step.place and read is not None:
+        if before != step.indices and read is not None:
             found.append(Carried(position, step, read))
     return tuple(found)
 
@@ -67,7 +69,7 @@ def _shifted(index: Expr, loop: Loop) -> Expr:
 def _read_of(tensor: str, element: tuple[Expr, ...], steps: Sequence[OrderedStep]) -> Read | None:
     """The first read of an element by writes among these steps; a default must be a literal."""
     for step in steps:
-        for expr in (step.body, *step.place) if isinstance(step, Write) else ():
+        for expr in (step.body, *step.indices) if isinstance(step, Write) else ():
             for read in reads(expr):
                 if read.tensor == tensor and read.indices == element and not read.flat:
                     if read.default is None or isinstance(read.default, Literal):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.scalar_lowering import Context, Elements
+from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.inference import Linear, free_axes, linear
 from anydim.kernels.ir import operate
 from anydim.lang.tree import Apply, Expr, Read, SizeTerm
@@ -65,7 +65,7 @@ class NestContext(Context):
     variables: frozenset[str] = frozenset()
 
 
-class NestElements(Elements):
+class NestElements(ScalarLowering):
     """The body of a loop, a branch or a statement of a nest.
 
     `written`: the tensors that it writes.
@@ -113,7 +113,7 @@ class NestElements(Elements):
         self.step(lambda here: found.append(here.name(here.value(expr, dtype))))
         return found[0]
 
-    def merge(self, scope: Elements) -> None:
+    def merge(self, scope: ScalarLowering) -> None:
         """Append the steps of a scope that is not a block of its own."""
         self.steps += scope.steps
         scope.steps = self.steps

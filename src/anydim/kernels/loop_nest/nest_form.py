@@ -15,10 +15,10 @@ from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.lang.dependence.accesses import Instance, accesses, instances, steps_of
-from anydim.lang.dependence.chunks import Chunks, chunkings
+from anydim.lang.dependence.chunks import Chunks, split_ranges
 from anydim.lang.dependence.distances import same_iteration
 from anydim.lang.dependence.rings import rings
-from anydim.lang.dependence.starts import filled_in_order
+from anydim.lang.dependence.starts import filled_before_reads
 from anydim.lang.tree import (
     Axis,
     Branch,
@@ -80,7 +80,7 @@ def nest_form(group: Group, box: Box) -> NestForm | None:
     return NestForm(
         group, steps, tuple(temporaries), {t.name: t.type for t in shown},
         frozenset(variables_of(steps)),
-        tuple(chunkings(found, fixed, hidden, box)), rings(found, fixed, hidden, box),
+        tuple(split_ranges(found, fixed, hidden, box)), rings(found, fixed, hidden, box),
     )  # fmt: skip
 
 
@@ -115,11 +115,11 @@ class _Builder:
         write = instance.write
         assert write is not None
         reads_in_indices = any(
-            read.tensor == write.target for i in write.place for read in reads(i)
+            read.tensor == write.target for i in write.indices for read in reads(i)
         )
         copied = reads_in_indices or self._overwrites_own_reads(instance)
         names = {axis.name for axis in write.reduced}
-        if write.combine and not write.fresh and any(free_axes(i) & names for i in write.place):
+        if write.combine and not write.fresh and any(free_axes(i) & names for i in write.indices):
             write = replace(write, axes=(*write.axes, *write.reduced), reduced=())
         if not write.reduced and write.fresh:
             write = replace(write, combine="", fresh=False)
@@ -134,7 +134,7 @@ class _Builder:
         own = own[:-1] if write.combine and not write.fresh else own
         still = one_to_one(write)
         return any(
-            not (still and access.indices == write.place)
+            not (still and access.indices == write.indices)
             and same_iteration(access, all[-1], self.box)
             for access in own
         )
@@ -145,11 +145,11 @@ class _Builder:
         combine = write.combine if write.reduced else ""
         steps = [
             replace(
-                write, target=value.tensor, place=value.indices, combine=combine,
+                write, target=value.tensor, indices=value.indices, combine=combine,
                 fresh=bool(combine),
             )
         ]  # fmt: skip
-        place = write.place
+        place = write.indices
         if copy_indices:
             kept = [self._copy(write, int64) for _ in place]
             steps += [
@@ -171,7 +171,7 @@ def one_to_one(write: Write) -> bool:
     """Whether different axis values write different elements, judged by indices of a single
     axis."""
     distinguished = {
-        form.terms[0][0] for form in map(affine, write.place) if form and len(form.terms) == 1
+        form.terms[0][0] for form in map(affine, write.indices) if form and len(form.terms) == 1
     }
     return distinguished >= {axis.name for axis in write.axes if axis.extent != 1}
 
@@ -184,7 +184,7 @@ def _zeros(
     found = instances(steps)
     made = []
     for tensor, kept in tensors:
-        if not filled_in_order(tensor.name, found, types, box, kept):
+        if not filled_before_reads(tensor.name, found, types, box, kept):
             names = _axis_names(tensor, found)
             axes = tuple(Axis(name, size) for name, size in zip(names, tensor.type.shape))
             place = tuple(Index(axis.name) for axis in axes)
@@ -197,7 +197,7 @@ def _axis_names(tensor: Tensor, found: tuple[Instance, ...]) -> list[str]:
     first = next((i.write for i in found if i.write and i.write.target == tensor.name), None)
     names: list[str] = []
     for number in range(tensor.type.rank):
-        form = None if first is None else affine(first.place[number])
+        form = None if first is None else affine(first.indices[number])
         name = "" if form is None else form.constant.atom or ""
         name = form.terms[0][0] if form is not None and len(form.terms) == 1 else name
         names.append(f"i{number}" if not name or name in names else name)
@@ -300,7 +300,7 @@ def first_copy(form: NestForm) -> Copy | None:
     plain = isinstance(body, Read) and body.default is None and not body.flat
     if not plain or not isinstance(body, Read) or write.combine or write.reduced:
         return None
-    if write.place != axes or body.indices != axes:
+    if write.indices != axes or body.indices != axes:
         return None
     inputs, outputs = (
         {t.name: t.type for t in of} for of in (form.group.inputs, form.group.outputs)

@@ -20,7 +20,7 @@ from anydim.base.dtypes import boolean, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen import arithmetic
-from anydim.kernels.codegen.vector_loops import START, STOP, under
+from anydim.kernels.codegen.vector_loops import START, STOP, if_block
 from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.loop_nest.carried_registers import Carried, carried_by
 from anydim.kernels.loop_nest.nest_elements import NestContext, NestElements
@@ -94,7 +94,7 @@ class NestCode:
     def _copy(self, scope: NestElements, copy: Copy) -> None:
         """The initial copy, skipped where source and target share a buffer."""
         buffers = (self.context.storage[name].buffer for name in (copy.read, copy.made))
-        with under(scope, arithmetic.apart(*buffers), certain=False) as inner:
+        with if_block(scope, arithmetic.buffers_differ(*buffers), certain=False) as inner:
             self._write(inner, copy.write, [])
 
     def _loop(self, scope: NestElements, loop: Loop) -> None:
@@ -160,7 +160,7 @@ class NestCode:
             at = {} if cut is None else {str(cut.variable): self._position(scope, cut)}
             first = scope.inner(at, certain=False, variables={loop.variable: before})
             default = carried.read.default or Literal(0, dtype)
-            value = first.load(Read(write.target, write.place, False, default))
+            value = first.load(Read(write.target, write.indices, False, default))
             register = self.context.fresh("h")
             first.steps.append(ir.Declare(register, value))
             scope.merge(first)

@@ -52,7 +52,7 @@ def staged(
     for one thread.
     """
     threads = max(1, machine.threads)
-    if machine.most_lanes or any(checked(expr) for _, expr in expressions_of(form.steps)):
+    if machine.max_lanes or any(checked(expr) for _, expr in expressions_of(form.steps)):
         return None
     types = form.types | {tensor.name: tensor.type for tensor in form.temporaries}
     stages = tuple(stages_of(form.steps, types, box))

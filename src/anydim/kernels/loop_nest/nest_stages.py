@@ -18,7 +18,7 @@ from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen import arithmetic
-from anydim.kernels.codegen.vector_loops import START, STOP, over
+from anydim.kernels.codegen.vector_loops import START, STOP, for_loop
 from anydim.kernels.ir import greatest, least, variable
 from anydim.kernels.loop_nest.nest_elements import NestElements
 from anydim.kernels.loop_nest.nest_loops import NestCode
@@ -127,7 +127,7 @@ class StagedCode(NestCode):
         outer = some.stages.loop
         assert outer is not None and isinstance(outer.body[0], Loop)
         self.chunks = None
-        with over(scope, self.high, self.low, letter="r", certain=False) as (line, row):
+        with for_loop(scope, self.high, self.low, letter="r", certain=False) as (line, row):
             column = line.name(number - row)
             tile = line.inner({}, certain=False)
             spans = (

@@ -16,15 +16,15 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.codegen.reduction import (
     accumulated,
+    accumulator_of,
     combine_pairwise,
-    folding,
-    nothing_of,
+    neutral_element,
     terms_of,
 )
-from anydim.kernels.codegen.vector_loops import nested, segments, vectors_of
+from anydim.kernels.codegen.vector_loops import nested_loops, segments, vectors_of
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import convert, operate, variable
-from anydim.kernels.launch import Machine, filled
+from anydim.kernels.launch import Machine, halved_lanes
 from anydim.kernels.loop_nest.nest_elements import NestElements, Storage
 from anydim.kernels.loop_nest.nest_form import NestForm, one_to_one
 from anydim.kernels.rows.partial_rows import limits, part_along
@@ -79,14 +79,16 @@ class WriteCode:
 
     def empty(self, scope: NestElements) -> None:
         """The write of an empty reduction."""
-        neutral = convert(nothing_of(*folding(self.write.combine, self.dtype)), self.dtype)
+        neutral = convert(
+            neutral_element(*accumulator_of(self.write.combine, self.dtype)), self.dtype
+        )
         self._nested(scope, self.axes, lambda s: self._store(s, neutral))
 
     def _nested(
         self, scope: NestElements, axes: Sequence[Axis], body: Callable[[NestElements], None]
     ) -> None:
         spans = ((axis.name, *self.ranges[axis.name]) for axis in axes)
-        with nested(scope, spans, written=self.own) as inner:
+        with nested_loops(scope, spans, written=self.own) as inner:
             body(inner)
 
     # ---- cells ---------------------------------------------------------------------------------
@@ -165,19 +167,19 @@ class WriteCode:
 
     def _store(self, scope: NestElements, value: ir.Value) -> None:
         write = self.write
-        for index in write.place:
+        for index in write.indices:
             if checked(index):
                 scope.value(index, int64)
-        element = Read(write.target, write.place)
+        element = Read(write.target, write.indices)
         inside = scope.inside(element)
         if write.combine and not write.fresh:
-            function, dtype = folding(write.combine, self.dtype)
+            function, dtype = accumulator_of(write.combine, self.dtype)
             old = convert(scope.load(element), dtype)
             value = operate(function, *scope.alike([old, convert(value, dtype)]))
             value = convert(scope.name(value), self.dtype)
         value = scope.spread(scope.name(value), scope.lanes)
         mask = scope.both(scope.mask, inside) if scope.lanes > 1 else None
-        offset = scope.offset(scope.address(write.target, write.place))
+        offset = scope.offset(scope.address(write.target, write.indices))
         buffer = scope.context.storage[write.target].buffer
         store: ir.Step = ir.Store(buffer, offset, value, mask)
         if inside is not None and scope.lanes == 1:
@@ -193,11 +195,11 @@ class _Sum:
     def __init__(self, code: WriteCode, cell: NestElements, copies: int) -> None:
         self.code = code
         self.cell = cell
-        self.function, self.dtype = folding(code.write.combine, code.dtype)
+        self.function, self.dtype = accumulator_of(code.write.combine, code.dtype)
         self.lanes = code.vectorized.lanes if code.vectorized.along else cell.lanes
         context = cell.context
         self.registers = [context.fresh("a") for _ in range(copies)]
-        self.neutral = nothing_of(self.function, self.dtype, self.lanes)
+        self.neutral = neutral_element(self.function, self.dtype, self.lanes)
         cell.steps += [ir.Declare(name, self.neutral) for name in self.registers]
 
     def accumulate(self, scope: NestElements, copy: int, mask: ir.Value | None) -> None:
@@ -237,7 +239,7 @@ def as_run(write: Write, form: NestForm) -> Write | None:
     """
     plain = tuple(Index(axis.name) for axis in write.axes)
     shape = tuple(axis.extent for axis in write.axes)
-    if len(plain) < 2 or write.reduced or write.place != plain:
+    if len(plain) < 2 or write.reduced or write.indices != plain:
         return None
     indices: tuple[Expr, ...] = (*[Literal(0, int64)] * (len(plain) - 1), plain[-1])
 
@@ -256,7 +258,7 @@ def as_run(write: Write, form: NestForm) -> Write | None:
         return None
     body = moved(lambda tensor: Read(tensor, indices))
     last = replace(write.axes[-1], extent=product(shape))
-    return replace(write, place=indices, axes=(last,), body=body)
+    return replace(write, indices=indices, axes=(last,), body=body)
 
 
 def vectorization_of(
@@ -278,9 +280,9 @@ def vectorization_of(
 
 def _storable(write: Write, axis: Axis, storage: Mapping[str, Storage]) -> bool:
     """Whether the stores of adjacent lanes are contiguous, and may be reordered."""
-    if any(free_axes(i) & {axis.name} and affine(i) is None for i in write.place):
+    if any(free_axes(i) & {axis.name} and affine(i) is None for i in write.indices):
         return False
-    offset = storage[write.target].address(write.place)
+    offset = storage[write.target].address(write.indices)
     if offset.affine.stride(axis.name) != 1:
         return False
     return axis == write.axes[-1] or one_to_one(write)
@@ -300,7 +302,7 @@ def _score(write: Write, axis: Axis, form: NestForm, storage: Mapping[str, Stora
 
 def _lanes(write: Write, form: NestForm, machine: Machine, lane: Axis) -> int:
     target = form.types[write.target].dtype
-    held: DType = folding(write.combine, target)[1] if write.reduced else target
+    held: DType = accumulator_of(write.combine, target)[1] if write.reduced else target
     found = [form.types[read.tensor].dtype for read in reads(write.body)]
     width = max([target.bytes, held.bytes, *(-(-d.bytes // 2) for d in found)])
-    return filled(machine.lanes_of(width), lane.extent.constant)
+    return halved_lanes(machine.lanes_of(width), lane.extent.constant)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, loop, quotient, round_down
-from anydim.kernels.codegen.scalar_lowering import Context, Elements
+from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.ir import constant, greatest, select, variable
 from anydim.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.lang.tree import Read
@@ -31,10 +31,10 @@ def epilogue_function(
     masked store, the loop therefore visits every `apart`-th row: consecutive rows are more than a
     vector from each other.
     """
-    root = Elements(context, {name: variable(name) for name in loops})
+    root = ScalarLowering(context, {name: variable(name) for name in loops})
     row = root.inner({"m": variable("row0") + variable("i")})
 
-    def lane(name: str, mask: ir.Value | None) -> Elements:
+    def lane(name: str, mask: ir.Value | None) -> ScalarLowering:
         at = variable("i") * variable("sums_row") + variable(name)
         vector = ir.Type(dtype, lanes)
 
@@ -79,7 +79,7 @@ def epilogue_function(
 
 
 def _stores(
-    outputs: tuple[Output, ...], lane: Elements, column: str, mask: ir.Value | None
+    outputs: tuple[Output, ...], lane: ScalarLowering, column: str, mask: ir.Value | None
 ) -> list[ir.Step]:
     """Compute all values before the stores: an output may reuse the memory of the sums."""
     row = variable("i") * variable("out_row")

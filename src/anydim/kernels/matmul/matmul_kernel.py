@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from anydim.base.dtypes import DType, uint8
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import summed
+from anydim.kernels.codegen.arithmetic import index_sum
 from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, variable
@@ -104,7 +104,7 @@ class ProductKernel(ABC):
     def at(self, start: Size | int, steps: Iterable[tuple[str, Size]]) -> ir.Value:
         """Return start plus, for each loop, its index times its stride in elements."""
         value = self.sizes.value
-        return summed(value(start), *(variable(name) * value(by) for name, by in steps))
+        return index_sum(value(start), *(variable(name) * value(by) for name, by in steps))
 
     def launch(
         self, schedule: object, packings: Mapping[str, Packing | None], work: Size, reason: str

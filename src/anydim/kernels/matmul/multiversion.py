@@ -19,7 +19,7 @@ from anydim.sizes import Size, maximum, minimum
 CHOICE = "choice"
 
 
-def either_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Launch:
+def multiversion_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Launch:
     """Return `one` where `choice` is 1 and `other` where it is 0; other fields are those of `one`.
 
     The functions of the two kernels must have different names.

@@ -118,7 +118,7 @@ def tile_of(machine: Machine, dtype: DType) -> Tile:
     6 x 2, 10 s up to 4 x 2, which are as fast, and a third less without tiles that prefetch ahead.
     """
     lanes = machine.lanes(dtype)
-    if machine.most_lanes:
+    if machine.max_lanes:
         return Tile(4, 2, 2, lanes)
     if machine.registers >= 32:
         return Tile(8, 3, 2, lanes)

@@ -7,14 +7,14 @@ from functools import lru_cache, partial
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes
-from anydim.kernels.codegen.register_transpose import PIECE, columns_of, transposed
+from anydim.kernels.codegen.register_transpose import PIECE, block_columns, transposed_block
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import least, shuffle, variable
 from anydim.kernels.matmul.matmul_kernel import function_library
 
 
 @lru_cache(maxsize=16)
-def turned_library(lanes: int, dtype: DType) -> ir.Library:
+def matrix_transpose_library(lanes: int, dtype: DType) -> ir.Library:
     """Return a library of one function: dst[c, r] = src[r, c] for r < rows, c < columns."""
     pointers = (ir.Pointer(each, dtype) for each in ("src", "dst"))
     scalars = map(ir.Scalar, ("src_row", "dst_row", "rows", "columns"))
@@ -38,7 +38,7 @@ def _transpose(vector: ir.Type, code: Writer) -> None:
             with code.range(0, columns, lanes) as column:
                 c = code.let(least(column, columns - lanes))
                 loads = [ir.Load(vector, "src", (r + n) * source + c) for n in range(lanes)]
-                for index, each in enumerate(transposed(vector, loads, code.let)):
+                for index, each in enumerate(transposed_block(vector, loads, code.let)):
                     code.emit(ir.Store("dst", (c + index) * target + r, each))
 
 
@@ -54,7 +54,7 @@ def _transpose_few_columns(vector: ir.Type, code: Writer) -> None:
             at = least(r + index, rows - 1) * variable("src_row") + c
             return ir.Load(few, "src", at, right)
 
-        made = [code.let(each) for each in columns_of(vector, lanes, piece, code.let)]
+        made = [code.let(each) for each in block_columns(vector, lanes, piece, code.let)]
         for index in reversed(range(few.lanes)):
             at = least(c + index, columns - 1) * variable("dst_row") + r
             code.emit(ir.Store("dst", at, made[index], below))
@@ -68,7 +68,9 @@ def _transpose_few_rows(vector: ir.Type, code: Writer) -> None:
         c = code.let(least(column, columns - lanes))
         below = code.let(first_lanes(rows - r, few.lanes))
         offsets = (least(r + index, rows - 1) * variable("src_row") for index in range(few.lanes))
-        made = transposed(vector, [ir.Load(vector, "src", at + c) for at in offsets], code.let)
+        made = transposed_block(
+            vector, [ir.Load(vector, "src", at + c) for at in offsets], code.let
+        )
         for index in range(lanes):
             start = index // few.lanes * few.lanes
             own, lanes_of_row = made[index % few.lanes], tuple(range(start, start + few.lanes))

@@ -13,7 +13,7 @@ from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.ir import greatest, least
 from anydim.lang.resolve.ranges import running
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, SizeTerm
-from anydim.lang.tree.affine import Affine, affine, placed, rewrite
+from anydim.lang.tree.affine import Affine, affine, rewrite, substituted
 from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 SMALL = 8  # strides, windows and paddings up to this size are constants in the kernel
@@ -132,7 +132,7 @@ def inside_always(form: Affine, extent: Size, extents: Mapping[str, Size], box: 
 def without(read: Expr, units: set[str]) -> Read:
     """Return the read with 0 for axes of extent 1."""
 
-    changed = placed(read, dict.fromkeys(units, SizeTerm(as_size(0))))
+    changed = substituted(read, dict.fromkeys(units, SizeTerm(as_size(0))))
     assert isinstance(changed, Read)
     return changed
 

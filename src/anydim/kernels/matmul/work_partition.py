@@ -162,6 +162,6 @@ def work_of(loops: Size, rows: Size, tiles: Size, columns: Size, k: Size) -> Siz
     return loops * minimum(columns, 1) * ((rows + 2 * tiles) * each + tiles * _TILE)
 
 
-def from_on(size: Size | int, least: Size | int) -> Size:
+def at_least(size: Size | int, least: Size | int) -> Size:
     """Return 1 where a size is at least `least`, else 0."""
     return minimum(maximum(as_size(size) - least + 1, 0), 1)

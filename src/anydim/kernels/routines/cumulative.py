@@ -131,7 +131,7 @@ class _Scan:
     def shared(self) -> Size:
         """1 if threads share pieces, else 0."""
         least = LONG * self.spec.piece
-        accelerator = self.machine.most_lanes > 0  # whose work-groups need not run concurrently
+        accelerator = self.machine.max_lanes > 0  # whose work-groups need not run concurrently
         if accelerator or bounds(self.rows.length, self.box).high < least:
             return as_size(0)
         long, few = minimum(1, self.rows.length // least), 1 - minimum(1, self.units // MANY)

@@ -18,7 +18,7 @@ from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.codegen.reduction import accumulated, terms_of
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.codegen.vector_loops import first_lanes
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import Like, constant, iota, least, operate, select, shuffle, variable
@@ -30,7 +30,7 @@ from anydim.lang.tree.affine import Affine, flat_address, parts, reads
 _NUMBER = "number of the row"
 
 
-def takes_few(form: RowForm, lanes: int) -> bool:
+def fits_few_columns(form: RowForm, lanes: int) -> bool:
     """Whether rows are adjacent in all elements that a form reads and writes."""
     known = form.lane.extent.constant
     if lanes < 4 or len(form.row) != 1 or form.plan.slots or (known or 0) > lanes // 2:
@@ -82,7 +82,7 @@ class FewColumns:
         self.setting = setting
         self.columns = setting.value(setting.form.lane.extent)
 
-    def steps(self, outer: Elements) -> tuple[ir.Step, ...]:
+    def steps(self, outer: ScalarLowering) -> tuple[ir.Step, ...]:
         """All passes over the rows, and the stores after them."""
         shared = outer.inner({})
         types = {**outer.context.types, _NUMBER: TensorType(int64, ())}
@@ -105,7 +105,7 @@ class FewColumns:
         row.finish()
         return tuple(shared.steps)
 
-    def _pass(self, shared: Elements, row: Row, pass_number: int) -> None:
+    def _pass(self, shared: ScalarLowering, row: Row, pass_number: int) -> None:
         """Vectors of rows, as many rows as fit."""
         axis = self.form.row[0]
         rows = self.setting.value(axis.extent)
@@ -120,7 +120,7 @@ class FewColumns:
         else:
             shared.steps.append(interleaved_loop(at, rows, step, uniform.steps, shared))
 
-    def _rows_of_lanes(self, scope: Elements) -> ir.Value:
+    def _rows_of_lanes(self, scope: ScalarLowering) -> ir.Value:
         """The row of each lane, relative to the row of lane 0."""
         total = constant(0, lanes=self.lanes)
         for row in range(1, self.lanes):
@@ -128,7 +128,7 @@ class FewColumns:
             total = scope.name(select(iota(self.lanes) >= begins, total + 1, total))
         return total
 
-    def _join(self, scope: Elements, name: str, register: str) -> None:
+    def _join(self, scope: ScalarLowering, name: str, register: str) -> None:
         """Combine the rows of a vector: every row gets the result of its column."""
         function, dtype = self.setting.accumulation(name)
         old = ir.Get(ir.Type(dtype, self.lanes), register)
@@ -194,7 +194,7 @@ class _FewCell(Cell):
 
 
 def interleaved_loop(
-    at: ir.Var, end: ir.Value, step: Like, body: Iterable[ir.Step], scope: Elements
+    at: ir.Var, end: ir.Value, step: Like, body: Iterable[ir.Step], scope: ScalarLowering
 ) -> ir.Step:
     """A loop over the even steps up to `end`, then over the odd ones.
 

@@ -29,10 +29,10 @@ from anydim.lang.tree.affine import (
     flat_address,
     operands,
     parts,
-    placed,
     reads,
     rewrite,
     row_major_strides,
+    substituted,
     to_expr,
 )
 from anydim.sizes import Size, as_size
@@ -119,7 +119,7 @@ def _rounds_apart(group: Group) -> Group:
 
     statements = tuple(replace(s, axes=tuple(axes(s.axes))) for s in group.statements)
     group = rewritten(replace(group, statements=statements), parted)
-    return with_bodies(group, lambda body: placed(body, whole))
+    return with_bodies(group, lambda body: substituted(body, whole))
 
 
 def _remainders(body: Expr) -> Iterator[tuple[str, Size]]:
@@ -158,7 +158,7 @@ def _without_unit_axes(group: Group) -> Group:
     statements = tuple(
         replace(s, axes=kept(s.axes), reduced=kept(s.reduced)) for s in group.statements
     )
-    return with_bodies(replace(group, statements=statements), lambda body: placed(body, units))
+    return with_bodies(replace(group, statements=statements), lambda body: substituted(body, units))
 
 
 def _mergeable(group: Group, apart: frozenset[str]) -> tuple[str, str] | None:
@@ -237,7 +237,7 @@ def same_point(reader: Read, writer: Statement) -> bool:
     return flat_address(reader) == own_address(writer)
 
 
-def reads_own_points(group: Group) -> bool:
+def reads_same_elements(group: Group) -> bool:
     """Whether statements read each other's results only at the same point."""
     writers = {statement.target: statement for statement in group.statements}
     return all(

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.reduction import folding, identity
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.reduction import accumulator_of, identity
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import greatest, operate, select
 from anydim.kernels.rows.row_body import RowForm
@@ -49,7 +49,7 @@ def part_along(body: Expr, combine: str, dtype: DType, axis: str, reduced: froze
     if not (isinstance(body, Apply) and body.function == "select"):
         return Part()
     condition, _, other = body.arguments
-    if not isinstance(other, Literal) or other.value != identity(*folding(combine, dtype)):
+    if not isinstance(other, Literal) or other.value != identity(*accumulator_of(combine, dtype)):
         return Part()
     lows: list[Expr] = []
     highs: list[Expr] = []
@@ -75,7 +75,7 @@ def _conjuncts(expr: Expr) -> Iterator[Expr]:
 
 
 def limits(
-    part: Part, scope: Elements, first: ir.Value, end: ir.Value
+    part: Part, scope: ScalarLowering, first: ir.Value, end: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
     """First and end of a part of a row from `first` to `end`. Bounds out of range are ignored.
 

@@ -15,12 +15,12 @@ from anydim.kernels.codegen.exact_division import (
 )
 from anydim.kernels.codegen.reduction import (
     accumulated,
+    accumulator_of,
     combine_pairwise,
-    folding,
-    nothing_of,
+    neutral_element,
     terms_of,
 )
-from anydim.kernels.codegen.scalar_lowering import Context, Elements
+from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.codegen.value_bounds import settled, shares
 from anydim.kernels.ir import constant, convert, number, operate, select
 from anydim.kernels.rows.flatten import own_address
@@ -104,12 +104,12 @@ class Setting:
 
     def accumulation(self, name: str) -> tuple[str, DType]:
         """The function and the type that a reduction accumulates with."""
-        function, dtype = folding(self.statements[name].combine, self.dtype(name))
+        function, dtype = accumulator_of(self.statements[name].combine, self.dtype(name))
         return ("fast_max" if name in self.settled else function), dtype
 
     def neutral(self, name: str) -> ir.Const:
         """The neutral element of a reduction, in every lane."""
-        return nothing_of(*self.accumulation(name), self.lanes)
+        return neutral_element(*self.accumulation(name), self.lanes)
 
     def _shares(self) -> frozenset[str]:
         """Totals whose terms are checked while they are summed: see `Row.begin`."""
@@ -157,7 +157,7 @@ class Setting:
 class Row:
     """One row (or a vector of rows): its accumulators and the scalars known so far."""
 
-    def __init__(self, setting: Setting, scope: Elements, copy: int | None) -> None:
+    def __init__(self, setting: Setting, scope: ScalarLowering, copy: int | None) -> None:
         self.setting, self.scope, self.copy = setting, scope, copy
         self.known: dict[str, ir.Value] = {}
         self.accumulators: dict[str, tuple[str, ...]] = {}
@@ -221,7 +221,7 @@ class Row:
         vector = ir.Type(dtype, self.setting.lanes)
         return combine_pairwise(function, [ir.Get(vector, a) for a in self.accumulators[name]])
 
-    def piece_done(self, scope: Elements, pass_number: int) -> None:
+    def piece_done(self, scope: ScalarLowering, pass_number: int) -> None:
         """Add the accumulators of a pass to the totals, and reset them."""
         for name in self.setting.plan.made_by(pass_number):
             start = self.setting.neutral(name)
@@ -245,7 +245,7 @@ class Row:
     def empty(self) -> None:
         """Record the results of the reductions of a row without elements."""
         for name in self.setting.plan.made:
-            neutral = nothing_of(*self.setting.accumulation(name))
+            neutral = neutral_element(*self.setting.accumulation(name))
             self.known[name] = convert(neutral, self.setting.dtype(name))
         for name in self.setting.form.scaled:
             self.known[name] = number(self.setting.dtype(name), 0)
@@ -268,7 +268,8 @@ class Cell:
     """The elements of a row in one vector: lanes along the row, or one element of many rows."""
 
     def __init__(
-        self, row: Row, scope: Elements, indices: dict[str, ir.Value], pass_number: int, copy: int,
+        self, row: Row, scope: ScalarLowering, indices: dict[str, ir.Value], pass_number: int,
+        copy: int,
         mask: ir.Value | None,
     ) -> None:  # fmt: skip
         self.row, self.setting, self.pass_number, self.copy = row, row.setting, pass_number, copy

@@ -14,10 +14,10 @@ from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.kernels.codegen.value_bounds import peaks, totals
 from anydim.kernels.inference import free_axes, read_address
 from anydim.kernels.ir import Operand
-from anydim.kernels.launch import Argument, Launch, Machine, filled
+from anydim.kernels.launch import Argument, Launch, Machine, halved_lanes
 from anydim.kernels.operands import Operands
 from anydim.kernels.rows.call_time_forms import open_strides, stride_variants, unit_form
-from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_own_points
+from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_same_elements
 from anydim.kernels.rows.fusion_plan import cost, plan_passes, work
 from anydim.kernels.rows.partial_rows import part_of
 from anydim.kernels.rows.row_body import PIECE, RowForm, Setting
@@ -48,7 +48,7 @@ def row_form(group: Group, across: bool) -> RowForm | None:
 def _along(group: Group) -> RowForm | None:
     """The form with lanes along the reduced axes, whatever the layout of its results."""
     group = flatten(group)
-    row = _row_axes(group) if reads_own_points(group) else None
+    row = _row_axes(group) if reads_same_elements(group) else None
     if row is None:
         return None
     if not row:
@@ -193,7 +193,7 @@ def lanes_for(form: RowForm, machine: Machine) -> int:
         if s.target in made
     ]
     width = max([d.bytes for d in stored] + [-(-d.bytes // 2) for d in read], default=4)
-    return filled(machine.lanes_of(width), form.lane.extent.constant)
+    return halved_lanes(machine.lanes_of(width), form.lane.extent.constant)
 
 
 # ---- launch ------------------------------------------------------------------------------------
@@ -323,13 +323,13 @@ def _grain(program: RowProgram) -> Size:
     operations = sum(cost(s.body) + 1 + LOOKED_UP * len(lookups(s.body, lane)) for s in statements)
     each = max(operations, _moved(form))
     if form.whole:
-        return grain_of(each, as_size(1))
+        return grain_size(each, as_size(1))
     if part_of(form) is not None:
-        return grain_of(each, as_size(TYPICAL_ROW))
+        return grain_size(each, as_size(TYPICAL_ROW))
     elements = product(axis.extent for axis in form.row)
     if form.pieces or isinstance(program, PhaseProgram):
         elements = minimum(elements, PIECE)
-    return grain_of(each, elements * (program.setting.width if form.across else 1))
+    return grain_size(each, elements * (program.setting.width if form.across else 1))
 
 
 def _moved(form: RowForm) -> int:
@@ -344,7 +344,7 @@ def _moved(form: RowForm) -> int:
     return sum(form.group.type_of(name).dtype.bytes for name in found - form.plan.kinds.keys())
 
 
-def grain_of(each: float, elements: Size) -> Size:
+def grain_size(each: float, elements: Size) -> Size:
     """The number of indices worth a thread, each with `elements` of cost `each`."""
     each = each or 1.0  # the cost of an empty sum
     known = elements.constant

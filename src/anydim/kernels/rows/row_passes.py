@@ -20,22 +20,22 @@ from operator import or_
 from anydim.kernels import ir
 from anydim.kernels.codegen import arithmetic
 from anydim.kernels.codegen.nontemporal import nontemporal_condition
-from anydim.kernels.codegen.scalar_lowering import Context, Elements
+from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.codegen.vector_loops import (
     START,
     STOP,
     Segment,
     first_lanes,
-    nested,
+    for_loop,
+    nested_loops,
     open_segments,
-    over,
     parallel_loop,
     run_segment,
     segments,
 )
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, least, variable
-from anydim.kernels.rows.few_columns import FewColumns, interleaved_loop, takes_few
+from anydim.kernels.rows.few_columns import FewColumns, fits_few_columns, interleaved_loop
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.partial_rows import limits, part_of
 from anydim.kernels.rows.row_body import PIECE, Cell, Row, Setting, whole_pieces
@@ -134,9 +134,9 @@ class RowProgram:
     def short_rows(self) -> tuple[ir.Step, ...]:
         """Blocks of rows side by side, through transposed panels."""
         context = replace(self.setting.context, running=True, step=0)
-        kernel, short = Elements(context), Short(self.setting)
+        kernel, short = ScalarLowering(context), Short(self.setting)
         kernel.steps += short.declared()
-        with over(kernel, STOP, START, self.setting.lanes, PART, "r") as (scope, first):
+        with for_loop(kernel, STOP, START, self.setting.lanes, PART, "r") as (scope, first):
             short.block(
                 scope, first, lambda remaining: self._block(scope, first, remaining, False, 1)
             )
@@ -146,14 +146,14 @@ class RowProgram:
         return tuple(axis for axis in self.form.outer if axis != self.form.lane)
 
     def _rows(self, context: Context, empty: bool) -> tuple[ir.Step, ...]:
-        kernel = Elements(context)
+        kernel = ScalarLowering(context)
         if self.form.across:
             self._rows_across(kernel, empty)
         else:
             self._rows_along(kernel, empty)
         return tuple(kernel.steps)
 
-    def _distances(self, kernel: Elements) -> None:
+    def _distances(self, kernel: ScalarLowering) -> None:
         """Enable prefetch of the next row only if several rows fit into the L1 cache."""
         if self.setting.ahead:
             bytes_of = max(t.type.dtype.bytes for t in self.form.group.inputs)
@@ -162,7 +162,7 @@ class RowProgram:
 
     # ---- along ---------------------------------------------------------------------------------
 
-    def _rows_along(self, kernel: Elements, empty: bool) -> None:
+    def _rows_along(self, kernel: ScalarLowering, empty: bool) -> None:
         extent = self.setting.value(self.form.lane.extent)
         low, high = (START, STOP) if self.form.whole else (constant(0), extent)
         part = None if empty else part_of(self.form)
@@ -178,7 +178,7 @@ class RowProgram:
             self.segments = self._segments(kernel, low, high)
             self._distances(kernel)
 
-        def one(scope: Elements) -> None:
+        def one(scope: ScalarLowering) -> None:
             if self.form.pieces:
                 first = scope.name(scope.indices[PART] * self.setting.piece)
                 last = scope.name(least(first + self.setting.piece, extent))
@@ -202,11 +202,13 @@ class RowProgram:
                 axes.append((PART, self.setting.value(self._pieces_of_a_row)))
             parallel_loop(kernel, axes, one, *self._range(kernel))
 
-    def _segments(self, scope: Elements, low: ir.Value, high: ir.Value) -> tuple[Segment, ...]:
+    def _segments(
+        self, scope: ScalarLowering, low: ir.Value, high: ir.Value
+    ) -> tuple[Segment, ...]:
         setting = self.setting
         return segments(scope, low, high, setting.lanes, setting.unroll, setting.step)
 
-    def _range(self, kernel: Elements) -> tuple[ir.Value, ir.Value]:
+    def _range(self, kernel: ScalarLowering) -> tuple[ir.Value, ir.Value]:
         """The rows to process; for a unit form, those that start in the part of the range."""
         if not self.unit:
             return START, STOP
@@ -218,28 +220,30 @@ class RowProgram:
         copies = max((segment.copies for segment in self.segments), default=1)
         row.begin(pass_number, copies)
 
-        def part(scope: Elements, segment: Segment) -> None:
-            def cell(inner: Elements, at: ir.Value, copy: int) -> None:
+        def part(scope: ScalarLowering, segment: Segment) -> None:
+            def cell(inner: ScalarLowering, at: ir.Value, copy: int) -> None:
                 Cell(row, inner, {self.form.lane.name: at}, pass_number, copy, segment.mask).emit()
 
             condition = self._nontemporal(scope, segment)
             run_segment(scope, segment, self.setting.step, cell, condition)
 
-        def vectors(scope: Elements) -> None:
+        def vectors(scope: ScalarLowering) -> None:
             if self.form.cut:
                 self._pieces(scope, row, pass_number, part)
             for segment in self.segments:
                 part(scope, segment)
 
-        def one_pass(scope: Elements) -> None:
+        def one_pass(scope: ScalarLowering) -> None:
             axes = self.form.row[:-1]
-            with nested(scope, ((a.name, 0, self.setting.value(a.extent)) for a in axes)) as inner:
+            with nested_loops(
+                scope, ((a.name, 0, self.setting.value(a.extent)) for a in axes)
+            ) as inner:
                 vectors(inner)
 
         self._by_variants(row, one_pass)
         self._finish_pass(row, pass_number)
 
-    def _nontemporal(self, scope: Elements, segment: Segment) -> ir.Value | None:
+    def _nontemporal(self, scope: ScalarLowering, segment: Segment) -> ir.Value | None:
         """Whether the stores of a segment are nontemporal; None: never."""
         setting, lane = self.setting, self.form.lane.name
         if not self.form.independent or segment.high is None or setting.step != setting.lanes:
@@ -255,16 +259,20 @@ class RowProgram:
         row.end(pass_number)
 
     def _pieces(
-        self, scope: Elements, row: Row, pass_number: int, part: Callable[[Elements, Segment], None]
+        self,
+        scope: ScalarLowering,
+        row: Row,
+        pass_number: int,
+        part: Callable[[ScalarLowering, Segment], None],
     ) -> None:
         """All pieces of a row except the last one."""
         count = self.setting.value(whole_pieces(self.form))
-        with over(scope, count, letter="piece") as (inner, piece):
+        with for_loop(scope, count, letter="piece") as (inner, piece):
             first = inner.name(piece * PIECE)
             part(inner, Segment(self.setting.unroll, first, inner.name(first + PIECE)))
             row.piece_done(inner, pass_number)
 
-    def _by_variants(self, row: Row, body: Callable[[Elements], None]) -> None:
+    def _by_variants(self, row: Row, body: Callable[[ScalarLowering], None]) -> None:
         """A pass that divides by a total: by multiplication if no term is too small for it."""
         if not row.small:
             body(row.scope)
@@ -279,13 +287,13 @@ class RowProgram:
 
     # ---- across --------------------------------------------------------------------------------
 
-    def _rows_across(self, kernel: Elements, empty: bool) -> None:
+    def _rows_across(self, kernel: ScalarLowering, empty: bool) -> None:
         lane = self.form.lane
         extent = self.setting.value(lane.extent)
         blocks = self.setting.value(ceil_div(lane.extent, self.setting.width))
         axes = [(axis.name, self.setting.value(axis.extent)) for axis in self._shared()]
 
-        def one(scope: Elements) -> None:
+        def one(scope: ScalarLowering) -> None:
             first = scope.name(scope.indices[PART] * self.setting.width)
             known = lane.extent.constant
             lanes, vectors = self.setting.lanes, self.setting.unroll
@@ -306,7 +314,7 @@ class RowProgram:
                 few = self._block(scope, first, remaining, empty, 1)
                 part = (ir.If(remaining <= lanes, few, part),)
             steps: tuple[ir.Step, ...] = (ir.If(remaining >= self.setting.width, full, part),)
-            if takes_few(self.form, lanes):
+            if fits_few_columns(self.form, lanes):
                 few = FewColumns(self.setting).steps(scope)
                 steps = (ir.If(extent <= lanes // 2, few, steps),)
             scope.steps += steps
@@ -314,18 +322,21 @@ class RowProgram:
         parallel_loop(kernel, [*axes, (PART, blocks)], one)
 
     def _pairs(
-        self, outer: Elements, first: ir.Value, remaining: ir.Value, vectors: int
+        self, outer: ScalarLowering, first: ir.Value, remaining: ir.Value, vectors: int
     ) -> tuple[ir.Step, ...]:
         """The `remaining` rows from `first` on, which fill no whole block, in smaller blocks."""
         part = outer.inner({})
-        with over(part, remaining, 0, vectors * self.setting.lanes, letter="done") as (scope, done):
+        with for_loop(part, remaining, 0, vectors * self.setting.lanes, letter="done") as (
+            scope,
+            done,
+        ):
             at, rest = scope.name(first + done), scope.name(remaining - done)
             scope.steps += self._block(scope, at, rest, False, vectors)
         return tuple(part.steps)
 
     def _block(
         self,
-        outer: Elements,
+        outer: ScalarLowering,
         first: ir.Value,
         remaining: ir.Value | None,
         empty: bool,
@@ -351,12 +362,14 @@ class RowProgram:
             row.finish()
         return tuple(shared.steps)
 
-    def _pass_across(self, shared: Elements, rows: list[Row], pass_number: int) -> None:
+    def _pass_across(self, shared: ScalarLowering, rows: list[Row], pass_number: int) -> None:
         for row in rows:
             row.begin(pass_number, 1)
         masked = rows[-1].scope.mask is not None and not self.plan.made_by(pass_number)
 
-        def nest(uniform: Elements, indices: dict[str, ir.Value], axes: tuple[Axis, ...]) -> None:
+        def nest(
+            uniform: ScalarLowering, indices: dict[str, ir.Value], axes: tuple[Axis, ...]
+        ) -> None:
             if axes:
                 at = variable(self.setting.context.fresh("i"))
                 inner = uniform.inner({axes[0].name: at})

@@ -17,9 +17,9 @@ from functools import cached_property
 from anydim.base.dtypes import boolean
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.register_transpose import side_by_side, transposed
-from anydim.kernels.codegen.scalar_lowering import Elements
-from anydim.kernels.codegen.vector_loops import STOP, first_lanes, over
+from anydim.kernels.codegen.register_transpose import concatenated_vectors, transposed_block
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
+from anydim.kernels.codegen.vector_loops import STOP, first_lanes, for_loop
 from anydim.kernels.ir import constant, select
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.fusion_plan import cost
@@ -102,7 +102,10 @@ class Short:
         self.columns = setting.value(self.form.row[0].extent)
 
     def block(
-        self, scope: Elements, first: ir.Value, rows: Callable[[ir.Value], tuple[ir.Step, ...]]
+        self,
+        scope: ScalarLowering,
+        first: ir.Value,
+        rows: Callable[[ir.Value], tuple[ir.Step, ...]],
     ) -> None:
         """A block of rows from `first` on; `rows` emits its steps between panels."""
         remaining, panels = scope.name(STOP - first), Panels(self.form)
@@ -121,25 +124,29 @@ class Short:
             for name, panel in zip(names, self.setting.panels.values())
         ]
 
-    def _pack(self, scope: Elements, read: Read, first: ir.Value, remaining: ir.Value) -> None:
+    def _pack(
+        self, scope: ScalarLowering, read: Read, first: ir.Value, remaining: ir.Value
+    ) -> None:
         """Pack the panel of a read."""
         form, few = affine(read.indices[0]), self._vector(read.tensor, self.side)
         assert form is not None
         buffer, panel = self.setting.context.buffers[read.tensor], self.setting.panels[read]
         offsets = self._row_offsets(scope, form, first, remaining)
 
-        def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
+        def strip(inner: ScalarLowering, at: ir.Value, mask: ir.Value) -> None:
             pieces = [
                 inner.name(ir.Load(few, buffer, inner.name(offset + at), mask))
                 for offset in offsets
             ]
-            rows = [side_by_side(pieces[row :: self.side]) for row in range(self.side)]
+            rows = [concatenated_vectors(pieces[row :: self.side]) for row in range(self.side)]
             for number, column in enumerate(self._squares(inner, rows)):
                 inner.steps.append(ir.Store(panel, self._column(inner, at, number), column))
 
         self._strips(scope, strip)
 
-    def _unpack(self, scope: Elements, name: str, first: ir.Value, remaining: ir.Value) -> None:
+    def _unpack(
+        self, scope: ScalarLowering, name: str, first: ir.Value, remaining: ir.Value
+    ) -> None:
         """Unpack a result from its panel."""
         vector = self._vector(name, self.lanes)
         buffer, panel = self.setting.context.buffers[name], self.setting.panels[name]
@@ -148,7 +155,7 @@ class Short:
         )
         whole = scope.name(constant(self.lanes) <= remaining)
 
-        def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
+        def strip(inner: ScalarLowering, at: ir.Value, mask: ir.Value) -> None:
             columns: list[ir.Value] = [
                 ir.Load(vector, panel, self._column(inner, at, number))
                 for number in range(self.side)
@@ -167,15 +174,15 @@ class Short:
         return ir.Type(self.form.group.type_of(name).dtype, lanes)
 
     def _strips(
-        self, scope: Elements, body: Callable[[Elements, ir.Value, ir.Value], None]
+        self, scope: ScalarLowering, body: Callable[[ScalarLowering, ir.Value, ir.Value], None]
     ) -> None:
         """Loop over strips of columns; the body gets the first column and the mask of existing
         columns."""
-        with over(scope, self.columns, 0, self.side, letter="c") as (inner, at):
+        with for_loop(scope, self.columns, 0, self.side, letter="c") as (inner, at):
             body(inner, at, first_lanes(inner, inner.name(self.columns - at), self.side))
 
     def _row_offsets(
-        self, scope: Elements, form: Affine, first: ir.Value, remaining: ir.Value
+        self, scope: ScalarLowering, form: Affine, first: ir.Value, remaining: ir.Value
     ) -> list[ir.Value]:
         """Offsets of the rows of a block; rows past the end repeat the last one."""
         inner = scope.inner({self.form.lane.name: first})
@@ -188,12 +195,12 @@ class Short:
             found.append(at)
         return found
 
-    def _column(self, scope: Elements, at: ir.Value, number: int) -> ir.Value:
+    def _column(self, scope: ScalarLowering, at: ir.Value, number: int) -> ir.Value:
         """Offset of a column of a strip in a panel."""
         return scope.name((at + number) * self.lanes)
 
-    def _squares(self, scope: Elements, rows: list[ir.Value]) -> list[ir.Value]:
-        return transposed(ir.Type(rows[0].dtype, self.lanes), rows, scope.name)
+    def _squares(self, scope: ScalarLowering, rows: list[ir.Value]) -> list[ir.Value]:
+        return transposed_block(ir.Type(rows[0].dtype, self.lanes), rows, scope.name)
 
     def _part(self, whole: ir.Value, number: int) -> ir.Value:
         """Block `number` of a vector of side-by-side blocks."""

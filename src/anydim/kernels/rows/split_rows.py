@@ -21,8 +21,8 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.exact_division import all_bits, bits_of
-from anydim.kernels.codegen.scalar_lowering import Elements
-from anydim.kernels.codegen.vector_loops import START, STOP, open_segments, over, parallel_loop
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
+from anydim.kernels.codegen.vector_loops import START, STOP, for_loop, open_segments, parallel_loop
 from anydim.kernels.ir import constant, greatest, least, operate
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows.call_time_forms import open_strides
@@ -66,7 +66,7 @@ def shared(form: RowForm, box: Box, machine: Machine) -> Size:
     cache holds a row from one pass to the next.
     """
     rows, length = rows_of(form), form.lane.extent
-    if not is_cut(form, box) or machine.most_lanes:  # accelerators use other templates
+    if not is_cut(form, box) or machine.max_lanes:  # accelerators use other templates
         return as_size(0)
     if bounds(length, box).high < LONG or bounds(rows, box).low >= MANY:
         return as_size(0)
@@ -120,7 +120,7 @@ class PhaseProgram(RowProgram):
 
     def steps(self) -> tuple[ir.Step, ...]:
         """All steps of the main function."""
-        kernel = Elements(replace(self.setting.context, running=True))
+        kernel = ScalarLowering(replace(self.setting.context, running=True))
         axes = [(axis.name, self.setting.value(axis.extent)) for axis in self.form.outer]
         first: ir.Value = START
         stop: ir.Value = STOP
@@ -131,7 +131,7 @@ class PhaseProgram(RowProgram):
         parallel_loop(kernel, axes, self._row, first, stop)
         return (ir.If(START < STOP, tuple(kernel.steps)),)
 
-    def _row(self, scope: Elements) -> None:
+    def _row(self, scope: ScalarLowering) -> None:
         row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
         first = self._first(scope)
         for pass_number in range(self.phase):
@@ -147,7 +147,7 @@ class PhaseProgram(RowProgram):
         scope, lanes, unroll = row.scope, self.setting.lanes, self.setting.unroll
         begin = scope.name(greatest(START - first, 0))
         end = scope.name(least(STOP - first, self.setting.value(pieces_of(self.form))))
-        with over(scope, end, begin, letter="piece") as (inner, piece):
+        with for_loop(scope, end, begin, letter="piece") as (inner, piece):
             inner.answers = self.setting.scalars
             low = inner.name(piece * PIECE)
             high = inner.name(least(low + PIECE, self.setting.value(self.form.lane.extent)))
@@ -157,7 +157,7 @@ class PhaseProgram(RowProgram):
             part.known, part.small = dict(row.known), dict(row.small)
             self._pass_along(part, self.phase)
 
-    def _first(self, scope: Elements) -> ir.Value:
+    def _first(self, scope: ScalarLowering) -> ir.Value:
         """The number of the row's first piece."""
         index = constant(0)
         for axis in self.form.outer:
@@ -195,7 +195,7 @@ class PhaseProgram(RowProgram):
         scope, kind, register = row.scope, neutral.type, self.setting.context.fresh("total")
         scope.steps.append(ir.Declare(register, neutral))
         count = self.setting.value(pieces_of(self.form))
-        with over(scope, count, letter="piece") as (inner, piece):
+        with for_loop(scope, count, letter="piece") as (inner, piece):
             offset = inner.name((first + piece) * kind.lanes)
             part = inner.name(ir.Load(kind, tensor.name, offset))
             inner.steps.append(ir.Assign(register, operate(function, ir.Get(kind, register), part)))

@@ -7,8 +7,8 @@ from functools import partial
 
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up, round_down, split_index
-from anydim.kernels.codegen.register_transpose import unzipped, zipped
-from anydim.kernels.codegen.vector_loops import lines_ahead
+from anydim.kernels.codegen.register_transpose import deinterleave, interleave_lanes
+from anydim.kernels.codegen.vector_loops import store_prefetches
 from anydim.kernels.ir import constant, greatest, least, operate, select, variable
 from anydim.kernels.transpose.transpose_form import LANES, block_of, blocks_of, parts_of
 from anydim.kernels.transpose.transpose_tiles import STRIP, Squares
@@ -126,7 +126,7 @@ class Chunks(Squares):
                     mask = first_lanes(high - at, vector.lanes) if end is high else None
                     from_, to = self._offsets(**{own: at, other: outer})
                     store = self._write(to, ir.Load(vector, "x", from_, mask), mask)
-                    self.code.take(lines_ahead([store]))
+                    self.code.take(store_prefetches([store]))
 
     def _singly(self, own: str, other: str) -> None:
         """Scalar copies, the longer axis innermost."""
@@ -167,9 +167,9 @@ class Chunks(Squares):
             mask = None
             if remaining is not None:
                 mask = first_lanes(least(remaining, step) * count + -begin, lanes)
-            made = zipped(wide, loads, self.code.let, begin)
+            made = interleave_lanes(wide, loads, self.code.let, begin)
             stores.append(ir.Store("y", offsets[0][1] + begin, made, mask))
-        self.code.take([*stores, *lines_ahead(stores)])
+        self.code.take([*stores, *store_prefetches(stores)])
 
     def _deinterleave(self, count: int, lane: ir.Value, remaining: ir.Value | None) -> None:
         """Deinterleave source vectors into `count` target rows; `remaining` lanes at the end."""
@@ -183,9 +183,9 @@ class Chunks(Squares):
         offsets = [self._offsets(constant(number), lane) for number in range(count)]
         source = offsets[0][0]
         loads = [ir.Load(wide, "x", source + n * lanes, mask) for n, mask in enumerate(masks)]
-        columns = unzipped(wide, loads, self.code.let)
+        columns = deinterleave(wide, loads, self.code.let)
         stores = [ir.Store("y", to, column, some) for (_, to), column in zip(offsets, columns)]
-        self.code.take([*stores, *lines_ahead(stores)])
+        self.code.take([*stores, *store_prefetches(stores)])
 
 
 def _step(lanes: int, count: int) -> int:

@@ -8,9 +8,9 @@ from functools import partial
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import first_lanes, round_down, summed
-from anydim.kernels.codegen.register_transpose import PIECE, columns_of
-from anydim.kernels.codegen.scalar_lowering import Context, Elements
+from anydim.kernels.codegen.arithmetic import first_lanes, index_sum, round_down
+from anydim.kernels.codegen.register_transpose import PIECE, block_columns
+from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.transpose.transpose_form import TranspositionForm
@@ -232,7 +232,7 @@ class Squares:
         wide = ir.Type(dtype, max(side, min(self._wide.lanes, most)))
         columns: list[ir.Value] = []
         for begin in range(0, side, few.lanes):
-            columns += columns_of(wide, side, partial(piece, few, begin), self.code.let)
+            columns += block_columns(wide, side, partial(piece, few, begin), self.code.let)
         return columns
 
     def _computed(self, row: str, columns: list[ir.Value], edge: bool) -> None:
@@ -252,7 +252,7 @@ class Squares:
         """A form over the outer axes, with lane and row 0."""
         own = {axis.name for axis in self.form.outer}
         terms = [variable(name) * self._value(c) for name, c in form.terms if name in own]
-        return summed(self._value(form.constant), *terms)
+        return index_sum(self._value(form.constant), *terms)
 
     def _offsets(self, row: ir.Value, lane: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Source and target offsets of an element."""
@@ -272,7 +272,7 @@ class Squares:
         value = found
         if not self._copies:
             lanes = found.type.lanes
-            scope = Elements(self.context, lane=self.form.lane.name, lanes=lanes, mask=mask)
+            scope = ScalarLowering(self.context, lane=self.form.lane.name, lanes=lanes, mask=mask)
             scope.know(self.form.read, scope.name(found))
             value = scope.value(self.form.value, self.made)
             self.code.take(scope.steps)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
-from anydim.kernels.matmul.work_partition import from_on
+from anydim.kernels.matmul.work_partition import at_least
 from anydim.kernels.window_reduction.channels_last import can_skip_taps
 from anydim.kernels.window_reduction.window_form import Sliding, Window, sliding_of
 from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read, TensorType
@@ -88,8 +88,8 @@ class Planes:
         Decided for a single image, so that results have the same bits in every batch.
         """
         held = (self.width, *(source.held for source in self.sources))
-        fits = (from_on(LARGEST, each) for each in held)
-        many = from_on(2 * self.channels.extent, self.lanes)
+        fits = (at_least(LARGEST, each) for each in held)
+        many = at_least(2 * self.channels.extent, self.lanes)
         return maximum(self._few, self._narrow) * product(fits) * many
 
     @property
@@ -102,15 +102,15 @@ class Planes:
             self.image_axes[-1].extent,
             self.lanes,
         )
-        short = from_on(4 * lanes, positions) * from_on(lanes // 2, width)
-        wide = from_on(2 * lanes, positions)
+        short = at_least(4 * lanes, positions) * at_least(lanes // 2, width)
+        wide = at_least(2 * lanes, positions)
         if not self._steps and (self._taps or _FEW) <= _FEW:
-            filled = from_on(width, 3 * lanes // 4) * from_on(positions - width, 1)
-            wide = wide * (1 - filled * from_on(positions, 3 * lanes // 2 + 1))
+            filled = at_least(width, 3 * lanes // 4) * at_least(positions - width, 1)
+            wide = wide * (1 - filled * at_least(positions, 3 * lanes // 2 + 1))
         least = (7 if self._steps else 6) * lanes // 8
-        full = from_on(width, least) * from_on(4 * width, 3 * lanes * ceil_div(width, lanes))
+        full = at_least(width, least) * at_least(4 * width, 3 * lanes * ceil_div(width, lanes))
         if not self._steps_over_bytes:
-            wide = wide * (1 - full * from_on(1 if self._steps else FLAT, self.rows.extent))
+            wide = wide * (1 - full * at_least(1 if self._steps else FLAT, self.rows.extent))
         return maximum(short, wide)
 
     @property
@@ -144,17 +144,17 @@ class Planes:
         windows = [window for _, found in self.form.bodies for window in found]
         large = (self._taps or _FEW + 1) > _FEW
         if large or (self.form.combine != "add" and any(window.limits for window in windows)):
-            narrow = from_on(5 * lanes * ceil_div(width, lanes), 8 * width)
+            narrow = at_least(5 * lanes * ceil_div(width, lanes), 8 * width)
         else:
-            narrow = from_on(lanes // 2, width)
+            narrow = at_least(lanes // 2, width)
         whole = lanes * ceil_div(channels, lanes)
         if self._steps:
-            partly = from_on(3 * lanes * ceil_div(width, lanes), 4 * width)
-            partly = partly * from_on(8 * channels, 7 * whole)
+            partly = at_least(3 * lanes * ceil_div(width, lanes), 4 * width)
+            partly = partly * at_least(8 * channels, 7 * whole)
             return maximum(narrow, partly) if self._steps_over_bytes else narrow
         gathered = any(s.by and s.width * s.by != self.width for s in self.sources)
-        alone = from_on(lanes // 4, width) if gathered else as_size(0)
-        filled = from_on(4 * channels, 3 * whole)
+        alone = at_least(lanes // 4, width) if gathered else as_size(0)
+        filled = at_least(4 * channels, 3 * whole)
         return maximum(alone, narrow * filled) if (self._taps or _FEW) >= _FEW else alone
 
 

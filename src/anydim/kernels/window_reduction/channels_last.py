@@ -21,8 +21,8 @@ from operator import and_
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up, round_down
-from anydim.kernels.codegen.scalar_lowering import Context, Elements
-from anydim.kernels.codegen.vector_loops import nested, over, parallel_loop, under
+from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
+from anydim.kernels.codegen.vector_loops import for_loop, if_block, nested_loops, parallel_loop
 from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.epilogue import PRODUCT, Output
@@ -97,7 +97,7 @@ class AcrossWriter:
         self.hold = machine.registers >= 32
 
     def body(self) -> tuple[ir.Step, ...]:
-        scope, outer = Elements(self.context), self.form.outer[:-1]
+        scope, outer = ScalarLowering(self.context), self.form.outer[:-1]
         extents = [(axis.name, self.value(axis.extent)) for axis in outer]
         blocks = (
             BLOCK,
@@ -106,7 +106,7 @@ class AcrossWriter:
         parallel_loop(scope, [*extents[:-1], blocks, *extents[-1:]], self._row)
         return tuple(scope.steps)
 
-    def _row(self, row: Elements) -> None:
+    def _row(self, row: ScalarLowering) -> None:
         """One vector after the other if values are held in registers for it, else one position
         after the other."""
         begin = row.name(row.indices[BLOCK] * (self.lanes * VECTORS_PER_BLOCK))
@@ -149,11 +149,11 @@ class AcrossWriter:
         return self.context.buffers[output.tensor], self.form.own
 
     def vectors(
-        self, scope: Elements, span: tuple[ir.Value, ir.Value], emit: Callable[[Part], None]
+        self, scope: ScalarLowering, span: tuple[ir.Value, ir.Value], emit: Callable[[Part], None]
     ) -> None:
         """The vectors of a block, one after the other; all but the last one are whole."""
         channels, lanes, lane = int(self.form.lane.extent.constant or 0), self.lanes, self.form.lane
-        with over(scope, span[1], span[0], lanes, CHANNEL, "c") as (inner, at):
+        with for_loop(scope, span[1], span[0], lanes, CHANNEL, "c") as (inner, at):
             remaining = inner.name(channels - at)
 
             def written(mask: ir.Value | None) -> tuple[ir.Step, ...]:
@@ -171,7 +171,7 @@ class AcrossWriter:
 class Part:
     """A vector of channels from `at` on, and the scope that computes it."""
 
-    scope: Elements
+    scope: ScalarLowering
     at: ir.Value
     mask: ir.Value | None
 
@@ -180,7 +180,7 @@ class Row:
     """A row of positions, or its part `ends`; for one vector of channels or a block of them."""
 
     def __init__(
-        self, writer: AcrossWriter, scope: Elements, span: tuple[ir.Value, ir.Value],
+        self, writer: AcrossWriter, scope: ScalarLowering, span: tuple[ir.Value, ir.Value],
         ends: tuple[ir.Value, ir.Value] | None = None,
     ) -> None:  # fmt: skip
         self.writer, self.form, self.scope, self.span = writer, writer.form, scope, span
@@ -202,7 +202,7 @@ class Row:
         low, high = self._inside()
         rest = scope.name(low + round_down(high - low, positions))
         self._loop(low, rest, positions, checked=False)
-        with over(scope, 2, letter="side") as (ends, side):
+        with for_loop(scope, 2, letter="side") as (ends, side):
             begin, end = select(side.equals(0), start, rest), select(side.equals(0), low, stop)
             self._loop(ends.name(begin), ends.name(end), 1, checked=True, into=ends)
 
@@ -255,11 +255,11 @@ class Row:
 
     def _loop(
         self, low: ir.Value, high: ir.Value, positions: int, checked: bool,
-        into: Elements | None = None,
+        into: ScalarLowering | None = None,
     ) -> None:  # fmt: skip
         """A loop over blocks of `positions` positions."""
         walk = self.writer.walk.name
-        with over(into or self.scope, high, low, positions, walk, "at") as (block, first):
+        with for_loop(into or self.scope, high, low, positions, walk, "at") as (block, first):
             if self.part is not None:
                 self._block(replace(self.part, scope=block), first, positions, checked)
             else:
@@ -271,12 +271,12 @@ class Row:
         start = start_of(form, self.writer.lanes)
         sums = [self.writer.context.fresh("a") for _ in range(positions)]
         part.scope.steps += [ir.Declare(name, start) for name in sums]
-        with nested(part.scope, self._spans(part.scope, checked), letter="k") as scope:
+        with nested_loops(part.scope, self._spans(part.scope, checked), letter="k") as scope:
             self._taps(replace(part, scope=scope), first, sums, checked)
         for position, name in enumerate(sums):
             self._epilogue(part, first + position, name)
 
-    def _spans(self, part: Elements, checked: bool) -> list[tuple[str, ir.Value, ir.Value]]:
+    def _spans(self, part: ScalarLowering, checked: bool) -> list[tuple[str, ir.Value, ir.Value]]:
         """The loops over taps that may be in bounds: at this position, or at all positions of the
         row."""
         found, value, scope = [], self.writer.value, part if checked else self.scope
@@ -318,7 +318,7 @@ class Row:
                 if limits
                 else None
             )
-            with under(scope, fine) as inner:
+            with if_block(scope, fine) as inner:
                 own = replace(part, scope=inner)
                 for expr, windows in bodies:
                     answers = frozenset(window.read.tensor for window in windows)
@@ -333,7 +333,7 @@ class Row:
                         found = combined(self.form, tap, expr, ir.Get(self.writer.vector, name))
                         inner.steps += [*tap.steps, ir.Assign(name, found)]
 
-    def _in_bounds(self, scope: Elements, limit: Limit) -> ir.Value:
+    def _in_bounds(self, scope: ScalarLowering, limit: Limit) -> ir.Value:
         """Whether an index is in bounds; row-invariant conditions are computed once."""
         moving = {self.writer.walk.name, *(axis.name for axis in self.form.loops)}
         if moving & set(limit.index.indices):

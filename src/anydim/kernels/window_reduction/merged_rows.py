@@ -16,14 +16,14 @@ from anydim.base.dtypes import int32, int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient
-from anydim.kernels.codegen.scalar_lowering import Elements, SizeParameters
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering, SizeParameters
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, convert, greatest, iota, least, splat
 from anydim.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.kernels.window_reduction.window_columns import Columns, Level, Setting
 from anydim.kernels.window_reduction.window_form import Limit, Sliding, Window
 from anydim.lang.tree import Axis, Expr, Index, Literal, Read
-from anydim.lang.tree.affine import placed, reads, rewrite, to_expr
+from anydim.lang.tree.affine import reads, rewrite, substituted, to_expr
 from anydim.sizes import Box, Size, simplify
 
 ROW, COLUMN = "row of the lane", "column of the lane"  # names of pseudo-tensors
@@ -105,7 +105,7 @@ def _uses(expr: Expr, known: Collection[Read], axes: set[str]) -> bool:
 class MergedColumns(Columns):
     """The lanes of vectors of `height` whole rows; the columns are the same in every vector."""
 
-    def __init__(self, setting: Setting, scope: Elements, image: Image) -> None:
+    def __init__(self, setting: Setting, scope: ScalarLowering, image: Image) -> None:
         value, lanes = setting.context.sizes.value, setting.lanes
         self.setting, self.scope, self.image = setting, scope, image
         self.width = value(image.columns.extent)
@@ -118,7 +118,7 @@ class MergedColumns(Columns):
         self.offsets: dict[tuple[Size, ...], ir.Value] = {}
         self.found: dict[object, list[ir.Value]] = {}
 
-    def part(self, scope: Elements, rows: ir.Value) -> ir.Value:
+    def part(self, scope: ScalarLowering, rows: ir.Value) -> ir.Value:
         """A mask of the lanes of the remaining rows."""
         count = greatest(least(rows, self.height), 0) * self.width
         return scope.name(first_lanes(count, self.setting.lanes))
@@ -130,7 +130,7 @@ class MergedColumns(Columns):
         return 1
 
     def masks(
-        self, level: Level, scope: Elements, at: ir.Value, mask: ir.Value | None,
+        self, level: Level, scope: ScalarLowering, at: ir.Value, mask: ir.Value | None,
         limits: tuple[Limit, ...], spread: int,
     ) -> list[ir.Value | None]:  # fmt: skip
         """The lanes inside all limits."""
@@ -142,7 +142,7 @@ class MergedColumns(Columns):
             mask = scope.name(mask & found[limit][0])
         return [mask]
 
-    def _inside(self, scope: Elements, limit: Limit) -> ir.Value:
+    def _inside(self, scope: ScalarLowering, limit: Limit) -> ir.Value:
         """A mask of the lanes whose index is in bounds."""
         lanes = self.setting.lanes
         rest = limit.index.without(self.image.columns.name)
@@ -176,7 +176,7 @@ class MergedColumns(Columns):
             self.offsets[strides] = self.scope.name(row + column)
         return self.offsets[strides]
 
-    def known(self, scope: Elements) -> dict[str, ir.Value]:
+    def known(self, scope: ScalarLowering) -> dict[str, ir.Value]:
         first = splat(scope.indices[self.image.rows.name], self.setting.lanes)
         row, column = (convert(lane_index, int64) for lane_index in (self.row, self.column))
         return {ROW: scope.name(first + row), COLUMN: scope.name(column)}
@@ -185,4 +185,4 @@ class MergedColumns(Columns):
         """The output with the row and column index of each lane."""
         own = tuple(map(Index, self.image.names))
         lane_indices = {name: Read(n, own) for name, n in zip(self.image.names, (ROW, COLUMN))}
-        return output.value if output.is_product else placed(output.value, lane_indices)
+        return output.value if output.is_product else substituted(output.value, lane_indices)

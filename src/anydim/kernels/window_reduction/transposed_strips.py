@@ -21,13 +21,13 @@ from functools import reduce
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient, quotient_up
-from anydim.kernels.codegen.scalar_lowering import Context, Elements, SizeParameters
-from anydim.kernels.codegen.vector_loops import START, STOP, over, parallel_loop, under
+from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering, SizeParameters
+from anydim.kernels.codegen.vector_loops import START, STOP, for_loop, if_block, parallel_loop
 from anydim.kernels.codegen.writer import SCRATCH
 from anydim.kernels.ir import constant, greatest, least, number
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.matmul.epilogue import PRODUCT, Output
-from anydim.kernels.matmul.transposed import turned_library
+from anydim.kernels.matmul.transposed import matrix_transpose_library
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.window_reduction.channel_vectors import LARGEST, STRIP, Planes, Source, walked
@@ -133,10 +133,10 @@ class PlanesWriter(AcrossWriter):
 
     def body(self) -> tuple[ir.Step, ...]:
         """Blocks of channels from start to stop, each with the rows of its images."""
-        scope, channels, lanes = Elements(self.context), self.planes.channels, self.lanes
+        scope, channels, lanes = ScalarLowering(self.context), self.planes.channels, self.lanes
         each = self.value(self._each)
         first, last = quotient(START, each), quotient_up(STOP, each)
-        with over(scope, last, first, letter="block") as (block, number):
+        with for_loop(scope, last, first, letter="block") as (block, number):
             at, before = block.name(number * lanes), block.name(number * each)
             self.remaining = block.name(least(self.value(channels.extent) - at, lanes))
             mask = block.name(first_lanes(self.remaining, lanes))
@@ -149,16 +149,18 @@ class PlanesWriter(AcrossWriter):
             block.steps += part.steps
         return (ir.If(START < STOP, tuple(scope.steps)),)
 
-    def _images(self, part: Elements, low: ir.Value, high: ir.Value) -> None:
+    def _images(self, part: ScalarLowering, low: ir.Value, high: ir.Value) -> None:
         """The rows from low to high of all images of a block, image by image."""
         outer, rows = self.planes.outer, self.value(self.planes.rows.extent)
         strides = row_major_strides(tuple(axis.extent for axis in (*outer, self.planes.rows)))
         number = Affine.of(as_size(0), {axis.name: by for axis, by in zip(outer, strides)})
 
-        def image(scope: Elements) -> None:
+        def image(scope: ScalarLowering) -> None:
             before = scope.scalar(to_expr(number))
             first, last = greatest(low - before, 0), least(high - before, rows)
-            with over(scope, scope.name(last), scope.name(first), self._strip, letter="strip") as (
+            with for_loop(
+                scope, scope.name(last), scope.name(first), self._strip, letter="strip"
+            ) as (
                 strip,
                 row,
             ):
@@ -170,7 +172,7 @@ class PlanesWriter(AcrossWriter):
         axes = [(axis.name, self.value(axis.extent)) for axis in outer]
         parallel_loop(part, axes, image, quotient(low, rows), quotient_up(high, rows))
 
-    def _rows(self, scope: Elements, first: ir.Value, last: ir.Value) -> None:
+    def _rows(self, scope: ScalarLowering, first: ir.Value, last: ir.Value) -> None:
         """One strip: pack its inputs, compute its columns, unpack its results."""
         indices = {_FIRST: first}
         for source in (source for source in self.planes.sources if source.by):
@@ -185,7 +187,9 @@ class PlanesWriter(AcrossWriter):
         for output in self.form.outputs:
             self._unpack(scope, output, scope.name((last - first) * width), first * width)
 
-    def _strip_of(self, scope: Elements, source: Source, begin: ir.Value, end: ir.Value) -> None:
+    def _strip_of(
+        self, scope: ScalarLowering, source: Source, begin: ir.Value, end: ir.Value
+    ) -> None:
         """Pack rows begin to end of a source; rows out of bounds are filled with the default."""
         width = self.value(source.width)
         low, high = begin, end
@@ -195,27 +199,27 @@ class PlanesWriter(AcrossWriter):
             high = scope.name(least(greatest(low, self.value(source.extent)), end))
             for start, stop in ((begin, low), (high, end)):
                 one, other = scope.name((start - begin) * width), scope.name((stop - begin) * width)
-                with over(scope, other, one, letter="e") as (each, at):
+                with for_loop(scope, other, one, letter="e") as (each, at):
                     offset = each.offset(self._slot(source.tensor, Affine(as_size(0))))
                     fill = number(kind.dtype, source.outside.value, self.lanes)
                     each.steps.append(ir.Store(SCRATCH, offset + at * self.lanes, fill))
         inside = scope.name((low - begin) * width), scope.name((high - low) * width)
         self._pack(scope, source, low * width, *inside)
 
-    def _columns(self, strip: Elements, first: ir.Value, last: ir.Value) -> None:
+    def _columns(self, strip: ScalarLowering, first: ir.Value, last: ir.Value) -> None:
         """Walk down each column, or along each row where rows and taps are few."""
         own = first, last
         if self.walk != self.planes.rows:
             self._walk(strip, self, own, Row.emit)
             return
         few = self.value(self.walk.extent) < self.positions
-        with under(strip, few) as scope:
+        with if_block(strip, few) as scope:
             self._walk(scope, self.flat, own, Row.emit_checked if self.form.loops else Row.emit)
-        with under(strip, ~few) as scope:
+        with if_block(strip, ~few) as scope:
             self._walk(scope, self, own, Row.emit_padded)
 
     def _walk(
-        self, strip: Elements, writer: PlanesWriter, own: tuple[ir.Value, ir.Value],
+        self, strip: ScalarLowering, writer: PlanesWriter, own: tuple[ir.Value, ir.Value],
         emit: Callable[[Row, Part], None],
     ) -> None:  # fmt: skip
         """All positions of a strip; `own` are its rows."""
@@ -224,7 +228,7 @@ class PlanesWriter(AcrossWriter):
             scope = strip
             for axis in writer.form.outer[:-1]:
                 ends = own if axis == rows else (constant(0), self.value(axis.extent))
-                inside = over(scope, ends[1], ends[0], axis=axis.name, letter="place")
+                inside = for_loop(scope, ends[1], ends[0], axis=axis.name, letter="place")
                 scope, _ = loops.enter_context(inside)
             row = Row(writer, scope, own, own if writer.walk == rows else None)
             emit(row, Part(scope, constant(0), None))
@@ -232,7 +236,7 @@ class PlanesWriter(AcrossWriter):
     # ---- packing ---------------------------------------------------------------------------------
 
     def _pack(
-        self, scope: Elements, source: Source, at: ir.Value, to: ir.Value, count: ir.Value
+        self, scope: ScalarLowering, source: Source, at: ir.Value, to: ir.Value, count: ir.Value
     ) -> None:
         """Pack `count` elements of the planes of a source, from element `at`, to vector `to` of
         scratch."""
@@ -245,7 +249,7 @@ class PlanesWriter(AcrossWriter):
             scope, dtype, image, scratch, plane, constant(self.lanes), self.remaining, count
         )
 
-    def _unpack(self, scope: Elements, output: Output, count: ir.Value, at: ir.Value) -> None:
+    def _unpack(self, scope: ScalarLowering, output: Output, count: ir.Value, at: ir.Value) -> None:
         """Unpack `count` elements into the planes of the result, from element `at` on."""
         plane = self.value(product(axis.extent for axis in self.planes.image_axes))
         moving = (axis.name for axis in (self.planes.channels, *self.planes.image_axes))
@@ -263,6 +267,6 @@ class PlanesWriter(AcrossWriter):
         start = self.value(self.slots[tensor] * (self.lanes * _LANE_BYTES))
         return ir.Address(SCRATCH, start + offset)
 
-    def _transpose(self, scope: Elements, dtype: DType, *arguments: ir.Value) -> None:
-        library = self.libraries.setdefault(dtype, turned_library(self.lanes, dtype))
+    def _transpose(self, scope: ScalarLowering, dtype: DType, *arguments: ir.Value) -> None:
+        library = self.libraries.setdefault(dtype, matrix_transpose_library(self.lanes, dtype))
         scope.steps.append(ir.Call(library.name, arguments))

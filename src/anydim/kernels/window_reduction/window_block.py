@@ -11,10 +11,16 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop, near
-from anydim.kernels.codegen.reduction import accumulated, identity, is_product, nothing_of, terms_of
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.reduction import (
+    accumulated,
+    identity,
+    is_product,
+    neutral_element,
+    terms_of,
+)
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.ir import constant, select, shuffle, splat
-from anydim.kernels.matmul.convolution.convolution_packing import picked
+from anydim.kernels.matmul.convolution.convolution_packing import strided_lanes
 from anydim.kernels.matmul.epilogue import PRODUCT
 from anydim.kernels.window_reduction.window_columns import Columns, Setting, inside, narrowed
 from anydim.kernels.window_reduction.window_form import Limit, Sliding, Window
@@ -52,7 +58,7 @@ class Block:
     """
 
     def __init__(
-        self, setting: Setting, scope: Elements, cells: Sequence[Cell],
+        self, setting: Setting, scope: ScalarLowering, cells: Sequence[Cell],
         known: frozenset[Limit], high: ir.Value | None = None,
     ) -> None:  # fmt: skip
         self.setting, self.cells, self.known, self.high = setting, cells, known, high
@@ -95,7 +101,7 @@ class Block:
             self._epilogue(copy)
         return tuple(self.scope.steps)
 
-    def _span(self, axis: Axis, scope: Elements) -> tuple[ir.Value, ir.Value]:
+    def _span(self, axis: Axis, scope: ScalarLowering) -> tuple[ir.Value, ir.Value]:
         """The taps of a loop that may be in bounds: for a single vector, only those in bounds for
         all lanes.
 
@@ -187,12 +193,14 @@ class Block:
             steps.append(ir.Assign(self.registers[copy], found))
         return steps
 
-    def _inner(self, scope: Elements, cell: Cell, **more: object) -> Elements:
+    def _inner(self, scope: ScalarLowering, cell: Cell, **more: object) -> ScalarLowering:
         lane = self.setting.form.lane.name
         indices, lanes = {**cell.indices, lane: cell.columns.at}, self.setting.lanes
         return scope.inner(indices, lane=lane, lanes=lanes, mask=cell.mask, **more)  # type: ignore[arg-type]
 
-    def _sharing_steps(self, scopes: list[Elements], steps: list[ir.Step]) -> list[Elements]:
+    def _sharing_steps(
+        self, scopes: list[ScalarLowering], steps: list[ir.Step]
+    ) -> list[ScalarLowering]:
         """Make scopes append to one list of steps."""
         for scope in scopes:
             scope.steps = steps
@@ -225,7 +233,7 @@ class Block:
         return self.setting.context.types[window.read.tensor].dtype
 
     def _window(
-        self, copy: int, window: Window, scope: Elements, loaded: dict[object, ir.Value]
+        self, copy: int, window: Window, scope: ScalarLowering, loaded: dict[object, ir.Value]
     ) -> ir.Value:
         """The lanes of a window whose rows are in bounds; the default where columns are not."""
         cell, home, unproved = self.cells[copy], copy, self._unproved_limits(copy, window)
@@ -243,7 +251,12 @@ class Block:
         return loaded[same]
 
     def _load(
-        self, copy: int, home: int, window: Window, unproved: tuple[Limit, ...], into: Elements
+        self,
+        copy: int,
+        home: int,
+        window: Window,
+        unproved: tuple[Limit, ...],
+        into: ScalarLowering,
     ) -> ir.Value:
         setting, cell, scope = self.setting, self.cells[copy], self.scopes[home]
         columns, first = cell.columns, self.cells[home].columns.at
@@ -255,7 +268,7 @@ class Block:
             at = start + part * setting.lanes
             load = into.name(columns.load(vector, window, at, mask))
             if found is not None:
-                lanes = picked(part, window.stride, setting.lanes)
+                lanes = strided_lanes(part, window.stride, setting.lanes)
                 load = into.name(shuffle(found, load, lanes))
             found = load
         assert found is not None
@@ -293,7 +306,7 @@ class Block:
 
     def _level(
         self, home: int, columns: Columns, limits: tuple[Limit, ...]
-    ) -> tuple[Elements, dict[object, list[ir.Value]]]:
+    ) -> tuple[ScalarLowering, dict[object, list[ir.Value]]]:
         """The scope in which masks of limits are computed: outside the loops, if possible."""
         used = {name for limit in limits for name in limit.index.indices}
         if used & {axis.name for axis in self.setting.form.loops}:
@@ -338,7 +351,7 @@ def _common(form: Sliding) -> Iterator[Limit]:
             yield limit
 
 
-def combined(form: Sliding, scope: Elements, expr: Expr, old: ir.Value) -> ir.Value:
+def combined(form: Sliding, scope: ScalarLowering, expr: Expr, old: ir.Value) -> ir.Value:
     """The accumulator combined with the value of one tap."""
     return accumulated(
         form.combine, old, terms_of(scope, expr, form.combine, form.dtype, form.dtype)
@@ -366,7 +379,7 @@ def start_of(form: Sliding, lanes: int) -> ir.Value:
         if window.limits and isinstance(expr, Cast) and is_neutral(window.read, expr, form)
     }
     if len(found) != 1:
-        return nothing_of(form.combine, form.dtype, lanes)
+        return neutral_element(form.combine, form.dtype, lanes)
     return ir.number(form.dtype, found.pop(), lanes)
 
 

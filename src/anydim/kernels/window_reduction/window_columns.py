@@ -7,14 +7,14 @@ from collections.abc import Callable
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up
-from anydim.kernels.codegen.scalar_lowering import Context, Elements
+from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.ir import constant, greatest, least
 from anydim.kernels.matmul.epilogue import Output
 from anydim.kernels.window_reduction.window_form import Limit, Sliding, Window
 from anydim.lang.tree import Expr
 from anydim.lang.tree.affine import to_expr
 
-Level = Callable[[tuple[Limit, ...]], tuple[Elements, dict[object, list[ir.Value]]]]
+Level = Callable[[tuple[Limit, ...]], tuple[ScalarLowering, dict[object, list[ir.Value]]]]
 """Maps limits to the scope in which their masks are computed, and the masks already there."""
 
 
@@ -34,7 +34,7 @@ class Columns:
     """The lanes from `at` + `by` on; lanes at or above `extent` are masked unless `whole`."""
 
     def __init__(
-        self, setting: Setting, scope: Elements, at: ir.Value, extent: ir.Value, by: int = 0,
+        self, setting: Setting, scope: ScalarLowering, at: ir.Value, extent: ir.Value, by: int = 0,
         whole: bool = False,
     ) -> None:  # fmt: skip
         lanes = setting.lanes
@@ -56,7 +56,7 @@ class Columns:
         return window.stride
 
     def masks(
-        self, level: Level, scope: Elements, at: ir.Value, mask: ir.Value | None,
+        self, level: Level, scope: ScalarLowering, at: ir.Value, mask: ir.Value | None,
         limits: tuple[Limit, ...], spread: int,
     ) -> list[ir.Value | None]:  # fmt: skip
         """The masks of the vectors that a strided load consists of; None: all lanes."""
@@ -69,7 +69,7 @@ class Columns:
         return list(found[key])
 
     def _made(
-        self, home: Elements, at: ir.Value, limits: tuple[Limit, ...], spread: int
+        self, home: ScalarLowering, at: ir.Value, limits: tuple[Limit, ...], spread: int
     ) -> list[ir.Value]:
         """Masks of the lanes in bounds, for lanes `spread` elements apart."""
         lanes, lane = self.setting.lanes, self.setting.form.lane.name
@@ -98,7 +98,7 @@ class Columns:
         """The lanes of a window, from offset `start` on."""
         return ir.Load(vector, self.setting.buffer(window), start, mask)
 
-    def known(self, scope: Elements) -> dict[str, ir.Value]:
+    def known(self, scope: ScalarLowering) -> dict[str, ir.Value]:
         """Values of pseudo-tensors that an output may read."""
         return {}
 
@@ -107,14 +107,19 @@ class Columns:
         return output.value
 
 
-def inside(scope: Elements, limit: Limit) -> ir.Value:
+def inside(scope: ScalarLowering, limit: Limit) -> ir.Value:
     """Whether a uniform index is in bounds."""
     at = scope.scalar(to_expr(limit.index))
     return scope.name((at >= 0) & (at < scope.context.sizes.value(limit.extent)))
 
 
 def narrowed(
-    scope: Elements, low: ir.Value, high: ir.Value, first: ir.Value, bound: ir.Value, by: ir.Value
+    scope: ScalarLowering,
+    low: ir.Value,
+    high: ir.Value,
+    first: ir.Value,
+    bound: ir.Value,
+    by: ir.Value,
 ) -> tuple[ir.Value, ir.Value]:
     """The indices i in `low`:`high` with `first` + `by` * i >= 0 and `by` * i < `bound`."""
     below, above = (quotient_up(greatest(ends, 0), by) for ends in (0 - first, bound))

@@ -18,7 +18,7 @@ from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.matmul.epilogue import Output, epilogue_of
 from anydim.kernels.matmul.window_geometry import inside_always
 from anydim.lang.tree import Axis, Expr, Group, Read, SizeTerm, Statement, TensorType
-from anydim.lang.tree.affine import Affine, address, affine, placed, reads, row_major_strides
+from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_strides, substituted
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, as_size
 
@@ -196,7 +196,7 @@ def _unrolled(
 
 def _placed(expr: Expr, indices: Mapping[str, int]) -> Expr:
     """The expression at given indices of some axes."""
-    return placed(expr, {name: SizeTerm(as_size(index)) for name, index in indices.items()})
+    return substituted(expr, {name: SizeTerm(as_size(index)) for name, index in indices.items()})
 
 
 def _window(

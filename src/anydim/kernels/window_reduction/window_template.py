@@ -12,12 +12,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from anydim.base.records import dataclass
-from anydim.kernels.launch import Launch, Machine, filled
+from anydim.kernels.launch import Launch, Machine, halved_lanes
 from anydim.kernels.matmul.convolution.convolution_form import windows_of
-from anydim.kernels.matmul.multiversion import either_launch
+from anydim.kernels.matmul.multiversion import multiversion_launch
 from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.rows.fusion_plan import cost, work
-from anydim.kernels.rows.row_form import grain_of
+from anydim.kernels.rows.row_form import grain_size
 from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.window_reduction.channel_vectors import planes_of
@@ -53,7 +53,7 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     if walks(form, lanes):
         return Slide(lanes, _MOST_VECTORS if machine.registers >= 32 else _MOST_VECTORS // 2)
     extent = form.lane.extent.constant
-    lanes = filled(lanes, extent, least=4)
+    lanes = halved_lanes(lanes, extent, least=4)
     if form.share:
         free = machine.registers - len(
             _below(group, box).bodies
@@ -102,7 +102,9 @@ def lower(
     small = replace(PlanesWriter(planes, machine, touched).launch(rows), grain=grain)
     if planes.pays.constant is not None:
         return small
-    return either_launch(planes.pays, small, rows, f"{rows.reason}; narrow images: {small.reason}")
+    return multiversion_launch(
+        planes.pays, small, rows, f"{rows.reason}; narrow images: {small.reason}"
+    )
 
 
 TEMPLATE = Template("sliding", Slide, match, lower)
@@ -138,4 +140,4 @@ def _grain(group: Group, form: Sliding, elements: Size) -> Size:
     """Parallel indices of `elements` each that make a part worth a thread."""
     each = sum(cost(s.body) + 1 for s in group.statements)
     each = max(each, form.dtype.bytes) * len(form.bodies)
-    return grain_of(each, elements * product(axis.extent for axis in form.loops))
+    return grain_size(each, elements * product(axis.extent for axis in form.loops))

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop, quotient, quotient_up
-from anydim.kernels.codegen.scalar_lowering import Context, Elements, SizeParameters
-from anydim.kernels.codegen.vector_loops import START, STOP, over, parallel_loop, under
+from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering, SizeParameters
+from anydim.kernels.codegen.vector_loops import START, STOP, for_loop, if_block, parallel_loop
 from anydim.kernels.ir import constant, greatest, least, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.epilogue import PRODUCT
@@ -62,12 +62,12 @@ class SlidingWriter:
 
     def body(self) -> tuple[ir.Step, ...]:
         """The steps of main: rows from start to stop, merged where they are short."""
-        scope = Elements(self.context)
+        scope = ScalarLowering(self.context)
         if self.form.share:
             few = self.sizes.value(self.form.outer[-1].extent) <= FLAT
-            with under(scope, few) as inner:
+            with if_block(scope, few) as inner:
                 self._strips(inner, self.flat, self._single_rows)
-            with under(scope, ~few) as inner:
+            with if_block(scope, ~few) as inner:
                 self._strips(inner, self.setting, self._blocks)
         else:
             axes = [(axis.name, self.sizes.value(axis.extent)) for axis in self.form.outer]
@@ -79,15 +79,16 @@ class SlidingWriter:
         return (ir.If(START < STOP, rows),)
 
     def _images(
-        self, scope: Elements, first: ir.Value, last: ir.Value,
-        inside: Callable[[Elements, ir.Value, ir.Value], None], home: Elements | None = None,
+        self, scope: ScalarLowering, first: ir.Value, last: ir.Value,
+        inside: Callable[[ScalarLowering, ir.Value, ir.Value], None],
+        home: ScalarLowering | None = None,
     ) -> None:  # fmt: skip
         """Images from first to last; `inside` gets the range of rows to process."""
         outer, rows = self.form.outer[:-1], self.form.outer[-1]
         strides = row_major_strides(tuple(axis.extent for axis in self.form.outer))
         number = Affine.of(as_size(0), {axis.name: by for axis, by in zip(outer, strides)})
 
-        def image(inner: Elements) -> None:
+        def image(inner: ScalarLowering) -> None:
             before = inner.scalar(to_expr(number))
             low = inner.name(greatest(START - before, 0))
             high = inner.name(least(STOP - before, self.sizes.value(rows.extent)))
@@ -96,7 +97,7 @@ class SlidingWriter:
         axes = [(axis.name, self.sizes.value(axis.extent)) for axis in outer]
         parallel_loop(scope, axes, image, first, last, home)
 
-    def _span(self, scope: Elements) -> tuple[ir.Value, ir.Value]:
+    def _span(self, scope: ScalarLowering) -> tuple[ir.Value, ir.Value]:
         """The images with rows to process."""
         height = self.sizes.value(self.form.outer[-1].extent)
         return scope.name(quotient(START, height)), scope.name(quotient_up(STOP, height))
@@ -104,31 +105,33 @@ class SlidingWriter:
     # ---- vectors in adjacent rows ----------------------------------------------------------------
 
     def _strips(
-        self, scope: Elements, setting: Setting,
-        emit: Callable[[Columns, Elements, ir.Value, ir.Value], None],
+        self, scope: ScalarLowering, setting: Setting,
+        emit: Callable[[Columns, ScalarLowering, ir.Value, ir.Value], None],
     ) -> None:  # fmt: skip
         """Strips of rows, of one image or of several short ones, vector by vector."""
         (first, last), extent = self._span(scope), self.sizes.value(self.form.lane.extent)
         height = self.sizes.value(self.form.outer[-1].extent)
         some = scope.name(greatest(quotient(constant(_STRIP), height), 1))
-        with over(scope, last, first, some, letter="image") as (images, image):
+        with for_loop(scope, last, first, some, letter="image") as (images, image):
             end = images.name(least(image + some, last))
             with (
-                over(images, height, 0, _STRIP, letter="strip") as (strip, top),
-                over(strip, extent, 0, setting.lanes, self.form.lane.name) as (inner, at),
+                for_loop(images, height, 0, _STRIP, letter="strip") as (strip, top),
+                for_loop(strip, extent, 0, setting.lanes, self.form.lane.name) as (inner, at),
             ):
                 columns = Columns(setting, inner, at, extent)
 
-                def rows(scope: Elements, low: ir.Value, high: ir.Value) -> None:
+                def rows(scope: ScalarLowering, low: ir.Value, high: ir.Value) -> None:
                     begin = scope.name(greatest(low, top))
                     emit(columns, scope, begin, scope.name(least(high, top + _STRIP)))
 
                 self._images(inner, image, end, rows, images)
 
-    def _blocks(self, columns: Columns, image: Elements, low: ir.Value, high: ir.Value) -> None:
+    def _blocks(
+        self, columns: Columns, image: ScalarLowering, low: ir.Value, high: ir.Value
+    ) -> None:
         """Blocks of rows of an image, which share the loads of their windows."""
         rows, copies = self.form.outer[-1], self.vectors
-        with over(image, high, low, copies, rows.name, "row") as (block, row):
+        with for_loop(image, high, low, copies, rows.name, "row") as (block, row):
             cells = [
                 Cell(columns, {rows.name: row + copy}, (rows.name, copy)) for copy in range(copies)
             ]
@@ -136,7 +139,7 @@ class SlidingWriter:
             self._prefetch(columns, block, row)
             self._with_fast_path(self.setting, block, rows, copies, span, high, cells, cells)
 
-    def _prefetch(self, columns: Columns, block: Elements, row: ir.Value) -> None:
+    def _prefetch(self, columns: Columns, block: ScalarLowering, row: ir.Value) -> None:
         """Prefetch the reads of these columns in the next strip, for tensors too large for the
         caches.
 
@@ -147,7 +150,7 @@ class SlidingWriter:
         for window in {w.read.tensor: w for _, windows in form.bodies for w in windows}.values():
             source, buffer = self.context.types[window.read.tensor], self.setting.buffer(window)
             bytes = value(product(source.shape) * source.dtype.bytes)
-            with under(block, bytes > _NEAR * self.context.machine.l2_bytes) as far:
+            with if_block(block, bytes > _NEAR * self.context.machine.l2_bytes) as far:
                 address = window.address.without(*(axis.name for axis in form.loops))
                 lines = far.inner(moved)
                 first, step = lines.name(lines.offset(address)), value(address.stride(rows))
@@ -155,17 +158,17 @@ class SlidingWriter:
                 far.steps += lines.steps
 
     def _single_rows(
-        self, columns: Columns, image: Elements, low: ir.Value, high: ir.Value
+        self, columns: Columns, image: ScalarLowering, low: ir.Value, high: ir.Value
     ) -> None:
         """Rows of an image one by one: few rows share no loads."""
         rows = self.form.outer[-1].name
-        with over(image, high, low, 1, rows, "row") as (block, row):
+        with for_loop(image, high, low, 1, rows, "row") as (block, row):
             cell = Cell(columns, {rows: row})
             block.steps += Block(self.flat, block.inner({}), [cell], frozenset()).steps()
 
     # ---- vectors side by side --------------------------------------------------------------------
 
-    def _row(self, row: Elements) -> None:
+    def _row(self, row: ScalarLowering) -> None:
         """All vectors of a row, one block after the other."""
         lane, lanes, at = self.form.lane, self.setting.lanes, variable("at")
         extent, step = self.sizes.value(lane.extent), lanes * self.vectors
@@ -191,12 +194,15 @@ class SlidingWriter:
 
     def _merged(self, image: Image) -> tuple[ir.Step, ...]:
         """Vectors of several whole rows."""
-        scope, copies = Elements(self.context), 1 if image.gathered else min(self.vectors, _FEW)
+        scope, copies = (
+            ScalarLowering(self.context),
+            1 if image.gathered else min(self.vectors, _FEW),
+        )
         columns = MergedColumns(self.wide, scope, image)
         step = scope.name(columns.height * copies)
         rows, row = image.rows.name, variable("row")
 
-        def inside(inner: Elements, low: ir.Value, high: ir.Value) -> None:
+        def inside(inner: ScalarLowering, low: ir.Value, high: ir.Value) -> None:
             block = inner.inner({rows: row})
             at = [block.name(row + columns.height * n) for n in range(copies)]
             whole = [Cell(columns, {rows: first}) for first in at]
@@ -214,7 +220,8 @@ class SlidingWriter:
     # ---- fast path without checks ----------------------------------------------------------------
 
     def _with_fast_path(
-        self, setting: Setting, block: Elements, axis: Axis, step: ir.Value | int, span: ir.Value,
+        self, setting: Setting, block: ScalarLowering, axis: Axis, step: ir.Value | int,
+        span: ir.Value,
         high: ir.Value, whole: Sequence[Cell], parts: Sequence[Cell],
     ) -> None:  # fmt: skip
         """`whole` where the entire block exists and meets the knowable limits, else `parts`."""
@@ -245,7 +252,12 @@ class SlidingWriter:
         )
 
     def _clear(
-        self, whole: Sliding, block: Elements, axis: Axis, span: ir.Value, known: frozenset[Limit]
+        self,
+        whole: Sliding,
+        block: ScalarLowering,
+        axis: Axis,
+        span: ir.Value,
+        known: frozenset[Limit],
     ) -> Iterator[ir.Value]:
         """Whether all windows meet their limits, from the first index on to `span` more."""
         found: dict[tuple[Affine, Size], list[int]] = {}

@@ -140,7 +140,7 @@ class _Walk:
                 self.run(step.otherwise, loops, (*conditions, (step.condition, False)))
             else:
                 write = as_write(step)
-                index_reads = tuple(read for index in write.place for read in reads(index))
+                index_reads = tuple(read for index in write.indices for read in reads(index))
                 self._note(write, loops, conditions, (*index_reads, *reads(write.body)))
 
     def _note(
@@ -167,8 +167,8 @@ def accesses(instance: Instance, types: dict[str, TensorType]) -> tuple[Access, 
     write = instance.write
     if write is not None:
         if write.combine and not write.fresh:
-            found.append(Access(instance, write.target, write.place, False))
-        found.append(Access(instance, write.target, write.place, True))
+            found.append(Access(instance, write.target, write.indices, False))
+        found.append(Access(instance, write.target, write.indices, True))
     return tuple(found)
 
 

@@ -44,7 +44,7 @@ class Chunks:
         return hash((self.extent, self.axis, tuple(sorted(self.cuts))))
 
 
-def chunkings(
+def split_ranges(
     found: Sequence[Instance], types: Mapping[str, TensorType], hidden: Iterable[str], box: Box,
     still: Callable[[Access], bool] = lambda access: False,
 ) -> Iterator[Chunks]:  # fmt: skip

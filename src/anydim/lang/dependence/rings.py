@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from anydim.lang.dependence.accesses import Access, Instance, accesses
-from anydim.lang.dependence.starts import filled_in_order
+from anydim.lang.dependence.starts import filled_before_reads
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box
 
@@ -27,7 +27,7 @@ def rings(
         touching = [access for access in all if access.tensor == tensor]
         for dimension in range(types[tensor].rank if touching else 0):
             depth = _depth(touching, dimension)
-            if depth is not None and filled_in_order(tensor, found, types, box, kept=False):
+            if depth is not None and filled_before_reads(tensor, found, types, box, kept=False):
                 made[tensor] = dimension, depth
                 break
     return made

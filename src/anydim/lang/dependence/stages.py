@@ -20,7 +20,7 @@ from itertools import product as pairs
 
 from anydim.base.records import dataclass
 from anydim.lang.dependence.accesses import Access, Instance, accesses, instances
-from anydim.lang.dependence.chunks import Chunks, chunkings
+from anydim.lang.dependence.chunks import Chunks, split_ranges
 from anydim.lang.dependence.distances import disjoint
 from anydim.lang.tree import Loop, OrderedStep, SizeTerm, TensorType
 from anydim.sizes import Box
@@ -56,7 +56,7 @@ def stages_of(
     known = dict(types)
     for step, own in _with_instances(steps, instances(steps)):
         loop = step if isinstance(step, Loop) and _is_plain(step) else None
-        whole = tuple(chunkings(own, known, (), box))
+        whole = tuple(split_ranges(own, known, (), box))
         if loop is None or whole:
             yield Stages(None, (Part((step,), whole),))
             continue
@@ -113,7 +113,7 @@ def _cuts(
         sizes = (chunks.extent, *(cut.offset for cut in chunks.cuts.values()))
         return not any(variable in size.symbols for size in sizes)
 
-    return tuple(c for c in chunkings(found, types, (), box, still) if steady(c))
+    return tuple(c for c in split_ranges(found, types, (), box, still) if steady(c))
 
 
 def _is_band(loop: Loop, found: Sequence[Instance], types: dict[str, TensorType]) -> bool:

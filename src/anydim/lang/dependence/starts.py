@@ -18,7 +18,7 @@ from anydim.sizes import Box, Size, Truth, as_size, prove
 Condition: TypeAlias = "tuple[Expr, bool]"
 
 
-def filled_in_order(
+def filled_before_reads(
     tensor: str, found: Sequence[Instance], types: Mapping[str, TensorType], box: Box,
     kept: bool = True,
 ) -> bool:  # fmt: skip

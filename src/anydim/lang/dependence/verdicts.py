@@ -28,7 +28,7 @@ from anydim.lang.dependence.accesses import (
     steps_of,
     unchecked,
 )
-from anydim.lang.dependence.chunks import Chunks, chunkings
+from anydim.lang.dependence.chunks import Chunks, split_ranges
 from anydim.lang.dependence.distances import common_loops, distance
 from anydim.lang.dependence.rings import rings
 from anydim.lang.dependence.starts import private
@@ -185,7 +185,7 @@ def _analyse(group: Group, box: Box) -> Analysis:
         loop_verdicts(found, types, hidden, box),
         tuple(axis_verdicts(found)),
         rings(found, types, hidden, box),
-        tuple(chunkings(found, types, hidden, box)),
+        tuple(split_ranges(found, types, hidden, box)),
     )
 
 
@@ -268,8 +268,8 @@ def axis_verdicts(found: Sequence[Instance]) -> list[AxisVerdict]:
         if write is None:
             continue
         indexed = set()
-        access = Access(instance, write.target, write.place, True)
-        for dimension in range(len(write.place)):
+        access = Access(instance, write.target, write.indices, True)
+        for dimension in range(len(write.indices)):
             form = access.form(dimension)
             if form is not None and len(form.axes) == 1:
                 indexed.add(form.axes[0][0])

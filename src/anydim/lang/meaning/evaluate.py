@@ -37,7 +37,7 @@ from anydim.lang.tree import (
 from anydim.lang.tree.bounds_checks import (
     checked,
     conditions,
-    counted_from_end,
+    index_from_end,
     position_inside,
     size_of,
 )
@@ -311,7 +311,7 @@ class _Evaluator:
         wrong = ~fine if self.used is None else ~fine & self.used
         if wrong.any():
             found = int(numpy.broadcast_to(index, wrong.shape)[wrong].flat[0])
-            from_end = counted_from_end(expr) is not None
+            from_end = index_from_end(expr) is not None
             position = Position("", self.tensor, size_of(expr), from_end)
             raise InputError(*outside_axis(position, found, int(size.flat[0])))
         return numpy.where(fine, index, 0)

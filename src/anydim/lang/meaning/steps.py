@@ -74,7 +74,7 @@ class StepRunner:
 
     def position(self, step: Write, axis: int, sizes: Sizes) -> Array:
         """Index of each element along one dimension; raises InputError if out of bounds."""
-        index = Statement(step.target, step.axes, step.place[axis])
+        index = Statement(step.target, step.axes, step.indices[axis])
         found = self.compute(index, sizes, step.target)
         length = self.values[step.target].shape[axis]
         wrong = (found < 0) | (found >= length)

@@ -23,7 +23,7 @@ from anydim.lang.tree import (
     Write,
 )
 from anydim.lang.tree.typing import dtype_of
-from anydim.sizes import Box, Guard, Size, divisor_guard, joined, maximum, product
+from anydim.sizes import Box, Guard, Size, divisor_guard, maximum, merged_guards, product
 
 DIVISIONS = frozenset(("div", "floordiv", "mod", "fmod"))
 CHOOSING = frozenset(("select", "and", "or"))  # only the first argument is always evaluated
@@ -35,7 +35,7 @@ def division_guards(group: Group, box: Box, source: str) -> tuple[Guard, ...]:
     found = _in_steps(group.steps or group.statements, types, ())
     guards = (divisor_guard(size, product(counts), box, source) for size, counts in found
               if _names(size, *counts) <= set(box.names))  # fmt: skip
-    return tuple(joined(group.guards, [guard for guard in guards if guard is not None]))
+    return tuple(merged_guards(group.guards, [guard for guard in guards if guard is not None]))
 
 
 def _names(*sizes: Size) -> set[str]:
@@ -56,7 +56,7 @@ def _in_steps(
                 yield from _in_steps(step.body, types, (*counts, trips))
         else:
             extents = (axis.extent for axis in (*step.axes, *step.reduced))
-            exprs = (step.body, *(step.place if isinstance(step, Write) else ()))
+            exprs = (step.body, *(step.indices if isinstance(step, Write) else ()))
             own = (*counts, *extents)
             yield from ((size, own) for expr in exprs for size in _divisors(expr, types))
 

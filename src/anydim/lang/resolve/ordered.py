@@ -29,7 +29,7 @@ from anydim.lang.surface.syntax import Assignment, Invoke, Item, parts
 from anydim.lang.tree import Axis, Group, Index, OrderedStep, Read, Statement, Tensor, TensorType
 from anydim.lang.tree.affine import reads
 from anydim.lang.tree.renaming import renamed
-from anydim.lang.tree.stepping import every, expressions_of, written
+from anydim.lang.tree.stepping import all_steps, expressions_of, written
 from anydim.lang.tree.typing import OPEN, identity
 
 
@@ -185,7 +185,7 @@ class Maker(Walker):
         return self._from(item, self.calls.steps(item, scope, self))
 
     def _from(self, source: Work | Invoke, steps: list[OrderedStep]) -> list[OrderedStep]:
-        for step in every(steps):
+        for step in all_steps(steps):
             self.sources[id(step)] = step, source
         return steps
 
@@ -194,7 +194,7 @@ class Maker(Walker):
     ) -> tuple[OrderedStep, ...]:
         """Replace the parameters that are written by their copies."""
         new = renamed(steps, copies)
-        for before, after in zip(every(steps), every(new)):
+        for before, after in zip(all_steps(steps), all_steps(new)):
             if id(before) in self.sources:
                 self.sources[id(after)] = after, self.sources[id(before)][1]
         self.original = {copy: name for name, copy in copies.items()}

@@ -70,7 +70,7 @@ class _Writer:
                 part = self._fresh(step.target)
                 self.statements.append(Statement(part, axes, body, combine, reduced))
                 body = Read(part, tuple(Index(axis.name) for axis in axes))
-            before = Read(self.current.get(step.target, step.target), step.place)
+            before = Read(self.current.get(step.target, step.target), step.indices)
             body, combine, reduced = Apply(combine, (before, body)), "", ()
         new = step.target if last else self._fresh(step.target)
         self.statements.append(Statement(new, axes, body, combine if reduced else "", reduced))
@@ -102,14 +102,14 @@ def _in_order(step: Statement | Write) -> tuple[Axis, ...]:
     if isinstance(step, Statement):
         return step.axes
     axes = {axis.name: axis for axis in step.axes}
-    return tuple(axes[index.name] for index in step.place if isinstance(index, Index))
+    return tuple(axes[index.name] for index in step.indices if isinstance(index, Index))
 
 
 def _is_whole(step: Statement | Write, group: Group, box: Box) -> bool:
     if isinstance(step, Statement):
         return True
-    names = [index.name for index in step.place if isinstance(index, Index)]
-    if len(names) < len(step.place) or sorted(names) != sorted(axis.name for axis in step.axes):
+    names = [index.name for index in step.indices if isinstance(index, Index)]
+    if len(names) < len(step.indices) or sorted(names) != sorted(axis.name for axis in step.axes):
         return False
     extents = {axis.name: axis.extent for axis in step.axes}
     shape = group.type_of(step.target).shape

@@ -97,8 +97,8 @@ class _Widening:
             return [replace(step, start=start, stop=stop, body=self.block(step.body))]
         if isinstance(step, Statement):
             return self.write(step)
-        indices = tuple(self.other(index) for index in step.place)
-        return [replace(step, place=indices, body=self.body(step))]
+        indices = tuple(self.other(index) for index in step.indices)
+        return [replace(step, indices=indices, body=self.body(step))]
 
     def write(self, step: Statement) -> Sequence[Statement]:
         """Widen a statement; a sum that is a result is accumulated in a temporary."""

@@ -215,7 +215,7 @@ class _Watcher(StepRunner):
 def _reads_of(step: Statement | Write) -> Iterable[Read]:
     found = list(reads(step.body))
     if isinstance(step, Write):
-        found += [read for index in step.place for read in reads(index)]
+        found += [read for index in step.indices for read in reads(index)]
         if step.combine and not step.fresh:
-            found.append(Read(step.target, step.place))
+            found.append(Read(step.target, step.indices))
     return found

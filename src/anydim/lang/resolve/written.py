@@ -132,7 +132,7 @@ class _Checker:
             yield from self._reads(step, (step.start, step.stop), (), done, box)
             yield from self._loop(step, done, box, depth)
         else:
-            indices = step.place if isinstance(step, Write) else ()
+            indices = step.indices if isinstance(step, Write) else ()
             axes = (*step.axes, *step.reduced)
             yield from self._reads(step, (step.body, *indices), axes, done, box)
 
@@ -160,7 +160,7 @@ class _Checker:
     ) -> Iterator[Unwritten]:
         found = dict.fromkeys(read for expr in exprs for read in reads(expr))
         if isinstance(step, Write) and step.combine and not step.fresh:
-            found[Read(step.target, step.place)] = None
+            found[Read(step.target, step.indices)] = None
         extents = {axis.name: axis.extent for axis in axes}
         running: Box | None = None
         for read in found:

@@ -108,7 +108,7 @@ def part_of(step: Write) -> Part | None:
     spans = []
     used: list[str] = []
     comb: Comb | None = None
-    for axis, index in enumerate(step.place):
+    for axis, index in enumerate(step.indices):
         form = affine(bare(index))
         if form is None or len(form.terms) > 1:
             return None

@@ -218,7 +218,7 @@ def _steps(steps: tuple[tree.OrderedStep, ...], margin: str) -> list[str]:
 def _write(step: tree.Write) -> str:
     """Print e.g. `write h({t}, b) += x(b, k) where b in 0:n over k in 0:4`."""
     taken = {axis.name for axis in (*step.axes, *step.reduced)}
-    indices = ", ".join(print_expression(index, taken) for index in step.place)
+    indices = ", ".join(print_expression(index, taken) for index in step.indices)
     operator = COMBINES[step.combine] + ("!" if step.fresh else "")
     body = print_expression(step.body, taken)
     text = f"write {name_text(step.target)}({indices}) {operator} {body}"

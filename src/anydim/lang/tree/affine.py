@@ -165,7 +165,7 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
     return expr if replaced is None else replaced
 
 
-def placed(expr: Expr, places: Mapping[str, Expr]) -> Expr:
+def substituted(expr: Expr, places: Mapping[str, Expr]) -> Expr:
     """Substitute expressions for indices, by name."""
     return rewrite(expr, lambda part: places.get(part.name) if isinstance(part, Index) else None)
 
@@ -173,7 +173,7 @@ def placed(expr: Expr, places: Mapping[str, Expr]) -> Expr:
 def body_at(statement: Statement, indices: Sequence[Expr]) -> Expr:
     """The value of a statement at these indices."""
     names = (axis.name for axis in statement.axes)
-    return placed(statement.body, dict(zip(names, indices)))
+    return substituted(statement.body, dict(zip(names, indices)))
 
 
 def _same(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> bool:

@@ -89,7 +89,7 @@ def numbered(expr: Expr, number: Callable[[Apply], int]) -> Expr:
     return rewrite(expr, change)
 
 
-def counted_from_end(check: Apply) -> Expr | None:
+def index_from_end(check: Apply) -> Expr | None:
     """For `e < 0 ? e + n : e` below n, where negative numbers count from the end: e."""
     index = check.arguments[0]
     if not isinstance(index, Apply) or index.function != "select":
@@ -102,7 +102,7 @@ def counted_from_end(check: Apply) -> Expr | None:
 
 def index_tensor(check: Apply) -> str:
     """The tensor that holds the indices unmodified; empty when they are computed."""
-    plain = counted_from_end(check)
+    plain = index_from_end(check)
     index = check.arguments[0] if plain is None else plain
     while isinstance(index, Cast):
         index = index.argument
@@ -138,24 +138,24 @@ class Check:
     always: bool
 
 
-def counting(
+def active_checks(
     expr: Expr, types: Mapping[str, TensorType], when: Expr | None = None
 ) -> Iterator[Check]:
     """Yield the checks of an expression, each under the conditions on which its value is used."""
     if not checked(expr):
         return
     if isinstance(expr, Cast):
-        yield from counting(expr.argument, types, when)
+        yield from active_checks(expr.argument, types, when)
     elif isinstance(expr, Read):
         for index in expr.indices:
-            yield from counting(index, types, when)
+            yield from active_checks(index, types, when)
         if expr.default is not None and checked(expr.default):
             found = position_inside(expr, types[expr.tensor].shape)
             needed = _both(when, Apply("not", (found,)))
-            yield from counting(expr.default, types, needed)
+            yield from active_checks(expr.default, types, needed)
     elif isinstance(expr, Apply):
         for argument, condition in zip(expr.arguments, conditions(expr)):
-            yield from counting(argument, types, _both(when, condition))
+            yield from active_checks(argument, types, _both(when, condition))
         if expr.function == INSIDE:
             outside = Apply("not", (within(expr.arguments[0], size_of(expr)),))
             failing = _both(when, outside)

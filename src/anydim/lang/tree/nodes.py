@@ -176,9 +176,9 @@ class Statement:
 
 @dataclass(frozen=True)
 class Write:
-    """target(place...) combine= body at every value of `axes` and `reduced`: a partial write.
+    """target(indices...) combine= body at every value of `axes` and `reduced`: a partial write.
 
-    `place` are index expressions over axes and loop variables; one that reads a tensor scatters.
+    `indices` are index expressions over axes and loop variables; one that reads a tensor scatters.
     Values written to the same element combine in any order; without `combine` the last one in
     row-major order of `axes` wins. `fresh` starts each written element from the identity of
     `combine`; then elements and values of `axes` are one to one. Otherwise the body combines with
@@ -186,7 +186,7 @@ class Write:
     """
 
     target: str
-    place: tuple[Expr, ...]
+    indices: tuple[Expr, ...]
     axes: tuple[Axis, ...]
     body: Expr
     combine: str = ""

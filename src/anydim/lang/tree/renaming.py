@@ -57,8 +57,8 @@ def renamed(
         if isinstance(step, Statement):
             return assigning(step)
         if isinstance(step, Write):
-            indices = tuple(rewrite(index, change) for index in step.place)
-            return replace(assigning(step), place=indices)
+            indices = tuple(rewrite(index, change) for index in step.indices)
+            return replace(assigning(step), indices=indices)
         if isinstance(step, Branch):
             then, otherwise = (tuple(map(one, block)) for block in (step.then, step.otherwise))
             return Branch(rewrite(step.condition, change), then, otherwise)

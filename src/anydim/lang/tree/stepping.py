@@ -9,14 +9,14 @@ from anydim.lang.tree import Branch, Expr, Loop, OrderedStep, SizeTerm, Statemen
 from anydim.lang.tree.affine import rewrite
 
 
-def every(steps: Iterable[OrderedStep]) -> Iterator[OrderedStep]:
+def all_steps(steps: Iterable[OrderedStep]) -> Iterator[OrderedStep]:
     """Yield all steps and nested steps, outer before inner."""
     for step in steps:
         yield step
         if isinstance(step, Loop):
-            yield from every(step.body)
+            yield from all_steps(step.body)
         elif isinstance(step, Branch):
-            yield from every((*step.then, *step.otherwise))
+            yield from all_steps((*step.then, *step.otherwise))
 
 
 def replaced(
@@ -51,25 +51,25 @@ def _changed(step: OrderedStep, change: Callable[[Expr], Expr]) -> OrderedStep:
         return replace(step, start=change(step.start), stop=change(step.stop), body=body)
     made = replace(step, body=change(step.body))
     if isinstance(made, Write):
-        return replace(made, place=tuple(map(change, made.place)))
+        return replace(made, indices=tuple(map(change, made.indices)))
     return made
 
 
 def expressions_of(steps: Iterable[OrderedStep]) -> Iterator[tuple[str, Expr]]:
     """Yield every expression of steps; written indices come with the tensor that they index."""
-    for step in every(steps):
+    for step in all_steps(steps):
         if isinstance(step, Loop):
             yield from (("", step.start), ("", step.stop))
         elif isinstance(step, Branch):
             yield "", step.condition
         else:
             yield "", step.body
-            yield from ((step.target, p) for p in (step.place if isinstance(step, Write) else ()))
+            yield from ((step.target, p) for p in (step.indices if isinstance(step, Write) else ()))
 
 
 def writes(steps: Iterable[OrderedStep]) -> Iterator[Statement | Write]:
     """Yield the writes of these steps, at any depth."""
-    return (step for step in every(steps) if isinstance(step, (Statement, Write)))
+    return (step for step in all_steps(steps) if isinstance(step, (Statement, Write)))
 
 
 def written(steps: Iterable[OrderedStep]) -> frozenset[str]:
@@ -79,7 +79,7 @@ def written(steps: Iterable[OrderedStep]) -> frozenset[str]:
 
 def variables_of(steps: Iterable[OrderedStep]) -> list[str]:
     """The variables of all loops, outer before inner."""
-    return [step.variable for step in every(steps) if isinstance(step, Loop)]
+    return [step.variable for step in all_steps(steps) if isinstance(step, Loop)]
 
 
 def with_body(step: Statement | Write, body: Expr) -> Statement | Write:

@@ -16,7 +16,7 @@ from anydim.devices.opencl.shared import KIND
 from anydim.kernels import ir
 from anydim.kernels.codegen.writer import Variable
 from anydim.kernels.ir import Like, greatest, least, select
-from anydim.native.body import ZERO, Body, as_word, parameter
+from anydim.native.body import ZERO, Body, as_int64, parameter
 from anydim.native.device_api.entry_points import CONTEXT, EntryPoint, Written, count_across, symbol
 from anydim.runtime import slots
 
@@ -296,7 +296,7 @@ def _copy_across(body: EntryPoint, bad: Variable, busy: ir.Value) -> None:
     with body.when(busy):
         body.call(body.word(state.FLUSH), theirs)
     bad.set(_code(
-        body, body.word(state.COPY_MEMORY), queue, 0, _TARGET, _SOURCE, _BYTES, as_word(busy),
+        body, body.word(state.COPY_MEMORY), queue, 0, _TARGET, _SOURCE, _BYTES, as_int64(busy),
         select(busy, waits, 0), events,
     ))  # fmt: skip
     with body.when(bad().equals(0)):
@@ -435,7 +435,7 @@ def _wait(body: EntryPoint) -> None:
             after = body.let(select(mine, body.load(row, state.AFTER), body.word(state.LAUNCHED)))
             # a reused row: wait once, for all commands so far
             open = body.let((after > body.word(state.DONE)) & (mine | command().equals(0)))
-            again.set(as_word(open))
+            again.set(as_int64(open))
             with body.when(open):
                 command.set(after)
                 _event_to_wait_for(body, row, mine, event)

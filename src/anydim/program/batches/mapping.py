@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.amounts import told_bytes
+from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import (
     DimError,
     InputError,
@@ -192,17 +192,17 @@ class Mapper:
         needed, arena = self.work.bytes.evaluate(sizes), self.work.arena.evaluate(sizes)
         if arena > self.executable.most_bytes:
             return MemoryLimitError(
-                f"{name} at {_text(sizes)} takes {told_bytes(arena)} of its own, above the memory "
-                f"limit of the model, {told_bytes(self.executable.most_bytes)}",
+                f"{name} at {_text(sizes)} takes {exact_bytes_text(arena)} of its own, above the "
+                f"memory limit of the model, {exact_bytes_text(self.executable.most_bytes)}",
                 "leave the item out, or give the model a higher limit",
             )
         if needed <= limit:
             return None
         parts = {"arena": self.work.arena, "inputs": self.work.inputs, "outputs": self.work.outputs}
-        each = (f"{part} {told_bytes(size.evaluate(sizes))}" for part, size in parts.items())
+        each = (f"{part} {exact_bytes_text(size.evaluate(sizes))}" for part, size in parts.items())
         return MemoryLimitError(
-            f"{name} at {_text(sizes)} takes {told_bytes(needed)}, above the memory limit of "
-            f"{told_bytes(limit)}",
+            f"{name} at {_text(sizes)} takes {exact_bytes_text(needed)}, above the memory limit of "
+            f"{exact_bytes_text(limit)}",
             f"{', '.join(each)}; raise the limit, or leave the item out",
         )
 

@@ -15,7 +15,7 @@ from anydim.program.region import copies
 from anydim.program.region_plan import needs
 from anydim.program.segment import Site
 from anydim.runtime import slots
-from anydim.runtime.clocked import Asked, Clocked, Launch
+from anydim.runtime.clocked import Clocked, DeviceCall, Launch
 
 Place = tuple[int, int]  # of a launch: the number of its segment, and its own there
 _CALLER = "caller"
@@ -79,7 +79,7 @@ class Places:
         """Of a launch on the host."""
         return self._host[launch.table][launch.site]
 
-    def device(self, asked: Asked) -> Place:
+    def device(self, asked: DeviceCall) -> Place:
         """Of a launch that a device was asked for."""
         return self._devices[asked.device][asked.given[0] - 1]
 
@@ -122,14 +122,14 @@ class _Known:
                 about |= self._copied(each)
                 yield _span(each, verb.name, verb.kind, about)
 
-    def _launched(self, each: Asked) -> Span:
+    def _launched(self, each: DeviceCall) -> Span:
         _, _, _, _, parallel, _, _, _, flops, moved = each.given
         site = self._site(self._places.device(each))
         about = _about(site, each.sizes)
         about |= {"range": f"0:{parallel}", "flops": flops, "bytes": moved}
         return _span(each, _name(site), LAUNCH, about)
 
-    def _copied(self, each: Asked) -> dict[str, Any]:
+    def _copied(self, each: DeviceCall) -> dict[str, Any]:
         """Which value a copy is of, where it is one of the program's own."""
         which = each.given[-1] if each.verb in _COPIES else 0
         if not 0 < which <= len(self._copies):
@@ -144,7 +144,7 @@ class _Known:
         return self._sites[place[0]][place[1]]
 
 
-def _span(each: Asked, name: str, kind: str, about: Mapping[str, Any]) -> Span:
+def _span(each: DeviceCall, name: str, kind: str, about: Mapping[str, Any]) -> Span:
     if each.done is None:
         return Span(name, kind, each.device, _LANES[kind], each.begin, each.end, about)
     begin, end = each.done

@@ -12,7 +12,7 @@ import numpy
 
 from anydim.base.errors import InputError, OptionError
 from anydim.base.user_values import by_names, whole_within
-from anydim.program.callable_program import Held
+from anydim.program.callable_program import CallableProgram
 from anydim.program.inputs import Ranges, draw, known_ranges
 from anydim.program.plan import Plan
 from anydim.program.profile.limits import Limits
@@ -29,7 +29,7 @@ Limited = Callable[..., Limits | None]
 
 
 def profiled(
-    model: Held, inputs: Any, sizes: Mapping[str, int], repeat: int, seed: int,
+    model: CallableProgram, inputs: Any, sizes: Mapping[str, int], repeat: int, seed: int,
     integers: Ranges | None, limits: Limited,
 ) -> Profile:  # fmt: skip
     """The profile of `repeat` calls on these inputs, or on random ones at these sizes."""
@@ -72,7 +72,7 @@ def _copied(clocked: Sequence[Clocked]) -> Copied:
 
 
 def traced(
-    model: Held, inputs: Any, sizes: Mapping[str, int], calls: int, seed: int,
+    model: CallableProgram, inputs: Any, sizes: Mapping[str, int], calls: int, seed: int,
     integers: Ranges | None, waited: bool,
 ) -> Trace:  # fmt: skip
     """The trace of so many calls, after one that is not traced."""
@@ -88,7 +88,9 @@ def traced(
     return _trace(model, planned, [clock.call(feeds) for _ in range(calls)], waited)
 
 
-def _trace(model: Held, planned: Plan, clocked: Sequence[Clocked], waited: bool = False) -> Trace:
+def _trace(
+    model: CallableProgram, planned: Plan, clocked: Sequence[Clocked], waited: bool = False
+) -> Trace:
     return Trace(
         planned.name, dict(planned.sizes), model.executable.threads, len(clocked),
         {name: device.name for name, device in model.devices.items()},
@@ -98,7 +100,11 @@ def _trace(model: Held, planned: Plan, clocked: Sequence[Clocked], waited: bool 
 
 
 def _fed(
-    model: Held, inputs: Any, sizes: Mapping[str, int], seed: int, integers: Ranges | None
+    model: CallableProgram,
+    inputs: Any,
+    sizes: Mapping[str, int],
+    seed: int,
+    integers: Ranges | None,
 ) -> tuple[Mapping[str, Any], Mapping[str, int]]:
     """The inputs of a call by name, and its sizes: random inputs at these, or those given."""
     whole_within("seed", seed, 0, LARGEST, "give a number, 0 or more")
@@ -113,7 +119,7 @@ def _fed(
     return feeds, _sizes_in(model.program, feeds)
 
 
-def _named(model: Held, inputs: Any, sizes: Mapping[str, int]) -> Mapping[str, Any]:
+def _named(model: CallableProgram, inputs: Any, sizes: Mapping[str, int]) -> Mapping[str, Any]:
     if sizes:
         raise OptionError("give inputs or sizes, not both", "inputs bring their sizes")
     if isinstance(inputs, Mapping):

@@ -35,7 +35,7 @@ def architecture(name: str) -> Processor:
         features += [WARPS, *([TF32] if plus else [])]
     return Processor(
         f"{named}{plus}{more}", "nvptx64-nvidia-cuda", named,
-        ",".join(f"+{feature}" for feature in features), 4, _REGISTERS, most_lanes=MAX_LANES,
+        ",".join(f"+{feature}" for feature in features), 4, _REGISTERS, max_lanes=MAX_LANES,
     )  # fmt: skip
 
 

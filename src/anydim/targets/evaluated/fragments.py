@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy
 
 from anydim.base.dtypes import DType, float32
-from anydim.kernels.mma_fragments import COLUMNS, ROWS, SHARES
+from anydim.kernels.mma_fragments import COLUMNS, FRAGMENT_LAYOUTS, ROWS
 
 _DROPPED = 13  # low bits of a float32's fraction, dropped in tf32
 
 
 def multiplied(dtype: DType, given: Sequence[Sequence[numpy.ndarray]]) -> numpy.ndarray:
     """Return the increments of the accumulators; `given` has the operands of each thread."""
-    shares = SHARES[dtype]
+    shares = FRAGMENT_LAYOUTS[dtype]
     left, right = numpy.zeros((ROWS, shares.depth)), numpy.zeros((shares.depth, COLUMNS))
     for number, values in enumerate(given):
         elements = [element(*divmod(number, 4)) for element in (*shares.left, *shares.right)]

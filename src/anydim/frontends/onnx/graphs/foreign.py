@@ -15,7 +15,7 @@ import numpy
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import DeviceError, UserError
 from anydim.devices.engines.once import evaluated
-from anydim.devices.engines.onnxruntime import OnnxRuntime, Told
+from anydim.devices.engines.onnxruntime import InferredResult, OnnxRuntime
 from anydim.devices.engines.table import open_engine
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.frontends.onnx.file.schema import bound, schema_of
@@ -162,7 +162,7 @@ class _Model:
             for number, (name, dtype, each) in enumerate(zip(self.outputs, dtypes, inferred))
         ]
 
-    def _sizes(self, name: str, inferred: Told, rank: int) -> Iterator[Size]:
+    def _sizes(self, name: str, inferred: InferredResult, rank: int) -> Iterator[Size]:
         shape: Sequence[int | str | None] = inferred.shape or [None] * rank
         for axis, size in enumerate(shape):
             if isinstance(size, int):
@@ -261,7 +261,7 @@ def _read(proto: Any, depth: int = 0) -> Iterator[str]:
             yield from (value.name for value in graph.output if value.name not in own)
 
 
-def _dtype(name: str, inferred: Told) -> DType:
+def _dtype(name: str, inferred: InferredResult) -> DType:
     if inferred.dtype not in DTYPES:
         raise Unsupported(f"its result '{name}' is {inferred.text}")
     return DTYPES[inferred.dtype]

@@ -12,9 +12,9 @@ from dataclasses import replace
 from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, MatrixWalk
 from anydim.kernels.matmul.contraction.window_rows import SPOT
 from anydim.kernels.matmul.epilogue import ROW, Output
-from anydim.kernels.matmul.work_partition import from_on
+from anydim.kernels.matmul.work_partition import at_least
 from anydim.lang.tree import Apply, Index, Read, SizeTerm
-from anydim.lang.tree.affine import placed
+from anydim.lang.tree.affine import substituted
 from anydim.sizes import Box, as_size, maximum, minimum, product, simplify
 
 _MIN_IMAGES, _MAX_POSITIONS, _MAX_LINE = 4, 49, 11
@@ -35,19 +35,21 @@ def form_by_position(form: ContractionForm, tile: int, box: Box) -> ContractionF
     positions, line = (product(axis.extent for axis in axes) for axes in (inner, inner[1:]))
     few = maximum(positions - _MAX_POSITIONS, as_size(_MIN_IMAGES) - images.extent)
     short = maximum(line - _MAX_LINE, line // tile * tile - line + 1, 2 - inner[0].extent)
-    other = simplify(from_on(maximum(few, short), 1), box)
+    other = simplify(at_least(maximum(few, short), 1), box)
     if other.constant == 1:
         return form
     rows = minimum(layout.rows, images.extent + other * layout.rows)
     spots = maximum(positions - other * positions, 1)
     row = replace(form.m, extent=rows, c=form.m.c * spots)
     at = Apply("add", (Apply("mul", (Index(ROW), SizeTerm(spots))), Index(SPOT)))
-    start = None if form.start is None else placed(form.start, {ROW: at})
+    start = None if form.start is None else substituted(form.start, {ROW: at})
     return replace(
         form,
         m=row,
         loops=(MatrixWalk(SPOT, spots, as_size(0), as_size(0), form.m.c),),
-        outputs=tuple(Output(each.tensor, placed(each.value, {ROW: at})) for each in form.outputs),
+        outputs=tuple(
+            Output(each.tensor, substituted(each.value, {ROW: at})) for each in form.outputs
+        ),
         start=start if isinstance(start, Read) else None,
         windows=replace(layout, spots=spots),
     )

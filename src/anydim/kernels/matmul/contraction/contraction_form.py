@@ -31,7 +31,7 @@ from anydim.kernels.matmul.epilogue import (
 )
 from anydim.kernels.matmul.register_tile import tile_of
 from anydim.kernels.matmul.window_geometry import InLoops, Walk, without
-from anydim.kernels.matmul.work_partition import from_on
+from anydim.kernels.matmul.work_partition import at_least
 from anydim.lang.tree import Axis, Expr, Group, Read, Statement
 from anydim.lang.tree.affine import Affine, address, rewrite
 from anydim.sizes import Box, Size, as_size, product
@@ -336,7 +336,7 @@ def along_the_longer(form: ContractionForm) -> ContractionForm:
     values = [each.value for each in form.outputs] + ([form.start] if form.start else [])
     if {form.m.name, other.name} & set().union(*map(dependent_axes, values)):
         return form
-    longer = from_on(other.extent - form.m.extent, 1)
+    longer = at_least(other.extent - form.m.extent, 1)
 
     def mixed(own: MatrixWalk, alternative: MatrixWalk) -> MatrixWalk:
         def size(name: str) -> Size:

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient, quotient_up, round_down
-from anydim.kernels.codegen.vector_loops import lines_ahead
+from anydim.kernels.codegen.vector_loops import store_prefetches
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, register, select
 from anydim.kernels.matmul.accumulators import multiply_add
@@ -155,7 +155,7 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
 
         with code.range(0, whole, lanes) as at:
             stores = vectors(at, None)
-            prefetches = [line for store in stores for line in lines_ahead([store])]
+            prefetches = [line for store in stores for line in store_prefetches([store])]
             code.take([*stores, *prefetches])
         with code.when(whole < columns):
             code.take(vectors(whole, inside))

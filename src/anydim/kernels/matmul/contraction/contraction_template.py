@@ -25,7 +25,7 @@ from anydim.kernels.matmul.contraction.unpacked_variants import ContractionWrite
 from anydim.kernels.matmul.contraction.valid_taps import valid_taps_of
 from anydim.kernels.matmul.register_tile import Tile, tile_of
 from anydim.kernels.matmul.schedules import Contraction
-from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, from_on, work_of
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, at_least, work_of
 from anydim.kernels.template import Task, form_template
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum
 
@@ -90,10 +90,10 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     block_tiles = ceil_div(usual, maximum(ceil_div(usual, kept), 1))
     limit = maximum(as_size(schedule.block_columns_bytes) // (at_once * (tile.width * size)), 1)
     pairs = maximum(limit // 2 * 2, 1)
-    alone = 1 - from_on(form.m.extent, tile.rows // 2 + 1)
-    panels = 1 + from_on(block_tiles, _FEW_TILES + 1) * (limit - 1) + alone * (pairs - 1)
+    alone = 1 - at_least(form.m.extent, tile.rows // 2 + 1)
+    panels = 1 + at_least(block_tiles, _FEW_TILES + 1) * (limit - 1) + alone * (pairs - 1)
     shares = form.same_b and not schedule.packed
-    panels = limit if shares else maximum(panels, limit * (1 - from_on(form.k.extent, THIN + 1)))
+    panels = limit if shares else maximum(panels, limit * (1 - at_least(form.k.extent, THIN + 1)))
     whole = k * align_up(form.n.extent, tile.lanes) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
     partition = _partition(form, tiles, tile, unit, machine.threads)
@@ -117,7 +117,7 @@ def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Size:
     row, max_rows = form.m.a.constant, tile.tall
     if not form.copies_a and row is not None and row * form.dtype.bytes % _PAGE == 0:
         max_rows = max(min(max_rows, machine.l1_bytes // _PAGE - 1), tile.rows)
-    return from_on(form.m.extent, tile.rows + 1) - from_on(form.m.extent, max_rows + 1)
+    return at_least(form.m.extent, tile.rows + 1) - at_least(form.m.extent, max_rows + 1)
 
 
 def _partition(
@@ -129,14 +129,14 @@ def _partition(
     """
     min_tiles = as_size(_ROWS * max(threads, 2))
     if form.copies_a:
-        large = from_on(form.k.extent * form.n.extent, _LARGE)
+        large = at_least(form.k.extent * form.n.extent, _LARGE)
         min_tiles = min_tiles // 2 * (1 + large)
     min_tiles = maximum(min_tiles, ceil_div(form.n.extent, _WIDE * tile.rows))
     around, rows, cut = form.around, form.m.extent, tiles
     if form.by_position:
         around, rows, cut = as_size(1), form.all_rows, ceil_div(form.all_rows, tile.rows)
     work = work_of(around, rows, cut, form.n.extent, form.k.extent)
-    whole = from_on(tiles, min_tiles)
+    whole = at_least(tiles, min_tiles)
     return WorkPartition(form.extents, tiles, form.n.extent, unit, tile.lanes, whole, work)
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient, quotient_up, round_down
-from anydim.kernels.codegen.register_transpose import transposed, unzipped
+from anydim.kernels.codegen.register_transpose import deinterleave, transposed_block
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.launch import Machine
@@ -24,7 +24,7 @@ from anydim.kernels.matmul.accumulators import multiply_add
 from anydim.kernels.matmul.contraction.contraction_form import ContractionForm
 from anydim.kernels.matmul.matmul_kernel import function_library
 from anydim.kernels.matmul.register_tile import load_scalars, strip_pointers
-from anydim.kernels.matmul.work_partition import from_on
+from anydim.kernels.matmul.work_partition import at_least
 from anydim.sizes import Size
 
 ACCUMULATORS = 4
@@ -38,13 +38,13 @@ _SCALARS = ("src_row", "dst_row", "rows", "columns", "turn")
 def may_interleave(form: ContractionForm, packed: bool, machine: Machine, lanes: int) -> bool:
     """Whether products of some sizes use interleaved accumulators."""
     plain = form.pieces is None and form.windows is None and form.k.a == 1 and form.n.b != 1
-    fits = lanes % ACCUMULATORS == 0 and not machine.most_lanes
+    fits = lanes % ACCUMULATORS == 0 and not machine.max_lanes
     return plain and fits and not packed and is_long(form) != 0
 
 
 def is_long(form: ContractionForm) -> Size:
     """Return 1 where a product has large K and enough columns, else 0."""
-    return from_on(form.k.extent, LONG) * from_on(form.n.extent, BROAD)
+    return at_least(form.k.extent, LONG) * at_least(form.n.extent, BROAD)
 
 
 def padded_k(k: Size) -> Size:
@@ -125,7 +125,7 @@ def _row(vector: ir.Type, code: Writer) -> None:
         with code.range(0, k, turn * ACCUMULATORS) as k0:
             summed(code.let(r * a_row), j, k0)
             loads = [ir.Load(vector, "sums", constant(u * lanes)) for u in range(ACCUMULATORS)]
-            for own in unzipped(vector, loads, code.let):
+            for own in deinterleave(vector, loads, code.let):
                 code.emit(ir.Assign("total", ir.Get(vector, "total") + own))
         code.emit(ir.Store("c", c, ir.Get(vector, "total"), inside))
 
@@ -145,7 +145,7 @@ def _rows_of_a(vector: ir.Type, code: Writer) -> None:
         ]
         inside = code.let(first_lanes(turn - at, lanes)) if masked else None
         loads = [ir.Load(vector, "src", source + x, end) for x, end in zip(starts, ends)]
-        for u, own in enumerate(unzipped(vector, loads, code.let)):
+        for u, own in enumerate(deinterleave(vector, loads, code.let)):
             code.emit(ir.Store("dst", target + further * u + at, own, inside))
 
     with code.range(0, variable("rows")) as r:
@@ -165,7 +165,7 @@ def _rows_of_b(vector: ir.Type, code: Writer) -> None:
     def square(c: ir.Value, mask: ir.Value | None) -> None:
         first = code.let(quotient(c, ACCUMULATORS))
         loads = [ir.Load(vector, "src", source + c, mask) for source in sources]
-        for i, column in enumerate(transposed(vector, loads, code.let)):
+        for i, column in enumerate(transposed_block(vector, loads, code.let)):
             at = (first + further * (i % ACCUMULATORS) + i // ACCUMULATORS) * lanes
             code.emit(ir.Store("dst", panel + at, select(inside, column, zero)))
 

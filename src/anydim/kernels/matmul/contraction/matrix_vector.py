@@ -23,10 +23,10 @@ from anydim.base.dtypes import DType
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient, round_down
 from anydim.kernels.codegen.register_transpose import (
-    side_by_side,
-    summed_apart,
-    transposed,
-    unzipped,
+    concatenated_vectors,
+    deinterleave,
+    lane_sums,
+    transposed_block,
 )
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, iota, least, number, select, variable
@@ -171,8 +171,8 @@ def _across(vector: ir.Type, code: Writer) -> None:
         """Return a few k-steps of all columns, one after the other."""
         pieces = [code.let(ir.Load(piece, "b", row + at, mask)) for row in rows]
         count = lanes // few
-        wide = [side_by_side(pieces[i : i + count]) for i in range(0, lanes, count)]
-        return unzipped(vector, wide, code.let)
+        wide = [concatenated_vectors(pieces[i : i + count]) for i in range(0, lanes, count)]
+        return deinterleave(vector, wide, code.let)
 
     with code.range(0, columns, lanes) as j:
         inside = code.let(first_lanes(columns - j, lanes))
@@ -183,7 +183,7 @@ def _across(vector: ir.Type, code: Writer) -> None:
             code.emit(ir.Declare(total.name, number(dtype, 0, lanes)))
             with code.range(0, some, lanes) as k1:
                 loads = [ir.Load(vector, "b", row + (k0 + k1)) for row in rows]
-                for u, column in enumerate(transposed(vector, loads, code.let)):
+                for u, column in enumerate(transposed_block(vector, loads, code.let)):
                     add(k0 + k1 + u, column)
             fours = code.let(some + round_down(count - some, few))
             with code.range(some, fours, few) as k1:
@@ -274,7 +274,7 @@ def _short(vector: ir.Type, code: Writer) -> None:
             for u in range(totals):
                 code.emit(ir.Store("totals", (i + u) * lanes, ir.Get(vector, f"t{u}")))
         sums = [ir.Load(vector, "totals", constant(i * lanes)) for i in range(lanes)]
-        found = code.let(summed_apart(vector, sums, code.let))
+        found = code.let(lane_sums(vector, sums, code.let))
         with code.when(contiguous):
             begin = ir.Load(scalar, "init", constant(0)).spread(lanes)
             inside = code.let(first_lanes(rows - first, lanes))

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, round_down
-from anydim.kernels.codegen.register_transpose import transposed
+from anydim.kernels.codegen.register_transpose import transposed_block
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import greatest, iota, least, number, select, variable
 from anydim.kernels.matmul.matmul_kernel import function_library
@@ -97,7 +97,7 @@ def _transpose(vector: ir.Type, code: Writer) -> None:
         sources = [code.let(least(r + i, last) * row) for i in range(lanes)]
         with code.range(0, whole, lanes) as c:
             loads = [ir.Load(vector, "src", source + c) for source in sources]
-            for i, column in enumerate(transposed(vector, loads, code.let)):
+            for i, column in enumerate(transposed_block(vector, loads, code.let)):
                 at = (c + i) * variable("dst_row") + target
                 code.emit(ir.Store("dst", at, select(inside, column, zero)))
         with code.range(whole, columns) as c:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import loop, quotient_up, round_down, summed
+from anydim.kernels.codegen.arithmetic import index_sum, loop, quotient_up, round_down
 from anydim.kernels.ir import constant, greatest, least, register, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.blocked_loops import Blocked
@@ -114,7 +114,7 @@ class OperandLayout(Blocked):
         """Return the offset of the loops' current iteration in the operand `name`."""
         known = self.sizes.known
         parts = [variable(w.name) * known(f"{name}_{w.name}", stride(w)) for w in self.form.loops]
-        return summed(known(f"{name}_start", start), *parts)
+        return index_sum(known(f"{name}_start", start), *parts)
 
     def _start_of_b(self) -> ir.Value:
         """Return the first element of the block of columns; a packed B has panels of a vector."""
@@ -125,7 +125,7 @@ class OperandLayout(Blocked):
         group = align_up(form.n.extent, self.tile.lanes) * form.k.extent
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.b != 0]
         terms = packed_at(loops, group, self.sizes.role)
-        return summed(*terms, variable("column0") * self.all_k)
+        return index_sum(*terms, variable("column0") * self.all_k)
 
     @property
     def b_column(self) -> ir.Value:

@@ -70,7 +70,7 @@ def vector_variants(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
         return found
     if form.k.a == 1:
         candidates = [(along, dots)]
-        if not writer.machine.most_lanes:  # device compilers are slow already
+        if not writer.machine.max_lanes:  # device compilers are slow already
             candidates.append((along & (writer.all_k <= SHORT * writer.tile.lanes), short))
         for condition, library in candidates:
             writer.needs(library)

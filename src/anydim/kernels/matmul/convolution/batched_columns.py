@@ -18,7 +18,7 @@ from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue
 from anydim.kernels.matmul.convolution.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.schedules import Convolution
 from anydim.kernels.matmul.window_geometry import Bound, Walk
-from anydim.kernels.matmul.work_partition import from_on
+from anydim.kernels.matmul.work_partition import at_least
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
@@ -67,7 +67,7 @@ def joined_columns(
         return Columns(None, positions, NEVER, width, positions, extents, NEVER)
     fitting = maximum(as_size(max_width) // maximum(positions, 1), by_position * max_width)
     images = minimum(fitting, loop.extent)
-    joined = from_on(images, 2)
+    joined = at_least(images, 2)
     few = minimum(
         positions, max(max_width, MAX_POSITIONS)
     )  # all positions of images that are joined, as one term
@@ -120,7 +120,7 @@ def _used_by_position(
     lanes, images = schedule.tile.lanes, loop.extent
     full = images * MAX_POSITIONS - ceil_div(images, lanes) * lanes * elements
     few = minimum(as_size(MAX_POSITIONS) - form.columns, form.columns - 1)
-    return from_on(minimum(few, full, images - lanes * 3 // 4), 0)
+    return at_least(minimum(few, full, images - lanes * 3 // 4), 0)
 
 
 def dimension_stride(form: Windows, bound: Bound) -> Size | None:

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import summed
+from anydim.kernels.codegen.arithmetic import index_sum
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, select, variable
@@ -24,7 +24,7 @@ from anydim.kernels.matmul.convolution.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.convolution.cropped_taps import FIRST, KEPT
 from anydim.kernels.matmul.convolution.tile_strips import LAST, Strips
 from anydim.kernels.matmul.matmul_kernel import call
-from anydim.kernels.matmul.transposed import turned_library
+from anydim.kernels.matmul.transposed import matrix_transpose_library
 from anydim.kernels.matmul.window_geometry import taps_inside
 from anydim.sizes import Size, as_size
 
@@ -33,7 +33,7 @@ def position_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
     """Return the steps of a panel; `rows` is the function of `rows_function`."""
     plan, kernel = strips.plan, strips.kernel
     code, form, tile, value = Writer("place_"), plan.given, plan.tile, kernel.sizes.value
-    transpose = turned_library(tile.lanes, form.dtype)
+    transpose = matrix_transpose_library(tile.lanes, form.dtype)
     kernel.needs(transpose)
     bytes, row, images = form.dtype.bytes, constant(plan.panel_row), variable("images")
     channels, positions = variable("channels"), value(form.columns)
@@ -107,7 +107,7 @@ def _valid_taps_of(
         taps |= {f"{FIRST}{number_of}": first, f"{KEPT}{number_of}": kept}
         rows.append((low + first * spread) * value(stride))
         window = code.let(window * kept)
-    return _ValidTaps(taps, window, code.let(summed(*rows)))
+    return _ValidTaps(taps, window, code.let(index_sum(*rows)))
 
 
 def rows_function(form: Windows, sizes: SizeParameters, lanes: int, row: int) -> ir.Function:
@@ -125,8 +125,8 @@ def rows_function(form: Windows, sizes: SizeParameters, lanes: int, row: int) ->
         taps = [loops.enter_context(code.range(0, extent)) for extent in kept]
         at = loops.enter_context(code.range(0, variable("images"), lanes))
         steps = (tap * value(axis.x) for tap, axis in zip(taps, form.taps))
-        source = code.let(summed(variable("x_row"), *steps) * row + at)
-        to = code.let(summed(*(tap * step for tap, step in zip(taps, inner))) * row + at)
+        source = code.let(index_sum(variable("x_row"), *steps) * row + at)
+        to = code.let(index_sum(*(tap * step for tap, step in zip(taps, inner))) * row + at)
         with code.range(0, variable("channels")) as channel:
             found = source + channel * (value(form.channels.x) * row)
             found = ir.Load(ir.Type(form.dtype, lanes), "src", found)

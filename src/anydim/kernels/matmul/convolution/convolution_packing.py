@@ -15,12 +15,12 @@ from contextlib import ExitStack, contextmanager
 
 from anydim.base.dtypes import boolean
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import first_lanes, quotient, quotient_up, summed
+from anydim.kernels.codegen.arithmetic import first_lanes, index_sum, quotient, quotient_up
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, iota, least, select, shuffle, variable
 from anydim.kernels.matmul.convolution.convolution_form import Windows
-from anydim.kernels.matmul.transposed import turned_library
+from anydim.kernels.matmul.transposed import matrix_transpose_library
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import product
 
@@ -54,7 +54,7 @@ class WindowPack:
         self.last = form.positions[-1]
         self.stride = int(self.last.x.constant or 1)
         steps = self.stride > SHUFFLED_STRIDES and bool(form.taps) and form.taps[-1].x == 1
-        self.transpose = turned_library(lanes, form.dtype) if steps else None
+        self.transpose = matrix_transpose_library(lanes, form.dtype) if steps else None
         self.positions: dict[str, ir.Value] = {}
         self.taps: dict[str, ir.Value] = {}
 
@@ -99,7 +99,7 @@ class WindowPack:
             found = code.split(line, [value(step.extent) for step in axes[1:-1]])
             self.positions = {step.name: index for step, index in zip(axes, found)}
             row = (self.positions[step.name] * value(step.x) for step in axes[:-1])
-            x = code.let(summed(self.first, *row))
+            x = code.let(index_sum(self.first, *row))
             if self.transpose is not None:
                 self.positions[self.last.name] = code.let(begin - start)
                 whole = self._whole(stop - 1 - begin)
@@ -135,7 +135,7 @@ class WindowPack:
         self.taps = {tap.name: constant(0)}
         with self.code.range(0, variable("channels")) as channel, self._over(outer):
             steps = (self.taps[each.name] * value(each.x) for each in outer)
-            x = summed(self.x, channel * value(form.channels.x), *steps)
+            x = index_sum(self.x, channel * value(form.channels.x), *steps)
             row = self._tap_number() + channel * self._window
             source, target = ir.Address("x", x), ir.Address("dst", row * self.row + to)
             sizes = constant(self.stride), constant(self.row), count, value(tap.extent)
@@ -179,7 +179,7 @@ class WindowPack:
     def _channels(self, masks: Sequence[ir.Value] = ()) -> None:
         form, value = self.form, self.sizes.value
         steps = (self.taps[tap.name] * value(tap.x) for tap in form.taps)
-        x = self.code.let(summed(self.x, *steps))
+        x = self.code.let(index_sum(self.x, *steps))
         self.load_masks = self._load_masks(masks)
         first, window = self._tap_number(), self.code.let(self._window)
 
@@ -187,7 +187,7 @@ class WindowPack:
             return x + channel * value(form.channels.x)
 
         def target(channel: ir.Value) -> ir.Value:
-            return self.to + summed(first, channel * window) * self.row
+            return self.to + index_sum(first, channel * window) * self.row
 
         self._each_channel(source, target)
 
@@ -254,14 +254,14 @@ class WindowPack:
             for number, mask in enumerate(self.load_masks)
         )
         for number, part in enumerate(parts, 1):
-            found = shuffle(found, part, picked(number, self.stride, self.lanes))
+            found = shuffle(found, part, strided_lanes(number, self.stride, self.lanes))
         return code.let(found)
 
 
 def tap_number(form: Windows, taps: Sequence[ir.Value], sizes: SizeParameters) -> ir.Value:
     """Return the number of a tap in its window, by its indices."""
     inner = (product(tap.extent for tap in form.taps[n + 1 :]) for n in range(len(taps)))
-    return summed(*(tap * sizes.value(each) for tap, each in zip(taps, inner)))
+    return index_sum(*(tap * sizes.value(each) for tap, each in zip(taps, inner)))
 
 
 def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Function:
@@ -278,15 +278,15 @@ def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Func
         with code.range(0, channels) as channel, ExitStack() as loops:
             taps = [loops.enter_context(code.range(0, value(tap.extent))) for tap in form.taps]
             steps = (each * value(tap.w) for each, tap in zip(taps, form.taps))
-            at = summed(source, channel * value(form.channels.w), *steps)
-            k = summed(channel * value(form.window), tap_number(form, taps, sizes))
+            at = index_sum(source, channel * value(form.channels.w), *steps)
+            k = index_sum(channel * value(form.window), tap_number(form, taps, sizes))
             code.emit(ir.Store("dst", to + k * rows, ir.Load(ir.Type(form.dtype), "w", at)))
     pointers = (ir.Pointer(name, form.dtype) for name in ("w", "dst"))
     scalars = map(ir.Scalar, ("w_at", "rows", "channels", *sizes.names))
     return ir.Function("weights", (*pointers, *scalars), code.written)
 
 
-def picked(part: int, stride: int, lanes: int) -> tuple[int, ...]:
+def strided_lanes(part: int, stride: int, lanes: int) -> tuple[int, ...]:
     """Return shuffle indices that merge one more loaded part into the lanes selected so far."""
 
     def chosen(lane: int) -> int:

@@ -25,7 +25,7 @@ from anydim.kernels.matmul.work_partition import (
     MAX_STEPS,
     MAX_STEPS_PACKED,
     WorkPartition,
-    from_on,
+    at_least,
     work_of,
 )
 from anydim.lang.tree import Group
@@ -165,13 +165,13 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
     form, epilogue, tile = cropped(given), tile_epilogue_of(given, group), schedule.tile
     columns = columns_of(form, given, epilogue, schedule)
     copied, line_buffer = as_size(1), None
-    valid_taps = None if machine.most_lanes else valid_taps_of(form)
+    valid_taps = None if machine.max_lanes else valid_taps_of(form)
     if schedule.packed:
         skipped = (
             given.window - form.window if valid_taps is None else rest_of(given) - valid_taps.rest
         )
-        copied = minimum(from_on(skipped, 1), 1 - columns.by_position)
-    if not (schedule.direct or machine.most_lanes):
+        copied = minimum(at_least(skipped, 1), 1 - columns.by_position)
+    if not (schedule.direct or machine.max_lanes):
         limits = schedule.chunk_k, _line_buffer_bytes(machine)
         line_buffer = line_buffer_of(form, given, tile, schedule.block_panels, *limits)
     if line_buffer is not None:
@@ -208,7 +208,7 @@ def _cut(
     limit = maximum(schedule.chunk_k * times // window, 1)
     chunks = maximum(ceil_div(form.channels.extent, limit), 1)
     around = product(extent for _, extent in columns.loops)
-    few = from_on(_FEW_PANELS - panels, 0) * from_on(tiles, _MANY_TILES)
+    few = at_least(_FEW_PANELS - panels, 0) * at_least(tiles, _MANY_TILES)
     return WindowBlocks(
         rows=ceil_div(tiles, maximum(row_blocks, 1)) * tile.rows,
         channels=maximum(ceil_div(form.channels.extent, chunks), 1),

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import first_lanes, summed
+from anydim.kernels.codegen.arithmetic import first_lanes, index_sum
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, variable
@@ -86,7 +86,7 @@ def kept_weights_function(
         at = loops.enter_context(code.range(0, run, lanes))
         mask = code.let(first_lanes(run - at, lanes))
         theirs = [tap + first for tap, first in zip((*taps, constant(0)), firsts)]
-        own = summed(*(tap * step for tap, step in zip(taps, inner[1:])))
+        own = index_sum(*(tap * step for tap, step in zip(taps, inner[1:])))
         to = code.let(row * (variable("channels") * window) + own * rows + at)
         source = row * variable("w_row") + tap_number(given, theirs, sizes) * rows
         source = code.let(variable("w_at") + source + at)

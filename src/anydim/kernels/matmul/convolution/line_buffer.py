@@ -40,7 +40,7 @@ from anydim.kernels.matmul.convolution.convolution_tile import ENTRY
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.kernels.matmul.register_tile import Tile
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
-from anydim.kernels.matmul.work_partition import from_on
+from anydim.kernels.matmul.work_partition import at_least
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
 PANELS = 8  # maximum factor of a block's panels: they share the rows around the block
@@ -129,7 +129,7 @@ class LineBuffer:
         """Elements between rows of a phase."""
         last = self.dimensions[-1]
         padding = align_up(last.reach // last.step, self.tile.lanes)
-        return self.width + from_on(self.reaching - self.filled, 0) * padding
+        return self.width + at_least(self.reaching - self.filled, 0) * padding
 
     @property
     def phases(self) -> int:
@@ -167,8 +167,8 @@ def line_buffer_of(
     masks = min(_MASKS // max(each.constant or 0, 1), _PACKED)
     each_tap = rows + (_PACKED + masks) * (1 + dimensions[-1].step)
     packed = ceil_div(form.columns, tile.lanes) * each_tap * window
-    used = from_on(packed - filled, 1) * from_on(form.columns, tile.width // 2 + 1)
-    used = used * from_on(fitting, panels)
+    used = at_least(packed - filled, 1) * at_least(form.columns, tile.width // 2 + 1)
+    used = used * at_least(fitting, panels)
     if window > _MAX_K or used.constant == 0:
         return None
     return replace(buffer, used=used, panels=minimum(fitting, panels * PANELS))

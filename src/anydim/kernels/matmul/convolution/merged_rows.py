@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 from anydim.base.dtypes import float32, int32, int64
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import first_lanes, quotient, summed
+from anydim.kernels.codegen.arithmetic import first_lanes, index_sum, quotient
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.matmul.convolution.convolution_form import Windows
@@ -132,7 +132,7 @@ class MergedPack(WindowPack):
             self.offsets = self.code.let(sum(more, first))
             self.near = self.code.let(within_vectors(self.offsets, self.valid_lanes))
         steps = (self.positions[name] * step for name, step in strides)
-        self.x = self.code.let(summed(variable("x_at"), *steps))
+        self.x = self.code.let(index_sum(variable("x_at"), *steps))
         self.to = self.code.let(at - variable("column"))
         if self.joined:  # the next image overwrites zeros after a vector
             short = variable("width") <= self.lanes

@@ -7,7 +7,7 @@ from functools import partial
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import summed
+from anydim.kernels.codegen.arithmetic import index_sum
 from anydim.kernels.ir import constant, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked
 from anydim.kernels.matmul.convolution.convolution_form import Windows
@@ -48,7 +48,7 @@ class Weights:
         group = align_up(form.rows, self.plan.tile.rows) * self.plan.given.k
         row = variable("row0") * self.row
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
-        return summed(row, *packed_at(loops, group, kernel.role))
+        return index_sum(row, *packed_at(loops, group, kernel.role))
 
     def copy(self) -> list[ir.Step]:
         """Copy the weights of a chunk, where they are copied."""
@@ -97,7 +97,7 @@ class Weights:
         tap = value(valid_taps.rest * self.plan.tile.rows)
         gap = (value(held.taps[0].extent) - valid_taps.kept) * tap
         span = select(gap.equals(0), variable("k"), variable("span"))
-        return summed(variable(FROM), *map(value, firsts)) * tap, {"span": span, "gap": gap}
+        return index_sum(variable(FROM), *map(value, firsts)) * tap, {"span": span, "gap": gap}
 
     @property
     def _channel(self) -> ir.Value:

@@ -11,7 +11,7 @@ from anydim.kernels.matmul.int8.int8_form import BytesForm, ByteWalk
 from anydim.kernels.matmul.int8.packed_layout import WORD, Layout
 from anydim.kernels.matmul.int8.stride_phases import Phases
 from anydim.kernels.matmul.register_tile import LINE, Tile
-from anydim.kernels.matmul.work_partition import WorkPartition, from_on, work_of
+from anydim.kernels.matmul.work_partition import WorkPartition, at_least, work_of
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
 MAX_ROWS = 256  # maximum rows of a block
@@ -74,11 +74,11 @@ def cut_of(
     b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
     work = work_of(around, form.m.extent, tiles, joined.all, form.tap_count * form.k)
     only_rows = layout.b_packed and not layout.a_packed  # columns would make each thread pack a
-    few_panels = as_size(1) if only_rows else from_on(_FEW_PANELS - joined.panels, 0)
+    few_panels = as_size(1) if only_rows else at_least(_FEW_PANELS - joined.panels, 0)
     min_rows = max(machine.threads, 2) * tile.rows if only_rows else _MANY_ROWS
     partition = WorkPartition(
         joined.loops, tiles, whole, width,
-        tile.lanes, few_panels * from_on(form.m.extent, min_rows),
+        tile.lanes, few_panels * at_least(form.m.extent, min_rows),
         ceil_div(work, _TILED if layout.depth > 1 and layout.b_packed else _FASTER),
     )  # fmt: skip
     rows = ceil_div(tiles, blocks) * tile.rows

@@ -15,8 +15,8 @@ from functools import partial
 from anydim.base.dtypes import int32, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import first_lanes, loop, quotient, quotient_up, summed
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.arithmetic import first_lanes, index_sum, loop, quotient, quotient_up
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, least, number, register, variable
 from anydim.kernels.matmul.int8.int8_form import BytesForm
@@ -128,7 +128,7 @@ class ImagePack:
             self._fill_axes(root, 0, constant(0))
         return self.pack.function("image")
 
-    def _fill_axes(self, level: Elements, depth: int, at: ir.Value) -> None:
+    def _fill_axes(self, level: ScalarLowering, depth: int, at: ir.Value) -> None:
         """Fill the words of a position together: their bounds tests are shared."""
         pack, image = self.pack, self.image
         name, extent = axis_name(depth), pack.sizes.value(image.extents[depth])
@@ -143,7 +143,7 @@ class ImagePack:
             with pack.hoisting(inner):
                 self._fill_axes(inner, depth + 1, at + position * stride)
 
-    def _words(self, lane: Elements, at: ir.Value, mask: ir.Value | None) -> None:
+    def _words(self, lane: ScalarLowering, at: ir.Value, mask: ir.Value | None) -> None:
         plane = self.pack.sizes.value(self.image.plane)
 
         def store(group: ir.Value, word: ir.Value) -> None:
@@ -194,7 +194,7 @@ class ImagePack:
         gathered = self._gathered(vector, offsets, at)
         return select_lanes(code, gathered, first + at, relative, near & (at <= limit))
 
-    def _runs(self, root: Elements, vector: ir.Type, extent: ir.Value) -> None:
+    def _runs(self, root: ScalarLowering, vector: ir.Type, extent: ir.Value) -> None:
         """Copy columns run by run, at most a vector at a time."""
         code, lanes = self.pack.code, vector.lanes
         column = code.variable(constant(0))
@@ -249,7 +249,7 @@ class ImagePack:
         more = variable("column") + 1 < variable("count")
         return [
             *starts,
-            ir.Declare("place", summed(*at)),
+            ir.Declare("place", index_sum(*at)),
             loop(
                 "column", 0, whole, 1,
                 ir.Store("places", variable("column"), register("place")),
@@ -259,17 +259,17 @@ class ImagePack:
         ]  # fmt: skip
 
     def _copy(
-        self, root: Elements, j: ir.Value, load: Callable[[ir.Value], ir.Value],
+        self, root: ScalarLowering, j: ir.Value, load: Callable[[ir.Value], ir.Value],
         mask: ir.Value | None,
     ) -> None:  # fmt: skip
         """Copy all words of the columns of a vector, or of a part of one."""
         pack, image, value = self.pack, self.image, self.pack.sizes.value
         words = value(image.words)
 
-        def tap(_: Elements, number_: ir.Value) -> None:
+        def tap(_: ScalarLowering, number_: ir.Value) -> None:
             taps = (at * value(image.steps.stride(name)) for name, at in pack.tap_at.items())
             with pack.code.range(0, words) as g:
-                further = summed(*taps, g * value(image.plane))
+                further = index_sum(*taps, g * value(image.plane))
                 pack.stored(load(further), number_ * words + g, j, mask)
 
         pack.code.emit(ir.Assign("sum", number(int32, 0, pack.lanes)))

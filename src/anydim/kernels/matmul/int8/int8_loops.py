@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from anydim.base.dtypes import int32, uint8
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import loop, quotient, summed
+from anydim.kernels.codegen.arithmetic import index_sum, loop, quotient
 from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, greatest, least, number, variable
@@ -66,7 +66,7 @@ class BytesWriter(Blocked):
         self.in_place = self._in_place()
         self.joins = loop if self.cut.columns.joined.constant != 0 else None
         self.few_rows_supported = supports_few_rows(form, layout) and not (
-            self.joins or machine.most_lanes
+            self.joins or machine.max_lanes
         )
 
     @property
@@ -233,7 +233,7 @@ class BytesWriter(Blocked):
         """Return the group of a packed factor for the current loop indices."""
         used = free_axes(factor.read)
         loops = [(walk.name, walk.extent) for walk in self.form.loops if walk.name in used]
-        return summed(*packed_at(loops, 1, lambda _, size: self.sizes.value(size)))
+        return index_sum(*packed_at(loops, 1, lambda _, size: self.sizes.value(size)))
 
     def _a_at(self) -> ir.Value:
         """Return the first row of the block of rows, in a or in scratch."""
@@ -358,7 +358,7 @@ class BytesWriter(Blocked):
             out_row, before = self.sizes.value(self.form.m.c), number * variable("run")
             return call(
                 self.epilogue, sums=ir.Address("sums", before), sums_row=sums_row,
-                out_at=summed(variable("row0") * out_row, variable("place"), *starts),
+                out_at=index_sum(variable("row0") * out_row, variable("place"), *starts),
                 out_row=out_row, column0=variable("place"), columns=variable("run"),
                 column_sums_at=variable("column_sums_at") + before, **at,
             )  # fmt: skip

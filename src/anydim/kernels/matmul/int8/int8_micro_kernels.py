@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 
 from anydim.base.dtypes import int32, int64
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import loop, quotient_up, round_down, summed
+from anydim.kernels.codegen.arithmetic import index_sum, loop, quotient_up, round_down
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, iota, number, select, splat, variable
 from anydim.kernels.launch import Machine
@@ -110,7 +110,7 @@ def _tiles(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
     a_row, width = variable("a_row"), constant(tile.width)
 
     def memory(number: int, buffer: str, *at: ir.Value, row: ir.Value) -> ir.TileMemory:
-        return ir.TileMemory(number, buffer, summed(*at), row, buffer == "c")
+        return ir.TileMemory(number, buffer, index_sum(*at), row, buffer == "c")
 
     word = variable("word")
     steps: list[ir.Step] = [

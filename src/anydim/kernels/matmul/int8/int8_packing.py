@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from anydim.base.dtypes import int32, uint8
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
-from anydim.kernels.codegen.scalar_lowering import Context, Elements
+from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm
@@ -51,18 +51,21 @@ class BytesPack:
         body, self.code = self.code.written, Writer(_PREFIX)
         return ir.Function(name, (*pointers, *map(ir.Scalar, scalars)), body)
 
-    def root(self) -> Elements:
-        return Elements(self.context, {walk.name: variable(walk.name) for walk in self.form.loops})
+    def root(self) -> ScalarLowering:
+        return ScalarLowering(
+            self.context, {walk.name: variable(walk.name) for walk in self.form.loops}
+        )
 
     @contextmanager
-    def hoisting(self, scope: Elements) -> Iterator[None]:
+    def hoisting(self, scope: ScalarLowering) -> Iterator[None]:
         """Emit the code of the block after all steps that the scope collects meanwhile."""
         start = self.code.here
         yield
         self.code.take(scope.steps, start)
 
     def taps(
-        self, level: Elements, make: Callable[[Elements, ir.Value], None], depth: int = 0,
+        self, level: ScalarLowering, make: Callable[[ScalarLowering, ir.Value], None],
+        depth: int = 0,
         tap: ir.Value = _FIRST,
     ) -> None:  # fmt: skip
         """Emit loops over the taps around the code of `make`, which takes a tap's number."""
@@ -95,7 +98,7 @@ class BytesPack:
                 self._row_sums(at)
         return self.function("rows")
 
-    def _bytes(self, level: Elements, row_at: ir.Value, tap: ir.Value) -> None:
+    def _bytes(self, level: ScalarLowering, row_at: ir.Value, tap: ir.Value) -> None:
         """Write the bytes of one tap of a row."""
         parts = self.form.a.parts
         contiguous = parts is not None and all(stride.constant == 1 for _, stride in parts[3][-1:])
@@ -146,7 +149,7 @@ class BytesPack:
                 ))  # fmt: skip
         return self.function("panel")
 
-    def _runs(self, root: Elements, first: ir.Value, end: ir.Value) -> None:
+    def _runs(self, root: ScalarLowering, first: ir.Value, end: ir.Value) -> None:
         """Write a panel whose columns have several axes in b, run by run along the last axis.
 
         Runs may be shorter than vectors, so stores are masked.
@@ -167,10 +170,10 @@ class BytesPack:
             with self.hoisting(row):
                 self.code.sweep(start, stop, self.lanes, vector)
 
-    def _columns(self, level: Elements, at: ir.Value, mask: ir.Value | None) -> None:
+    def _columns(self, level: ScalarLowering, at: ir.Value, mask: ir.Value | None) -> None:
         """Write all words of one vector of columns, and their sums, at column `at` of the panel."""
 
-        def tap(level: Elements, number_: ir.Value) -> None:
+        def tap(level: ScalarLowering, number_: ir.Value) -> None:
             first = number_ * self.sizes.value(self._words())
             self.words(level, self.form.b.read, lambda group, word: self.stored(
                 word, first + group, at, mask
@@ -182,7 +185,7 @@ class BytesPack:
         self.column_sums(at, mask)
 
     def words(
-        self, level: Elements, read: Expr, store: Callable[[ir.Value, ir.Value], None]
+        self, level: ScalarLowering, read: Expr, store: Callable[[ir.Value, ir.Value], None]
     ) -> None:
         """Emit `store` for each word along k, with its number and value."""
         self.groups(lambda group, count: store(group, self._word(level, read, group, count)))
@@ -210,7 +213,7 @@ class BytesPack:
             total = self.sum * self.layout.a.factor
             self.code.emit(ir.Store("dst", end, total, mask))
 
-    def _word(self, level: Elements, read: Expr, group: ir.Value, bytes_: int) -> ir.Value:
+    def _word(self, level: ScalarLowering, read: Expr, group: ir.Value, bytes_: int) -> ir.Value:
         """Return a word per lane, of `bytes_` k-steps; the other bytes are 0."""
         word: ir.Value | None = None
         for byte in range(bytes_):
@@ -221,7 +224,7 @@ class BytesPack:
         assert word is not None
         return word ^ (FLIP & ((1 << 8 * bytes_) - 1)) if self.layout.b.flipped else word
 
-    def outside(self, level: Elements) -> list[ir.Value]:
+    def outside(self, level: ScalarLowering) -> list[ir.Value]:
         """Return words of 1, 2, ... k-steps of the padding value of b."""
         read = self.form.b.read.default or Literal(0, self.form.b.dtype)
         return [self._word(level, read, _FIRST, count) for count in range(1, WORD + 1)]
@@ -237,8 +240,8 @@ class BytesPack:
             self.code.emit(ir.Assign(self.sum.name, added))
 
     def along(
-        self, level: Elements, name: str, extent: ir.Value,
-        make: Callable[[Elements, ir.Value, ir.Value | None], None],
+        self, level: ScalarLowering, name: str, extent: ir.Value,
+        make: Callable[[ScalarLowering, ir.Value, ir.Value | None], None],
     ) -> None:  # fmt: skip
         """Emit vector loops along an axis around the code of `make`, the last vector masked."""
 

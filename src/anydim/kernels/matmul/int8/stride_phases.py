@@ -18,8 +18,8 @@ from functools import partial
 from anydim.base.dtypes import int32, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import first_lanes, loop, quotient, summed
-from anydim.kernels.codegen.scalar_lowering import Elements
+from anydim.kernels.codegen.arithmetic import first_lanes, index_sum, loop, quotient
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, convert, number, register, select, splat, variable
 from anydim.kernels.matmul.int8.im2col import axis_name, columns_of, overlaps
@@ -193,7 +193,7 @@ class PhasesPack:
                 whole = product(image.shape)
                 plane = value(image.plane(self.count) if image.is_sorted else whole)
 
-                def words(lane: Elements, at: ir.Value, mask: ir.Value | None) -> None:
+                def words(lane: ScalarLowering, at: ir.Value, mask: ir.Value | None) -> None:
                     pack.words(lane, read, lambda group, word: pack.code.emit(
                         ir.Store(to, group * plane + at, word, mask)
                     ))  # fmt: skip
@@ -206,12 +206,12 @@ class PhasesPack:
                 types={**pack.context.types, **types},
                 buffers={**pack.context.buffers, UNSORTED: UNSORTED},
             )
-            level = Elements(found, root.indices) if image.flat else pack.root()
+            level = ScalarLowering(found, root.indices) if image.flat else pack.root()
             with pack.hoisting(level):
                 self._fill_axes(level, 0, constant(0), constant(0))
         return pack.function("image", ir.Pointer(UNSORTED, int32))
 
-    def _fill_axes(self, level: Elements, depth: int, phases: ir.Value, at: ir.Value) -> None:
+    def _fill_axes(self, level: ScalarLowering, depth: int, phases: ir.Value, at: ir.Value) -> None:
         """Fill the axes from `depth` on: their phases, and the positions of each phase."""
         pack, code, dimension = self.pack, self.pack.code, self.image.dimensions[depth]
         name, below = axis_name(depth), self.image.dimensions[depth + 1 :]
@@ -241,7 +241,7 @@ class PhasesPack:
         return quotient(size + (by - 1) - own, by)
 
     def _words(
-        self, at: ir.Value, lane: Elements, position: ir.Value, mask: ir.Value | None
+        self, at: ir.Value, lane: ScalarLowering, position: ir.Value, mask: ir.Value | None
     ) -> None:
         """Fill all words of the positions of a row together."""
         pack, image = self.pack, self.image
@@ -289,7 +289,7 @@ class PhasesPack:
         for axis, (dimension, stride, column) in enumerate(zip(dimensions, strides, at)):
             steps = (pack.tap_at[name] * value(step) for name, step in dimension.taps.terms)
             first = dimension.taps.constant + dimension.before * dimension.by
-            further = code.let(summed(value(first), *steps))
+            further = code.let(index_sum(value(first), *steps))
             whole = quotient(further, dimension.by)
             by = code.let(whole - dimension.before)
             own = further - whole * dimension.by

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 
 from anydim.base.dtypes import float32, int8
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import quotient, quotient_up, split_index, summed
+from anydim.kernels.codegen.arithmetic import index_sum, quotient, quotient_up, split_index
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, register, select, variable
@@ -151,8 +151,8 @@ class NarrowWriter(ProductKernel):
             c_at = [variable(walk.name) * value(walk.c) for walk in form.loops]
             column0 = code.let(variable("panel") * self.tile.width, "column0")
             code.let(least(self.form.columns - column0, self.tile.width), "columns")
-            self.a_at = code.let(summed(value(form.a_start), *a_at))
-            self.c_at = code.let(summed(column0, *c_at))
+            self.a_at = code.let(index_sum(value(form.a_start), *a_at))
+            self.c_at = code.let(index_sum(column0, *c_at))
             yield variable("rest0")
 
     def _rows_of(self, tile: ir.Value) -> tuple[ir.Value, ir.Value]:

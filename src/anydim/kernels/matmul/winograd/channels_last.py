@@ -32,7 +32,7 @@ from anydim.kernels.matmul.winograd.channels_last_transforms import (
 from anydim.kernels.matmul.winograd.winograd_form import Images
 from anydim.kernels.matmul.winograd.winograd_kernel import WinogradKernel
 from anydim.kernels.matmul.winograd.winograd_transforms import PRODUCTS, VectorEpilogue
-from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, from_on, work_of
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, at_least, work_of
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div
@@ -55,8 +55,8 @@ class AcrossWriter(WinogradKernel):
         self.lanes = schedule.lanes
         self.libraries = contraction_libraries(self.tile, form.dtype)
         tiles, columns = ceil_div(images.windows, self.tile.rows), form.n.extent
-        enough = from_on(tiles, _ALONE * max(threads, 2))
-        alone = enough * from_on(images.windows * _AGAIN - columns, 0)
+        enough = at_least(tiles, _ALONE * max(threads, 2))
+        alone = enough * at_least(images.windows * _AGAIN - columns, 0)
         self.partition = WorkPartition(
             (), tiles, columns, self.tile.width, self.tile.lanes, alone,
             work_of(

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import near, summed
+from anydim.kernels.codegen.arithmetic import index_sum, near
 from anydim.kernels.ir import constant, variable
 from anydim.kernels.matmul.window_geometry import SMALL, LayerSizes
 from anydim.kernels.matmul.winograd.winograd_form import Images
@@ -136,7 +136,7 @@ class _Spread(_Windows):
         code, values = self.code, self.values
         steps = zip(_AXES, (image, down, along), (1, STEP, STEP))
         x = (each * values[name] * step for name, each, step in steps if name in values)
-        self.x = code.let(summed(values["x_start"], *x))
+        self.x = code.let(index_sum(values["x_start"], *x))
         firsts = [code.let(values[f"x_first{n}"] + at * STEP) for n, at in enumerate((down, along))]
         extents = [values[f"x_extent{n}"] for n in (0, 1)]
         ends = [(a >= 0) & (a + REACH <= extent) for a, extent in zip(firsts, extents)]

@@ -26,7 +26,7 @@ from anydim.kernels.matmul.winograd.winograd_transforms import (
     input_extent,
     windows_across,
 )
-from anydim.kernels.matmul.work_partition import from_on
+from anydim.kernels.matmul.work_partition import at_least
 from anydim.kernels.template import Task
 from anydim.lang.tree.affine import Affine
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
@@ -65,7 +65,7 @@ class Planes:
         transforms = _TRANSFORM * down * ceil_div(along, _VECTOR) * (channels + rows)
         taps = 9 * align_up(form.columns, _VECTOR)
         plain = taps * weights * 9 // 10 + _PACK * taps * channels
-        return from_on(plain - PRODUCTS * products * weights - transforms, 0)
+        return at_least(plain - PRODUCTS * products * weights - transforms, 0)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Images:
         load_scalars = transformed * (maximum(windows, 4) + _read(transformed) * blocks)
         plain = 9 * positions * (weights * 9 // 10 + _COPY * channels)
         plain = plain + 9 * weights * _read(9 * weights)
-        return from_on(plain - load_scalars - _TRANSFORM_LAST * windows * vectors, 0)
+        return at_least(plain - load_scalars - _TRANSFORM_LAST * windows * vectors, 0)
 
 
 def planes_of(task: Task) -> Planes | None:

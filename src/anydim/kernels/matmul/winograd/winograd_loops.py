@@ -10,7 +10,7 @@ for each rectangle of a thread's part (`matmul/work_partition.py`), each panel o
 from __future__ import annotations
 
 from anydim.kernels import ir
-from anydim.kernels.codegen.arithmetic import loop, summed
+from anydim.kernels.codegen.arithmetic import index_sum, loop
 from anydim.kernels.ir import constant, least, number, variable
 from anydim.kernels.matmul.blocked_loops import Level
 from anydim.kernels.matmul.convolution.convolution_micro_kernels import (
@@ -122,7 +122,7 @@ class WinogradWriter(WinogradKernel):
         group = align_up(form.rows, self.tile.rows) * form.channels.extent * PRODUCTS
         row = variable("row0") * value(form.channels.extent)
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
-        return summed(row, *packed_at(loops, group, self.sizes.role))
+        return index_sum(row, *packed_at(loops, group, self.sizes.role))
 
     def _strip(self) -> list[ir.Step]:
         """Compute several tiles of one product."""

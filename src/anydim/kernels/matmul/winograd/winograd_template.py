@@ -17,7 +17,7 @@ from anydim.base.dtypes import float32
 from anydim.kernels.launch import Launch, ProductPanels, known_number, known_parts
 from anydim.kernels.matmul.contraction import contraction_template as contraction
 from anydim.kernels.matmul.convolution import convolution_template as convolution
-from anydim.kernels.matmul.multiversion import either_launch
+from anydim.kernels.matmul.multiversion import multiversion_launch
 from anydim.kernels.matmul.register_tile import tile_of
 from anydim.kernels.matmul.schedules import Winograd, WinogradAcross
 from anydim.kernels.matmul.winograd.channels_last import AcrossWriter
@@ -76,7 +76,7 @@ def _multiversioned(
         return transformed
     other = plain.lower(task.group, proposed, *rest)
     reason = f"{transformed.reason}; small images: {other.reason}"
-    return either_launch(found.pays, transformed, other, reason)
+    return multiversion_launch(found.pays, transformed, other, reason)
 
 
 PLANES = form_template("winograd", Winograd, planes_of, _propose_planes, _lower_planes, keeps=True)
