@@ -130,7 +130,8 @@ def test_what_is_no_rank(dims: dict[str, Any], text: str) -> None:
 def test_wrong_calls(relu: Any) -> None:
     for call, text in (
         (lambda: relu(), "tiny needs input 'x'"), (lambda: relu(z=1.0), "needs input 'x'"),
-        (lambda: relu(1.0, 2.0), "2 positional inputs"), (lambda: relu([[1, 2], [3]]), "differ in length"),
+        (lambda: relu(1.0, 2.0), "2 positional inputs"),
+        (lambda: relu([[1, 2], [3]]), "differ in length"),
         (lambda: relu(x=1.0, z=2.0), "has no input 'z'"), (lambda: relu("a"), "x"),
     ):  # fmt: skip
         with pytest.raises(ad.InputError, match=text):

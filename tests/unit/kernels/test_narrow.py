@@ -167,7 +167,8 @@ def test_dequantised_weights_are_read_as_they_are(kind: int, block: int, zeros: 
     """Those with zero points other than 0 are floats, as before."""
     proto, weights = dequantising(kind, 100, 70, block, zeros)
     model = ad.compile(proto.SerializeToString())
-    kernels = [note.split(":")[0] for note in model.report.notes[1:]]
+    notes = [note for note in model.report.notes[1:] if "folded" not in note]
+    kernels = [note.split(":")[0] for note in notes]
     assert kernels == (["contraction"] if zeros else ["narrow"])
     for size in ((1, 1), (0, 2), (2, 7)):
         x = np.random.default_rng(2).standard_normal((*size, 100)).astype(np.float32)
@@ -209,7 +210,8 @@ def test_products_of_blocks_of_bits(bits: int, given: bool) -> None:
     domains = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     proto = helper.make_model(graph, opset_imports=domains, ir_version=10)
     model = ad.compile(onnx.ModelProto.SerializeToString(proto))
-    kernels = [note.split(":")[0] for note in model.report.notes[1:]]
+    notes = [note for note in model.report.notes[1:] if "folded" not in note]
+    kernels = [note.split(":")[0] for note in notes]
     assert kernels == (["contraction"] if given and bits == 8 else ["narrow"])
     weights = (fields - np.repeat(zero, block, 1)) * np.repeat(s.astype(np.float64), block, 1)
     for count in (1, 3, 0, 20):
