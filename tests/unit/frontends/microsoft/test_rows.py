@@ -77,7 +77,7 @@ def test_every_operator_has_a_case():
     cases = [*CASES.values(), *EQUAL.values(), *NUMPY.values()]
     cases += quantised_cases.CASES.values()  # compared in test_quantised.py
     used = {each.op_type for _, nodes, *_ in cases for each in nodes}
-    assert {name for _, name in ROWS} <= used | {"GroupQueryAttention"}  # test_grouped.py
+    assert {name for _, name in ROWS} <= used | {"GroupQueryAttention"}  # test_gpu.py
 
 
 def test_a_file_for_one_machine_is_refused_with_what_to_do():
