@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("docs", "examples", "release")
 """Folders whose Markdown files are read."""
 
-SOURCES: tuple[str, ...] = ()
+SOURCES: tuple[str, ...] = ("src/anydim",)
 """Folders whose Python files are read, their comments and texts, such as `src/anydim`."""
 
 FILES = ("CHANGELOG.md", "CONTRIBUTING.md", "README.md")
@@ -60,7 +60,7 @@ PHRASES = {
     r"has to have the\b": "'must have the'",
     r"take (?:0\.\d+ (?:to|of)) .{0,16}of (?:its|their) time\b": "'N times faster'",
     r"made in turns\b|in turns\b": "'alternately', 'interleaved'",
-    r"aside\b": "'in the background', 'in separate memory'",
+    r"\baside\b(?! \{)": "'in the background', 'in separate memory'",
 }
 
 _BLOCK = re.compile(r"^```.*?^```|^(?: {4}|\t).*?$", re.DOTALL | re.MULTILINE)

@@ -6,7 +6,7 @@
     70   a bug of anydim; a file for the report is written
     130  interrupted
 
-A command's module is imported when the command is asked for: those that run saved models need no
+A command's module is imported when the command runs: those that run saved models need no
 compiler.
 """
 
@@ -90,7 +90,7 @@ class Application(click.Group):
         return super().resolve_command(context, args)
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
-        """Run the command line and exit; no words at all ask for the help."""
+        """Run the command line and exit; without arguments it prints the help."""
         options["standalone_mode"] = False
         words = list(sys.argv[1:] if args is None else args)
         try:

@@ -99,7 +99,7 @@ def once(
 
 @dataclass(frozen=True)
 class Asked:
-    """What every command is told: the model, and how it is compiled.
+    """The arguments of every command: the model, and how it is compiled.
 
     `cores` are those that serve a call, where they were given. `attributes` and `types` are those
     of a definition in a text, `level` is the code of a saved model that is to run.

@@ -106,7 +106,7 @@ def check_file(path: str, example: str = "encoder.anydim", option: str = "--outp
 
 
 def check_targets(targets: Sequence[str]) -> None:
-    """Raise OptionError for a processor that there is not, before anything is compiled."""
+    """Raise OptionError for an unknown processor, before anything is compiled."""
     describe = import_module("anydim.targets.targets").target
     for name in targets:
         describe("llvm", name)

@@ -171,7 +171,7 @@ def _contents(path: str, verify: bool) -> Contents:
 
 def _level(container: Container, level: Level, saved: Saved) -> LevelContents:
     story = _text(container, level, "story.json")
-    read = parse_record(import_module("anydim.program.program_reports").Story, story)
+    read = parse_record(import_module("anydim.program.program_reports").ProgramReports, story)
     records = container.part(member(level.name, "start.json")).length + len(story)
     return LevelContents(
         level, level.missing(this_level()), container.part(member(level.name, "code")).length,

@@ -164,7 +164,7 @@ def _objects(
 
 def _story(text: bytes) -> ProgramReports:
     """The records for plans and explanations; calls do not need this code."""
-    return parse_record(import_module("anydim.program.program_reports").Story, text)
+    return parse_record(import_module("anydim.program.program_reports").ProgramReports, text)
 
 
 @public

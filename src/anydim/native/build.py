@@ -73,7 +73,7 @@ def build(
     }
     handed = None
     if prepared.interface.handed:
-        handed = import_module("anydim.devices.engines.delegated").HandedParts(
+        handed = import_module("anydim.devices.engines.delegated").LoadedParts(
             prepared.interface.handed, engines or {}, made.arrays, program.threads
         )
     run = executable(

@@ -37,8 +37,8 @@ if TYPE_CHECKING:  # a process that only calls needs none of it
 class CallableProgram:
     """A model that runs, compiled here or loaded.
 
-    Calls are thread-safe; results are new arrays owned by the caller. `story` is asked for when
-    plans, memory or explanations are.
+    Calls are thread-safe; results are new arrays owned by the caller. `story` is created when
+    plans, memory or explanations are requested.
     """
 
     # which model serves a call with these inputs; None: this one
@@ -429,7 +429,7 @@ class CallableProgram:
         ranked = [name for name, parts in self._lists.items() if parts.single]
         if len(ranked) < len(self._lists):
             return "lists of arrays"
-        return f"results with as many axes as the sizes of a call decide ({listed(ranked)})"
+        return f"results whose rank depends on the sizes of a call ({listed(ranked)})"
 
     def _limits(self, threads: int, done: Sequence[Done]) -> Limits | None:
         """What the machine can do at most; None where it is not known.
@@ -488,7 +488,7 @@ class CallableProgram:
     # ---- pickling ------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """How it was made, and what was set since: whoever unpickles it makes it again."""
+        """Pickle how it was made and its settings: unpickling creates it again."""
         if self._made is None:
             raise OptionError(f"{self.name} cannot be pickled: it was made by hand")
         run = self.executable

@@ -1,6 +1,6 @@
-"""A plan as a document for other programs: plain dicts, lists, texts and numbers (docs/memory.md).
+"""A plan as plain dicts, lists, texts and numbers, for other programs (docs/memory.md).
 
-Every size stands there as a formula, at the sizes of the plan, and as the most over the box.
+Every size is given as a formula, at the sizes of the plan, and as the maximum over the box.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Document = dict[str, Any]
 
 
 def document(program: Program, sizes: Mapping[str, int]) -> Document:
-    """The document of a program at sizes for all dims of what it needs."""
+    """Return the document of a program at sizes for all dims that it needs."""
     return _Writer(program, sizes).document()
 
 
 class _Writer:
-    """Numbers storages as values come that need one."""
+    """Numbers storages in the order of values."""
 
     def __init__(self, program: Program, sizes: Mapping[str, int]) -> None:
         self.program, self.sizes = program, sizes
@@ -80,7 +80,7 @@ class _Writer:
         return len(self.storages) - 1
 
     def _arguments(self, signature: Signature) -> Iterator[Document]:
-        """Inputs and outputs: each is a storage of its own."""
+        """Yield inputs and outputs: each is a storage of its own."""
         segment = self.program.straight
         for kind, specs in (("input", signature.inputs), ("output", signature.outputs)):
             for spec in specs:
@@ -93,7 +93,7 @@ class _Writer:
                 yield {**shown, **_life(segment, spec.name, 0)}
 
     def _arena(self) -> Iterator[Document]:
-        """Values of segments and the scratch of launches: all in the arena."""
+        """Yield values of segments and the scratch of launches: all in the arena."""
         if not self.needs.parts:
             return
         arena, start = self._storage("arena", self.needs.arena), 0
@@ -104,7 +104,7 @@ class _Writer:
             start += len(segment.sites)
 
     def _kept(self) -> Iterator[Document]:
-        """What depends on sizes alone, in the block of its setup."""
+        """Yield values that depend on sizes alone, in the block of their setup."""
         for segment, env in self.needs.parts:
             for setup in segment.setups:
                 block = self._storage("kept", setup.bytes)
@@ -129,7 +129,7 @@ class _Writer:
         }
 
     def _between(self) -> Iterator[Document]:
-        """Values between the steps of regions: allocated one by one, when their sizes are known."""
+        """Yield values between the steps of regions: allocated when their sizes are known."""
         seen = set()
         for moment in self.needs.moments:
             for name, size in moment.parts:
@@ -142,7 +142,7 @@ class _Writer:
 
 
 def _life(segment: Segment | None, name: str, start: int) -> Document:
-    """The first and the last launch that touch a value; None where that is not known."""
+    """Return the first and last launch that use a value; None if unknown."""
     first, last = (None, None) if segment is None else segment.lives.get(name, (None, None))
     if first is None or last is None:
         return {"first": None, "last": None}

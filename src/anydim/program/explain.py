@@ -1,4 +1,4 @@
-"""Why a program looks as it does, for people: a summary on one screen, and details when asked."""
+"""Explains how a program was compiled: a summary on one screen, and details on request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anydim.program.program import Program
 from anydim.program.region import ReleaseStep
 from anydim.program.segment import Site
 
-_CLAUSE = re.compile("[,;]")  # ends what a kernel computes, in the reason for its schedule
+_CLAUSE = re.compile("[,;]")  # ends the description of a kernel in the reason for its schedule
 _FEW = 6  # lines of one kind in a summary
 _HINT = (
     "each kernel: explain(details=True) or --details; some: explain('PATTERN') or --kernel PATTERN"
@@ -27,10 +27,10 @@ def explain(
     program: Program, notes: Sequence[str] = (), bodies: Sequence[str] = (), pattern: str = "",
     details: bool = False,
 ) -> str:  # fmt: skip
-    """A summary in lines of at most 100 columns; with `details`, all that is known below it.
+    """Return a summary in lines of at most 100 columns; with `details`, everything known.
 
-    `notes` are what passes noted, `bodies` lines on the strategy. With a `pattern`, only the
-    kernels whose names, or the names of whose nodes, match it; OptionError where none does.
+    `notes` are the notes of passes, `bodies` lines on the strategy. With a `pattern`, only kernels
+    whose names, or the names of whose nodes, match it; raises OptionError if none does.
     """
     if pattern:
         return "\n\n".join(_kernels(program, _matching(program, pattern), None))
@@ -49,7 +49,7 @@ def explain(
 
 
 def _matching(program: Program, pattern: str) -> list[Site]:
-    """The sites with a name that matches a pattern, or begins with it."""
+    """Return the sites with a name that matches a pattern, or begins with it."""
     found = [site for site in program.sites if matches(pattern, site.names)]
     if not found:
         known = list(dict.fromkeys(name for site in program.sites for name in site.names))
@@ -62,7 +62,7 @@ def _matching(program: Program, pattern: str) -> list[Site]:
 
 
 def _noted(program: Program, notes: Sequence[str]) -> list[str]:
-    """The notes but those that only say which nodes a launch computes."""
+    """Return the notes, except those that only list the nodes of a launch."""
     sources = {site.source for site in program.sites}
     return [note for note in notes if note.partition(": ")[2] not in sources]
 
@@ -71,7 +71,7 @@ def _summary(
     program: Program, notes: Sequence[str] = (), bodies: Sequence[str] = (),
     most: int | None = _FEW,
 ) -> Sheet:  # fmt: skip
-    """Fusion, memory, constants, what is slow, and templates; at most so many lines of a kind."""
+    """Fusion, memory, constants, warnings and templates; at most `most` lines of a kind."""
     held = sum(constant.bytes for constant in program.constants)
     found = findings(program)
     facts = [
@@ -91,7 +91,7 @@ def _summary(
 
 
 def _few(name: str, lines: Sequence[str], most: int | None) -> Iterator[tuple[str, str]]:
-    """The lines under a name; of more than `most` only the first."""
+    """Yield the lines under a name, at most `most`."""
     shown = lines if most is None or len(lines) <= most else lines[: most - 1]
     yield from ((name, line) for line in shown)
     if len(shown) < len(lines):
@@ -99,7 +99,7 @@ def _few(name: str, lines: Sequence[str], most: int | None) -> Iterator[tuple[st
 
 
 def _shape(program: Program) -> Iterator[tuple[str, str]]:
-    """How many launches, sizes and checks a call has."""
+    """Yield the numbers of launches, sizes and checks of a call."""
     kernels = counted(len({site.kernel for site in program.sites}), "kernel")
     launches, threads = len(program.sites), counted(program.threads, "thread")
     yield "code", f"{counted(launches, 'launch', 'es')} of {kernels}, {threads}"
@@ -114,7 +114,7 @@ def _shape(program: Program) -> Iterator[tuple[str, str]]:
 
 
 def _kept(program: Program) -> list[str]:
-    """What is computed once for distinct sizes, and kept."""
+    """Return what is computed once for distinct sizes."""
     setups = [setup for segment in program.segments for setup in segment.setups]
     return [
         f"for distinct sizes of {listed(setup.dims, none='no dim')}: {setup.bytes} bytes, "
@@ -137,7 +137,7 @@ def _engines(program: Program) -> list[str]:
 
 
 def _templates(program: Program) -> list[tuple[str, ...]]:
-    """A row for each kernel template, the one with most work first."""
+    """Return a row per kernel template, by work, descending."""
     shares = list(zip(program.sites, works(program)))
     whole = sum(share for _, share in shares) or 1.0
     rows = []
@@ -165,7 +165,7 @@ def _template(site: Site) -> str:
 
 
 def _kernels(program: Program, sites: Sequence[Site], most: int | None) -> Iterator[str]:
-    """A paragraph for each kernel of these sites, with at most so many sources."""
+    """Yield a paragraph per kernel of these sites, with at most `most` sources."""
     for kernel in dict.fromkeys(site.kernel for site in sites):
         same = [site for site in sites if site.kernel == kernel]
         title = f"kernel {kernel}: {counted(len(same), 'launch', 'es')}"
@@ -173,7 +173,7 @@ def _kernels(program: Program, sites: Sequence[Site], most: int | None) -> Itera
 
 
 def _course(program: Program) -> list[str]:
-    """The steps of each region, in short."""
+    """Return the steps of each region, in short."""
     lines: list[str] = []
     for number, region in enumerate(program.regions):
         lines += [*([""] if lines else []), f"region {number}: {region.signature.name}"]

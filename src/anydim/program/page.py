@@ -9,7 +9,7 @@ from anydim.program.callable_program import CallableProgram
 
 
 def sheet(model: CallableProgram) -> Sheet:
-    """The facts about a model that its caller needs first."""
+    """Return the main facts about a model."""
     program, taken = model.program, model.memory
     bound = "without bound" if taken.bound is None else f"at most {bytes_text(taken.bound)}"
     held = sum(constant.bytes for constant in program.constants)

@@ -1,4 +1,4 @@
-"""What a program will do at given sizes; runs nothing."""
+"""Plans: what a call does at given sizes, without running it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from anydim.sizes import Size, holds
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """One kernel call: the parallel range, into how many parts it is cut, estimated work.
+    """A launch: its parallel range, the number of parts, and estimated work.
 
-    It runs `times` times, None: data decides; `flops` and `moved` are those of all times (of one).
-    One that is `kept` runs in the first call at these sizes alone.
-    `body` says what serves it: "generic", or a body for its sizes ("exact") or for a span of them.
+    It runs `times` times, None if data determines it; `flops` and `moved` are the sums over all
+    runs (of one run if unknown). A `kept` launch runs only in the first call at these sizes. `body`
+    is its kernel: "generic", or a variant for these sizes ("exact") or for a span.
     """
 
     kernel: str
@@ -43,13 +43,13 @@ class LaunchPlan:
 
 @dataclass(frozen=True)
 class Plan(Shown):
-    """What one size assignment will do. `arena_bytes` is what the arena takes, exactly.
+    """What a call does at given sizes. `arena_bytes` is the exact size of the arena.
 
-    Where data decides what runs, `value_bytes` is the most that values between steps take, results
-    among them, each as soon as its size is known; `bytes` is both together. Sizes that were not
-    given are `decided` by data and have their upper bounds; `unknown` are dims that have none and
-    count with their least size. `kept_bytes` hold what depends on these sizes alone, for all calls
-    that have them.
+    In programs with data-dependent control flow, `value_bytes` is the maximum size of values
+    between steps, including results, each allocated when its size is known; `bytes` is the sum of
+    both. Sizes that were not given are `decided` by data and count with their upper bounds;
+    `unknown` dims have none and count with their lower bounds. `kept_bytes` are cached values of
+    these sizes, shared by all calls with them.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Plan(Shown):
     kept_bytes: int = 0
 
     def with_bodies(self, body: Callable[[Site, tuple[int, ...]], str]) -> Plan:
-        """The plan of a model with other bodies: what serves a launch of a site at its sizes."""
+        """Return the plan with the variant of each launch."""
         bodies = [body(*each) for each in self.sites]
         launches = (replace(each, body=name) for each, name in zip(self.launches, bodies))
 
@@ -88,16 +88,16 @@ class Plan(Shown):
 
     @property
     def bytes(self) -> int:
-        """Bytes of intermediate values, scratch of all threads, and what is kept for the sizes."""
+        """Bytes of intermediate values, scratch of all threads, and cached values of the sizes."""
         return self.value_bytes + self.arena_bytes + self.kept_bytes
 
     @property
     def flops(self) -> int:
-        """Estimated arithmetic of all launches but those of which the results are kept."""
+        """Estimated operations of all launches, except cached ones."""
         return sum(launch.flops for launch in self.launches if not launch.kept)
 
     def _sheet(self) -> Sheet:
-        """Memory and work, then a row for each launch, in order."""
+        """Memory and work, then a row per launch, in order."""
         at = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
         plain = all(launch.body == "generic" and not launch.kept for launch in self.launches)
         rows = [_row(launch)[: len(_HEADERS) - plain] for launch in self.launches]
@@ -141,7 +141,7 @@ def plan(program: Program, sizes: Mapping[str, int]) -> Plan:
 
 
 def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
-    """The plan at sizes that nobody has checked."""
+    """Return the plan at unchecked sizes."""
     signature, known = program.signature, needs(program)
     values, unknown = values_at(known.box, sizes)
 
@@ -172,7 +172,7 @@ def _check_guards(signature: Signature, sizes: Mapping[str, int]) -> None:
 
 
 def _words(work: Work, values: Mapping[str, int]) -> tuple[int, ...]:
-    """What a launch is asked for: its sizes, then its parallel range."""
+    """Return the arguments of a launch: its sizes, then its parallel range."""
     sizes = {name: size.evaluate(values) for name, size in work.sizes.items()}
     return tuple(size.evaluate(sizes) for size in (*work.site.sizes, work.site.parallel))
 
@@ -207,7 +207,7 @@ def _row(launch: LaunchPlan) -> tuple[str, ...]:
 
 
 def _count(value: int) -> str:
-    """1.5 M, 320 k, 7."""
+    """Format as 1.5 M, 320 k, 7."""
     for factor, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
         if abs(value) >= factor:
             return f"{value / factor:.3g} {unit}"

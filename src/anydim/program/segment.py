@@ -168,7 +168,7 @@ class Segment:
                 yield buffer.offset
         for site in self.sites:
             yield from (site.parallel, site.grain, site.scratch, *site.sizes)
-            if self.device:  # which is told
+            if self.device:  # devices receive these estimates
                 yield from (site.flops, site.moved)
 
     @cached_property

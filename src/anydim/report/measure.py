@@ -1,7 +1,7 @@
-"""Timing of several things side by side, so that noise of the machine meets all of them alike.
+"""Times several callables side by side, so that noise of the machine affects all of them alike.
 
-Whoever is timed runs in turn with the others, and ratios are taken within a round before their
-median is taken over the rounds: a slow minute of the machine slows both sides of a ratio.
+The callables run in turn; ratios are computed within a round, and their median over the rounds: a
+slow minute of the machine affects both sides of a ratio.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def median_ratio(times: Sequence[float], base: Sequence[float]) -> float:
 def interleaved(
     callables: Mapping[str, Callable[[], Any]], rounds: int = 9, seconds: float = 2.0
 ) -> Timings:
-    """Time callables in turn: `rounds` times, within about `seconds` all together.
+    """Time callables in turn: `rounds` times, within about `seconds` in total.
 
-    Each is called once beforehand. The order turns round from one round to the next.
+    Each is called once beforehand. The order is reversed from round to round.
     """
     share = seconds / (rounds * max(1, len(callables)))
     medians: dict[str, list[float]] = {name: [] for name in callables}
@@ -64,9 +64,9 @@ def streamed(
     block: int = 16,
     advance: Callable[[int, int], None] | None = None,
 ) -> dict[str, list[float]]:
-    """Seconds that each engine takes for each item of a stream, in the stream's order.
+    """Return the seconds that each engine takes for each item of a stream, in the stream's order.
 
-    Every item is given once to every engine; the engines take blocks of items in turn.
+    Every engine gets every item once; the engines process blocks of items in turn.
     """
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     with quiet_collector():
@@ -113,7 +113,7 @@ def largest_difference(left: numpy.ndarray, right: numpy.ndarray) -> float:
 
 
 def _median_of_calls(call: Callable[[], Any], seconds: float) -> float:
-    """Call for about `seconds`; of three calls or more the first only warms the caches."""
+    """Call for about `seconds`; of three or more calls the first only warms the caches."""
     times: list[float] = []
     until = perf_counter() + seconds
     while not times or perf_counter() < until:

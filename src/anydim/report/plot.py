@@ -1,7 +1,7 @@
-"""The arena of a plan as a picture, SVG without scripts.
+"""The arena of a plan as an SVG picture without scripts.
 
-Launches run to the right, bytes upwards; every value is a box. What lives at the peak has a colour
-of its own. Names come from models, so they are escaped.
+The x axis is launches, the y axis bytes; every value is a box. Values that are live at the peak
+have a separate colour. Names come from models, so they are escaped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anydim.report.text import amount, sizes_text
 WIDTH, HEIGHT = 1240, 720
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 150, 74, 66
 _LETTER = 6.1  # width of a letter of the font for labels, at its size of 10
-_GAP = 15  # least distance of two lines of text
+_GAP = 15  # minimum distance of two lines of text
 
 # fill of boxes, by whether they live at the peak and whether they are scratch
 _FILLS = {
@@ -46,7 +46,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class _Scale:
-    """Launches and bytes as places in the picture."""
+    """Maps launches and bytes to coordinates."""
 
     launches: int
     bytes: int
@@ -59,7 +59,7 @@ class _Scale:
 
 
 def svg(arena: Arena) -> str:
-    """The picture, one element a line."""
+    """Return the picture, one element per line."""
     scale = _Scale(len(arena.launches), max([arena.bytes, *(v.end for v in arena.placed)]))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
@@ -89,7 +89,7 @@ def _heading(arena: Arena) -> Iterator[str]:
 
 
 def summary(arena: Arena) -> str:
-    """The figures of the picture in a line."""
+    """Return the figures of the picture in a line."""
     over = arena.bytes / arena.lower_bound if arena.lower_bound else 1.0
     values = sum(not value.scratch for value in arena.placed)
     parts = [
@@ -128,7 +128,7 @@ def _axes(arena: Arena, scale: _Scale) -> Iterator[str]:
 
 
 def _ticks(most: int, count: int) -> range:
-    """Round numbers from 0 to `most`, about so many."""
+    """Return about `count` round numbers from 0 to `most`."""
     step = 1
     while most // step > count:
         step = step * 5 // 2 if str(step)[0] == "2" else step * 2
@@ -146,7 +146,7 @@ def _box(arena: Arena, value: ArenaValue, scale: _Scale) -> str:
 
 
 def about(arena: Arena, value: ArenaValue) -> list[str]:
-    """Lines on one value."""
+    """Return lines on one value."""
     (first, _), (last, _) = arena.launches[value.first], arena.launches[value.last]
     return [
         value.name,
@@ -157,7 +157,7 @@ def about(arena: Arena, value: ArenaValue) -> list[str]:
 
 
 def _label(value: ArenaValue, scale: _Scale) -> str:
-    """The name of a value and its bytes, where its box has room for them."""
+    """Return the name of a value and its bytes, if its box has space for them."""
     x, y = scale.x(value.first), scale.y(value.end)
     wide, high = scale.x(value.last + 1) - x, scale.y(value.offset) - y
     upright = high > 2 * wide and wide >= 12
@@ -188,7 +188,7 @@ def _peak(arena: Arena, scale: _Scale) -> Iterator[str]:
 
 
 def _lines(arena: Arena, scale: _Scale) -> Iterator[str]:
-    """The end of the arena and the lower bound, with what they are at the right."""
+    """Yield the lines for the end of the arena and the lower bound, with labels."""
     left, right = scale.x(0), scale.x(scale.launches)
     texts = ((arena.bytes, "axis", "arena"), (arena.lower_bound, "bound", "lower bound"))
     y_text = 0.0
@@ -207,7 +207,7 @@ _CONTROL = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 
 def escaped(*lines: str) -> str:
-    """Lines as the text of an element: what XML does not take becomes a question mark."""
+    """Escape lines as text of an element; characters invalid in XML become question marks."""
     return escape(_CONTROL.sub("?", "\n".join(line for line in lines if line)))
 
 
@@ -216,6 +216,6 @@ def _short(text: str, letters: int) -> str:
 
 
 def _tail(name: str, letters: int) -> str:
-    """The end of a name, which says more than its beginning, and what exporters append."""
+    """Return the end of a name, which is more specific than its beginning."""
     name = name.removesuffix("_output_0")
     return name if len(name) <= letters else f"…{name[1 - letters :]}"

@@ -29,7 +29,7 @@ def _free(block: int, to_system: Any, head: Any = _Head, memory: int = context.M
 class BlockCache:
     """A cache of large free blocks for the next calls of a model; thread-safe like `Results`.
 
-    It holds at most as many bytes as the large results of the last call.
+    Its capacity is the bytes of the large results of the last call.
     """
 
     def __init__(self) -> None:

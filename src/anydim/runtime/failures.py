@@ -38,7 +38,7 @@ class Failure:
     the sizes of each tensor), 'found' (data defines a dim outside its bounds), 'given' (a dim
     passed to a region is outside its bounds), 'count' (the number of sizes, in slot `found`,
     differs from the number of dims), 'position' (the index in slot `found` is out of range),
-    'memory' (allocation of as many bytes as slot `found` holds failed), 'slice' (a slice of a stack
+    'memory' (an allocation failed; slot `found` holds its bytes), 'slice' (a slice of a stack
     has another shape; `shapes` are those of slice and stack), 'place' (slice `found` is outside a
     stack of `size` slices), 'time' (the time limit was exceeded), 'loop' (the same, in a program
     with loops), 'interrupted' (by a signal), 'device' (an entry point of the device at slot `found`

@@ -4,8 +4,8 @@ The system's allocator aligns to 16 bytes. 64-byte vectors at offset 16 or 48 of
 into the next one: writing 4 MB takes 16 to 30 % longer. Alignment costs 0.9 us.
 
 The C library maps allocations above 32 MB anew each time, and the system zeroes the pages: results
-of 40 MB took 2.4 times as long. A model therefore caches the blocks of dead results, at most as
-many bytes as the results of the last call.
+of 40 MB took 2.4 times as long. A model therefore caches the blocks of dead results, up to the
+bytes of the results of the last call.
 """
 
 from __future__ import annotations

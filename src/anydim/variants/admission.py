@@ -3,8 +3,8 @@
 A new size evicts the least used variant if it is more frequent; counts are halved after a sample of
 launches, so that they reflect recent use (Einziger, Friedman, Manes, "TinyLFU: A Highly Efficient
 Cache Admission Policy", 2017). Compiled code costs more than a cached page, so there are two more
-conditions: a margin against noise, and a backoff: a size whose variant was dropped needs twice as
-many launches as the last time. So n launches of a size compile it at most 1 + log2(1 + n/after)
+conditions: a margin against noise, and a backoff: a size whose variant was dropped needs double the
+launches of the last time. So n launches of a size compile it at most 1 + log2(1 + n/after)
 times, whatever comes between.
 """
 

@@ -1,7 +1,7 @@
 """Serves a model's sites with variants, as its strategy determines, and counts launches.
 
 Native code selects the variant of a launch. Python runs where a launch under `exact` has no variant
-and capacity remains, and after every so many calls under `adaptive`, or `exact` at its limit, to
+and capacity remains, and after every n calls under `adaptive`, or `exact` at its limit, to
 wake the background thread that requests variants.
 """
 
@@ -103,7 +103,7 @@ class Serving:
     # ---- hooks of calls -----------------------------------------------------------------------
 
     def _served(self) -> None:
-        """Hook: runs after every so many calls while counting, and after a failed request."""
+        """Hook: runs after every n calls while counting, and after a failed request."""
         failed = self._failed.pop(threading.get_ident(), None)
         if not self._polls:
             calls = NEVER

@@ -17,7 +17,7 @@ def text_of(failure: Failure, name: str) -> str:
         return _position(failure.position, name)
     if failure.kind in stopping.FAILURES:  # nothing stops it
         return "the call was ended"
-    return "there is not enough memory for these sizes"
+    return "not enough memory for these sizes"
 
 
 def _check(check: Check, signature: Signature) -> str:

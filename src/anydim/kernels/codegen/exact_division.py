@@ -11,7 +11,7 @@ rounds to the float nearest to x / d.
 float32: x z may be off by 1.5 ulps when the significand of x is below that of d. Then q - r z is
 within 2.5 * 2**-48 of x / d (significands in 1..2, including the rounding of r to 24 bits). A
 quotient that close to the midpoint of two floats has abs(A * 2**25 - B * M) <= 4 for its integer
-significands A, B and an odd M; `tests/unit/kernels/test_exact_division.py` checks all of these cases.
+significands A, B and an odd M; `tests/unit/kernels/test_exact_division.py` checks all cases.
 float64 has too many to enumerate: it uses q = x z + x e with e = z (1 - d z), which is within 0.51
 ulps, at the cost of one more operation.
 

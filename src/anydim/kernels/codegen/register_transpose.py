@@ -33,7 +33,7 @@ def transposed_block(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> l
 
 
 def lane_sums(vector: ir.Type, rows: Sequence[ir.Value], name: Name) -> ir.Value:
-    """The sum of the lanes of each row, for as many rows as lanes; halves of lanes are added
+    """The sum of the lanes of each row, with one row per lane; halves of lanes are added
     pairwise."""
     lanes, values, half = vector.lanes, list(rows), vector.lanes // 2
     while half:

@@ -106,7 +106,7 @@ class FewColumns:
         return tuple(shared.steps)
 
     def _pass(self, shared: ScalarLowering, row: Row, pass_number: int) -> None:
-        """Vectors of rows, as many rows as fit."""
+        """Vectors of rows: the maximum number of rows that fits."""
         axis = self.form.row[0]
         rows = self.setting.value(axis.extent)
         step = shared.name(constant(self.lanes) // self.columns)  # rows per vector

@@ -33,7 +33,7 @@ def parse(text: str, file: str = "<text>") -> dict[str, Definition]:
 
 
 def parse_definition(text: str, file: str = "<text>") -> Definition:
-    """Parse a text with one definition; raises LanguageError when there is not exactly one."""
+    """Parse a text with one definition; raises LanguageError unless it has exactly one."""
     found = _parsed(text, file)
     if len(found) != 1:
         raise LanguageError(f"{file}: expected one definition, found {len(found)}")

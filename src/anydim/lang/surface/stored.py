@@ -29,7 +29,7 @@ _KINDS: dict[str, Any] = {
 def stored_definition(text: str, file: str) -> Definition:
     """Parse a text with one definition, or load it from the disk cache.
 
-    Raises LanguageError when there is not exactly one, or for a bad text.
+    Raises LanguageError for an invalid text, or one without exactly one definition.
     """
     cache = user_cache()
     if cache is None:

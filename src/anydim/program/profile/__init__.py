@@ -1,4 +1,4 @@
-"""Where the time of calls goes: `model.profile`.
+"""Profiles of calls: `model.profile`.
 
-In comes a model and inputs; out go times of launches beside what plans say of them.
+Input: a model and inputs. Output: times of launches next to the estimates of the plan.
 """

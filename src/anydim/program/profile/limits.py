@@ -1,4 +1,4 @@
-"""What a machine can do at most: measured once, kept in the cache."""
+"""The peak rates of a machine: measured once, kept in the cache."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _FORMAT = "2"
 
 @dataclass(frozen=True)
 class Limits:
-    """Operations (a multiply-add counts two) a second of `threads` threads in float32, and `reads`:
-    bytes of all threads together, smaller ones first, with the rate at which they are read again
-    and again. Small ones lie in caches, the largest in memory.
-    """
+    """Peak operations per second (a multiply-add counts two) of `threads` threads in float32, and
+    `reads`: sizes of working sets in bytes, ascending, with the rate of repeated reads. Small ones
+    fit caches, the largest is in memory."""
 
     threads: int
     flops: float
@@ -28,34 +27,35 @@ class Limits:
 
     @property
     def bytes(self) -> float:
-        """Bytes a second that come from memory."""
+        """Bytes per second from memory."""
         return self.reads[-1][1]
 
     def rate(self, moved: float) -> float:
-        """The most bytes a second for so many: those of the largest measured set that is no larger.
+        """Return the peak bytes per second for `moved` bytes: that of the largest measured set that
+        is no larger.
 
-        A larger set that was read faster counts, too: the machine was busy before.
+        A higher rate of a larger set counts, too: the machine was busy before.
         """
         first = max((n for n, (size, _) in enumerate(self.reads) if size <= moved), default=0)
         return max(rate for _, rate in self.reads[first:])
 
     def seconds(self, flops: float, moved: float) -> float:
-        """The least time for so much work; operations and bytes go on at once."""
+        """Return the minimum time of this work; computation and memory accesses overlap."""
         return max(flops / self.flops, moved / self.rate(moved))
 
     def passed(self, done: Iterable[Done]) -> bool:
-        """Whether something took less time than the least."""
+        """Whether something took less than the minimum time."""
         return any(seconds < self.seconds(flops, moved) for flops, moved, seconds in done)
 
     def most(self, other: Limits) -> Limits:
-        """The larger of each, for equally many threads and the same sets."""
+        """Return the maximum of both, for the same number of threads and the same sets."""
         pairs = zip(self.reads, other.reads)
         reads = tuple((size, max(rate, again)) for (size, rate), (_, again) in pairs)
         return Limits(self.threads, max(self.flops, other.flops), reads)
 
 
 def kept(threads: int) -> Limits | None:
-    """What was measured on this machine with so many threads; None where nothing was."""
+    """Return the stored measurement of this machine for that number of threads, or None."""
     disk = _cache()
     data = disk.get(_key(threads)) if disk is not None else None
     if data is None:
@@ -65,7 +65,7 @@ def kept(threads: int) -> Limits | None:
 
 
 def keep(limits: Limits) -> None:
-    """Keep them for later processes."""
+    """Store the limits for later processes."""
     disk = _cache()
     if disk is not None:
         text = json.dumps({"threads": limits.threads, "flops": limits.flops, "reads": limits.reads})
@@ -77,7 +77,7 @@ def _cache() -> Any:
 
 
 def _key(threads: int) -> str:
-    """The machine: its name, its processor, and how many threads."""
+    """Identify the machine: its name, its processor, and the number of threads."""
     level = this_level()
     made: str = import_module("anydim.base.cache").key_of(
         "limits", _FORMAT, platform.node(), level.architecture, *sorted(level.flags), str(threads)

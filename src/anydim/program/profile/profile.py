@@ -1,4 +1,4 @@
-"""What a profile says: launches with their times, work and share of the machine's limits."""
+"""The profile of a model: launches with their times, work and share of the machine's peak."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from anydim.runtime.clocked import Clocked
 
 FORMAT = 1
 _SHOWN = 10
-_BUSY = 1.25  # a call takes so much more than its parts where others take its time
+_BUSY = 1.25  # ratio of a call to its parts above which the machine is busy
 _HEADERS = ("nodes", "kernel", "runs", "time", "of all", "flop/s", "B/s", "of limit", "on")
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A launch: how often it ran in a call, and seconds, operations and bytes of all its runs.
+    """A launch: its runs per call, and seconds, operations and bytes of all its runs.
 
-    `place` is the number of its segment and its own number there; `device` is a name that the
-    program has for one, '' the host.
+    `place` is the number of its segment and its number in it; `device` is the program's name of a
+    device, '' the host.
     """
 
     place: tuple[int, int]
@@ -43,7 +43,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Copied:
-    """What a call copies to devices, from them and within them: how often, bytes, seconds."""
+    """The copies of a call to, from and within devices: number, bytes, seconds."""
 
     copies: int = 0
     bytes: int = 0
@@ -52,18 +52,17 @@ class Copied:
 
 @dataclass(frozen=True)
 class Profile(Shown):
-    """Median times of `calls` calls; `seconds` is that of a call without a clock.
+    """Median times of `calls` calls; `seconds` is the time of a call without measurement.
 
-    `limits` are those of the machine, None where nothing has measured them. `last` is the last
-    call that was clocked, `traced` what it did. Where bodies for certain sizes are `chosen`, calls
-    run those, and launches are of the generic ones.
+    `limits` are those of the machine, None if not measured. `last` is the last measured call,
+    `traced` its trace. If variants are `chosen`, calls use them, and launches are of the generic
+    kernels.
 
-    `beside` are seconds of a call outside of its launches: the median over calls with a clock, each
-    with its own launches. `spread` has the shortest and the longest call without a clock.
+    `beside` are the seconds of a call outside launches: the median over measured calls, each with
+    its own launches. `spread` has the shortest and the longest call without measurement.
 
-    `devices` are those that the program's names stand for. What such a device is asked for is seen
-    through before the next thing, with all that it takes to ask: in a call, much of it is done
-    beside the rest.
+    `devices` are the devices by the program's names. During measurement each request to a device
+    completes before the next one; in a normal call they overlap.
     """
 
     name: str
@@ -83,18 +82,18 @@ class Profile(Shown):
 
     @property
     def in_launches(self) -> float:
-        """Seconds in launches, of a call."""
+        """Seconds in launches per call."""
         return sum(launch.seconds for launch in self.launches)
 
     def costliest(self, most: int | None = None) -> tuple[Timed, ...]:
-        """The launches that take most of the time first."""
+        """Return the launches by time, descending."""
         return tuple(sorted(self.launches, key=lambda each: -each.seconds)[:most])
 
     def share(self, launch: Timed) -> float | None:
-        """How near a launch is to the machine's limits: 1 is as fast as it can be.
+        """Return the ratio of the minimum time of a launch to its time: 1 is the machine's peak.
 
-        Bytes are compared with the cache that holds so many, or with memory. A launch that does
-        less than is counted, as Winograd's algorithm does, has 1 too.
+        Bytes are compared with the smallest cache that holds them, or with memory. A launch that
+        does less than is counted, such as Winograd's algorithm, has 1 too.
         """
         if self.limits is None or not launch.seconds or launch.device:
             return None
@@ -105,7 +104,7 @@ class Profile(Shown):
     # ---- for people ----------------------------------------------------------------------------
 
     def _sheet(self) -> Sheet:
-        """Where the time goes, in short, and the costliest launches."""
+        """The summary, and the most expensive launches."""
         at = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
         title = f"{self.name} at {at or 'its only size'}, {counted(self.threads, 'thread')}"
         return Sheet(title, tuple(self._facts()), tuple(self._tables()))
@@ -138,7 +137,7 @@ class Profile(Shown):
         yield Table(headers, cells, 2, more=f"and {len(left)} more, {spent}" if left else "")
 
     def _beside(self, inside: float) -> Iterator[tuple[str, str]]:
-        """What a call takes beside launches."""
+        """Yield the time of a call outside launches."""
         if not self.devices:
             yield "the rest", f"{time_text(self.beside)}: Python, sizes, host code"
             if self.seconds > _BUSY * (inside + self.beside):
@@ -165,7 +164,7 @@ class Profile(Shown):
     # ---- for programs --------------------------------------------------------------------------
 
     def document(self) -> dict[str, Any]:
-        """The profile as plain dicts, lists, texts and numbers; times in seconds."""
+        """Return the profile as plain dicts, lists, texts and numbers; times in seconds."""
         limits = self.limits
         return {
             "format": FORMAT,
@@ -194,11 +193,11 @@ class Profile(Shown):
         }  # fmt: skip
 
     def json(self, indent: int | None = 2) -> str:
-        """The document as a text."""
+        """Return the document as text."""
         return json.dumps(self.document(), indent=indent)
 
     def trace(self) -> dict[str, Any]:
-        """The last call as trace events, as `Trace.document` has them."""
+        """Return the last call as trace events, in the format of `Trace.document`."""
         return self.traced.document()
 
     def save_trace(self, path: str | PathLike[str]) -> None:

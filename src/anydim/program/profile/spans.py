@@ -1,4 +1,4 @@
-"""Calls with a clock as spans: launches by the program's sites, devices by their verbs."""
+"""Measured calls as spans: launches by site, device requests by entry point."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from anydim.program.segment import Site
 from anydim.runtime import slots
 from anydim.runtime.clocked import Clocked, DeviceCall, Launch
 
-Place = tuple[int, int]  # of a launch: the number of its segment, and its own there
+Place = tuple[int, int]  # of a launch: the number of its segment, and its number in it
 _CALLER = "caller"
 _LANES = {LAUNCH: "work", COPY: "copies", WAIT: "waits", MEMORY: "memory"}
 
 
 @dataclass(frozen=True)
 class _Verb:
-    """How a verb of a device is shown; `bytes` says which of what it was given are its bytes."""
+    """How an entry point of a device is shown; `bytes` is the index of the argument with its
+    bytes."""
 
     name: str
     kind: str
@@ -49,7 +50,7 @@ _COPIES = {slots.COPY_FROM, slots.COPY_IN, slots.COPY_OUT, slots.COPY_WITHIN}
 
 
 def spans(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Iterator[Span]:
-    """What calls of this thread did, in the order of their begin."""
+    """Yield what calls of this thread did, in the order of their begin."""
     known, first = _Known(program, planned), clocked[0].begin
     threads = {get_ident(): _CALLER}
     for number, call in enumerate(clocked, 1):
@@ -63,7 +64,7 @@ def spans(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Iterat
 
 
 class Places:
-    """Which launch of a program it is that a clock has noted."""
+    """Maps measured launches to launches of the program."""
 
     def __init__(self, program: Program) -> None:
         self._host: list[list[Place]] = []  # by table of code
@@ -76,16 +77,16 @@ class Places:
                 self._host.append(own)
 
     def host(self, launch: Launch) -> Place:
-        """Of a launch on the host."""
+        """Return the site of a launch on the host."""
         return self._host[launch.table][launch.site]
 
     def device(self, asked: DeviceCall) -> Place:
-        """Of a launch that a device was asked for."""
+        """Return the site of a launch on a device."""
         return self._devices[asked.device][asked.given[0] - 1]
 
 
 class _Known:
-    """What the records of a program say of its launches."""
+    """The records of a program about its launches."""
 
     def __init__(self, program: Program, planned: Plan) -> None:
         self._places = Places(program)
@@ -94,7 +95,7 @@ class _Known:
         self._copies = tuple(copies(program.regions))
 
     def launches(self, call: Clocked, threads: dict[int, str]) -> Iterator[Span]:
-        """Those on the host: each thread's part of each."""
+        """Yield the host launches: each thread's part of each."""
         for launch in call.launches:
             place = self._places.host(launch)
             site, plans = self._site(place), self._work.get(place, [])
@@ -108,7 +109,7 @@ class _Known:
                 yield Span(_name(site), LAUNCH, "", lane, part.begin, part.end, about)
 
     def asked(self, call: Clocked) -> Iterator[Span]:
-        """What devices were asked for."""
+        """Yield the requests to devices."""
         for each in call.asked:
             if each.verb == slots.LAUNCH:
                 yield self._launched(each)
@@ -130,7 +131,7 @@ class _Known:
         return _span(each, _name(site), LAUNCH, about)
 
     def _copied(self, each: DeviceCall) -> dict[str, Any]:
-        """Which value a copy is of, where it is one of the program's own."""
+        """Return the value that a copy transfers, if it belongs to the program."""
         which = each.given[-1] if each.verb in _COPIES else 0
         if not 0 < which <= len(self._copies):
             return {}
@@ -168,14 +169,14 @@ def _about(site: Site, sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def _planned(plans: Sequence[LaunchPlan]) -> dict[str, int]:
-    """The work of a launch on the host that runs once: of others a plan knows the sum."""
+    """Return the work of a host launch that runs once; for others a plan has only the sum."""
     if len(plans) != 1 or plans[0].times != 1:
         return {}
     return {"flops": plans[0].flops, "bytes": plans[0].moved}
 
 
 def work_of(program: Program, planned: Plan) -> dict[Place, list[LaunchPlan]]:
-    """The lines of a plan by the launch that they are of."""
+    """Return the lines of a plan by launch."""
     places = {
         id(site): (table, number)
         for table, segment in enumerate(program.segments)

@@ -1,4 +1,4 @@
-"""Calls with a clock and without, in turn: their medians beside the plan, or what they did."""
+"""Alternates measured and unmeasured calls; returns profiles and traces."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def profiled(
     model: CallableProgram, inputs: Any, sizes: Mapping[str, int], repeat: int, seed: int,
     integers: Ranges | None, limits: Limited,
 ) -> Profile:  # fmt: skip
-    """The profile of `repeat` calls on these inputs, or on random ones at these sizes."""
+    """Return the profile of `repeat` calls on these inputs, or on random ones at these sizes."""
     whole_within("repeat", repeat, 1, LARGEST, "give how many calls, 1 or more")
     program, call = model.program, model.executable
     feeds, sizes = _fed(model, inputs, sizes, seed, integers)
@@ -62,7 +62,7 @@ def profiled(
 
 
 def _copied(clocked: Sequence[Clocked]) -> Copied:
-    """The medians of what calls copied."""
+    """Return the medians of the copies of calls."""
     copies = [[each for each in call.asked if each.verb in COPIES] for call in clocked]
     return Copied(
         round(median(len(each) for each in copies)),
@@ -75,7 +75,7 @@ def traced(
     model: CallableProgram, inputs: Any, sizes: Mapping[str, int], calls: int, seed: int,
     integers: Ranges | None, waited: bool,
 ) -> Trace:  # fmt: skip
-    """The trace of so many calls, after one that is not traced."""
+    """Return the trace of `calls` calls, after an untraced one."""
     whole_within("calls", calls, 1, LARGEST, "give how many calls, 1 or more")
     feeds, sizes = _fed(model, inputs, sizes, seed, integers)
     program, call, planned = model.program, model.executable, model.plan(**sizes)
@@ -106,7 +106,7 @@ def _fed(
     seed: int,
     integers: Ranges | None,
 ) -> tuple[Mapping[str, Any], Mapping[str, int]]:
-    """The inputs of a call by name, and its sizes: random inputs at these, or those given."""
+    """Return the inputs of a call by name, and its sizes: random inputs, or the given ones."""
     whole_within("seed", seed, 0, LARGEST, "give a number, 0 or more")
     ranges = {**model.index_ranges, **known_ranges(by_names("integers", integers))}
     if inputs is None:
@@ -144,7 +144,7 @@ def _drawn(
 
 
 def _sizes_in(program: Program, feeds: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes of dims that are the size of an axis of these inputs."""
+    """Return the dims that are the size of an axis of these inputs."""
     sizes: dict[str, int] = {}
     for spec in program.signature.inputs:
         for size, actual in zip(spec.shape, numpy.shape(feeds.get(spec.name, ()))):
@@ -154,7 +154,7 @@ def _sizes_in(program: Program, feeds: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _timed(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Iterator[Timed]:
-    """Each launch of the program with the medians of its times and runs."""
+    """Yield each launch of the program with the medians of its times and runs."""
     spent: dict[Place, list[tuple[int, int]]] = defaultdict(list)
     places = Places(program)
     for call in clocked:
@@ -174,7 +174,7 @@ def _timed(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Itera
             found, plans = spent.get((table, number), [(0, 0)]), work[table, number]
             count = round(median(count for count, _ in found))
             often = sum(1 if each.times is None else each.times for each in plans)
-            part = count / max(1, often)  # what branches leave out, and data decides
+            part = count / max(1, often)  # skipped by branches, or data-dependent
             yield Timed(
                 (table, number), site.kernel, site.schedule,
                 site.source.partition(": ")[2] or site.source, count,

@@ -20,10 +20,10 @@ HOST = "host"
 
 @dataclass(frozen=True)
 class Span:
-    """Something that was done, from `begin` to `end`: ns since the first call began.
+    """An activity from `begin` to `end`, in ns since the first call began.
 
-    `device` is a name that the program has for one, '' the host; `lane` is a thread there, or a
-    queue of the device. `about` has the sizes, as texts, numbers, and mappings of them.
+    `device` is the program's name of a device, '' the host; `lane` is a thread, or a queue of the
+    device. `about` has the sizes, as texts, numbers, and mappings of them.
     """
 
     name: str
@@ -36,18 +36,18 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Its duration."""
         return (self.end - self.begin) * 1e-9
 
 
 @dataclass(frozen=True)
 class Trace(Shown):
-    """What `calls` calls at these sizes did.
+    """The activities of `calls` calls at these sizes.
 
-    `devices` are the devices that the program's names stand for. Those that are `told` say by their
-    own clock when a launch or a copy began and ended. Of others, unless everything is `waited` for,
-    a span ends when the device has taken what it was asked for. Where bodies for certain sizes are
-    `chosen`, other calls run those, and launches here are of the generic ones.
+    `devices` are the devices by the program's names. Devices in `told` report begin and end of
+    launches and copies by their own clock. For others, unless all requests are `waited` for, a span
+    ends when the device has accepted the request. If variants are `chosen`, other calls use them,
+    and launches here are of the generic kernels.
     """
 
     name: str
@@ -61,11 +61,12 @@ class Trace(Shown):
     told: tuple[str, ...] = ()
 
     def launches(self, device: str | None = None) -> int:
-        """How many launches there were, on one device or on all; threads share those of a host."""
+        """Return the number of launches, on one device or on all; threads of the host share a
+        launch."""
         return sum(span.about.get("part", 1) == 1 for span in self.of(LAUNCH, device))
 
     def of(self, kind: str, device: str | None = None) -> tuple[Span, ...]:
-        """The spans of a kind, on one device or on all."""
+        """Return the spans of a kind, on one device or on all."""
         return tuple(
             span for span in self.spans if span.kind == kind and device in (None, span.device)
         )
@@ -73,7 +74,7 @@ class Trace(Shown):
     # ---- for people ----------------------------------------------------------------------------
 
     def _sheet(self) -> Sheet:
-        """What was done on the host and on each device, counted."""
+        """Counts of activities on the host and on each device."""
         at = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
         threads, calls = counted(self.threads, "thread"), counted(self.calls, "call")
         return Sheet(
@@ -91,7 +92,7 @@ class Trace(Shown):
         if self.told:
             yield f"times of {listed(self.told)} are those of its own clock"
         if self.devices.keys() - {*self.told} and not self.waited:
-            yield "times of a device end when it has taken what it was asked for"
+            yield "spans of a device end when it has accepted the request"
         if self.chosen:
             yield "a strategy chooses bodies for calls; launches are of the generic ones"
 
@@ -122,7 +123,7 @@ class Trace(Shown):
         }  # fmt: skip
 
     def json(self, indent: int | None = None) -> str:
-        """The document as a text."""
+        """Return the document as text."""
         return json.dumps(self.document(), indent=indent)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -167,7 +168,7 @@ def _metadata(name: str, process: int, thread: int, about: Mapping[str, Any]) ->
 
 
 def write(path: str | PathLike[str], text: str) -> None:
-    """A text into a file; raises OptionError for a path that cannot be written."""
+    """Write a text to a file; raises OptionError for an unwritable path."""
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:

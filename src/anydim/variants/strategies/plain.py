@@ -20,7 +20,7 @@ class Generic(Strategy):
 class Exact(Strategy):
     """A variant per size, compiled at its first launch, which waits for it.
 
-    Later sizes use generic code. A size with 16 launches, and twice as many as the least used
+    Later sizes use generic code. A size with 16 launches, and double the launches of the least used
     variant, replaces it in the background.
 
     Attributes:

@@ -203,7 +203,7 @@ def rotated(
 ) -> str:  # fmt: skip
     """Rotate [batch, head, row, depth] by the rows of cosine and sine tables at `positions`.
 
-    `positions` is [batch, row]; rotates as many elements as the tables have angles for.
+    `positions` is [batch, row]; rotates one element per angle of the tables.
     """
     cos, sin = (call.emit("gather", table, positions, axis=0) for table in tables)
     width = call.kind(cos).shape[-1] * 2
