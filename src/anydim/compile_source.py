@@ -122,7 +122,7 @@ def _devices(
     named = placed or engines or rules.mentions(request.placement, table.ENGINES)
     if request.placement is not None and not named:
         raise OptionError("placement without devices", "name them: devices={'accel': 'opencl:0'}")
-    return targets.asked(placed, form.on_devices), engines
+    return targets.with_templates(placed, form.on_devices), engines
 
 
 def _elsewhere(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Graph | None:
