@@ -120,7 +120,9 @@ def test_files_sessions_and_graphs_as_text(tmp_path: Path) -> None:
         assert (y.shape, z.shape) == (feeds["x"].squeeze().shape, feeds["x"].shape)
     assert "single y = y.elements, y.shapes" in made.report.stages["import"]()
     assert made.check(5).ok
-    with pytest.raises(ad.OptionError, match=r"results whose rank depends on the sizes of a call \('y'\)"):
+    with pytest.raises(
+        ad.OptionError, match=r"results whose rank depends on the sizes of a call \('y'\)"
+    ):
         made(**xs()[0], out={"z": numpy.empty((2, 3), numpy.float32)})
 
 
