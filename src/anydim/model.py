@@ -231,7 +231,7 @@ class Model(Fitted, CallableProgram):
         Returns:
             The verdict, the oracle, the number of sizes, and the differences.
         """
-        unset = self.executable.interface.asked
+        unset = self.executable.interface.requested_dims
         if unset:
             raise OptionError(f"check cannot set dim '{unset[0][0]}', which no input determines")
         whole_within("samples", samples, 1, LARGEST, "give how many calls to make")

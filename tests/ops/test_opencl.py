@@ -32,7 +32,7 @@ def run(name: str, number: int, device: object = "opencl:0") -> None:
         if name == "batch_norm":
             values["x4"] = np.abs(values["x4"])
         for each in (model, host):  # some no input tells
-            asked = [dim for dim, _ in each.executable.interface.asked]
+            asked = [dim for dim, _ in each.executable.interface.requested_dims]
             each.set_sizes(**{dim: {"n": n, "m": m}[dim] for dim in asked})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -15,7 +15,7 @@ from random import Random
 from anydim.base.errors import AnydimError
 from anydim.base.records import dataclass
 from anydim.checking.oracle import Oracle
-from anydim.program.binding import told
+from anydim.program.binding import determined_dims
 from anydim.program.plan import estimate
 from anydim.program.program import Program
 from anydim.sizes import Box, Dim, Guard, holds
@@ -74,7 +74,7 @@ def box_of(program: Program) -> Box:
     box = program.signature.box
     if program.straight is not None:
         return box
-    chosen = told(box, program.signature.inputs, frozenset())
+    chosen = determined_dims(box, program.signature.inputs, frozenset())
     return box.without(set(box.names) - chosen)
 
 

@@ -53,7 +53,7 @@ _MODULES = {**{name: module for name, (module, _) in COMMANDS.items()}, "merge":
 
 
 def _is_recording(word: str) -> bool:
-    """Whether `anydim profile` is asked about files of model.record rather than a model."""
+    """Whether `anydim profile` is request about files of model.record rather than a model."""
     return word == "merge" or word.endswith(".jsonl")
 
 

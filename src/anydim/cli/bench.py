@@ -12,7 +12,7 @@ from anydim.base.errors import OptionError
 from anydim.base.text import counted, table
 from anydim.cli import arrays
 from anydim.cli.opening import opened
-from anydim.cli.options import Asked, at_option, integers_option, level_option, model_options
+from anydim.cli.options import Request, at_option, integers_option, level_option, model_options
 from anydim.deploy.container import is_saved
 from anydim.frontends.text import text_source
 from anydim.report.console import Console
@@ -45,8 +45,8 @@ OURS = "anydim"
     metavar="S", help="About how long to measure each size.",
 )  # fmt: skip
 def bench(
-    asked: Asked, at: Sequence[dict[str, int]], against: Sequence[str], onnx: str | None, seed: int,
-    integers: Sequence[tuple[str, tuple[int, int]]], rounds: int, seconds: float,
+    request: Request, at: Sequence[dict[str, int]], against: Sequence[str], onnx: str | None,
+    seed: int, integers: Sequence[tuple[str, tuple[int, int]]], rounds: int, seconds: float,
 ) -> None:  # fmt: skip
     """Time MODEL at given sizes, beside other engines with the same number of threads.
 
@@ -61,15 +61,15 @@ def bench(
       anydim bench encoder.anydim --at batch=1,seq=22 \\
         --against onnxruntime --onnx encoder.onnx
     """
-    console = Console(asked.quiet)
-    kind = "a saved model" if is_saved(asked.model) else ""
-    kind = kind or ("a definition" if text_source(asked.model) else "")
+    console = Console(request.quiet)
+    kind = "a saved model" if is_saved(request.model) else ""
+    kind = kind or ("a definition" if text_source(request.model) else "")
     if against and onnx is None and kind:
-        name = Path(asked.model).name
+        name = Path(request.model).name
         hint = "name the ONNX file: --onnx encoder.onnx"
         raise OptionError(f"--against {against[0]}: it cannot run {name}, {kind}", hint)
-    source = asked.model if onnx is None else onnx
-    made = opened(console, asked)
+    source = request.model if onnx is None else onnx
+    made = opened(console, request)
     threads = made.executable.threads
     engines: dict[str, Engine] = {OURS: lambda inputs: made(**inputs)}
     for peer in against:

@@ -13,8 +13,8 @@ from anydim.cli import arrays
 from anydim.cli.feeding import OR_FILES
 from anydim.cli.opening import opened
 from anydim.cli.options import (
-    Asked,
     Named,
+    Request,
     at_option,
     input_option,
     integers_option,
@@ -43,7 +43,7 @@ from anydim.report.text import amount, duration, sizes_text
 @integers_option
 @click.option("--output", metavar="FILE.npz", help="Write the outputs to this file, by name.")
 def run(
-    asked: Asked, inputs: Sequence[str], at: dict[str, int] | None, seed: int, integers: Named,
+    request: Request, inputs: Sequence[str], at: dict[str, int] | None, seed: int, integers: Named,
     output: str | None,
 ) -> None:  # fmt: skip
     """Run MODEL once and show its outputs.
@@ -64,8 +64,8 @@ def run(
     if output:
         arrays.check_output(output)
     found = arrays.read(inputs)
-    console = Console(asked.quiet)
-    made = opened(console, asked, found)
+    console = Console(request.quiet)
+    made = opened(console, request, found)
     if inputs:
         feeds, origin = arrays.named(made, found), "inputs from files"
     else:
@@ -98,7 +98,7 @@ def run(
     "--at, at the upper bounds of the dims.",
 )  # fmt: skip
 def plan(
-    asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], launches: bool,
+    request: Request, at: Sequence[dict[str, int]], inputs: Sequence[str], launches: bool,
     as_json: bool, plot: str | None,
 ) -> None:  # fmt: skip
     """Show what a call of MODEL at given sizes will do, without running it.
@@ -117,8 +117,8 @@ def plan(
     if plot:
         plot_page.check(plot)
     found = arrays.read(inputs)
-    console = Console(asked.quiet)
-    made = opened(console, asked, found)
+    console = Console(request.quiet)
+    made = opened(console, request, found)
     wanted = [*at, *([arrays.sizes_in(made, arrays.named(made, found))] if inputs else [])]
     if plot and len(wanted) > 1:
         raise OptionError("--plot draws a single plan", "give --at or --input once")
@@ -149,7 +149,7 @@ def plan(
     "--kernel", "pattern", default="", metavar="PATTERN",
     help="Only the kernels whose names, or the names of whose nodes, match: 'layer.0/*'.",
 )  # fmt: skip
-def explain(asked: Asked, inputs: Sequence[str], details: bool, pattern: str) -> None:
+def explain(request: Request, inputs: Sequence[str], details: bool, pattern: str) -> None:
     """Summarize how MODEL was compiled: fusion, memory as a formula, warnings, kernel templates.
 
     \b
@@ -160,8 +160,8 @@ def explain(asked: Asked, inputs: Sequence[str], details: bool, pattern: str) ->
       anydim explain kernels.tc:norm --type T=float64
       anydim explain encoder.anydim --level x86-64-v3
     """
-    console = Console(asked.quiet)
-    made = opened(console, asked, arrays.read(inputs))
+    console = Console(request.quiet)
+    made = opened(console, request, arrays.read(inputs))
     console.prose(made.explain(pattern, details=details))
 
 

@@ -13,7 +13,7 @@ import numpy
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.cli.arrays import Read
-from anydim.cli.options import Asked, dims_by_name
+from anydim.cli.options import Request, dims_by_name
 from anydim.entry import compile
 from anydim.frontends.text import TextSource, definition_of, text_source
 from anydim.model import Model
@@ -22,28 +22,28 @@ from anydim.report.text import duration
 from anydim.variants.strategies import GENERIC
 
 
-def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = (), **rest: Any) -> Model:
+def compiled(console: Console, request: Request, inputs: Sequence[Read] = (), **rest: Any) -> Model:
     """Compile what a command is about; raises UserError kinds for what cannot be compiled.
 
     `inputs` are those of a call, where they are known: they decide types and ranks of a definition.
     `rest` is for `anydim.compile`.
     """
-    named, name = dims_by_name(asked.dims), Path(asked.model).name
-    source = _source(asked, inputs)
+    named, name = dims_by_name(request.dims), Path(request.model).name
+    source = _source(request, inputs)
     start = perf_counter()
     with console.task(f"compiling {name}") as advance:
         model = compile(
             source,
             named or None,
-            threads=asked.threads,
-            precision=asked.precision,
-            target=asked.code,
-            memory_limit=asked.memory_limit,
-            strategy=asked.strategy or GENERIC,
-            strategies=asked.strategies,
-            devices=asked.devices or None,
-            placement=asked.placement,
-            fallback=asked.fallback,
+            threads=request.threads,
+            precision=request.precision,
+            target=request.code,
+            memory_limit=request.memory_limit,
+            strategy=request.strategy or GENERIC,
+            strategies=request.strategies,
+            devices=request.devices or None,
+            placement=request.placement,
+            fallback=request.fallback,
             **rest,
             progress=lambda stage, done, total: advance(done, total, stage),
         )
@@ -61,22 +61,22 @@ def _inputs(model: Model, inputs: Sequence[Read]) -> dict[str, numpy.ndarray]:
     return {item.name or only: item.array for item in inputs}
 
 
-def _source(asked: Asked, inputs: Sequence[Read]) -> str | TextSource:
-    source = text_source(asked.model)
+def _source(request: Request, inputs: Sequence[Read]) -> str | TextSource:
+    source = text_source(request.model)
     if source is not None:
         return replace(
             source,
-            attributes=FrozenMapping(asked.attributes),
-            types=FrozenMapping(asked.types),
+            attributes=FrozenMapping(request.attributes),
+            types=FrozenMapping(request.types),
             arrays=FrozenMapping(_arguments(source, inputs)),
         )
-    for option, given in (("--attribute", asked.attributes), ("--type", asked.types)):
+    for option, given in (("--attribute", request.attributes), ("--type", request.types)):
         if given:
             raise OptionError(
-                f"{option} works with definitions only, and {Path(asked.model).name} is a model",
+                f"{option} works with definitions only, and {Path(request.model).name} is a model",
                 "name a text file and a definition: kernels.tc:matmul",
             )
-    return asked.model
+    return request.model
 
 
 def _arguments(source: TextSource, inputs: Sequence[Read]) -> dict[str, numpy.ndarray]:

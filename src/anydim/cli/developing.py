@@ -11,7 +11,7 @@ import click
 from anydim.base.errors import OptionError
 from anydim.cli import arrays
 from anydim.cli.opening import compiled, loaded
-from anydim.cli.options import Asked, Named, integers_option, like_option, model_options
+from anydim.cli.options import Named, Request, integers_option, like_option, model_options
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import LoadedModel
 from anydim.report.console import Console
@@ -46,7 +46,7 @@ STAGES = (
     "nodes, match: 'contraction_*'.",
 )  # fmt: skip
 @like_option
-def show(asked: Asked, stage: str, kernel: str, inputs: Sequence[str]) -> None:
+def show(request: Request, stage: str, kernel: str, inputs: Sequence[str]) -> None:
     """Print MODEL as it stands after a stage of the compiler.
 
     \b
@@ -73,8 +73,8 @@ def show(asked: Asked, stage: str, kernel: str, inputs: Sequence[str]) -> None:
       anydim show encoder.onnx --stage assembly
       anydim show encoder.onnx --stage assembly --kernel 'rows_*'
     """
-    console = Console(asked.quiet)
-    made = compiled(console, asked, arrays.read(inputs), "showing stages")
+    console = Console(request.quiet)
+    made = compiled(console, request, arrays.read(inputs), "showing stages")
     console.result(made.show(stage, kernel))
 
 
@@ -103,7 +103,7 @@ def show(asked: Asked, stage: str, kernel: str, inputs: Sequence[str]) -> None:
 @like_option
 @click.pass_context
 def check(
-    context: click.Context, asked: Asked, samples: int, seed: int, against: str | None,
+    context: click.Context, request: Request, samples: int, seed: int, against: str | None,
     seconds: float, integers: Named, inputs: Sequence[str],
 ) -> None:  # fmt: skip
     """Run MODEL and an oracle at many sizes inside the bounds; compare types, shapes and values.
@@ -124,8 +124,8 @@ def check(
       anydim check encoder.onnx --dim batch=0..64 --dim seq=1..512 \\
         --samples 50 --seed 1 --integers attention_mask=1..1
     """
-    console = Console(asked.quiet)
-    made = _checked(console, asked, inputs, against)
+    console = Console(request.quiet)
+    made = _checked(console, request, inputs, against)
     arrays.check_integers(made, dict(integers))
     with console.task(f"checking {made.name}") as advance:
         if isinstance(made, LoadedModel):
@@ -138,17 +138,17 @@ def check(
 
 
 def _checked(
-    console: Console, asked: Asked, inputs: Sequence[str], against: str | None
+    console: Console, request: Request, inputs: Sequence[str], against: str | None
 ) -> Model | LoadedModel:
     """What is checked; raises OptionError for a saved model and nothing to compare it with."""
-    if not is_saved(asked.model):
-        return compiled(console, asked, arrays.read(inputs), "checking")
+    if not is_saved(request.model):
+        return compiled(console, request, arrays.read(inputs), "checking")
     if against is None or against in import_module("anydim.checking.choice").KNOWN:
         raise OptionError(
-            f"{asked.model} is a saved model, which holds no reference to compare with",
+            f"{request.model} is a saved model, which holds no reference to compare with",
             "name the ONNX file that it was compiled from: --against FILE.onnx",
         )
-    return loaded(console, asked)
+    return loaded(console, request)
 
 
 def _loaded_report(

@@ -10,7 +10,7 @@ import click
 from anydim.base.errors import OptionError
 from anydim.cli import arrays
 from anydim.cli.opening import compiled
-from anydim.cli.options import Asked, like_option, model_options
+from anydim.cli.options import Request, like_option, model_options
 from anydim.cli.saving import check_targets
 from anydim.report.console import Console
 
@@ -33,7 +33,7 @@ from anydim.report.console import Console
     help="The processor to generate code for: native (this machine), x86-64-v3, aarch64, ...",
 )
 @like_option
-def export(asked: Asked, output: str, name: str, target: str, inputs: Sequence[str]) -> None:
+def export(request: Request, output: str, name: str, target: str, inputs: Sequence[str]) -> None:
     """Write a header, code, weights, an example and a Makefile of MODEL.
 
     The C program says sizes and hands over arrays; memory is its own or malloc's, errors are
@@ -49,8 +49,8 @@ def export(asked: Asked, output: str, name: str, target: str, inputs: Sequence[s
     if Path(output).exists() and not Path(output).is_dir():
         raise OptionError(f"--output {output} is a file", "give a folder")
     check_targets([target])
-    console = Console(asked.quiet)
-    model = compiled(console, asked, arrays.read(inputs), "exporting")
+    console = Console(request.quiet)
+    model = compiled(console, request, arrays.read(inputs), "exporting")
     with console.task(f"exporting to {output}"):
-        model.export(output, name, target, asked.code or "c")
+        model.export(output, name, target, request.code or "c")
     console.note(f"wrote {output}; `make -C {output}` builds its example")

@@ -13,9 +13,9 @@ from anydim.base.records import dataclass
 from anydim.cli import arrays
 from anydim.cli.opening import opened
 from anydim.cli.options import (
-    Asked,
     Command,
     Named,
+    Request,
     at_option,
     input_option,
     integers_option,
@@ -37,14 +37,14 @@ class Fed:
     seed: int
     integers: Named
 
-    def model(self, console: Console, asked: Asked) -> tuple[CallableProgram, arrays.Arrays]:
+    def model(self, console: Console, request: Request) -> tuple[CallableProgram, arrays.Arrays]:
         """The model and the inputs of a call; raises UserError kinds for what does not fit."""
         if self.inputs and self.at is not None:
             raise OptionError(
                 "--input and --at cannot be combined", "the files determine the sizes"
             )
         found = arrays.read(self.inputs)
-        made = opened(console, asked, found)
+        made = opened(console, request, found)
         if self.inputs:
             return made, arrays.named(made, found)
         at = arrays.no_sizes(made, OR_FILES) if self.at is None else self.at

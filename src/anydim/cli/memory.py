@@ -11,7 +11,7 @@ from anydim.base.errors import DimError, MemoryLimitError
 from anydim.base.text import hanging, table
 from anydim.cli import arrays
 from anydim.cli.opening import opened
-from anydim.cli.options import Asked, at_option, level_option, like_option, model_options
+from anydim.cli.options import Request, at_option, level_option, like_option, model_options
 from anydim.program.callable_program import CallableProgram
 from anydim.program.memory_map import arena
 from anydim.report.console import Console
@@ -33,7 +33,7 @@ _LIMITS = ("64 MiB", "256 MiB", "1 GiB", "4 GiB")
     "[default: 64 MiB, 256 MiB, 1 GiB, 4 GiB]",
 )  # fmt: skip
 def memory(
-    asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], within: Sequence[str]
+    request: Request, at: Sequence[dict[str, int]], inputs: Sequence[str], within: Sequence[str]
 ) -> None:
     """Show the memory that a call of MODEL allocates, at every size; runs nothing.
 
@@ -47,8 +47,8 @@ def memory(
       anydim memory encoder.anydim --within '512 MiB' --at batch=1,seq=128
     """
     limits = [(text, bytes_of(text, "--within")) for text in within or _LIMITS]
-    console = Console(asked.quiet)
-    made = opened(console, asked, arrays.read(inputs))
+    console = Console(request.quiet)
+    made = opened(console, request, arrays.read(inputs))
     known = made.memory
     bound = "none" if known.bound is None else exact_bytes_text(known.bound)
     console.title(str(made.name))

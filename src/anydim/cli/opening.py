@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import OptionError
 from anydim.cli.arrays import Read
-from anydim.cli.options import Asked
+from anydim.cli.options import Request
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import LoadedModel, load
 from anydim.program.callable_program import CallableProgram
@@ -21,33 +21,35 @@ if TYPE_CHECKING:
     from anydim.model import Model
 
 
-def opened(console: Console, asked: Asked, inputs: Sequence[Read] = ()) -> CallableProgram:
+def opened(console: Console, request: Request, inputs: Sequence[Read] = ()) -> CallableProgram:
     """What a command is about, ready to be called; raises UserError kinds where it cannot be.
 
     `inputs` are those of a call, where they are known: they decide types and ranks of a definition.
     """
-    return loaded(console, asked) if is_saved(asked.model) else compiled(console, asked, inputs)
+    return (
+        loaded(console, request) if is_saved(request.model) else compiled(console, request, inputs)
+    )
 
 
-def loaded(console: Console, asked: Asked) -> LoadedModel:
+def loaded(console: Console, request: Request) -> LoadedModel:
     """A saved model; raises OptionError for what was decided when it was saved."""
-    name = Path(asked.model).name
+    name = Path(request.model).name
     for option, given in (
-        ("--dim", asked.dims), ("--threads", asked.cores), ("--type", asked.types),
-        ("--attribute", asked.attributes), ("--precision", asked.precision),
-        ("--code", asked.code),
-        ("--placement", asked.placement), ("--fallback", asked.fallback),
-        ("--strategies", asked.strategies),
+        ("--dim", request.dims), ("--threads", request.cores), ("--type", request.types),
+        ("--attribute", request.attributes), ("--precision", request.precision),
+        ("--code", request.code),
+        ("--placement", request.placement), ("--fallback", request.fallback),
+        ("--strategies", request.strategies),
     ):  # fmt: skip
         if given:
             raise OptionError(
                 f"{option} works when a model is compiled, and {name} is a saved model",
-                f"give it to `anydim compile`; `anydim inspect {asked.model}` shows its value",
+                f"give it to `anydim compile`; `anydim inspect {request.model}` shows its value",
             )
     start = perf_counter()
     model = load(
-        asked.model, level=asked.level, memory_limit=asked.memory_limit,
-        devices=asked.devices or None, strategy=asked.strategy,
+        request.model, level=request.level, memory_limit=request.memory_limit,
+        devices=request.devices or None, strategy=request.strategy,
         verify="checksums",  # there may be no second call
     )  # fmt: skip
     seconds = duration(perf_counter() - start)
@@ -56,22 +58,22 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
 
 
 def compiled(
-    console: Console, asked: Asked, inputs: Sequence[Read] = (), what: str = "", **rest: Any
+    console: Console, request: Request, inputs: Sequence[Read] = (), what: str = "", **rest: Any
 ) -> Model:
     """A model that is compiled now; `what` is done with it that a saved one cannot serve.
 
     `rest` is for `anydim.compile`.
     """
-    name = Path(asked.model).name
-    if is_saved(asked.model):
+    name = Path(request.model).name
+    if is_saved(request.model):
         raise OptionError(
             f"{name} is a saved model: {what or 'this'} needs what it was compiled from",
             "name the ONNX file or the definition",
         )
-    if asked.level is not None:
+    if request.level is not None:
         raise OptionError(
             f"--level works with saved models only, and {name} is compiled for this machine",
             "`anydim compile` saves a model with code for several kinds of processors",
         )
-    model: Model = import_module("anydim.cli.compiling").compiled(console, asked, inputs, **rest)
+    model: Model = import_module("anydim.cli.compiling").compiled(console, request, inputs, **rest)
     return model

@@ -98,7 +98,7 @@ def once(
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """The arguments of every command: the model, and how it is compiled.
 
     `cores` are those that serve a call, where they were given. `attributes` and `types` are those
@@ -214,7 +214,7 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
 
 
 def model_options(command: Command) -> Command:
-    """The model and how it is compiled: what every command takes, as its argument `asked`."""
+    """The model and how it is compiled: what every command takes, as its argument `request`."""
 
     @wraps(command)
     def asking(
@@ -225,12 +225,12 @@ def model_options(command: Command) -> Command:
         devices: Sequence[tuple[str, str]], placement: str | None, level: str | None = None,
         fallback: str | None = None, **options: Any,
     ) -> Any:  # fmt: skip
-        asked = Asked(
+        request = Request(
             model, dims, threads, quiet, once("--attribute", attributes), once("--type", types),
             precision, level, code, memory_limit, strategy, once("--device", devices), placement,
             once("--strategies", strategies), fallback,
         )  # fmt: skip
-        return command(*rest, asked=asked, **options)
+        return command(*rest, request=request, **options)
 
     made: Command = asking
     for decorate in _MODEL_OPTIONS:

@@ -9,7 +9,7 @@ import click
 
 from anydim.base.errors import OptionError
 from anydim.cli.feeding import Fed, fed_options
-from anydim.cli.options import Asked
+from anydim.cli.options import Request
 from anydim.cli.saving import check_file
 from anydim.deploy.container import is_saved
 from anydim.report.compared import Compared, compared, comparison, node_times
@@ -35,7 +35,7 @@ from anydim.report.console import Console
     help="Write the last call as a trace for ui.perfetto.dev.",
 )  # fmt: skip
 def profile(
-    asked: Asked, fed: Fed, repeat: int, as_json: bool, compare: str | None, onnx: str | None,
+    request: Request, fed: Fed, repeat: int, as_json: bool, compare: str | None, onnx: str | None,
     trace: str | None,
 ) -> None:  # fmt: skip
     """Time every launch of MODEL over repeated calls, the costliest first.
@@ -50,16 +50,16 @@ def profile(
       anydim profile encoder.onnx --input ids.npz --trace trace.json
       anydim profile encoder.anydim --at batch=1,seq=22 --json
     """
-    source = onnx or asked.model
-    if compare and onnx is None and (is_saved(asked.model) or ".tc" in Path(asked.model).name):
+    source = onnx or request.model
+    if compare and onnx is None and (is_saved(request.model) or ".tc" in Path(request.model).name):
         raise OptionError(
-            f"--compare {compare}: {compare} cannot run {Path(asked.model).name}",
+            f"--compare {compare}: {compare} cannot run {Path(request.model).name}",
             "name the ONNX file: --onnx encoder.onnx",
         )
     if trace:
         check_file(trace, "trace.json", "--trace")
-    console = Console(asked.quiet)
-    made, feeds = fed.model(console, asked)
+    console = Console(request.quiet)
+    made, feeds = fed.model(console, request)
     with console.task(f"profiling {made.name}"):
         report = made.profile(feeds, repeat=repeat)
     beside: list[Compared] = []

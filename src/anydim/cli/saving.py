@@ -14,7 +14,7 @@ from anydim.base.errors import OptionError
 from anydim.base.text import listed
 from anydim.cli import arrays
 from anydim.cli.opening import compiled
-from anydim.cli.options import Asked, like_option, model_options
+from anydim.cli.options import Request, like_option, model_options
 from anydim.report.console import Console
 from anydim.report.text import amount, duration
 
@@ -59,8 +59,8 @@ from anydim.report.text import amount, duration
 )
 @like_option
 def compile(
-    asked: Asked, output: str, targets: Sequence[str], inputs: Sequence[str], profile: str | None,
-    profile_seconds: float, profile_mebibytes: float,
+    request: Request, output: str, targets: Sequence[str], inputs: Sequence[str],
+    profile: str | None, profile_seconds: float, profile_mebibytes: float,
 ) -> None:  # fmt: skip
     """Compile MODEL for all sizes that --dim allows, and save it to a file.
 
@@ -78,10 +78,10 @@ def compile(
     """
     check_file(output)
     check_targets(targets)
-    console = Console(asked.quiet)
+    console = Console(request.quiet)
     rest = {"profile_seconds": profile_seconds, "profile_mebibytes": profile_mebibytes}
     given = arrays.read(inputs)
-    model = compiled(console, asked, given, "compiling", profile=profile, **rest)
+    model = compiled(console, request, given, "compiling", profile=profile, **rest)
     if profile is not None:
         console.note(f"bodies for recorded sizes: {len(model.variants())}")
     start = perf_counter()

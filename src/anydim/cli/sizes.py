@@ -16,7 +16,7 @@ from anydim.base.errors import OptionError
 from anydim.base.files import replaced
 from anydim.base.text import counted, table
 from anydim.cli.opening import compiled
-from anydim.cli.options import DIM, Asked, NamedDim
+from anydim.cli.options import DIM, NamedDim, Request
 from anydim.program.recording import Recorded, read_recorded
 from anydim.program.site_recording import RecordedSite, read_sites
 from anydim.report.bars import bar, bins
@@ -76,7 +76,7 @@ def sizes(
         console.result()
         console.table(_sites(sites, max(0, top)))
     if source is not None:
-        _gains(console, Asked(source, dims, threads, False, {}, {}), files)
+        _gains(console, Request(source, dims, threads, False, {}, {}), files)
 
 
 @click.command(short_help="Add up files of model.record.")
@@ -161,12 +161,12 @@ def _sites(sites: Sequence[RecordedSite], top: int) -> str:
     return table(("kernel", "sizes", "launches", "of the time", "served by"), lines)
 
 
-def _gains(console: Console, asked: Asked, files: Sequence[str]) -> None:
+def _gains(console: Console, request: Request, files: Sequence[str]) -> None:
     """What a run of a model at these sizes would gain."""
     with TemporaryDirectory() as folder:
         path = str(Path(folder) / "all.jsonl")
         _write(Console(quiet=True), path, *_read(files))
-        model = compiled(console, asked)
+        model = compiled(console, request)
         found = model.gains(path)
     whole = sum(gain.seconds for gain in found) or 1.0
     rows = [
@@ -184,4 +184,4 @@ def _gains(console: Console, asked: Asked, files: Sequence[str]) -> None:
         f"\nunder --strategy adaptive a second run takes {saved:.1f} % less by what is known\n"
         f"{left:.1f} % of the time is of sizes that were never tried; to try them:"
     )
-    console.result(f"  anydim tune {asked.model} --profile FILE")
+    console.result(f"  anydim tune {request.model} --profile FILE")

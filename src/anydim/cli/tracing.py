@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from anydim.cli.feeding import Fed, fed_options
-from anydim.cli.options import Asked
+from anydim.cli.options import Request
 from anydim.cli.saving import check_file
 from anydim.program.profile.trace import write
 from anydim.report.console import Console
@@ -25,7 +25,7 @@ from anydim.report.trace_page import page
 @click.option("-o", "--output", metavar="FILE.json", help="The trace, for ui.perfetto.dev.")
 @click.option("--html", metavar="FILE.html", help="A self-contained page that draws the trace.")
 def trace(
-    asked: Asked, fed: Fed, calls: int, waited: bool, output: str | None, html: str | None
+    request: Request, fed: Fed, calls: int, waited: bool, output: str | None, html: str | None
 ) -> None:
     """Write a timeline of a call of MODEL: a track for each thread and each queue of a device.
 
@@ -42,8 +42,8 @@ def trace(
     for path, example, option in (output, "trace.json", "--output"), (html, "trace.html", "--html"):
         if path:
             check_file(path, example, option)
-    console = Console(asked.quiet)
-    made, feeds = fed.model(console, asked)
+    console = Console(request.quiet)
+    made, feeds = fed.model(console, request)
     with console.task(f"tracing {made.name}"):
         report = made.trace(inputs=feeds, calls=calls, waited=waited)
     console.result(str(report))

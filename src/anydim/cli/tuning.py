@@ -13,7 +13,7 @@ from anydim.base import settings
 from anydim.base.errors import OptionError
 from anydim.base.text import counted
 from anydim.cli.opening import compiled
-from anydim.cli.options import Asked, model_options
+from anydim.cli.options import Request, model_options
 from anydim.report.console import Console
 from anydim.report.curve import curve
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 )
 @click.option("--export", "written", metavar="FILE", help="Export all results for other machines.")
 def tune(
-    asked: Asked, recorded: str | None, minutes: float, taken: tuple[str, ...],
+    request: Request, recorded: str | None, minutes: float, taken: tuple[str, ...],
     cluster: str | None, written: str | None,
 ) -> None:  # fmt: skip
     """Search schedules for the sizes that MODEL was called with, the costliest launches first.
@@ -66,7 +66,7 @@ def tune(
       anydim tune encoder.onnx --profile sizes.jsonl --export tuned.sqlite
       anydim tune encoder.onnx --import tuned.sqlite
     """
-    console = Console(asked.quiet)
+    console = Console(request.quiet)
     if recorded is None and not (taken or written):
         raise OptionError(
             "tune needs recorded sizes", "give --profile sizes.jsonl, written by model.record"
@@ -74,20 +74,20 @@ def tune(
     if recorded is not None and not Path(recorded).is_file():
         raise OptionError(f"{recorded} cannot be read", "model.record(path) writes such a file")
     for path in taken:
-        console.note(f"{path}: {counted(_ledger(asked).merge(path), 'record')}")
+        console.note(f"{path}: {counted(_ledger(request).merge(path), 'record')}")
     if recorded is not None:
-        _search(console, asked, recorded, minutes, _team(console, asked, cluster))
+        _search(console, request, recorded, minutes, _team(console, request, cluster))
     if written is not None:
-        count = _ledger(asked).export(written)
+        count = _ledger(request).export(written)
         console.note(f"wrote {written}, {counted(count, 'record')}")
 
 
-def _team(console: Console, asked: Asked, cluster: str | None) -> Team | None:
+def _team(console: Console, request: Request, cluster: str | None) -> Team | None:
     """Who searches in the place of processes of this machine."""
     if cluster is None:
         return None
     with console.task("asking the machines of the cluster"):
-        made = import_module("anydim.variants.ray_search").RayTeam(cluster or None, asked.code)
+        made = import_module("anydim.variants.ray_search").RayTeam(cluster or None, request.code)
     others = f"; {counted(made.others, 'machine')} of other kinds left out" if made.others else ""
     console.note(f"{made.count} searches at once on {counted(made.machines, 'machine')}{others}")
     found: Team = made
@@ -95,10 +95,10 @@ def _team(console: Console, asked: Asked, cluster: str | None) -> Team | None:
 
 
 def _search(
-    console: Console, asked: Asked, recorded: str, minutes: float, team: Team | None
+    console: Console, request: Request, recorded: str, minutes: float, team: Team | None
 ) -> None:
     usual = str(import_module("anydim.variants.compiled_variants").TUNED)
-    given = asked if asked.strategy else replace(asked, strategy=usual)
+    given = request if request.strategy else replace(request, strategy=usual)
     model = compiled(console, given)
     with console.task(f"tuning {model.name}") as advance:
         found = model.tune(
@@ -117,9 +117,9 @@ def _search(
         console.note(f"models compiled from now on use another schedule for {count}")
 
 
-def _ledger(asked: Asked) -> Ledger:
+def _ledger(request: Request) -> Ledger:
     """Where this process keeps what is found."""
     made = import_module("anydim.variants.ledger")
     target = import_module("anydim.targets.targets").target
-    found: Ledger = made.ledger(made.name_of(target(asked.code or settings.target)))
+    found: Ledger = made.ledger(made.name_of(target(request.code or settings.target)))
     return found

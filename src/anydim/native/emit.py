@@ -21,7 +21,7 @@ from anydim.native.launch_words import BLOCK, Chunk, Words, words_of
 from anydim.native.stopping import LOOK, STARTED
 from anydim.native.threads import BEGIN, LAUNCH, REST, WAKE, WORTH_WAKING
 from anydim.native.written import emit_sizes
-from anydim.program.binding import asked
+from anydim.program.binding import requested_dims
 from anydim.program.segment import Segment, Site
 from anydim.runtime import variant_tables
 from anydim.runtime.checks import Check
@@ -43,18 +43,21 @@ BIND, RUN = "anydim_bind", "anydim_run"
 
 @dataclass(frozen=True)
 class Host:
-    """The host code of a program and its interface; `asked`: dims set by the caller, with slots."""
+    """The host code of a program and its interface.
+
+    `requested_dims`: dims that the caller sets, with their slots.
+    """
 
     code: ir.Library
     layout: Layout
     checks: tuple[Check, ...]
-    asked: tuple[tuple[str, int], ...] = ()
+    requested_dims: tuple[tuple[str, int], ...] = ()
 
 
 def emit(program: Segment) -> Host:
     """Return the host code; dims that no input determines are read from their slots."""
     layout, needed = _layout(program), _needed(program)
-    waiting = asked(program.signature, needed)
+    waiting = requested_dims(program.signature, needed)
     checks = EntryChecks.of(program.signature, needed, frozenset(waiting))
 
     def made() -> tuple[ir.Function, ...]:

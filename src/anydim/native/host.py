@@ -81,7 +81,7 @@ def _straight(segment: Segment) -> Host:
         numbers=(),
         failures=(*failures, Failure("memory", segment.signature, _dims(segment, layout))),
         bound=len(made.checks),
-        asked=made.asked,
+        requested_dims=made.requested_dims,
         updates=segment.updates,
         setups=tuple(_setups(segment, layout)),
     )  # fmt: skip
@@ -143,7 +143,7 @@ def _regions(program: Program) -> Host:
         numbers=tuple((value.shape + axis, size) for value, name, _ in held
                       for axis, size in enumerate(shapes[name])),
         failures=made.failures,
-        asked=tuple((dim, entry.dims[dim]) for dim in made.asked),
+        requested_dims=tuple((dim, entry.dims[dim]) for dim in made.requested_dims),
         devices=tuple(_on_device(device, layout, held, segments) for device in layout.homes),
         handed=tuple(_delegated(program, layout)),
     )  # fmt: skip

@@ -19,7 +19,7 @@ from anydim.native.blocks import ALLOCATE, DEVICE, DROP, HOLD, SYSTEM, Memory
 from anydim.native.body import TRUE, Body, parameter
 from anydim.native.device_emit import call_device
 from anydim.native.entry import Entry, EntryChecks, verdict
-from anydim.program.binding import told
+from anydim.program.binding import determined_dims
 from anydim.program.program import Program
 from anydim.program.region import CopyStep, Region, SegmentStep, copies
 from anydim.program.region_layout import RegionLayout, RegionSlots, Target, ValueSlots
@@ -181,7 +181,7 @@ class Code:
         """Return the given shapes and the new constraints and guards as a signature."""
         whole = self.region.signature
         before = frozenset() if everything else frozenset(self.known - found)
-        after = frozenset(self.known) | told(whole.box, specs, frozenset(self.known))
+        after = frozenset(self.known) | determined_dims(whole.box, specs, frozenset(self.known))
 
         def new(dims: frozenset[str]) -> bool:
             return dims <= after and (everything or not dims <= before)

@@ -23,7 +23,7 @@ from anydim.native.region_code import BLOCK, MAIN, Code, function_name, tensor_b
 from anydim.native.region_loop import loop
 from anydim.native.stopping import KINDS, STARTED
 from anydim.native.threads import BEGIN
-from anydim.program.binding import asked
+from anydim.program.binding import requested_dims
 from anydim.program.program import Program
 from anydim.program.region import (
     BranchStep,
@@ -53,7 +53,7 @@ class RegionHost:
     code: ir.Library
     layout: RegionLayout
     failures: tuple[Failure, ...]
-    asked: tuple[str, ...]  # dims of the entry region that the caller sets
+    requested_dims: tuple[str, ...]  # dims of the entry region that the caller sets
 
 
 def emit_regions(program: Program) -> RegionHost:
@@ -70,17 +70,17 @@ def emit_regions(program: Program) -> RegionHost:
 def _asked(region: Region) -> tuple[str, ...]:
     """Return the dims that segments need and neither inputs nor other steps may determine."""
     needed: set[str] = set()
-    told: set[str] = set(region.given)
+    determined: set[str] = set(region.given)
     for step in region.steps:
         if isinstance(step, SegmentStep):
             needed |= needed_dims(step.segment)
             continue
-        told.update(step.dims if isinstance(step, FindStep) else ())
-        told.update([step.counter] if isinstance(step, LoopStep) else ())
+        determined.update(step.dims if isinstance(step, FindStep) else ())
+        determined.update([step.counter] if isinstance(step, LoopStep) else ())
         if not isinstance(step, CopyStep):
             sizes = (size for name in step.makes for size in region.values[name].shape)
-            told.update(dim for size in sizes for dim in size.symbols)
-    return asked(region.signature, frozenset(needed - told))
+            determined.update(dim for size in sizes for dim in size.symbols)
+    return requested_dims(region.signature, frozenset(needed - determined))
 
 
 def segment_name(number: int) -> str:

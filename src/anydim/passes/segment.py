@@ -23,7 +23,7 @@ from anydim.graph.operator import operator
 from anydim.graph.regions import LoopRegion, Sizes
 from anydim.passes.copy_elimination import without_copies
 from anydim.passes.flow import with_nodes
-from anydim.program.binding import told
+from anydim.program.binding import determined_dims
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Dim
 
@@ -228,7 +228,7 @@ class _Order:
         graph = self.graph
         makers: dict[str, int] = {}
         finders: dict[str, int] = {}
-        known = given | told(graph.box, _specs(graph, graph.inputs), given)
+        known = given | determined_dims(graph.box, _specs(graph, graph.inputs), given)
         needs = []
         for number, node in enumerate(graph.nodes):
             self.known.append(known)
@@ -240,7 +240,7 @@ class _Order:
             needs.append(needed)
             makers.update(dict.fromkeys(node.outputs, number))
             if node.region is not None:
-                new = told(graph.box, _specs(graph, node.outputs), known) - known
+                new = determined_dims(graph.box, _specs(graph, node.outputs), known) - known
                 if isinstance(node.region, Sizes):
                     new = frozenset(node.region.dims)
                 finders.update(dict.fromkeys(new, number))

@@ -61,7 +61,7 @@ def solve(
     return tuple(sources)
 
 
-def asked(signature: Signature, needed: frozenset[str]) -> tuple[str, ...]:
+def requested_dims(signature: Signature, needed: frozenset[str]) -> tuple[str, ...]:
     """Return the needed dims that no input determines."""
     found: list[str] = []
     while True:
@@ -74,7 +74,7 @@ def asked(signature: Signature, needed: frozenset[str]) -> tuple[str, ...]:
         found.append(name)
 
 
-def told(box: Box, specs: Sequence[TensorSpec], known: frozenset[str]) -> frozenset[str]:
+def determined_dims(box: Box, specs: Sequence[TensorSpec], known: frozenset[str]) -> frozenset[str]:
     """Return the dims that tensors of these shapes determine if others are known."""
     signature = Signature("", box, tuple(specs), ())
     return frozenset(source.dim for source in solve(signature, frozenset(), known))
@@ -108,12 +108,12 @@ def first_checks(signature: Signature, sources: tuple[Source, ...]) -> tuple[Che
 
 def second_checks(signature: Signature, sources: tuple[Source, ...]) -> tuple[Check, ...]:
     """Return the checks between dims: all other axes, constraints, guards, overflow."""
-    told = {(source.input, source.axis) for source in sources}
+    solved = {(source.input, source.axis) for source in sources}
     checks = [
         Check("axis", i, a, size=size)
         for i, spec in enumerate(signature.inputs)
         for a, size in enumerate(spec.shape)
-        if (i, a) not in told
+        if (i, a) not in solved
     ]
     checks += [Check("constraint", size=size) for size in signature.box.constraints]
     for guard in signature.guards:

@@ -222,7 +222,7 @@ class CallableProgram:
         """
         given = given_sizes(self.name, sizes)
         told = {symbol for spec in self.inputs for size in spec.shape for symbol in size.symbols}
-        told |= {name for name, _ in self.executable.interface.asked}
+        told |= {name for name, _ in self.executable.interface.requested_dims}
         for name, value in given.items():
             dim = self.dims.dim(name)
             if value not in dim:

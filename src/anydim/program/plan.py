@@ -10,7 +10,7 @@ from functools import partial
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown, Table
 from anydim.base.text import counted, kernel_text, listed, nodes_text
-from anydim.program.binding import check_sizes, told
+from anydim.program.binding import check_sizes, determined_dims
 from anydim.program.document import Document, document
 from anydim.program.program import Program
 from anydim.program.region_plan import Work, needs, values_at
@@ -133,7 +133,7 @@ def plan(program: Program, sizes: Mapping[str, int]) -> Plan:
     Dims that data decides may be left out.
     """
     signature, known = program.signature, needs(program)
-    decided = set(known.box.names) - told(signature.box, signature.inputs, frozenset())
+    decided = set(known.box.names) - determined_dims(signature.box, signature.inputs, frozenset())
     optional = [name for name in decided if name not in sizes and program.straight is None]
     check_sizes(signature.name, known.box.without(optional), sizes)
     _check_guards(signature, sizes)

@@ -91,7 +91,7 @@ class Clocked:
     begin: int
     end: int
     launches: tuple[Launch, ...]
-    asked: tuple[DeviceCall, ...] = ()
+    device_calls: tuple[DeviceCall, ...] = ()
     looking: int = 0
 
     @property
@@ -114,9 +114,9 @@ class Clock:
         told: bool = False,
     ) -> None:  # fmt: skip
         self._parts: list[tuple[Any, ...]] = []
-        self._asked: list[DeviceCall] = []
+        self._device_calls: list[DeviceCall] = []
         devices = {
-            name: each.clocked(_noting(name, self._asked), waited)
+            name: each.clocked(_noting(name, self._device_calls), waited)
             for name, each in original.devices.items()
         }
         self._devices = (
@@ -160,7 +160,7 @@ class Clock:
     ) -> tuple[dict[str, Any], Clocked]:
         """Call the twin and return its outputs, in the arrays of `into` where given, and times."""
         self._parts.clear()
-        self._asked.clear()
+        self._device_calls.clear()
         self._raised.clear()
         watched = [each for each in {*self._devices.values()} if each.watch()]
         times = {}
@@ -181,27 +181,29 @@ class Clock:
         ]
         launches = _launches(sorted(parts, key=lambda p: p.begin))
         done = {name: times.get(each, ()) for name, each in self._devices.items()}
-        asked = tuple(_told(each, done.get(each.device, ()), end) for each in self._asked)
+        device_calls = tuple(
+            _with_device_time(each, done.get(each.device, ()), end) for each in self._device_calls
+        )
         threads = max(1, len({part.thread for part in parts}))
         looking = len(parts) * self._noting // threads
-        return outputs, Clocked(begin, end, tuple(launches), asked, looking)
+        return outputs, Clocked(begin, end, tuple(launches), device_calls, looking)
 
 
-def _told(asked: DeviceCall, times: Sequence[tuple[int, int]], last: int) -> DeviceCall:
+def _with_device_time(call: DeviceCall, times: Sequence[tuple[int, int]], last: int) -> DeviceCall:
     """Add the device time of a command, clamped to the time between its call and `last`."""
-    if not 0 <= asked.command < len(times):
-        return asked
-    begin, end = (min(max(time, asked.begin), last) for time in times[asked.command])
-    return replace(asked, done=(begin, end))
+    if not 0 <= call.command < len(times):
+        return call
+    begin, end = (min(max(time, call.begin), last) for time in times[call.command])
+    return replace(call, done=(begin, end))
 
 
-def _noting(device: str, asked: list[DeviceCall]) -> Note:
+def _noting(device: str, calls: list[DeviceCall]) -> Note:
     """Return a callback that records a device's API calls; it has no reference to the clock."""
 
     def note(
         verb: int, given: Sequence[int], sizes: Sequence[int], begin: int, end: int, command: int
     ) -> None:
-        asked.append(DeviceCall(device, verb, tuple(given), tuple(sizes), begin, end, command))
+        calls.append(DeviceCall(device, verb, tuple(given), tuple(sizes), begin, end, command))
 
     return note
 

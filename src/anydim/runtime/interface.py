@@ -73,7 +73,7 @@ class Interface:
     constants' addresses, one in `entries` the address of a table of code: the kernel of each site.
     Entries may change during calls; every value that they ever hold is valid. `numbers` are slots
     with initial values. `failures` are those of `bind` (`bound` many), then those of `run`; the
-    last one of a straight program is a failed allocation. `asked` are dims that no input
+    last one of a straight program is a failed allocation. `requested_dims` are dims that no input
     determines, with the slots for their sizes. `updates` are pairs of an output and an input that
     may share memory. `devices` are the devices besides the host; with them there are functions
     'device_clear' and 'device_trim', and possibly native entry points per kind of device ('launch
@@ -92,7 +92,7 @@ class Interface:
     numbers: tuple[tuple[int, int], ...]
     failures: tuple[Failure, ...]
     bound: int = 0
-    asked: tuple[tuple[str, int], ...] = ()
+    requested_dims: tuple[tuple[str, int], ...] = ()
     updates: tuple[tuple[str, str], ...] = ()
     devices: tuple[OnDevice, ...] = ()
     handed: tuple[DelegatedPart, ...] = ()
@@ -132,8 +132,9 @@ class Interface:
             ),
             "tables": not all(self._inside(word) for word in self._filled()),
             "failures": not all(failure.fits(self.words) for failure in self.failures),
-            "asked": not all(
-                self._inside(word) and name in signature.box.names for name, word in self.asked
+            "requested_dims": not all(
+                self._inside(word) and name in signature.box.names
+                for name, word in self.requested_dims
             ),
             "updates": not all(
                 {made} <= {spec.name for spec in signature.outputs}

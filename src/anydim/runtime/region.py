@@ -66,7 +66,7 @@ class RegionExecutable(Executable["_Frame"]):
         self._given: struct.Struct | None = None  # addresses and shapes in one write, if adjacent
         if interface.inputs + len(inputs) == interface.shapes:
             self._given = struct.Struct(f"{len(inputs)}Q{ranks}q")
-        alone = POSSIBLE and not self._elsewhere and not interface.asked
+        alone = POSSIBLE and not self._elsewhere and not interface.requested_dims
         self._slots = self._words_of_arrays() if alone else []
         self._makers = [numpy.empty] * len(self._outputs)
         self._kinds = [dtype for _, dtype, _ in self._outputs]
@@ -88,7 +88,7 @@ class RegionExecutable(Executable["_Frame"]):
             self._pointers.pack_into(block, self._pointers_at, *pointers(arrays))
             self._sizes.pack_into(block, self._sizes_at, *shapes)
         limited = self.most_bytes != UNLIMITED
-        for dim, word in self.interface.asked:
+        for dim, word in self.interface.requested_dims:
             block[word] = self.watched.size(dim)
         block[context.ALLOWED] = 1 + self.most_bytes if limited else 0
         if self._elsewhere:

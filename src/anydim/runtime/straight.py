@@ -127,7 +127,7 @@ class StraightExecutable(Executable[_Frame]):
         arrays = len(signature.inputs) + len(signature.outputs)
         self._call = struct.Struct(f"{4 + arrays}Q")
         self._new = Results()
-        self._places = self._words_of_arrays() if POSSIBLE and not interface.asked else []
+        self._places = self._words_of_arrays() if POSSIBLE and not interface.requested_dims else []
         self._kinds = [dtype for _, dtype, _ in self._outputs]
         self._stops = any(failure.kind in stopping.FAILURES for failure in interface.failures)
         self._setups = [
@@ -197,7 +197,7 @@ class StraightExecutable(Executable[_Frame]):
         self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int],
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
-        known = shapes == frame.shapes and not self.interface.asked
+        known = shapes == frame.shapes and not self.interface.requested_dims
         if not known or (frame.blocks and frame.dropped):
             known = False
             self._bound(frame, shapes)
@@ -226,7 +226,7 @@ class StraightExecutable(Executable[_Frame]):
         """Compute and check all sizes, unless the frame is bound to these shapes."""
         block, frame.shapes, frame.invoke = frame.block, None, None
         self._shapes.pack_into(block, self._shapes_at, *shapes)
-        for dim, word in self.interface.asked:
+        for dim, word in self.interface.requested_dims:
             block[word] = self.watched.size(dim)
         failed = self._bind(frame.words)
         if failed:

@@ -58,7 +58,7 @@ def test_a_product_is_solved_when_one_factor_is_known() -> None:
 def test_a_dim_that_no_input_tells_waits_for_its_size() -> None:
     made = program(Box.of(Dim("n"), Dim("m")), [spec("x", "n")], [spec("y", "m")], [])
     host = emit(made.straight)
-    assert host.asked == (("m", host.layout.first_dim + 1),)
+    assert host.requested_dims == (("m", host.layout.first_dim + 1),)
     with pytest.raises(GraphError, match="no input determines the size of dim 'm'"):
         solve(made.signature, frozenset({"m"}))
 

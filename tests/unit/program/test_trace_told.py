@@ -70,7 +70,7 @@ def test_times_are_the_devices_own(make: Callable[[], Device], calls: int) -> No
     trace = model.trace(inputs=x, calls=calls)
     check(trace.document())
     assert set(trace.told) == {"a", "b"} and "own clock" in str(trace)
-    assert "has taken" not in str(trace)
+    assert "has accepted" not in str(trace)
     ends = {span.about.get("call", 1): span.end for span in trace.of(CALL)}
     launches = [*trace.of(LAUNCH, "a"), *trace.of(LAUNCH, "b")]
     assert launches and all(span.about["asking_us"] > 0 for span in launches)
@@ -130,4 +130,4 @@ def test_a_device_without_a_clock_tells_nothing() -> None:
     device = CpuDevice()
     assert not device.watch() and device.noted() == -1 and device.unwatch() == []
     trace = placed({"a": device, "b": device}).trace(n=5)
-    assert trace.told == () and "has taken" in str(trace)
+    assert trace.told == () and "has accepted" in str(trace)

@@ -44,10 +44,10 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
         compiled = code.compile(sources).code
         files = {f"code/{each}.o": data for each, data in compiled.items()}
         objects = list(files)
-    if interface.asked:
+    if interface.requested_dims:
         raise OptionError(
             f"{signature.name} has a dim that no input determines, and cannot be exported to C",
-            f"give it an input with an axis of size '{interface.asked[0][0]}'",
+            f"give it an input with an axis of size '{interface.requested_dims[0][0]}'",
         )
     ((_, constants),) = interface.tables
     weights = weights_of(constants, made.arrays)

@@ -8,7 +8,7 @@ from typing import Any
 from anydim.base.amounts import bytes_of
 from anydim.base.errors import InputError
 from anydim.base.user_values import whole_within
-from anydim.program.batches.asked import layout
+from anydim.program.batches.map_arguments import layout
 from anydim.program.batches.mapping import Job, Mapper, teller
 from anydim.sizes import LARGEST
 

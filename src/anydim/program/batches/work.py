@@ -11,7 +11,7 @@ import numpy
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import listed
-from anydim.program.binding import told
+from anydim.program.binding import determined_dims
 from anydim.program.memory import memory
 from anydim.program.program import Program
 from anydim.program.region_plan import needs
@@ -74,7 +74,7 @@ def work(program: Program) -> Work:
     Raises OptionError if one of them has no upper bound.
     """
     signature, known = program.signature, needs(program)
-    dims = told(signature.box, signature.inputs, frozenset())
+    dims = determined_dims(signature.box, signature.inputs, frozenset())
     ranges = known.box.enclosure.ranges
     bounds = {d.name: ranges[d.name].hi for d in known.box.dims if d.name not in dims}
     taken = memory(program)

@@ -57,7 +57,7 @@ def spans(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Iterat
         about = {"call": number} if len(clocked) > 1 else {}
         begin, end = call.begin - first, call.end - first
         yield Span(f"call of {program.signature.name}", CALL, "", _CALLER, begin, end, about)
-        found = [*known.launches(call, threads), *known.asked(call)]
+        found = [*known.launches(call, threads), *known.device_spans(call)]
         for span in sorted(found, key=lambda span: span.begin):
             begin, end = span.begin - first, max(span.begin, span.end) - first
             yield Span(span.name, span.kind, span.device, span.lane, begin, end, span.about)
@@ -80,9 +80,9 @@ class Places:
         """Return the site of a launch on the host."""
         return self._host[launch.table][launch.site]
 
-    def device(self, asked: DeviceCall) -> Place:
+    def device(self, call: DeviceCall) -> Place:
         """Return the site of a launch on a device."""
-        return self._devices[asked.device][asked.given[0] - 1]
+        return self._devices[call.device][call.given[0] - 1]
 
 
 class _Known:
@@ -108,9 +108,9 @@ class _Known:
                 about |= _planned(plans)
                 yield Span(_name(site), LAUNCH, "", lane, part.begin, part.end, about)
 
-    def asked(self, call: Clocked) -> Iterator[Span]:
+    def device_spans(self, call: Clocked) -> Iterator[Span]:
         """Yield the requests to devices."""
-        for each in call.asked:
+        for each in call.device_calls:
             if each.verb == slots.LAUNCH:
                 yield self._launched(each)
             elif each.verb in _VERBS:

@@ -63,7 +63,7 @@ def profiled(
 
 def _copied(clocked: Sequence[Clocked]) -> Copied:
     """Return the medians of the copies of calls."""
-    copies = [[each for each in call.asked if each.verb in COPIES] for call in clocked]
+    copies = [[each for each in call.device_calls if each.verb in COPIES] for call in clocked]
     return Copied(
         round(median(len(each) for each in copies)),
         round(median(sum(copy.given[2] for copy in each) for each in copies)),
@@ -95,7 +95,7 @@ def _trace(
         planned.name, dict(planned.sizes), model.executable.threads, len(clocked),
         {name: device.name for name, device in model.devices.items()},
         tuple(spans(model.program, planned, clocked)), waited, model.executable.chosen,
-        tuple(sorted({each.device for c in clocked for each in c.asked if each.done})),
+        tuple(sorted({each.device for c in clocked for each in c.device_calls if each.done})),
     )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def _timed(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Itera
         runs: dict[Place, int] = defaultdict(int)
         times: dict[Place, int] = defaultdict(int)
         took = [(places.host(launch), launch.nanoseconds) for launch in call.launches]
-        there = [each for each in call.asked if each.verb == slots.LAUNCH]
+        there = [each for each in call.device_calls if each.verb == slots.LAUNCH]
         took += [(places.device(each), each.end - each.begin) for each in there]
         for place, nanoseconds in took:
             runs[place] += 1

@@ -166,7 +166,7 @@ def test_options_are_checked_before_anything_runs(model: ad.Model) -> None:
         ({"pad": {"id": 0}}, "no input 'id'"),
         ({"pad": {"ids": 0.5, "mask": 0}}, "padded with 0.5, not of type int64"),
         ({"outputs": ["totals"]}, "no result 'totals'"),
-        ({"memory": "1 GiBi"}, "no number of bytes"),
+        ({"memory": "1 GiBi"}, "expected a number of bytes"),
         ({"window": 0}, "window is 0"),
     ):  # fmt: skip
         with pytest.raises(OptionError, match=problem):

@@ -11,7 +11,7 @@ from anydim.base.errors import OptionError
 from anydim.base.text import listed, suggestion
 from anydim.base.user_values import by_names, text_of
 from anydim.program.batches.layout import Layout
-from anydim.program.binding import solve, told
+from anydim.program.binding import determined_dims, solve
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Size
 
@@ -28,7 +28,7 @@ def layout(
     if batch is not None:
         text_of("batch", batch)
     wanted = _wanted(signature, outputs)
-    dims = told(signature.box, signature.inputs, frozenset())
+    dims = determined_dims(signature.box, signature.inputs, frozenset())
     found = batch if batch is not None else _usual(signature, wanted, dims)
     sources = solve(signature, frozenset())
     if found is None:
