@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.variants.test_whole import dense
 
 import anydim as ad
 from anydim.base import settings
@@ -16,6 +15,7 @@ from anydim.variants import ray_search
 from anydim.variants.ledger import ledger, name_of
 from anydim.variants.workers import Order
 from tests.unit.variants.models import depthwise, image
+from tests.unit.variants.test_general_search import dense
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow  # a cluster takes 20 s to start
