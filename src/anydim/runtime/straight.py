@@ -127,7 +127,7 @@ class StraightExecutable(Executable[_Frame]):
         arrays = len(signature.inputs) + len(signature.outputs)
         self._call = struct.Struct(f"{4 + arrays}Q")
         self._new = Results()
-        self._places = self._words_of_arrays() if POSSIBLE and not interface.requested_dims else []
+        self._slots = self._words_of_arrays() if POSSIBLE and not interface.requested_dims else []
         self._kinds = [dtype for _, dtype, _ in self._outputs]
         self._stops = any(failure.kind in stopping.FAILURES for failure in interface.failures)
         self._setups = [
@@ -139,9 +139,9 @@ class StraightExecutable(Executable[_Frame]):
 
     def _frame(self) -> _Frame:
         frame = _Frame(self.interface.words, self._stops, bool(self._setups))
-        if self._places:
+        if self._slots:
             functions = map(self._function, ("invoke", "run"))
-            frame.table = Table(self.signature, frame.words, self._places, *functions)
+            frame.table = Table(self.signature, frame.words, self._slots, *functions)
         return frame
 
     def _repeat(
