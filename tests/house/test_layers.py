@@ -6,6 +6,7 @@ import ast
 import pathlib
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 
 import pytest
 
@@ -95,3 +96,29 @@ def test_the_runtime_knows_no_compiler() -> None:
             elif isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
             assert not {"llvmlite", "lark", "onnx"} & {n.split(".")[0] for n in names}, path
+
+
+def late_names() -> Iterator[tuple[str, str]]:
+    """(module, name) of each `import_module("anydim...").name`, which mypy does not check."""
+    for path in FILES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call):
+                called, arguments = node.value.func, node.value.args
+                if isinstance(called, ast.Name) and called.id == "import_module":
+                    named = arguments[0] if arguments else None
+                    if isinstance(named, ast.Constant) and str(named.value).startswith("anydim."):
+                        yield str(named.value), node.attr
+
+
+OPTIONAL = {"ray"}  # packages that a module may need
+
+
+@pytest.mark.parametrize("module, name", sorted(set(late_names())))
+def test_names_of_late_imports_exist(module: str, name: str) -> None:
+    try:
+        loaded = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name not in OPTIONAL:
+            raise
+        pytest.skip(f"needs {error.name}")
+    assert hasattr(loaded, name)
