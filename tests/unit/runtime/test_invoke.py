@@ -402,7 +402,7 @@ def test_tensors(model: ad.Model, n: int, m: int) -> None:
         results = model(**tensors(given))
         assert same(plain(results), expected)
         assert same(model(**given), expected)
-    if model.executable._places:
+    if model.executable._slots:
         assert Tensor.wrapped >= wrapped + 6 and Tensor.alive == alive + 3
         del results
         gc.collect()
