@@ -63,7 +63,8 @@ def uses(node: Node) -> frozenset[str]:
     taken = frozenset[str]().union(*(graph.origins.free for graph in region.held.values()))
     if isinstance(region, LoopRegion):
         own = symbols_of([region.trips, *((s.position, s.extent) for s in region.scans)])
-        return (taken | own) - {region.counter}
+        inside = region.body.origins.all_found | {region.counter}
+        return (taken | own) - inside
     return taken | symbols_of(region.condition) if isinstance(region, BranchRegion) else taken
 
 

@@ -37,7 +37,7 @@ def evaluate(
     sizes = bind(graph, values)
     values = {name: numpy.asarray(values[name]) for name in graph.inputs}
     results: dict[str, Any] = {}
-    results.update(zip(graph.outputs, _run(graph, values, sizes, precision)))
+    results.update(zip(graph.outputs, _run(graph, values, sizes, precision)[0]))
     return seen(results, graph.lists)
 
 
@@ -57,8 +57,8 @@ def _unlisted(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run(
     graph: Graph, inputs: Mapping[str, numpy.ndarray], sizes: Sizing, precision: DType | None
-) -> list[numpy.ndarray]:
-    """The outputs for checked inputs; `sizes` holds the dims known so far."""
+) -> tuple[list[numpy.ndarray], Sizing]:
+    """The outputs for checked inputs, and all dims; `sizes` holds the dims known so far."""
     check_guards(graph, sizes)
     values = {name: numpy.asarray(inputs[name]) for name in graph.inputs}
     values.update({name: constant.array for name, constant in graph.constants.items()})
@@ -73,7 +73,7 @@ def _run(
         for name in (*node.given, *node.outputs):
             if last_use.get(name, -1) <= position and name not in kept:
                 values.pop(name, None)
-    return [values[name] for name in graph.outputs]
+    return [values[name] for name in graph.outputs], sizes
 
 
 def _after(
@@ -171,6 +171,12 @@ class _Region:
 
     def held(self, graph: Graph, given: Arrays, sizes: Sizing) -> list[numpy.ndarray]:
         """The results of a held graph; `sizes` are the dims known around it."""
+        return self.held_with_sizes(graph, given, sizes)[0]
+
+    def held_with_sizes(
+        self, graph: Graph, given: Arrays, sizes: Sizing
+    ) -> tuple[list[numpy.ndarray], Sizing]:
+        """The results of a held graph, and the dims known in it."""
         inputs = dict(zip(graph.inputs, given))
         shapes = {name: value.shape for name, value in inputs.items()}
         where = f"{self.node.source or self.node.where()}, '{graph.name}'"
@@ -187,12 +193,18 @@ class _Region:
         while going and (trips is None or iteration < trips):
             sizes = {**self.sizes, loop.counter: iteration}
             histories = [s.array for scan, s in zip(loop.scans, stacks) if scan.history]
-            results = self.held(loop.body, [*carried, *histories, *given], sizes)
+            results, inner = self.held_with_sizes(
+                loop.body, [*carried, *histories, *given], sizes
+            )
             if loop.conditional:
                 going, results = bool(results[0]), results[1:]
             carried = results[: loop.carried]
             for scan, stack, made in zip(loop.scans, stacks, results[loop.carried :]):
-                stack.put(scan.position.evaluate(sizes), made)
+                position = scan.position.evaluate({**sizes, **inner})
+                if scan.joined:
+                    stack.join(position, made)
+                else:
+                    stack.put(position, made)
             iteration += 1
         return [*carried, *(stack.whole() for stack in stacks)]
 
@@ -241,6 +253,13 @@ class _Stack:
         if made.shape != self.array.shape[1:]:
             raise DimError(f"slices of shapes {self.array.shape[1:]} and {made.shape} do not stack")
         self.array[position] = made
+
+    def join(self, position: int, made: numpy.ndarray) -> None:
+        """Store several slices."""
+        end = position + len(made)
+        if made.shape[1:] != self.array.shape[1:] or not 0 <= position <= end <= len(self.array):
+            raise DimError(f"{made.shape} at {position} does not fit into {self.array.shape}")
+        self.array[position:end] = made
 
     def whole(self) -> numpy.ndarray:
         if not (self.growing and self.slices):

@@ -214,7 +214,8 @@ _REGIONS = {
 def _scan(scanner: Scanner) -> regions.Scan:
     position = scanner.size()
     extent = scanner.size() if scanner.accept("extent") else None
-    return regions.Scan(position, extent, scanner.accept("history"), scanner.accept("initial"))
+    flags = (scanner.accept(word) for word in ("history", "initial", "joined"))
+    return regions.Scan(position, extent, *flags)
 
 
 def _guard(scanner: Scanner) -> Guard:

@@ -76,12 +76,17 @@ class Scan:
     current tensor: one of its inputs is the whole of it, [extent, slice...]; slices that are not
     written yet are undefined. With `initial`, an input of the node, after the carried values, holds
     the tensor's contents before the first iteration.
+
+    With `joined`, a result is not one slice but a tensor of any length, stored from index
+    `position` of the first axis on: results are concatenated. `position` may use the dims of the
+    body; `extent` is the total length.
     """
 
     position: Size
     extent: Size | None = None
     history: bool = False
     initial: bool = False
+    joined: bool = False
 
 
 @dataclass(frozen=True)

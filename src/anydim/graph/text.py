@@ -132,7 +132,7 @@ def _region_lines(region: Region) -> list[str]:
 def _scan(scan: Scan) -> str:
     parts = [f"scan {{{scan.position}}}"]
     parts += [f"extent {{{scan.extent}}}"] if scan.extent is not None else []
-    parts += [name for name in ("history", "initial") if getattr(scan, name)]
+    parts += [name for name in ("history", "initial", "joined") if getattr(scan, name)]
     return " ".join(parts)
 
 

@@ -86,7 +86,12 @@ def _check_loop(
     stacks, slices = made[loop.carried :], results[loop.carried :]
     if not len(stacks) == len(slices) == len(loop.scans):
         raise GraphError(f"{len(loop.scans)} stacked results, {len(slices)} slices in its body")
-    _match("stacked result", [TensorType(s.dtype, s.shape[1:]) for s in stacks], slices, box, known)
+    for stack, made_slice, scan in zip(stacks, slices, loop.scans):
+        own = made_slice.shape[1:] if scan.joined else made_slice.shape
+        if scan.joined and (scan.extent is None or scan.history or scan.initial):
+            raise GraphError("a concatenated result has an extent, and no earlier contents")
+        rows = [TensorType(stack.dtype, stack.shape[1:])]
+        _match("stacked result", rows, [TensorType(made_slice.dtype, own)], box, known)
     with_initial = [s for s, scan in zip(stacks, loop.scans) if scan.initial]
     _match("start of a stacked result", initials, with_initial, box, known)
     with_history = [s for s, scan in zip(stacks, loop.scans) if scan.history]

@@ -63,10 +63,15 @@ class _Stacked:
         """The sizes of a slice, over dims of the outer region."""
         return self.spec.shape[1:]
 
+    @property
+    def first(self) -> int:
+        """The axis of a result that is the first one of a slice."""
+        return 1 if self.stack.joined else 0
+
     def slices(self) -> Iterator[tuple[int, int]]:
         """Yield, for each axis of a slice, the slots of its size in the stack and in the result."""
         for axis in range(len(self.sizes)):
-            yield self.value.shape + 1 + axis, self.result.shape + axis
+            yield self.value.shape + 1 + axis, self.result.shape + self.first + axis
 
 
 class _Loop:
@@ -93,10 +98,10 @@ class _Loop:
         spec, made = code.spec(name), self.body.signature.outputs[output]
         known = all(size.symbols <= code.known for size in spec.shape[1:])
         fixed = known and stack.extent is not None
-        if (stack.history or stack.initial is not None) and not fixed:
+        if (stack.history or stack.initial is not None or stack.joined) and not fixed:
             raise GraphError(
-                f"{step.source}: a stack with an initial tensor, or read by iterations, has "
-                "sizes that are not known before the loop"
+                f"{step.source}: a stack with an initial tensor, read by iterations, or of "
+                "concatenated results, has sizes that are not known before the loop"
             )
         target = self.slots.targets.get(output) if known else None
         return _Stacked(
@@ -249,22 +254,36 @@ class _Loop:
             if self.extent(stacked) is None:
                 self.grow(stacked, counter)
             return
-        arithmetic = self.iteration_arithmetic(counter)
+        arithmetic = self.iteration_arithmetic(counter, stacked.stack.position)
         position = arithmetic.size(stacked.stack.position)
         code.store(words + AT, position)
         code.fits(arithmetic, self.step.source)
         if not self.covered(stacked):
             inside = (position >= 0) & (position < code.load(words + CAPACITY))
+            if stacked.stack.joined:
+                room = code.load(words + CAPACITY) - self.count(stacked)
+                inside = (position >= 0) & (position <= room)
             failed = code.failure(
                 "place", self.step.source, found=words + AT, size=words + CAPACITY
             )
             code.leave_unless(inside, failed)
 
-    def iteration_arithmetic(self, counter: ir.Value) -> Arithmetic:
+    def count(self, stacked: _Stacked) -> ir.Value:
+        """Return the number of slices in a result."""
+        if not stacked.stack.joined:
+            return constant(1)
+        return self.code.load(stacked.result.shape)
+
+    def iteration_arithmetic(self, counter: ir.Value, size: Size) -> Arithmetic:
+        """Return arithmetic for a size over dims of this region and of the body."""
         trips = self.step.trips
         bound = None if trips is None else self.code.region.signature.box.interval(trips).hi
         last = None if bound is None else max(bound - 1, 0)
-        return self.code.arithmetic({self.step.counter: RangedValue(counter, Interval(0, last))})
+        dims = {self.step.counter: RangedValue(counter, Interval(0, last))}
+        box = self.body.signature.box
+        for name in size.symbols - {self.step.counter} - self.code.known:
+            dims[name] = RangedValue(self.code.load(self.slots.dims[name]), box.dim(name).range)
+        return self.code.arithmetic(dims)
 
     def grow(self, stacked: _Stacked, counter: ir.Value) -> None:
         """Ensure capacity for one more slice."""
@@ -301,12 +320,12 @@ class _Loop:
         code = self.code
         if not stacked.known:
             self.first_shape(stacked)
-        elif stacked.target is None and stacked.slice.shape != stacked.sizes:
+        elif stacked.target is None and stacked.slice.shape[stacked.first :] != stacked.sizes:
             self.same_slices(stacked)
         if stacked.target is None:
             self.locate(stacked)
         there, made = self.address(stacked), code.load(stacked.result.data)
-        bytes = code.load(stacked.words + BYTES)
+        bytes = self.writer.let(code.load(stacked.words + BYTES) * self.count(stacked))
         if stacked.target is None:
             code.copy_bytes(there, made, bytes, stacked.device)
             return
@@ -337,7 +356,7 @@ class _Loop:
         code.fill(self.allocate(stacked, total), total, stacked.device)
 
     def same_slices(self, stacked: _Stacked) -> None:
-        shape, made = stacked.value.shape + 1, stacked.result.shape
+        shape, made = stacked.value.shape + 1, stacked.result.shape + stacked.first
         self.same(list(stacked.slices()), shape, made, len(stacked.sizes))
 
     def same(self, pairs: list[tuple[int, int]], shape: int, made: int, rank: int) -> None:

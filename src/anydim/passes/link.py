@@ -172,9 +172,12 @@ def _loop(node: Node, regions: tuple[int, ...]) -> LoopStep:
     carried, rest = given[: loop.carried], given[loop.carried :]
     initials, rest = iter(rest[: loop.initials]), rest[loop.initials :]
     stacks = tuple(
-        Stack(scan.position, scan.extent, scan.history, next(initials) if scan.initial else None)
+        Stack(
+            scan.position, scan.extent, scan.history, next(initials) if scan.initial else None,
+            scan.joined,
+        )
         for scan in loop.scans
-    )
+    )  # fmt: skip
     return LoopStep(
         regions[0], loop.counter, loop.trips, condition, tuple(carried), tuple(rest), stacks,
         node.outputs, node.source,

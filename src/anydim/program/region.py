@@ -114,16 +114,19 @@ class CallStep:
 class Stack:
     """A result of each iteration, stored as a slice of one tensor; as in `graph/regions.py`.
 
-    `initial` is the initial value of the tensor.
+    `initial` is the initial value of the tensor; a `joined` result has several slices.
     """
 
     position: Size
     extent: Size | None
     history: bool = False
     initial: str | None = None
+    joined: bool = False
 
     def __str__(self) -> str:
         extent = "iterations" if self.extent is None else self.extent
+        if self.joined:
+            return f"slices from {self.position} of {extent}"
         history = ", read as it grows" if self.history else ""
         initial = f", from '{self.initial}'" if self.initial is not None else ""
         return f"slice {self.position} of {extent}{history}{initial}"

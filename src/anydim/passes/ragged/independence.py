@@ -1,0 +1,232 @@
+"""Whether a node computes each index of a dim from the same index of its operands alone.
+
+A batch norm at inference, a linear layer and a gather from a constant table do so for the axes
+batch and sequence; a softmax over the sequence does so for the batch only. Axes are recognised by
+their sizes: the axis of a tensor whose size contains the dim. Its size is `unit * count`, where the
+count is independent of the dim: an index of the axis belongs to index // count of the unit.
+
+The test is syntactic and sufficient: a node that fails it may still be independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field
+
+from anydim.base.records import dataclass
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Branch,
+    Cast,
+    Expr,
+    Group,
+    Index,
+    Loop,
+    OrderedStep,
+    Read,
+    SizeTerm,
+    Statement,
+    TensorType,
+    Write,
+)
+from anydim.lang.tree.affine import affine, row_major_strides
+from anydim.sizes import Size, as_size, product
+
+
+@dataclass(frozen=True)
+class Marked:
+    """The axis of a tensor that counts `unit`, `count` times."""
+
+    axis: int
+    count: Size
+
+
+Marks = Callable[[TensorType], "Marked | None"]
+
+
+class Mixed(Exception):
+    """A reason why a node is not independent; the text is for users."""
+
+
+def marks_of(unit: Size, dims: frozenset[str]) -> Marks:
+    """A function that finds the axis of a tensor that counts `unit`, a size over `dims`.
+
+    It raises Mixed for a tensor with several axes over `dims`, or one of another unit.
+    """
+
+    def find(kind: TensorType) -> Marked | None:
+        axes = [axis for axis, size in enumerate(kind.shape) if size.symbols & dims]
+        if not axes:
+            return None
+        if len(axes) > 1:
+            raise Mixed(f"{kind} has {len(axes)} axes of it")
+        size = kind.shape[axes[0]]
+        count = size.divide_exactly(unit)
+        if count is None or count.symbols & dims:
+            raise Mixed(f"size {size} is not a multiple of {unit}")
+        return Marked(axes[0], count)
+
+    return find
+
+
+def check_independent(group: Group, marks: Marks, dims: frozenset[str]) -> None:
+    """Raise Mixed unless each index of the marked axes is computed from that index alone."""
+    tensors = (*group.inputs, *group.outputs, *group.temporaries)
+    found = {tensor.name: marks(tensor.type) for tensor in tensors}
+    kinds = {tensor.name: tensor.type for tensor in tensors}
+    check = _Check(found, kinds, dims)
+    for step in (*group.statements, *group.steps):
+        check.step(step)
+
+
+@dataclass
+class _Check:
+    marks: Mapping[str, Marked | None]
+    kinds: Mapping[str, TensorType]
+    dims: frozenset[str]
+    own: str = field(default="", init=False)  # the index of the unit in the current statement
+
+    def step(self, step: OrderedStep) -> None:
+        if isinstance(step, Statement):
+            indices = tuple(Index(axis.name) for axis in step.axes)
+            self.write(step.target, indices, step.axes, step.body, step.reduced)
+        elif isinstance(step, Write):
+            self.write(step.target, step.indices, step.axes, step.body, step.reduced)
+        elif isinstance(step, Loop):
+            for bound in (step.start, step.stop):
+                self.outside(bound)
+            for inner in step.body:
+                self.step(inner)
+        else:
+            assert isinstance(step, Branch)
+            self.outside(step.condition)
+            for inner in (*step.then, *step.otherwise):
+                self.step(inner)
+
+    def write(
+        self, target: str, indices: tuple[Expr, ...], axes: tuple[Axis, ...], body: Expr,
+        reduced: tuple[Axis, ...],
+    ) -> None:  # fmt: skip
+        mark = self.marks[target]
+        for axis in reduced:
+            if axis.extent.symbols & self.dims:
+                raise Mixed("it combines all of them")
+        self.own = ""
+        if mark is None:
+            if any(axis.extent.symbols & self.dims for axis in axes):
+                raise Mixed("it writes the same element for several of them")
+            self.outside(body)
+            for index in indices:
+                self.outside(index)
+            return
+        index = indices[mark.axis]
+        if not isinstance(index, Index):
+            raise Mixed("it writes at computed indices")
+        self.own = index.name
+        for axis in axes:
+            if axis.name != self.own and axis.extent.symbols & self.dims:
+                raise Mixed("it reads every one for each of them")
+        for position, other in enumerate(indices):
+            if position != mark.axis:
+                self.inside(other, mark, indices, target)
+        self.inside(body, mark, indices, target)
+
+    def outside(self, expr: Expr) -> None:
+        """Check an expression that no marked axis belongs to."""
+        for part in _parts(expr):
+            if isinstance(part, Read) and self.marks[part.tensor] is not None:
+                raise Mixed("it combines several of them")
+            if isinstance(part, SizeTerm) and part.size.symbols & self.dims:
+                raise Mixed("its values depend on their number")
+
+    def inside(self, expr: Expr, mark: Marked, indices: tuple[Expr, ...], target: str) -> None:
+        """Check an expression of the index `own`."""
+        if isinstance(expr, Index):
+            if expr.name == self.own:
+                raise Mixed("its values depend on the position")
+        elif isinstance(expr, SizeTerm):
+            if expr.size.symbols & self.dims:
+                raise Mixed("its values depend on their number")
+        elif isinstance(expr, Read):
+            self.read(expr, mark, indices, target)
+        elif isinstance(expr, (Apply, Cast)):
+            arguments = expr.arguments if isinstance(expr, Apply) else (expr.argument,)
+            for argument in arguments:
+                self.inside(argument, mark, indices, target)
+
+    def read(self, read: Read, mark: Marked, indices: tuple[Expr, ...], target: str) -> None:
+        other = self.marks[read.tensor]
+        if read.default is not None:
+            self.inside(read.default, mark, indices, target)
+        if read.flat:
+            if other is not None or _uses(read.indices[0], self.own):
+                self.reinterpret(read, mark, other, indices, target)
+            else:
+                self.inside(read.indices[0], mark, indices, target)
+            return
+        for axis, index in enumerate(read.indices):
+            if other is None or axis != other.axis:
+                self.inside(index, mark, indices, target)
+            elif not (isinstance(index, Index) and index.name == self.own):
+                raise Mixed("it reads another one for each of them")
+            elif other.count != mark.count:
+                raise Mixed("it reads another one for each of them")
+
+    def reinterpret(
+        self, read: Read, mark: Marked, other: Marked | None, indices: tuple[Expr, ...], target: str
+    ) -> None:
+        """Check a read by row-major offset: a reshape that keeps elements of a unit together."""
+        if other is None:
+            raise Mixed("it reads a shared tensor by position")
+        kinds = self.kinds[target], self.kinds[read.tensor]
+        before = [product(k.shape[: m.axis]) for k, m in zip(kinds, (mark, other))]
+        same_count = mark.count == other.count
+        leading = before[0].constant == 1 and before[1].constant == 1
+        if before[0] != before[1] or not (leading or same_count):
+            raise Mixed("a reshape mixes them")
+        form = affine(read.indices[0])
+        strides = row_major_strides(kinds[0].shape)
+        wanted = {
+            index.name: stride
+            for index, stride, size in zip(indices, strides, kinds[0].shape)
+            if isinstance(index, Index) and size.constant != 1
+        }
+        if form is None or form.constant.constant != 0:
+            raise Mixed("a reshape mixes them")
+        ones = [
+            index.name for index, size in zip(indices, kinds[0].shape)
+            if isinstance(index, Index) and size.constant == 1
+        ]  # fmt: skip
+        if dict(form.without(*ones).terms) != wanted:
+            raise Mixed("a reshape mixes them")
+
+
+def _parts(expr: Expr) -> Iterator[Expr]:
+    """Yield an expression and all that it is made of."""
+    yield expr
+    inner: Iterable[Expr] = ()
+    if isinstance(expr, Apply):
+        inner = expr.arguments
+    elif isinstance(expr, Cast):
+        inner = (expr.argument,)
+    elif isinstance(expr, Read):
+        inner = expr.indices if expr.default is None else (*expr.indices, expr.default)
+    for each in inner:
+        yield from _parts(each)
+
+
+def _uses(expr: Expr, name: str) -> bool:
+    return any(isinstance(part, Index) and part.name == name for part in _parts(expr))
+
+
+def unit_of(size: Size, dims: frozenset[str]) -> tuple[Size, Size]:
+    """Split a size over ragged dims into what it counts, and how often.
+
+    A multiple of one dim counts that dim; any other size counts itself.
+    """
+    for name in sorted(size.symbols & dims):
+        count = size.divide_exactly(Size.symbol(name))
+        if count is not None and not count.symbols & dims:
+            return Size.symbol(name), count
+    return size, as_size(1)
