@@ -30,8 +30,9 @@ from anydim.lang.tree import (
     TensorType,
     Write,
 )
-from anydim.lang.tree.affine import affine, row_major_strides
-from anydim.sizes import Size, as_size, product
+from anydim.lang.tree.affine import Affine, affine, row_major_strides
+from anydim.passes.ragged.size_values import span_of
+from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,12 @@ def marks_of(unit: Size, dims: frozenset[str]) -> Marks:
     return find
 
 
-def check_independent(group: Group, marks: Marks, dims: frozenset[str]) -> None:
+def check_independent(group: Group, marks: Marks, dims: frozenset[str], box: Box) -> None:
     """Raise Mixed unless each index of the marked axes is computed from that index alone."""
     tensors = (*group.inputs, *group.outputs, *group.temporaries)
     found = {tensor.name: marks(tensor.type) for tensor in tensors}
     kinds = {tensor.name: tensor.type for tensor in tensors}
-    check = _Check(found, kinds, dims)
+    check = _Check(found, kinds, dims, box)
     for step in (*group.statements, *group.steps):
         check.step(step)
 
@@ -85,7 +86,9 @@ class _Check:
     marks: Mapping[str, Marked | None]
     kinds: Mapping[str, TensorType]
     dims: frozenset[str]
+    box: Box
     own: str = field(default="", init=False)  # the index of the unit in the current statement
+    extents: dict[str, Size] = field(default_factory=dict, init=False)  # its other axes
 
     def step(self, step: OrderedStep) -> None:
         if isinstance(step, Statement):
@@ -124,6 +127,7 @@ class _Check:
         if not isinstance(index, Index):
             raise Mixed("it writes at computed indices")
         self.own = index.name
+        self.extents = {axis.name: axis.extent for axis in (*axes, *reduced)}
         for axis in axes:
             if axis.name != self.own and axis.extent.symbols & self.dims:
                 raise Mixed("it reads every one for each of them")
@@ -168,9 +172,7 @@ class _Check:
         for axis, index in enumerate(read.indices):
             if other is None or axis != other.axis:
                 self.inside(index, mark, indices, target)
-            elif not (isinstance(index, Index) and index.name == self.own):
-                raise Mixed("it reads another one for each of them")
-            elif other.count != mark.count:
+            elif not self.within(affine(index), mark.count, other.count):
                 raise Mixed("it reads another one for each of them")
 
     def reinterpret(
@@ -179,13 +181,15 @@ class _Check:
         """Check a read by row-major offset: a reshape that keeps elements of a unit together."""
         if other is None:
             raise Mixed("it reads a shared tensor by position")
+        form = affine(read.indices[0])
+        if other.axis == 0 and self.within(form, mark.count, self.elements(read.tensor, other)):
+            return
         kinds = self.kinds[target], self.kinds[read.tensor]
         before = [product(k.shape[: m.axis]) for k, m in zip(kinds, (mark, other))]
         same_count = mark.count == other.count
         leading = before[0].constant == 1 and before[1].constant == 1
         if before[0] != before[1] or not (leading or same_count):
             raise Mixed("a reshape mixes them")
-        form = affine(read.indices[0])
         strides = row_major_strides(kinds[0].shape)
         wanted = {
             index.name: stride
@@ -200,6 +204,24 @@ class _Check:
         ]  # fmt: skip
         if dict(form.without(*ones).terms) != wanted:
             raise Mixed("a reshape mixes them")
+
+    def elements(self, tensor: str, mark: Marked) -> Size:
+        """The elements of a unit of a tensor whose first axis is marked."""
+        return mark.count * product(self.kinds[tensor].shape[1:])
+
+    def within(self, form: Affine | None, count: Size, elements: Size) -> bool:
+        """Whether an index is in the part of its own unit.
+
+        The unit has `count` indices of the current axis, and `elements` of what is read.
+        """
+        stride = as_size(0) if form is None else form.stride(self.own)
+        if form is None or stride * count != elements:
+            return False
+        span = span_of(form.without(self.own), self.extents, self.box)
+        return span is not None and (
+            prove(span[0], ">=", 0, self.box) is Truth.PROVED
+            and prove(span[1], "<", stride, self.box) is Truth.PROVED
+        )
 
 
 def _parts(expr: Expr) -> Iterator[Expr]:

@@ -18,7 +18,7 @@ on sizes and constants alone is repeated wherever it is needed. Inputs that mark
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import field, replace
 from functools import partial
 from typing import Any
@@ -46,6 +46,7 @@ from anydim.graph.regions import (
 from anydim.lang.tree import TensorType
 from anydim.passes.flow import unused
 from anydim.passes.ragged.independence import Mixed, check_independent, marks_of, unit_of
+from anydim.passes.ragged.size_values import SizeValues
 from anydim.runtime.lists import Listed
 from anydim.runtime.ragged import RaggedPort
 from anydim.sizes import Atom, Box, Dim, Guard, Size, as_size, product
@@ -171,24 +172,37 @@ class _Rewrite:
                     f"ragged: result '{name}' of '{graph.name}' is {kind}: "
                     f"it has no axis '{self.rows}'"
                 )
-        self._check_nodes(graph, marks_of(self.batch, rows), rows)
+        self._check_nodes(graph, rows, self.masks)
 
     def _batch_axis(self, kind: TensorType) -> int | None:
         axes = [axis for axis, size in enumerate(kind.shape) if size == self.batch]
         return axes[0] if axes else None
 
-    def _check_nodes(self, graph: Graph, marks: Any, rows: frozenset[str]) -> None:
+    def _check_nodes(
+        self, graph: Graph, rows: frozenset[str], masks: frozenset[str] = frozenset()
+    ) -> None:
+        known = SizeValues(graph, masks)
+        marks = marks_of(self.batch, rows)
+        mixed: dict[str, str] = {}  # values of sizes that are not independent
         for node in graph.nodes:
             for held in node.region.held.values() if node.region else ():
-                self._check_nodes(held, marks, rows)
+                self._check_nodes(held, rows)
             try:
-                _check_node(graph, node, marks, rows)
+                _check_node(graph, node, known, mixed.keys(), marks, rows)
             except Mixed as reason:
-                raise ModelError(
-                    f"{node.source or node.where()}: rows of '{self.rows}' are not independent "
-                    f"of each other, so the model has no ragged form: {reason}",
-                    "compile the model without ragged",
-                ) from None
+                problem = f"{node.source or node.where()}: {reason}"
+                mixed.update(dict.fromkeys(node.outputs, problem))
+                if not known.statements.keys() >= set(node.outputs):
+                    raise self._refusal(problem) from None
+        for name in graph.outputs:
+            if name in mixed:
+                raise self._refusal(mixed[name])
+
+    def _refusal(self, reason: str) -> ModelError:
+        return ModelError(
+            f"{reason}, so rows of '{self.rows}' are not independent of each other, and "
+            f"'{self.graph.name}' has no ragged form", "compile the model without ragged",
+        )  # fmt: skip
 
     # ---- forms ---------------------------------------------------------------------------------
 
@@ -268,7 +282,9 @@ class _Rewrite:
         if node.operator in _VIEWS and inside and self._reads(node) <= inside:
             return INSIDE  # a view of what is computed inside
         try:
-            check_independent(group_of(self.one, node), marks_of(unit, self.ragged), self.ragged)
+            check_independent(
+                group_of(self.one, node), marks_of(unit, self.ragged), self.ragged, self.one.box
+            )
             over_tokens(node, unit, as_size(1), self.ragged)
         except (Mixed, _Unsuited):
             return INSIDE
@@ -904,15 +920,23 @@ def _symbols(node: Node) -> frozenset[str]:
 _ALONG = ("axis",)  # routines that work along one axis
 
 
-def _check_node(graph: Graph, node: Node, marks: Any, rows: frozenset[str]) -> None:
-    """Raise Mixed unless a node computes each row alone; held graphs are checked elsewhere."""
+def _check_node(
+    graph: Graph, node: Node, known: SizeValues, mixed: Set[str], marks: Any, rows: frozenset[str]
+) -> None:
+    """Raise Mixed unless a node computes each row alone; held graphs are checked elsewhere.
+
+    `mixed` are the values that are known, and no node may read but inlined.
+    """
     if isinstance(node.region, Foreign):
         raise Mixed("another engine runs it")
+    routine = node.region is None and operator(node.operator).routine is not None
+    if (node.region is not None or routine) and not mixed.isdisjoint(node.given):
+        raise Mixed("it reads the numbers of rows")
     if node.region is not None:
         return
     given = [marks(graph.types[name]) for name in node.given]
     made = [marks(graph.types[name]) for name in node.outputs]
-    if operator(node.operator).routine is not None:
+    if routine:
         if not any(given) and not any(made):
             return
         axis = operator(node.operator).complete(node.attributes).get("axis")
@@ -923,7 +947,10 @@ def _check_node(graph: Graph, node: Node, marks: Any, rows: frozenset[str]) -> N
         if given[0] is None or any(mark is None for mark in made):
             raise Mixed(f"'{node.operator}' has no form for rows")
         return
-    check_independent(group_of(graph, node), marks, rows)
+    group = known.inlined(node, group_of(graph, node))
+    if any(tensor.name in mixed for tensor in group.inputs):
+        raise Mixed("it reads the numbers of rows")
+    check_independent(group, marks, rows, graph.box)
 
 
 def mask_inputs(graph: Graph, rows: str, ragged: frozenset[str]) -> frozenset[str]:
