@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from anydim.frontends.builder import Builder
     from anydim.model import Model
     from anydim.program.limits import MemoryLimit
+    from anydim.runtime.ragged import Ragged
     from anydim.sizes import Dim
     from anydim.variants import strategies
 
@@ -82,6 +83,7 @@ __all__ = [
     "ModelError",
     "OptionError",
     "OutOfMemoryError",
+    "Ragged",
     "TimeLimitError",
     "UserError",
     "__version__",
@@ -113,6 +115,7 @@ _RUNNING = {
     "Dim": "anydim.sizes",
     "LoadedModel": "anydim.deploy.load",
     "MemoryLimit": "anydim.program.limits",
+    "Ragged": "anydim.runtime.ragged",
     "inspect": "anydim.deploy.inspect",
     "load": "anydim.deploy.load",
 }

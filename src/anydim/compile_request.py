@@ -43,6 +43,7 @@ class Request:
     profile_seconds: float = 60.0
     profile_mebibytes: float = 64.0
     fallback: str | None = None
+    ragged: Any = None
 
     @property
     def path(self) -> str | None:

@@ -59,11 +59,15 @@ def built(request: Request) -> tuple[Model, Facts | None]:
     read = request if opened is None else replace(request, source=opened)
     bounds, expected = _bounds(read)
     variable, serving = _variable(opened, request)
+    if request.ragged is not None and variable is not None:
+        variable, serving = None, None  # one rank, and initializers as in the file
     if variable is not None and serving is not None and variable.open:
         return UnrankedModel(variable, serving), None
     try:
         made = compiled(read, bounds)
     except StringsInside as found:
+        if request.ragged is not None:
+            raise OptionError("ragged: the model has strings", "compile it without them") from None
         strings = _around_strings(cut(found.opened), bounds, expected, request)
         strings._varied = serving
         return strings, None
@@ -92,6 +96,7 @@ def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compi
     build = partial(
         compile_source, threads=request.threads, progress=request.advance,
         made_by=request.target, precision=request.precision, limit=limit, form=form,
+        ragged=request.ragged,
     )  # fmt: skip
     try:
         return reported(build)(

@@ -73,7 +73,7 @@ from anydim.program.inputs import Ranges
 from anydim.program.limits import MemoryLimit
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
-from anydim.runtime.lists import Listed
+from anydim.runtime.lists import Lists
 from anydim.runtime.threads import known_threads
 from anydim.sizes import Dim
 from anydim.targets.processor import NATIVE
@@ -193,7 +193,7 @@ class Compiled:
     reference: Callable[[Mapping[str, Any]], dict[str, Any]]
     report: CompileReport
     index_ranges: Callable[[], Ranges]
-    lists: Mapping[str, Listed]
+    lists: Lists
     again: Callable[..., Lowered]
     plain: Callable[[Mapping[str, Any]], dict[str, Any]]
     graph: Graph
@@ -212,21 +212,26 @@ def compile_source(
     options: Options = PLAIN, operators: Any = None, precision: str | None = None,
     made_by: str | None = None, limit: MemoryLimit | None = None, form: Form = PLAIN_FORM,
     devices: Mapping[str, DeviceTarget] | None = None, placement: Any = None,
-    engines: Mapping[str, str | Engine] | None = None, fallback: bool = False,
+    engines: Mapping[str, str | Engine] | None = None, fallback: bool = False, ragged: Any = None,
 ) -> Compiled:  # fmt: skip
     """Compile a source to native code by target `made_by`; see `anydim.compile` for the arguments.
 
     `engines` are the entries of `devices` that are engines. With `fallback`, onnxruntime runs nodes
-    that cannot be imported.
+    that cannot be imported. `ragged` are the dims of `passes/ragged`, if any.
 
     A program whose memory exceeds the limit is rejected before code generation.
     """
     threads = known_threads(threads)
     work = Work(progress, _STAGES + bool(devices or engines or placement is not None))
     options = _options(source, options, precision)
-    graph = work.timed(
-        "import", lambda: verify(Results().run(read(source, dims, operators, fallback)))
-    )
+
+    def imported() -> Graph:
+        made = read(source, dims, operators, fallback)
+        if ragged is not None:
+            made = import_module("anydim.passes.ragged.rows").RaggedRows(ragged).run(made)
+        return verify(Results().run(made))
+
+    graph = work.timed("import", imported)
     work.stage("import", lambda: print_graph(graph), (graph,))
     plain = graph
     if options.precision == TF32:

@@ -60,6 +60,7 @@ def compile(
     profile_seconds: float = 60.0,
     profile_mebibytes: float = 64.0,
     fallback: str | None = None,
+    ragged: Mapping[str, str] | str | None = None,
 ) -> Model:
     """Compile a model once for every size within the bounds of its dims.
 
@@ -107,6 +108,10 @@ def compile(
         profile_mebibytes: Code size limit of `profile`, in MiB.
         fallback: `"onnxruntime"`: the installed onnxruntime runs nodes that cannot be imported,
             and models that raise an InternalError, with a warning.
+        ragged: Dims whose size differs from row to row of a batch, with the dim of the rows:
+            `{"seq": "batch"}`, or `"auto"`. Inputs and results with such dims are lists of rows or
+            `ad.Ragged`; the result of a row is that of the model for this row alone, without
+            padding. Inputs that mark padding may be omitted (docs/guides/ragged.md).
 
     Returns:
         The compiled model.
@@ -128,6 +133,7 @@ def compile(
         "profile_seconds": profile_seconds,
         "profile_mebibytes": profile_mebibytes,
         "fallback": fallback,
+        "ragged": ragged if ragged is None or isinstance(ragged, str) else dict(ragged),
     }  # fmt: skip
     known = strategy_here(strategy)
     made_in = sys.modules.get("anydim.frontends.builder")

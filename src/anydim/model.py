@@ -21,7 +21,7 @@ from anydim.base.user_values import by_names, function_of, path_of, text_of, who
 from anydim.program.callable_program import CallableProgram
 from anydim.program.compile_report import CompileReport, KernelTexts
 from anydim.runtime.executable import Executable
-from anydim.runtime.lists import Listed
+from anydim.runtime.lists import Lists
 from anydim.sizes import LARGEST, Size, as_size
 from anydim.variants.compiled_variants import Fitted
 
@@ -51,7 +51,7 @@ class Model(Fitted, CallableProgram):
         story: Callable[[], ProgramReports],
         compiled: Callable[[], Compiled],
         report: CompileReport | None = None,
-        lists: Mapping[str, Listed] | None = None,
+        lists: Lists | None = None,
         target: str = "llvm",
         indices: Callable[[], Ranges] | None = None,
         origin: Callable[[], Origin] = lambda: None,

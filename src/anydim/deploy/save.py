@@ -31,7 +31,7 @@ from anydim.program.variants import StoredSite
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.image import PAGES
 from anydim.runtime.interface import Interface, OnDevice
-from anydim.runtime.lists import Listed
+from anydim.runtime.lists import Lists
 from anydim.sizes import Size
 from anydim.targets.elf import read_object
 from anydim.targets.image import link
@@ -60,7 +60,7 @@ class Version:
 def save(
     path: str | os.PathLike[str],
     versions: Sequence[Version],
-    lists: Mapping[str, Listed],
+    lists: Lists,
     progress: Progress,
     facts: Mapping[str, Any] | None = None,
 ) -> None:
@@ -106,7 +106,7 @@ def _about(level: Level) -> dict[str, object]:
 
 
 def _members(
-    version: Version, lists: Mapping[str, Listed], constants: dict[str, memoryview]
+    version: Version, lists: Lists, constants: dict[str, memoryview]
 ) -> Iterator[Member]:
     """Records and code of a version; adds the constants that it needs to `constants`, by digest."""
     code, made = version.target, version.made

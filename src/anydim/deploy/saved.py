@@ -12,6 +12,7 @@ from anydim.program.variants import StoredSite
 from anydim.runtime.cpu import Level
 from anydim.runtime.interface import Interface
 from anydim.runtime.lists import Listed
+from anydim.runtime.ragged import RaggedPort
 from anydim.runtime.signature import Signature
 
 
@@ -61,7 +62,7 @@ class Saved:
     interface: Interface
     threads: int
     arrays: tuple[SavedArray, ...]
-    lists: Mapping[str, Listed] = field(default_factory=dict)
+    lists: Mapping[str, Listed | RaggedPort] = field(default_factory=dict)
     devices: tuple[SavedDevice, ...] = ()
     places: tuple[StoredSite, ...] = ()
 

@@ -49,7 +49,7 @@ def origins(graph: Graph) -> Origins:
         used = uses(node) | made
         free |= used - known
         known |= used
-    free |= symbols_of(graph.guards) - known
+    free |= symbols_of([graph.guards, graph.box.constraints]) - known
     return Origins(tuple(found), frozenset(free))
 
 

@@ -18,7 +18,8 @@ from anydim.lang.meaning.evaluate import check_guards as check_group_guards
 from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import Group, TensorType
 from anydim.runtime.delegated import Port
-from anydim.runtime.lists import pack, seen
+from anydim.runtime.lists import feeds, results_seen
+from anydim.runtime.signature import TensorSpec
 from anydim.sizes.guard import holds
 
 Arrays = Sequence[numpy.ndarray]
@@ -33,26 +34,14 @@ def evaluate(
     `precision` computes floating point in another type (float64 for an accurate reference).
     Raises InputError or DimError for inputs that do not fit.
     """
-    values = _unlisted(graph, inputs)
+    kinds = graph.types
+    specs = {name: TensorSpec(name, kinds[name].dtype, kinds[name].shape) for name in graph.inputs}
+    values = feeds(graph.name, inputs, graph.lists, specs)
     sizes = bind(graph, values)
     values = {name: numpy.asarray(values[name]) for name in graph.inputs}
     results: dict[str, Any] = {}
     results.update(zip(graph.outputs, _run(graph, values, sizes, precision)[0]))
-    return seen(results, graph.lists)
-
-
-def _unlisted(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs with lists split into their two arrays."""
-    values = dict(inputs)
-    for name, listed in graph.lists.items():
-        if name in values and listed.elements in graph.inputs:
-            given = values.pop(name)
-            if listed.optional:
-                given = [] if given is None else [given]
-            rank = graph.types[listed.shapes].shape[1].constant
-            packed = pack(name, given, graph.types[listed.elements].dtype, rank)
-            values[listed.elements], values[listed.shapes] = packed
-    return values
+    return results_seen(results, graph.lists, values, specs)
 
 
 def _run(

@@ -29,7 +29,7 @@ from anydim.graph.regions import (
     Sizes,
 )
 from anydim.lang.tree import Group, TensorType
-from anydim.runtime.lists import Listed
+from anydim.runtime.lists import Lists
 from anydim.sizes import Box, as_size
 from anydim.sizes.guard import Guard
 
@@ -150,7 +150,7 @@ class Graph:
     constants: FrozenMapping[str, Constant] = field(default_factory=FrozenMapping)
     nodes: tuple[Node, ...] = ()
     guards: tuple[Guard, ...] = ()
-    lists: FrozenMapping[str, Listed] = field(default_factory=FrozenMapping)
+    lists: Lists = field(default_factory=FrozenMapping)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "types", freeze(self.types))

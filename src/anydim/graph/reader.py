@@ -19,6 +19,7 @@ from anydim.graph.text import FOREIGN_WORDS, held_path
 from anydim.lang.surface.group_text import parse_group
 from anydim.lang.tree import TensorType
 from anydim.runtime.lists import Listed
+from anydim.runtime.ragged import RaggedPort
 from anydim.sizes import Box, Dim, Guard, Size
 
 
@@ -44,7 +45,7 @@ class _Reader:
         self.constants: dict[str, Constant] = {}
         self.nodes: list[Node] = []
         self.guards: list[Guard] = []
-        self.lists: dict[str, Listed] = {}
+        self.lists: dict[str, Listed | RaggedPort] = {}
 
     def read(self, text: str) -> Graph:
         for number, first, body in _blocks(text):
@@ -80,6 +81,9 @@ class _Reader:
             self.lists[name] = Listed(
                 elements, scanner.name(), word == "optional", word == "single"
             )
+        elif word == "ragged":
+            name = scanner.name()
+            self.lists[name] = _ragged(scanner)
         elif word == "constant":
             self.constant(scanner)
         elif word == "node":
@@ -216,6 +220,24 @@ def _scan(scanner: Scanner) -> regions.Scan:
     extent = scanner.size() if scanner.accept("extent") else None
     flags = (scanner.accept(word) for word in ("history", "initial", "joined"))
     return regions.Scan(position, extent, *flags)
+
+
+def _ragged(scanner: Scanner) -> RaggedPort:
+    scanner.take("=")
+    values = scanner.name()
+    scanner.take(",")
+    lengths, dims = scanner.name(), []
+    scanner.take("over")
+    while not scanner.accept("shape"):
+        name, low = scanner.word(), scanner.integer()
+        scanner.take("..")
+        dims.append(Dim(name, low, None if scanner.peek(",") else scanner.integer()))
+        scanner.take(",")
+    shape = scanner.shape()
+    scanner.take("counted")
+    counted = scanner.size()
+    flags = (scanner.accept("flat"), scanner.accept("ones"))
+    return RaggedPort(values, lengths, tuple(dims), shape, counted, *flags)
 
 
 def _guard(scanner: Scanner) -> Guard:

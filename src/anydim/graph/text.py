@@ -39,6 +39,7 @@ from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import GraphError
 from anydim.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.graph.regions import REGION, BranchRegion, Foreign, LoopRegion, Region, Scan, Sizes
+from anydim.runtime.ragged import RaggedPort
 from anydim.lang.surface.printer import print_group
 from anydim.lang.tree import TensorType
 from anydim.sizes import Guard, Size
@@ -63,9 +64,21 @@ def print_graph(graph: Graph) -> str:
     lines += [_guard(guard) for guard in graph.guards]
     lines += [f"output {_name(name)}" for name in graph.outputs]
     for name, listed in graph.lists.items():
+        if isinstance(listed, RaggedPort):
+            lines.append(_ragged(name, listed))
+            continue
         kind = "single" if listed.single else "optional" if listed.optional else "list"
         lines.append(f"{kind} {_name(name)} = {_name(listed.elements)}, {_name(listed.shapes)}")
     return "\n".join(lines) + "\n"
+
+
+def _ragged(name: str, port: RaggedPort) -> str:
+    dims = " ".join(f"{d.name} {d.lo}..{'' if d.hi is None else d.hi}," for d in port.dims)
+    flags = "".join(f" {flag}" for flag in ("flat", "ones") if getattr(port, flag))
+    return (
+        f"ragged {_name(name)} = {_name(port.values)}, {_name(port.lengths)} over {dims} "
+        f"shape [{', '.join(map(str, port.shape))}] counted {{{port.counted}}}{flags}"
+    )
 
 
 def contents(graph: Graph) -> bytes:

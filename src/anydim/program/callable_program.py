@@ -14,7 +14,8 @@ from anydim.base.text import listed
 from anydim.base.user_values import flag_of, path_of, shown, text_of
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
-from anydim.runtime.lists import Listed, pack, seen
+from anydim.runtime.lists import Lists, feeds, results_seen
+from anydim.runtime.ragged import RaggedPort
 from anydim.runtime.output_arrays import called_into
 from anydim.runtime.signature import TensorSpec
 from anydim.runtime.stopping import known_timeout
@@ -48,7 +49,7 @@ class CallableProgram:
         self,
         executable: Executable[Any],
         story: Callable[[], ProgramReports],
-        lists: Mapping[str, Listed],
+        lists: Lists,
     ) -> None:
         self.executable = executable
         self._tell = story
@@ -131,22 +132,14 @@ class CallableProgram:
     def _with_lists(self, named: Mapping[str, Any], out: Any) -> dict[str, Any]:
         """Run with lists of arrays, each as its two arrays."""
         if out is not None:
-            problem = f"{self.name} has {self._shown_lists()}, and `out` is for results of one rank"
+            problem = f"{self.name} has {self._shown_lists()}, and `out` is for single arrays"
             raise OptionError(problem, "leave `out` away: results are new arrays")
         specs = {spec.name: spec for spec in self.inputs}
-        given = dict(named)
-        for name, parts in self._lists.items():
-            if name in given and parts.elements in specs:
-                arrays = given.pop(name)
-                if parts.optional:
-                    arrays = [] if arrays is None else [arrays]
-                rank = specs[parts.shapes].shape[1].constant
-                both = pack(name, arrays, specs[parts.elements].dtype, rank)
-                given[parts.elements], given[parts.shapes] = both
-        return seen(self.executable(given), self._lists)
+        given = feeds(self.name, named, self._lists, specs)
+        return results_seen(self.executable(given), self._lists, given, specs)
 
     @property
-    def lists(self) -> Mapping[str, Listed]:
+    def lists(self) -> Lists:
         """The inputs and outputs that a user sees as lists, each as the two values it is."""
         return self._lists
 
@@ -419,14 +412,16 @@ class CallableProgram:
         import_module("anydim.program.binding").check_names(self.name, self.dims, dims, keywords)
 
     def _refuse_lists(self, what: str) -> None:
-        lists = [parts for parts in self._lists.values() if not parts.single]
-        if lists:
+        single = (isinstance(each, RaggedPort) or each.single for each in self._lists.values())
+        if not all(single):
             problem = f"{self.name} takes lists of arrays, and `{what}` single ones"
             raise OptionError(problem, f"{what} what makes and takes no sequences")
 
     def _shown_lists(self) -> str:
         """What is not one tensor among inputs and outputs, in words."""
-        ranked = [name for name, parts in self._lists.items() if parts.single]
+        if any(isinstance(parts, RaggedPort) for parts in self._lists.values()):
+            return "ragged batches"
+        ranked = [n for n, e in self._lists.items() if isinstance(e, RaggedPort) or e.single]
         if len(ranked) < len(self._lists):
             return "lists of arrays"
         return f"results whose rank depends on the sizes of a call ({listed(ranked)})"

@@ -296,6 +296,7 @@ class _Walk:
             size = region.values[name].shape[source.axis].substitute(env)
             rest, factor = source.rest.substitute(found), source.factor.substitute(found)
             found[source.dim] = (size - rest) // factor if factor != 1 else size - rest
+        found |= {d.name: most for d in box.dims if (most := _at_most(d, box, found)) is not None}
         return {**{d.name: self.other(d) for d in box.dims if d.name not in found}, **found}
 
     def other(self, dim: Dim) -> Size:
@@ -306,6 +307,17 @@ class _Walk:
             name, number = f"{dim.name}.{number}", number + 1
         self.others.append(dim.named(name))
         return self.others[-1].size
+
+
+def _at_most(dim: Dim, box: Box, known: Env) -> Size | None:
+    """The dim that bounds an unknown dim by a constraint `bound - dim >= 0`; None: there is none.
+
+    Bytes grow with sizes, so the most are those at the bound.
+    """
+    if dim.name in known:
+        return None
+    bounds = (constraint + dim.size for constraint in box.constraints)
+    return next((known[str(each.atom)] for each in bounds if each.atom in known), None)
 
 
 def _bytes(spec: TensorSpec, env: Env) -> Size:

@@ -1,4 +1,7 @@
-"""Lists of arrays as two arrays: concatenated elements, and the shape of each array."""
+"""Lists of arrays as two arrays: concatenated elements, and the shape of each array.
+
+Ragged batches (`ragged.py`) are such lists, too, with the sizes of all rows in one array.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ import numpy
 from anydim.base.dtypes import DType, from_numpy
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
+from anydim.runtime.ragged import RaggedPort, packed, unpacked
+from anydim.runtime.signature import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,47 @@ def pack(
     return numpy.concatenate(flat) if flat else numpy.zeros(0, dtype.numpy), shapes
 
 
-def seen(results: dict[str, Any], lists: Mapping[str, Listed]) -> dict[str, Any]:
+Lists = Mapping[str, Listed | RaggedPort]
+
+
+def feeds(
+    model: str, given: Mapping[str, Any], lists: Lists, specs: Mapping[str, TensorSpec]
+) -> dict[str, Any]:
+    """Convert the lists among inputs to arrays; `specs` are the inputs of the program."""
+    made = dict(given)
+    ragged: dict[str, RaggedPort] = {}
+    for name, parts in lists.items():
+        if isinstance(parts, RaggedPort):
+            if parts.ones or parts.values in specs:
+                ragged[name] = parts
+        elif name in made and parts.elements in specs:
+            arrays = made.pop(name)
+            if parts.optional:
+                arrays = [] if arrays is None else [arrays]
+            rank = specs[parts.shapes].shape[1].constant
+            both = pack(name, arrays, specs[parts.elements].dtype, rank)
+            made[parts.elements], made[parts.shapes] = both
+    return packed(model, ragged, made, specs) if ragged else made
+
+
+def results_seen(
+    results: dict[str, Any], lists: Lists, given: Mapping[str, Any],
+    specs: Mapping[str, TensorSpec],
+) -> dict[str, Any]:  # fmt: skip
+    """Convert results to what the user sees; `given` are the arrays of the inputs."""
+    ragged = {name: each for name, each in lists.items() if isinstance(each, RaggedPort)}
+    if not ragged:
+        return seen(results, lists)
+    sizes = {
+        str(size): length
+        for name, spec in specs.items() if name in given
+        for size, length in zip(spec.shape, numpy.shape(given[name])) if size.atom is not None
+    }  # fmt: skip
+    lengths = given[next(iter(ragged.values())).lengths]
+    return unpacked(results, ragged, lengths, sizes)
+
+
+def seen(results: dict[str, Any], lists: Mapping[str, Any]) -> dict[str, Any]:
     """Convert results to what the user sees, in their order."""
     found, of = {}, {parts.elements: name for name, parts in lists.items()}
     hidden = {parts.shapes for parts in lists.values()}

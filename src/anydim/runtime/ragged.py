@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy
 
-from anydim.base.errors import InputError
+from anydim.base.errors import DimError, InputError
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import listed
-from anydim.sizes import Size, as_size, product
+from anydim.runtime.signature import TensorSpec
+from anydim.sizes import Dim, Size
 
 
 @public
@@ -121,43 +122,58 @@ class RaggedPort:
 
     values: str
     lengths: str
-    dims: tuple[str, ...]
+    dims: tuple[Dim, ...]
     shape: tuple[Size, ...]
     counted: Size
     flat: bool = False
     ones: bool = False
+
+    @property
+    def elements(self) -> str:
+        """The value of the program with the elements, as of a list."""
+        return self.values
+
+    @property
+    def shapes(self) -> str:
+        """The value of the program with the sizes of rows, which users do not see."""
+        return self.lengths
 
 
 Ports = Mapping[str, RaggedPort]
 
 
 def packed(
-    model: str, ports: Ports, given: Mapping[str, Any], dims: Mapping[str, tuple[int, int | None]]
+    model: str, ports: Ports, given: Mapping[str, Any], specs: Mapping[str, TensorSpec]
 ) -> dict[str, Any]:
     """Convert ragged inputs to arrays, with the lengths of rows; other inputs are kept.
 
-    `dims` are the bounds of the ragged dims. Raises InputError for rows that do not fit each other.
+    `specs` are the inputs of the program. Raises InputError for rows that do not fit each other, or the bounds of ragged dims.
     """
     feeds = dict(given)
     sizes: dict[str, numpy.ndarray] = {}
     source: dict[str, str] = {}
-    first = next(iter(ports.values()))
     for name, port in ports.items():
         if name not in feeds:
             continue
-        rows = feeds.pop(name)
-        values, shapes = _read(model, name, rows, port)
+        dtype = None if port.ones else specs[port.values].dtype.numpy
+        values, shapes = _read(model, name, feeds.pop(name), port, dtype)
         if port.ones:
             _check_ones(model, name, values)
         else:
             feeds[port.values] = values
         for dim, found in _solved(model, name, port, shapes).items():
             _agree(model, name, dim, found, sizes, source)
-    for dim, found in sizes.items():
-        _within(model, dim, found, source[dim], dims.get(dim, (0, None)))
-    if all(dim in sizes for dim in first.dims):
-        columns = [sizes[dim] for dim in first.dims]
-        feeds[first.lengths] = numpy.stack(columns, axis=1).astype(numpy.int64)
+    port = next(iter(ports.values()))
+    known = {name for name, each in ports.items() if not each.ones}
+    missing = [name for name in known if name not in given]
+    if missing:
+        raise InputError(f"{model}: input '{missing[0]}' is missing", f"inputs: {listed(ports)}")
+    for dim in port.dims:
+        if dim.name in sizes:
+            _within(model, dim, sizes[dim.name], source[dim.name])
+    if all(dim.name in sizes for dim in port.dims):
+        columns = [sizes[dim.name] for dim in port.dims]
+        feeds[port.lengths] = numpy.stack(columns, axis=1).astype(numpy.int64)
     return feeds
 
 
@@ -171,28 +187,39 @@ def unpacked(
         if port is None:
             made[name] = value
             continue
-        table = {dim: lengths[:, axis] for axis, dim in enumerate(port.dims)}
-        counts = numpy.array([
-            port.counted.evaluate({**others, **row}) for row in _rows(table, len(lengths))
-        ], numpy.int64)  # fmt: skip
-        offsets = numpy.concatenate([[0], numpy.cumsum(counts)]).astype(numpy.int64)
+        columns = {dim.name: lengths[:, axis] for axis, dim in enumerate(port.dims)}
+        counts = _sizes_of(port.counted, columns, others, len(lengths))
+        offsets = numpy.zeros(len(lengths) + 1, numpy.int64)
+        numpy.cumsum(counts, out=offsets[1:])
         shapes = None
         if port.flat:
-            shapes = [
-                tuple(size.evaluate({**others, **row}) for size in port.shape)
-                for row in _rows(table, len(lengths))
-            ]
+            axes = [_sizes_of(size, columns, others, len(lengths)) for size in port.shape]
+            shapes = list(zip(*(axis.tolist() for axis in axes)))
         made[name] = Ragged(value, offsets, shapes)
     return made
 
 
-def _rows(table: Mapping[str, numpy.ndarray], count: int) -> Iterator[dict[str, int]]:
-    for row in range(count):
-        yield {dim: int(sizes[row]) for dim, sizes in table.items()}
+def _sizes_of(
+    size: Size, columns: Mapping[str, numpy.ndarray], others: Mapping[str, int], rows: int
+) -> numpy.ndarray:
+    """A size of each row, int64 [rows]."""
+    for name, column in columns.items():
+        if size == Size.symbol(name):
+            return column
+    used = [name for name in columns if name in size.symbols]
+    if not used:
+        return numpy.full(rows, size.evaluate(others), numpy.int64)
+    known: dict[tuple[int, ...], int] = {}  # rows of one length are common
+    found = numpy.empty(rows, numpy.int64)
+    for row, key in enumerate(zip(*(columns[name].tolist() for name in used))):
+        if key not in known:
+            known[key] = size.evaluate({**others, **dict(zip(used, key))})
+        found[row] = known[key]
+    return found
 
 
 def _read(
-    model: str, name: str, given: Any, port: RaggedPort
+    model: str, name: str, given: Any, port: RaggedPort, dtype: Any
 ) -> tuple[numpy.ndarray, numpy.ndarray]:
     """The values of a ragged input, and the shape of each row [rows, rank]."""
     rank = len(port.shape)
@@ -230,7 +257,7 @@ def _read(
                          f"expected [{wanted}]")  # fmt: skip
     if values is None:
         fixed = [size.constant or 0 for size in port.shape[1:]]
-        values = numpy.zeros(0 if port.flat else (0, *fixed), numpy.int64)
+        values = numpy.zeros(0 if port.flat else (0, *fixed), dtype)
     return values, shapes
 
 
@@ -292,8 +319,8 @@ def _solved(
                     f"{shapes[row, axis]}, expected {fixed}"
                 )
         for dim in port.dims:
-            if size == Size.symbol(dim):
-                found[dim] = shapes[:, axis]
+            if size == dim.size:
+                found[dim.name] = shapes[:, axis]
     return found
 
 
@@ -317,16 +344,12 @@ def _agree(
         )
 
 
-def _within(
-    model: str, dim: str, found: numpy.ndarray, name: str, bounds: tuple[int, int | None]
-) -> None:
-    low, high = bounds
-    wrong = (found < low) if high is None else (found < low) | (found > high)
-    rows = numpy.flatnonzero(wrong)
-    if len(rows):
-        row, most = int(rows[0]), "" if high is None else high
-        raise InputError(
-            f"{model}: input '{name}', row {row}: '{dim}' is {found[row]}, declared {low}..{most}"
+def _within(model: str, dim: Dim, found: numpy.ndarray, name: str) -> None:
+    rows = [row for row, size in enumerate(found.tolist()) if size not in dim]
+    if rows:
+        raise DimError(
+            f"{model}: input '{name}', row {rows[0]}: '{dim.name}' is {found[rows[0]]}",
+            f"declared {dim}",
         )
 
 
@@ -341,7 +364,3 @@ def _check_ones(model: str, name: str, values: numpy.ndarray) -> None:
 def _shapes(rows: Sequence[numpy.ndarray]) -> str:
     return listed([str(list(shape)) for shape in dict.fromkeys(row.shape for row in rows)][:4])
 
-
-def elements(shape: Sequence[Size]) -> Size:
-    """The number of elements of a row."""
-    return product(shape) if shape else as_size(1)

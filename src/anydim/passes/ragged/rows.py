@@ -136,6 +136,7 @@ class _Rewrite:
         self.taken = {*graph.box.names, *graph.types}
         self.totals: dict[Size, str] = {}  # by unit: the dim of all of them
         self.starts: dict[Size, str] = {}  # by unit: the dim of a row's first one
+        self.longest = {name: self.name(f"{name}.longest") for name in dims}
         self.counter = self.name("row")
 
     def run(self) -> Graph:
@@ -468,6 +469,7 @@ class _Emit:
                 work.totals[form.unit] = work.name(f"{stem}.total")
                 work.starts[form.unit] = work.name(f"{stem}.start")
         dims = [Dim(name) for name in work.totals.values()]
+        dims += [self.whole.box.dim(name).named(work.longest[name]) for name in work.dims]
         self.outer.box = self.outer.box.also(*dims)
 
     def _inputs(self) -> None:
@@ -515,7 +517,8 @@ class _Emit:
     def _port(
         self, name: str, shape: tuple[Size, ...], counted: Size, flat: bool, ones: bool = False
     ) -> RaggedPort:
-        return RaggedPort(name, self.lengths, self.work.dims, shape, counted, flat, ones)
+        dims = tuple(self.whole.box.dim(dim) for dim in self.work.dims)
+        return RaggedPort(name, self.lengths, dims, shape, counted, flat, ones)
 
     def _tables(self) -> None:
         """Emit the table of rows: the first index for each unit, then the sizes of ragged dims."""
@@ -527,9 +530,15 @@ class _Emit:
             if unit not in self.given_units:
                 total = outer.emit("reduce_sum", counts, axes=(0,), keepdims=False)
                 found.append((work.totals[unit], total))
-        for name, total in found:
-            region = {REGION: Sizes((name,))}
-            outer.node(Node(SIZES, (total,), (), FrozenMapping(region), "rows"), ())
+        for axis, name in enumerate(work.dims):  # of no rows: the lower bound
+            column = outer.emit("slice", self.lengths, starts=(axis,), ends=(axis + 1,), axes=(1,))
+            most = outer.emit("reduce_max", column, axes=(0, 1), keepdims=False)
+            least = outer.constant(_int64(self.whole.box.dim(name).lo))
+            found.append((work.longest[name], outer.emit("maximum", most, least)))
+        parts = [outer.emit("unsqueeze", value, axes=(0,)) for _, value in found]
+        sizes = outer.emit("concat", *parts, axis=0)
+        region = {REGION: Sizes(tuple(name for name, _ in found))}
+        outer.node(Node(SIZES, (sizes,), (), FrozenMapping(region), "rows"), ())
         columns = [outer.emit("unsqueeze", column, axes=(1,)) for column in columns]
         self.table = outer.emit("concat", *columns, self.lengths, axis=1)
 
@@ -683,6 +692,11 @@ class _Body:
             Size.symbol(work.totals[unit]) - Size.symbol(start) - unit
             for unit, start in work.starts.items()
         ]
+        ends += [  # `region_plan.py` counts memory with them
+            Size.symbol(work.totals[unit]) - Size.symbol(start)
+            for unit, start in work.starts.items()
+        ]
+        ends += [Size.symbol(most) - Size.symbol(name) for name, most in work.longest.items()]
         ends.append(work.batch - Size.symbol(self.counter) - 1)
         box = box.also(constraints=(*emit.inner_constraints, *ends))
         self.body = _Graph(box, partial(self._fresh))
