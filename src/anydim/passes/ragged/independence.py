@@ -10,7 +10,7 @@ The test is syntactic and sufficient: a node that fails it may still be independ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import field
 
 from anydim.base.records import dataclass
@@ -34,13 +34,16 @@ from anydim.lang.tree.affine import Affine, affine, row_major_strides
 from anydim.passes.ragged.size_values import span_of
 from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
+_ONE = as_size(1)
+
 
 @dataclass(frozen=True)
 class Marked:
-    """The axis of a tensor that counts `unit`, `count` times."""
+    """The axis of a tensor that counts `unit`: its size is `before * unit * count`."""
 
     axis: int
     count: Size
+    before: Size = _ONE
 
 
 Marks = Callable[[TensorType], "Marked | None"]
@@ -71,14 +74,57 @@ def marks_of(unit: Size, dims: frozenset[str]) -> Marks:
     return find
 
 
-def check_independent(group: Group, marks: Marks, dims: frozenset[str], box: Box) -> None:
-    """Raise Mixed unless each index of the marked axes is computed from that index alone."""
+def check_independent(
+    group: Group, marks: Marks, dims: frozenset[str], box: Box,
+    apart: MutableMapping[str, Marked] | None = None,
+) -> None:  # fmt: skip
+    """Raise Mixed unless each index of the marked axes is computed from that index alone.
+
+    `apart` are the marks of tensors whose units do not lie in one part of the axis, as in the axis
+    `seq * batch`; those of the results are added to it. None: there are no such tensors.
+    """
     tensors = (*group.inputs, *group.outputs, *group.temporaries)
     found = {tensor.name: marks(tensor.type) for tensor in tensors}
+    found.update({name: mark for name, mark in (apart or {}).items() if name in found})
     kinds = {tensor.name: tensor.type for tensor in tensors}
-    check = _Check(found, kinds, dims, box)
-    for step in (*group.statements, *group.steps):
-        check.step(step)
+    outputs = [tensor.name for tensor in group.outputs]
+    try:
+        _Check(found, kinds, dims, box).group(group)
+    except Mixed:
+        if apart is None:
+            raise
+        for before in _outer_counts(found, kinds):
+            marked = {name: _with_outer(found[name], kinds[name], before) for name in outputs}
+            if marked == {name: found[name] for name in outputs}:
+                continue
+            try:
+                _Check({**found, **marked}, kinds, dims, box).group(group)
+            except Mixed:
+                continue
+            apart.update({n: m for n, m in marked.items() if m is not None and m.before != _ONE})
+            return
+        raise
+
+
+def _outer_counts(
+    marks: Mapping[str, Marked | None], kinds: Mapping[str, TensorType]
+) -> Iterator[Size]:
+    """How often the units repeat in row-major order, in each tensor."""
+    found = (
+        product(kinds[name].shape[: mark.axis]) * mark.before
+        for name, mark in marks.items() if mark is not None
+    )  # fmt: skip
+    yield from dict.fromkeys(found)
+
+
+def _with_outer(mark: Marked | None, kind: TensorType, outer: Size) -> Marked | None:
+    """The mark of a tensor whose units repeat `outer` times, or the one it has."""
+    if mark is None:
+        return None
+    before = outer.divide_exactly(product(kind.shape[: mark.axis]))
+    whole = mark.count * mark.before
+    count = None if before is None else whole.divide_exactly(before)
+    return mark if before is None or count is None else Marked(mark.axis, count, before)
 
 
 @dataclass
@@ -89,6 +135,10 @@ class _Check:
     box: Box
     own: str = field(default="", init=False)  # the index of the unit in the current statement
     extents: dict[str, Size] = field(default_factory=dict, init=False)  # its other axes
+
+    def group(self, group: Group) -> None:
+        for step in (*group.statements, *group.steps):
+            self.step(step)
 
     def step(self, step: OrderedStep) -> None:
         if isinstance(step, Statement):
@@ -154,10 +204,21 @@ class _Check:
                 raise Mixed("its values depend on their number")
         elif isinstance(expr, Read):
             self.read(expr, mark, indices, target)
+        elif self.inner(expr, mark):
+            return
         elif isinstance(expr, (Apply, Cast)):
             arguments = expr.arguments if isinstance(expr, Apply) else (expr.argument,)
             for argument in arguments:
                 self.inside(argument, mark, indices, target)
+
+    def inner(self, expr: Expr, mark: Marked) -> bool:
+        """Whether an expression is the number of the current index within its unit."""
+        if not isinstance(expr, Apply) or expr.function != "mod" or mark.before != _ONE:
+            return False
+        whole, part = expr.arguments
+        if not (isinstance(whole, Index) and whole.name == self.own):
+            return False
+        return isinstance(part, SizeTerm) and mark.count.divide_exactly(part.size) is not None
 
     def read(self, read: Read, mark: Marked, indices: tuple[Expr, ...], target: str) -> None:
         other = self.marks[read.tensor]
@@ -172,7 +233,7 @@ class _Check:
         for axis, index in enumerate(read.indices):
             if other is None or axis != other.axis:
                 self.inside(index, mark, indices, target)
-            elif not self.within(affine(index), mark.count, other.count):
+            elif not self.same(index, mark, other):
                 raise Mixed("it reads another one for each of them")
 
     def reinterpret(
@@ -182,13 +243,15 @@ class _Check:
         if other is None:
             raise Mixed("it reads a shared tensor by position")
         form = affine(read.indices[0])
-        if other.axis == 0 and self.within(form, mark.count, self.elements(read.tensor, other)):
-            return
+        if other.axis == 0 and mark.before == other.before == _ONE:
+            if self.within(form, mark.count, self.elements(read.tensor, other)):
+                return
         kinds = self.kinds[target], self.kinds[read.tensor]
-        before = [product(k.shape[: m.axis]) for k, m in zip(kinds, (mark, other))]
-        same_count = mark.count == other.count
-        leading = before[0].constant == 1 and before[1].constant == 1
-        if before[0] != before[1] or not (leading or same_count):
+        marked = tuple(zip(kinds, (mark, other)))
+        before = [product(k.shape[: m.axis]) * m.before for k, m in marked]
+        after = [m.count * product(k.shape[m.axis + 1 :]) for k, m in marked]
+        leading = before[0] == before[1] == _ONE  # a reshape keeps the number of elements
+        if not leading and not (self.equal(*before) and self.equal(*after)):
             raise Mixed("a reshape mixes them")
         strides = row_major_strides(kinds[0].shape)
         wanted = {
@@ -204,6 +267,22 @@ class _Check:
         ]  # fmt: skip
         if dict(form.without(*ones).terms) != wanted:
             raise Mixed("a reshape mixes them")
+
+    def same(self, index: Expr, mark: Marked, other: Marked) -> bool:
+        """Whether an index of a marked axis belongs to the unit of the current index."""
+        if isinstance(index, Index) and index.name == self.own:
+            return (mark.count, mark.before) == (other.count, other.before)
+        if not mark.before == other.before == _ONE:
+            return False
+        if isinstance(index, Apply) and index.function == "floordiv":
+            whole, part = index.arguments
+            plain = isinstance(whole, Index) and whole.name == self.own
+            if plain and isinstance(part, SizeTerm):
+                return part.size * other.count == mark.count
+        return self.within(affine(index), mark.count, other.count)
+
+    def equal(self, left: Size, right: Size) -> bool:
+        return prove(left, "==", right, self.box) is Truth.PROVED
 
     def elements(self, tensor: str, mark: Marked) -> Size:
         """The elements of a unit of a tensor whose first axis is marked."""

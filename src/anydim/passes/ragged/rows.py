@@ -45,7 +45,7 @@ from anydim.graph.regions import (
 )
 from anydim.lang.tree import TensorType
 from anydim.passes.flow import unused
-from anydim.passes.ragged.independence import Mixed, check_independent, marks_of, unit_of
+from anydim.passes.ragged.independence import Marked, Mixed, check_independent, marks_of, unit_of
 from anydim.passes.ragged.size_values import SizeValues
 from anydim.runtime.lists import Listed
 from anydim.runtime.ragged import RaggedPort
@@ -173,7 +173,7 @@ class _Rewrite:
                     f"ragged: result '{name}' of '{graph.name}' is {kind}: "
                     f"it has no axis '{self.rows}'"
                 )
-        self._check_nodes(graph, rows, self.masks)
+        self.apart = self._check_nodes(graph, rows, self.masks)
 
     def _batch_axis(self, kind: TensorType) -> int | None:
         axes = [axis for axis, size in enumerate(kind.shape) if size == self.batch]
@@ -181,15 +181,17 @@ class _Rewrite:
 
     def _check_nodes(
         self, graph: Graph, rows: frozenset[str], masks: frozenset[str] = frozenset()
-    ) -> None:
+    ) -> dict[str, Marked]:
+        """Check the nodes of a graph; returns the values whose rows do not lie in one part."""
         known = SizeValues(graph, masks)
         marks = marks_of(self.batch, rows)
+        apart: dict[str, Marked] = {}
         mixed: dict[str, str] = {}  # values of sizes that are not independent
         for node in graph.nodes:
             for held in node.region.held.values() if node.region else ():
                 self._check_nodes(held, rows)
             try:
-                _check_node(graph, node, known, mixed.keys(), marks, rows)
+                _check_node(graph, node, known, mixed.keys(), marks, rows, apart)
             except Mixed as reason:
                 problem = f"{node.source or node.where()}: {reason}"
                 mixed.update(dict.fromkeys(node.outputs, problem))
@@ -198,6 +200,9 @@ class _Rewrite:
         for name in graph.outputs:
             if name in mixed:
                 raise self._refusal(mixed[name])
+            if name in apart:
+                raise self._refusal(f"rows of result '{name}' do not lie in one part")
+        return apart
 
     def _refusal(self, reason: str) -> ModelError:
         return ModelError(
@@ -270,6 +275,8 @@ class _Rewrite:
         kinds = {form.kind for form in forms}
         own = symbols_of([self.one.types[n] for n in (*node.given, *node.outputs)])
         if not (own | _symbols(node)) & self.ragged and kinds <= {SHARED, ROW}:
+            if not self.apart.keys().isdisjoint((*node.given, *node.outputs)):
+                return INSIDE
             fits = all(self.form(n).kind == ROW or n in shared for n in node.given)
             return ROW if fits and all(self.form(n).kind == ROW for n in node.outputs) else INSIDE
         units = {form.unit for form in forms if form.kind == TOKEN}
@@ -935,17 +942,22 @@ _ALONG = ("axis",)  # routines that work along one axis
 
 
 def _check_node(
-    graph: Graph, node: Node, known: SizeValues, mixed: Set[str], marks: Any, rows: frozenset[str]
-) -> None:
+    graph: Graph, node: Node, known: SizeValues, mixed: Set[str], marks: Any, rows: frozenset[str],
+    apart: dict[str, Marked],
+) -> None:  # fmt: skip
     """Raise Mixed unless a node computes each row alone; held graphs are checked elsewhere.
 
-    `mixed` are the values that are known, and no node may read but inlined.
+    `mixed` are the values that are known, and no node may read but inlined; `apart` are marks of
+    axes such as `seq * rows`.
     """
     if isinstance(node.region, Foreign):
         raise Mixed("another engine runs it")
     routine = node.region is None and operator(node.operator).routine is not None
-    if (node.region is not None or routine) and not mixed.isdisjoint(node.given):
-        raise Mixed("it reads the numbers of rows")
+    if node.region is not None or routine:
+        if not mixed.isdisjoint(node.given):
+            raise Mixed("it reads the numbers of rows")
+        if not apart.keys().isdisjoint(node.given):
+            raise Mixed("its rows do not lie in one part")
     if node.region is not None:
         return
     given = [marks(graph.types[name]) for name in node.given]
@@ -964,7 +976,7 @@ def _check_node(
     group = known.inlined(node, group_of(graph, node))
     if any(tensor.name in mixed for tensor in group.inputs):
         raise Mixed("it reads the numbers of rows")
-    check_independent(group, marks, rows, graph.box)
+    check_independent(group, marks, rows, known.box, apart)
 
 
 def mask_inputs(graph: Graph, rows: str, ragged: frozenset[str]) -> frozenset[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from anydim.base.dtypes import boolean
+from anydim.base.dtypes import boolean, int64
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph, Node
 from anydim.lang.functions import INSIDE
@@ -35,7 +35,7 @@ from anydim.lang.tree.affine import Affine, affine, body_at, operands, rewrite
 from anydim.lang.tree.bounds_checks import within
 from anydim.lang.tree.renaming import renamed
 from anydim.passes.rules import apply_rules
-from anydim.sizes import Box, Size, Truth, as_size, prove
+from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 _MOST = 200  # parts of an expression that is worth inlining
 
@@ -47,8 +47,10 @@ class SizeValues:
     graph: Graph
     masks: frozenset[str] = frozenset()
     statements: dict[str, Statement] = field(default_factory=dict, init=False)
+    box: Box = field(init=False)  # an empty tensor has no element to ask about
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "box", self.graph.box.without_zero())
         for name in self.masks:
             kind = self.graph.types[name]
             axes = tuple(Axis(f"i{axis}", size) for axis, size in enumerate(kind.shape))
@@ -82,7 +84,7 @@ class SizeValues:
         """Keep the expression of an element, if it reads constants alone."""
         if len(group.statements) != 1 or group.steps:
             return
-        (statement,) = group.statements
+        statement = _summed(group.statements[0])
         if statement.combine or _size(statement.body, _MOST) > _MOST:
             return
         constants = self.graph.constants
@@ -98,7 +100,7 @@ class SizeValues:
             return decide(expr) if known is expr else rewrite(known, decide)
 
         def decide(expr: Expr) -> Expr | None:
-            return decided(expr, extents, self.graph.box)
+            return decided(expr, extents, self.box)
 
         return statement.with_body(rewrite(statement.body, change))
 
@@ -131,6 +133,15 @@ class SizeValues:
         return tuple(read.indices[0] if axis in long else zero for axis in known.axes)
 
 
+def _summed(statement: Statement) -> Statement:
+    """A sum of one integer, as a product."""
+    body, dtype = statement.body, getattr(statement.body, "dtype", None)
+    if statement.combine != "add" or not isinstance(body, Literal) or dtype is not int64:
+        return statement
+    total = product(axis.extent for axis in statement.reduced) * int(body.value)
+    return Statement(statement.target, statement.axes, SizeTerm(total))
+
+
 def decided(expr: Expr, extents: Mapping[str, Size], box: Box) -> Expr | None:
     """Decide a comparison of indices, and what follows from it; None if nothing changes."""
     if not isinstance(expr, Apply):
@@ -160,14 +171,15 @@ def _compared(expr: Apply, extents: Mapping[str, Size], box: Box) -> bool | None
     if span is None:
         return None
     relation, (low, high) = _COMPARISONS[expr.function], span
-    found = {prove(end, relation, 0, box) for end in (low, high)}
-    if relation in ("==", "!="):  # two ends decide nothing about what lies between
+    if relation in ("==", "!="):
         apart = Truth.PROVED in (prove(low, ">", 0, box), prove(high, "<", 0, box))
         if low != high and not apart:
             return None
-    if found == {Truth.PROVED}:
+        return apart == (relation == "!=") if apart or low.constant == 0 else None
+    hardest, easiest = (high, low) if relation in ("<", "<=") else (low, high)
+    if prove(hardest, relation, 0, box) is Truth.PROVED:
         return True
-    return False if found == {Truth.REFUTED} else None
+    return False if prove(easiest, relation, 0, box) is Truth.REFUTED else None
 
 
 def span_of(form: Affine, extents: Mapping[str, Size], box: Box) -> tuple[Size, Size] | None:
