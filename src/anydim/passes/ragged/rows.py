@@ -351,15 +351,10 @@ class _Rewrite:
                 if is_inside:
                     repeated = name in self.alone
                     found = max(found, 1 if repeated else stage | 1)
-                elif not (name in self.alone and self._outer(name)):
+                else:
                     found = max(found, stage + stage % 2)
             found = max(found, 1) if is_inside else found
             self.stage.update(dict.fromkeys(node.outputs, found))
-
-    def _outer(self, name: str) -> bool:
-        """Whether a value can be computed outside of loops."""
-        number = self.where.get(name)
-        return number is None or self.kinds[number] != INSIDE
 
     def _demands(self) -> None:
         """Find the values that are needed outside, and in the loop of each stage."""
