@@ -59,7 +59,7 @@ def uses(node: Node) -> frozenset[str]:
     if region is None:
         return symbols_of(node.attributes.values())
     if isinstance(region, Sizes):
-        return frozenset()
+        return symbols_of(region.row)
     taken = frozenset[str]().union(*(graph.origins.free for graph in region.held.values()))
     if isinstance(region, LoopRegion):
         own = symbols_of([region.trips, *((s.position, s.extent) for s in region.scans)])

@@ -70,7 +70,9 @@ def _after(
 ) -> dict[str, int]:
     """The dims that are known after a node with a region has run."""
     if isinstance(node.region, Sizes):
-        numbers = values[node.given[0]].reshape(-1).tolist()
+        held, row = values[node.given[0]], node.region.row
+        held = held if row is None else held[row.evaluate(sizes)]
+        numbers = held.reshape(-1).tolist()
         return with_found_dims(graph, node, numbers, node.region.dims, sizes)
     shapes = {name: values[name].shape for name in node.outputs}
     return inferred_sizes(graph, shapes, sizes, node.source or node.where())

@@ -19,7 +19,7 @@ from anydim.graph.text import FOREIGN_WORDS, held_path
 from anydim.lang.surface.group_text import parse_group
 from anydim.lang.tree import TensorType
 from anydim.runtime.lists import Listed
-from anydim.runtime.ragged import RaggedPort
+from anydim.runtime.ragged import RaggedPort, RowTable
 from anydim.sizes import Box, Dim, Guard, Size
 
 
@@ -171,7 +171,7 @@ def _sizes(parts: _Parts) -> Region:
     dims = []
     while not scanner.at_end():
         dims.append(scanner.word())
-    return regions.Sizes(tuple(dims))
+    return regions.Sizes(tuple(dims), parts.line("row").size() if "row" in parts.lines else None)
 
 
 def _branch(parts: _Parts) -> Region:
@@ -225,19 +225,28 @@ def _scan(scanner: Scanner) -> regions.Scan:
 def _ragged(scanner: Scanner) -> RaggedPort:
     scanner.take("=")
     values = scanner.name()
-    scanner.take(",")
-    lengths, dims = scanner.name(), []
-    scanner.take("over")
-    while not scanner.accept("shape"):
-        name, low = scanner.word(), scanner.integer()
-        scanner.take("..")
-        dims.append(Dim(name, low, None if scanner.peek(",") else scanner.integer()))
-        scanner.take(",")
+    scanner.take("shape")
     shape = scanner.shape()
     scanner.take("counted")
     counted = scanner.size()
     flags = (scanner.accept("flat"), scanner.accept("ones"))
-    return RaggedPort(values, lengths, tuple(dims), shape, counted, *flags)
+    scanner.take("rows")
+    rows = scanner.name()
+    scanner.take("sums")
+    sums = scanner.name()
+    dims, longest, units, totals, summed = [], [], [], [], []
+    while scanner.accept("dim"):
+        name, low = scanner.word(), scanner.integer()
+        scanner.take("..")
+        dims.append(Dim(name, low, None if scanner.peek(";") else scanner.integer()))
+        scanner.take(";")
+        longest.append(scanner.word())
+    while scanner.accept("unit"):
+        units.append(scanner.size())
+        totals.append(scanner.word())
+        summed += totals[-1:] if scanner.accept("summed") else []
+    parts = (dims, longest, units, totals, summed)
+    return RaggedPort(values, RowTable(rows, sums, *map(tuple, parts)), shape, counted, *flags)
 
 
 def _guard(scanner: Scanner) -> Guard:

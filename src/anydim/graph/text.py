@@ -73,11 +73,20 @@ def print_graph(graph: Graph) -> str:
 
 
 def _ragged(name: str, port: RaggedPort) -> str:
-    dims = " ".join(f"{d.name} {d.lo}..{'' if d.hi is None else d.hi}," for d in port.dims)
+    table = port.table
     flags = "".join(f" {flag}" for flag in ("flat", "ones") if getattr(port, flag))
+    dims = " ".join(
+        f"dim {d.name} {d.lo}..{'' if d.hi is None else d.hi}; {most}"
+        for d, most in zip(table.dims, table.longest)
+    )
+    units = " ".join(
+        f"unit {{{unit}}} {total}{' summed' if total in table.summed else ''}"
+        for unit, total in zip(table.units, table.totals)
+    )
     return (
-        f"ragged {_name(name)} = {_name(port.values)}, {_name(port.lengths)} over {dims} "
-        f"shape [{', '.join(map(str, port.shape))}] counted {{{port.counted}}}{flags}"
+        f"ragged {_name(name)} = {_name(port.values)} shape [{', '.join(map(str, port.shape))}] "
+        f"counted {{{port.counted}}}{flags} rows {_name(table.rows)} sums {_name(table.sums)} "
+        f"{dims} {units}"
     )
 
 
@@ -125,6 +134,7 @@ def _region_lines(region: Region) -> list[str]:
     lines: list[str] = []
     if isinstance(region, Sizes):
         lines.append(f"dims {' '.join(region.dims)}")
+        lines += [] if region.row is None else [f"row {{{region.row}}}"]
     elif isinstance(region, BranchRegion) and region.condition is not None:
         lines.append(_guard(region.condition, "condition"))
     elif isinstance(region, Foreign):

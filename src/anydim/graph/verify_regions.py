@@ -28,7 +28,7 @@ def check_region(
         if len(given) != len(region.inputs) or len(made) != len(region.outputs):
             raise GraphError("its model has other inputs or results than the node")
     elif isinstance(region, Sizes):
-        _check_sizes(region, given, made)
+        _check_sizes(region, given, made, box)
     elif isinstance(region, BranchRegion):
         if region.condition is None:
             given = _condition(given)
@@ -49,8 +49,16 @@ def _same_dims(graph: Graph, box: Box, known: frozenset[str]) -> None:
             raise GraphError(f"'{graph.name}' has the dim {dim}, around it {box.dim(dim.name)}")
 
 
-def _check_sizes(region: Sizes, given: Types, made: Types) -> None:
+def _check_sizes(region: Sizes, given: Types, made: Types, box: Box) -> None:
     count = len(region.dims)
+    if region.row is not None:
+        table = given[0] if len(given) == 1 and not made else None
+        if table is None or table.dtype != int64 or table.rank != 2 or table.shape[1] != count:
+            raise GraphError(f"takes a table int64[rows, {count}] and has no results")
+        inside = (prove(0, "<=", region.row, box), prove(region.row, "<", table.shape[0], box))
+        if inside != (Truth.PROVED, Truth.PROVED):
+            raise GraphError(f"row {region.row} may be outside of the {table.shape[0]} rows")
+        return
     shapes = [(as_size(count),), ()] if count == 1 else [(as_size(count),)]
     if made or len(given) != 1 or given[0].dtype != int64 or given[0].shape not in shapes:
         raise GraphError(f"takes int64[{count}] and has no results")

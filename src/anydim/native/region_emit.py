@@ -313,12 +313,15 @@ def _bind(code: Code, number: int, step: SegmentStep, bind: str) -> None:
 
 def _find(code: Code, number: int, step: FindStep) -> None:
     spec, sizes = code.spec(step.value), code.value(step.value)
-    if spec.rank and spec.shape[0].constant != len(step.dims):
+    if step.row is None and spec.rank and spec.shape[0].constant != len(step.dims):
         count = code.load(sizes.shape)
         dims = ", ".join(step.dims)
         failed = code.failure("count", step.source, dim=dims, found=sizes.shape)
         code.leave_unless(count.equals(len(step.dims)), failed)
     data = code.load(sizes.data)
+    if step.row is not None:  # a row of the table, as the verifier has proved
+        words = code.arithmetic().size(step.row * len(step.dims))
+        data = code.body.let(data + words * 8)
     code.known |= set(step.dims)
     checks = []
     for word, name in enumerate(step.dims):

@@ -148,7 +148,7 @@ def _released(steps: Sequence[Step], outputs: Collection[str]) -> Iterator[Step]
 
 def _find(node: Node, regions: tuple[int, ...]) -> FindStep:
     assert isinstance(node.region, Sizes)
-    return FindStep(node.given[0], node.region.dims, node.source)
+    return FindStep(node.given[0], node.region.dims, node.source, row=node.region.row)
 
 
 def _branch(node: Node, regions: tuple[int, ...]) -> BranchStep:

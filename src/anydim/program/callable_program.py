@@ -125,7 +125,7 @@ class CallableProgram:
     @cached_property
     def _given_names(self) -> tuple[str, ...]:
         of = {parts.elements: name for name, parts in self._lists.items()}
-        hidden = {parts.shapes for parts in self._lists.values()}
+        hidden = {name for parts in self._lists.values() for name in parts.hidden}
         names = [spec.name for spec in self.inputs]
         return tuple(of.get(name, name) for name in names if name not in hidden)
 

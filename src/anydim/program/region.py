@@ -52,19 +52,21 @@ class SegmentStep:
 
 @dataclass(frozen=True)
 class FindStep:
-    """Defines dims by the elements of an int64 value."""
+    """Defines dims by the elements of an int64 value, or of a row of a table."""
 
     value: str
     dims: tuple[str, ...]
     source: str = ""
     makes: tuple[str, ...] = ()
+    row: Size | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
         return (self.value,)
 
     def lines(self) -> Iterator[str]:
-        yield f"sizes {', '.join(self.dims)} = '{self.value}'"
+        row = "" if self.row is None else f", row {self.row}"
+        yield f"sizes {', '.join(self.dims)} = '{self.value}'{row}"
 
 
 @dataclass(frozen=True)

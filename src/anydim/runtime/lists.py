@@ -13,7 +13,7 @@ import numpy
 from anydim.base.dtypes import DType, from_numpy
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.runtime.ragged import RaggedPort, packed, unpacked
+from anydim.runtime.ragged import RaggedPort, packed, shared_sizes, unpacked
 from anydim.runtime.signature import TensorSpec
 
 
@@ -30,6 +30,11 @@ class Listed:
     shapes: str
     optional: bool = False
     single: bool = False
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The inputs or results of the program that users do not see."""
+        return (self.shapes,)
 
 
 def pack(
@@ -86,13 +91,8 @@ def results_seen(
     ragged = {name: each for name, each in lists.items() if isinstance(each, RaggedPort)}
     if not ragged:
         return seen(results, lists)
-    sizes = {
-        str(size): length
-        for name, spec in specs.items() if name in given
-        for size, length in zip(spec.shape, numpy.shape(given[name])) if size.atom is not None
-    }  # fmt: skip
-    lengths = given[next(iter(ragged.values())).lengths]
-    return unpacked(results, ragged, lengths, sizes)
+    rows = given[next(iter(ragged.values())).table.rows]
+    return unpacked(results, ragged, rows, shared_sizes(given, specs))
 
 
 def seen(results: dict[str, Any], lists: Mapping[str, Any]) -> dict[str, Any]:

@@ -111,18 +111,67 @@ class Ragged:
 
 
 @dataclass(frozen=True)
+class RowTable:
+    """The inputs of a program that describe the rows of a ragged batch.
+
+    `rows` is int64 [rows, units + dims]: the first index of a row in each unit, then its size of
+    each ragged dim. `sums` is int64: the total of each unit of `summed`, which no input determines,
+    then the largest size of each ragged dim. `totals` and `longest` are the names of these dims.
+    """
+
+    rows: str
+    sums: str
+    dims: tuple[Dim, ...]
+    longest: tuple[str, ...]
+    units: tuple[Size, ...]
+    totals: tuple[str, ...]
+    summed: tuple[str, ...]
+
+    def arrays(
+        self, lengths: Mapping[str, numpy.ndarray], others: Mapping[str, int]
+    ) -> dict[str, numpy.ndarray]:
+        """The inputs; `lengths` are the sizes of rows by dim, `others` those of other dims."""
+        columns = [lengths[dim.name] for dim in self.dims]
+        count = len(columns[0])
+        made = numpy.empty((count, len(self.units) + len(columns)), numpy.int64)
+        sums = []
+        for column, (unit, total) in enumerate(zip(self.units, self.totals)):
+            counts = _sizes_of(unit, lengths, others, count)
+            ends = numpy.cumsum(counts)
+            made[:, column] = ends - counts
+            if total in self.summed:
+                sums.append(int(ends[-1]) if count else 0)
+        for column, dim in enumerate(self.dims):
+            made[:, len(self.units) + column] = columns[column]
+            sums.append(max(int(columns[column].max(initial=0)), dim.lo))
+        return {self.rows: made, self.sums: numpy.array(sums, numpy.int64)}
+
+    def sizes(
+        self, lengths: Mapping[str, numpy.ndarray], others: Mapping[str, int]
+    ) -> dict[str, int]:
+        """The dims that describe these rows: totals and largest sizes."""
+        count = len(lengths[self.dims[0].name])
+        found = {
+            total: int(_sizes_of(unit, lengths, others, count).sum())
+            for unit, total in zip(self.units, self.totals)
+        }
+        for dim, name in zip(self.dims, self.longest):
+            found[name] = max(int(lengths[dim.name].max(initial=0)), dim.lo)
+        return found
+
+
+@dataclass(frozen=True)
 class RaggedPort:
     """An input or output that users see as a ragged batch.
 
     The program has the value `values` for it: all rows along axis 0, or, when `flat`, all elements
-    in one axis. `shape` is the shape of a row; its sizes use the dims of `lengths`, whose columns
-    are the sizes of each row, and other dims. `counted` is the size of a row's part of `values`.
-    An input that is `ones` is not in the program: it marks padding, of which there is none.
+    in one axis. `shape` is the shape of a row, over the ragged dims and others. `counted` is the
+    size of a row's part of `values`. An input that is `ones` is not in the program: it marks
+    padding, of which there is none.
     """
 
     values: str
-    lengths: str
-    dims: tuple[Dim, ...]
+    table: RowTable
     shape: tuple[Size, ...]
     counted: Size
     flat: bool = False
@@ -134,9 +183,9 @@ class RaggedPort:
         return self.values
 
     @property
-    def shapes(self) -> str:
-        """The value of the program with the sizes of rows, which users do not see."""
-        return self.lengths
+    def hidden(self) -> tuple[str, ...]:
+        """The inputs of the program that users do not see."""
+        return self.table.rows, self.table.sums
 
 
 Ports = Mapping[str, RaggedPort]
@@ -145,10 +194,14 @@ Ports = Mapping[str, RaggedPort]
 def packed(
     model: str, ports: Ports, given: Mapping[str, Any], specs: Mapping[str, TensorSpec]
 ) -> dict[str, Any]:
-    """Convert ragged inputs to arrays, with the lengths of rows; other inputs are kept.
+    """Convert ragged inputs to arrays, with the table of rows; other inputs are kept.
 
-    `specs` are the inputs of the program. Raises InputError for rows that do not fit each other, or the bounds of ragged dims.
+    `specs` are the inputs of the program. Raises InputError for rows that do not fit each other,
+    and DimError for sizes out of bounds.
     """
+    missing = [name for name, port in ports.items() if not port.ones and name not in given]
+    if missing:
+        raise InputError(f"{model}: input '{missing[0]}' is missing", f"inputs: {listed(ports)}")
     feeds = dict(given)
     sizes: dict[str, numpy.ndarray] = {}
     source: dict[str, str] = {}
@@ -163,22 +216,23 @@ def packed(
             feeds[port.values] = values
         for dim, found in _solved(model, name, port, shapes).items():
             _agree(model, name, dim, found, sizes, source)
-    port = next(iter(ports.values()))
-    known = {name for name, each in ports.items() if not each.ones}
-    missing = [name for name in known if name not in given]
-    if missing:
-        raise InputError(f"{model}: input '{missing[0]}' is missing", f"inputs: {listed(ports)}")
-    for dim in port.dims:
-        if dim.name in sizes:
-            _within(model, dim, sizes[dim.name], source[dim.name])
-    if all(dim.name in sizes for dim in port.dims):
-        columns = [sizes[dim.name] for dim in port.dims]
-        feeds[port.lengths] = numpy.stack(columns, axis=1).astype(numpy.int64)
-    return feeds
+    table = next(iter(ports.values())).table
+    for dim in table.dims:
+        _within(model, dim, sizes[dim.name], source[dim.name])
+    return {**feeds, **table.arrays(sizes, shared_sizes(feeds, specs))}
+
+
+def shared_sizes(feeds: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> dict[str, int]:
+    """The sizes of dims that are an axis of an input."""
+    return {
+        str(size): length
+        for name, spec in specs.items() if name in feeds
+        for size, length in zip(spec.shape, numpy.shape(feeds[name])) if size.atom is not None
+    }  # fmt: skip
 
 
 def unpacked(
-    results: Mapping[str, Any], ports: Ports, lengths: numpy.ndarray, others: Mapping[str, int]
+    results: Mapping[str, Any], ports: Ports, rows: numpy.ndarray, others: Mapping[str, int]
 ) -> dict[str, Any]:
     """Convert results to ragged batches; `others` are the sizes of dims that rows share."""
     made: dict[str, Any] = {}
@@ -187,13 +241,14 @@ def unpacked(
         if port is None:
             made[name] = value
             continue
-        columns = {dim.name: lengths[:, axis] for axis, dim in enumerate(port.dims)}
-        counts = _sizes_of(port.counted, columns, others, len(lengths))
-        offsets = numpy.zeros(len(lengths) + 1, numpy.int64)
+        first = len(port.table.units)
+        columns = {dim.name: rows[:, first + n] for n, dim in enumerate(port.table.dims)}
+        counts = _sizes_of(port.counted, columns, others, len(rows))
+        offsets = numpy.zeros(len(rows) + 1, numpy.int64)
         numpy.cumsum(counts, out=offsets[1:])
         shapes = None
         if port.flat:
-            axes = [_sizes_of(size, columns, others, len(lengths)) for size in port.shape]
+            axes = [_sizes_of(size, columns, others, len(rows)) for size in port.shape]
             shapes = list(zip(*(axis.tolist() for axis in axes)))
         made[name] = Ragged(value, offsets, shapes)
     return made
@@ -318,7 +373,7 @@ def _solved(
                     f"{model}: input '{name}', row {row}: axis {axis} has size "
                     f"{shapes[row, axis]}, expected {fixed}"
                 )
-        for dim in port.dims:
+        for dim in port.table.dims:
             if size == dim.size:
                 found[dim.name] = shapes[:, axis]
     return found

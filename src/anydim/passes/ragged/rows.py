@@ -48,7 +48,7 @@ from anydim.passes.flow import unused
 from anydim.passes.ragged.independence import Marked, Mixed, check_independent, marks_of, unit_of
 from anydim.passes.ragged.size_values import SizeValues
 from anydim.runtime.lists import Listed
-from anydim.runtime.ragged import RaggedPort
+from anydim.runtime.ragged import RaggedPort, RowTable
 from anydim.sizes import Atom, Box, Dim, Guard, Size, as_size, product
 
 SHARED, ROW, TOKEN, INSIDE = "shared", "row", "token", "inside"
@@ -435,10 +435,10 @@ class _Emit:
 
     def run(self) -> Graph:
         work, outer = self.work, self.outer
-        self.lengths = work.name("lengths")
+        self.table, self.sums = work.name("rows"), work.name("sums")
         self._units()
         self._inputs()
-        self._tables()
+        self._sizes()
         stages = [s for names in (work.within, self._outer_stages()) for s in names]
         for stage in range(max(stages, default=0) + 1):
             if stage % 2:
@@ -473,11 +473,16 @@ class _Emit:
         dims = [Dim(name) for name in work.totals.values()]
         dims += [self.whole.box.dim(name).named(work.longest[name]) for name in work.dims]
         self.outer.box = self.outer.box.also(*dims)
+        given = {work.form(name).unit for name in self.one.inputs if name not in work.masks}
+        self.row_table = RowTable(
+            self.table, self.sums, tuple(self.whole.box.dim(name) for name in work.dims),
+            tuple(work.longest.values()), tuple(work.totals), tuple(work.totals.values()),
+            tuple(total for unit, total in work.totals.items() if unit not in given),
+        )  # fmt: skip
 
     def _inputs(self) -> None:
         """Declare inputs: ragged ones by all their rows."""
         work, outer = self.work, self.outer
-        self.given_units: set[Size] = set()
         for name in self.one.inputs:
             kind, form = self.one.types[name], work.form(name)
             row = self._row_shape(name)
@@ -491,7 +496,6 @@ class _Emit:
                 self.made[name] = name
                 continue
             total = Size.symbol(work.totals[form.unit]) * form.count
-            self.given_units.add(form.unit)
             self.inputs.append(name)
             if form.kind == TOKEN:
                 rest = kind.shape[form.axis + 1 :]
@@ -503,9 +507,6 @@ class _Emit:
                 outer.types[name] = TensorType(kind.dtype, (total,))
                 self.made[name] = name
                 self.ports[name] = self._port(name, row, product(kind.shape), True)
-        self.inputs.append(self.lengths)
-        columns = as_size(len(work.dims))
-        outer.types[self.lengths] = TensorType(int64, (work.batch, columns))
 
     def _row_shape(self, name: str) -> tuple[Size, ...]:
         """The shape of a row of an input or output, without the axis of the batch."""
@@ -519,62 +520,18 @@ class _Emit:
     def _port(
         self, name: str, shape: tuple[Size, ...], counted: Size, flat: bool, ones: bool = False
     ) -> RaggedPort:
-        dims = tuple(self.whole.box.dim(dim) for dim in self.work.dims)
-        return RaggedPort(name, self.lengths, dims, shape, counted, flat, ones)
+        return RaggedPort(name, self.row_table, shape, counted, flat, ones)
 
-    def _tables(self) -> None:
-        """Emit the table of rows: the first index for each unit, then the sizes of ragged dims."""
-        work, outer = self.work, self.outer
-        columns, found = [], []
-        for unit in work.totals:
-            counts = self._counts(unit)
-            columns.append(outer.emit("cum_sum", counts, axis=0, exclusive=True))
-            if unit not in self.given_units:
-                total = outer.emit("reduce_sum", counts, axes=(0,), keepdims=False)
-                found.append((work.totals[unit], total))
-        for axis, name in enumerate(work.dims):  # of no rows: the lower bound
-            column = outer.emit("slice", self.lengths, starts=(axis,), ends=(axis + 1,), axes=(1,))
-            most = outer.emit("reduce_max", column, axes=(0, 1), keepdims=False)
-            least = outer.constant(_int64(self.whole.box.dim(name).lo))
-            found.append((work.longest[name], outer.emit("maximum", most, least)))
-        parts = [outer.emit("unsqueeze", value, axes=(0,)) for _, value in found]
-        sizes = outer.emit("concat", *parts, axis=0)
-        region = {REGION: Sizes(tuple(name for name, _ in found))}
-        outer.node(Node(SIZES, (sizes,), (), FrozenMapping(region), "rows"), ())
-        columns = [outer.emit("unsqueeze", column, axes=(1,)) for column in columns]
-        self.table = outer.emit("concat", *columns, self.lengths, axis=1)
-
-    def _counts(self, unit: Size) -> str:
-        """Emit the number of units of each row, int64 [rows]."""
-        outer, dims = self.outer, self.work.dims
-
-        def column(name: str) -> str:
-            axis = dims.index(name)
-            part = outer.emit("slice", self.lengths, starts=(axis,), ends=(axis + 1,), axes=(1,))
-            return outer.emit("squeeze", part, axes=(1,))
-
-        def value(size: Size) -> str:
-            total = ""
-            for monomial, factor in size.monomials:
-                term = "" if factor == 1 and monomial else outer.constant(_int64(factor))
-                for atom in monomial:
-                    held = atom_value(atom)
-                    term = outer.emit("mul", held, term) if term else held
-                total = outer.emit("add", total, term) if total else term
-            return total or outer.constant(_int64(0))
-
-        def atom_value(atom: str) -> str:
-            if isinstance(atom, Atom):
-                names = {"floordiv": "floor_div", "mod": "mod", "min": "minimum", "max": "maximum"}
-                first, *others = map(value, atom.arguments)
-                for other in others:
-                    first = outer.emit(names[atom.function], first, other)
-                return first
-            if atom in dims:
-                return column(atom)
-            return outer.emit("size_tensor", values=(Size.symbol(atom),), scalar=True)
-
-        return value(unit)
+    def _sizes(self) -> None:
+        """Declare the inputs that describe rows, and find the dims in them."""
+        work, outer, table = self.work, self.outer, self.row_table
+        columns = as_size(len(table.units) + len(table.dims))
+        outer.types[self.table] = TensorType(int64, (work.batch, columns))
+        found = (*table.summed, *table.longest)
+        outer.types[self.sums] = TensorType(int64, (as_size(len(found)),))
+        self.inputs += [self.table, self.sums]
+        region = FrozenMapping({REGION: Sizes(found)})
+        outer.node(Node(SIZES, (self.sums,), (), region, "rows"), ())
 
     # ---- nodes outside -------------------------------------------------------------------------
 
@@ -725,11 +682,8 @@ class _Body:
     def emit(self) -> None:
         body, work, emit = self.body, self.work, self.emit_
         table = self.capture(emit.table)
-        counter = Size.symbol(self.counter)
-        row = body.emit("slice", table, starts=(counter,), ends=(counter + 1,), axes=(0,))
-        found = (*work.starts.values(), *work.dims)
-        row = body.emit("reshape", row, shape=(as_size(len(found)),))
-        body.node(Node(SIZES, (row,), (), FrozenMapping({REGION: Sizes(found)}), "rows"), ())
+        found = Sizes((*work.starts.values(), *work.dims), Size.symbol(self.counter))
+        body.node(Node(SIZES, (table,), (), FrozenMapping({REGION: found}), "rows"), ())
         wanted = work.within[self.stage]
         for number, node in enumerate(self.one.nodes):
             if not any(n in wanted and work.inner(n, self.stage) for n in node.outputs):
