@@ -413,11 +413,13 @@ def _scheduled(
     made = []
     first = {part.device: part for part in parts}
     tuned = {d: tuned_for(on(part), 1 if d else threads) for d, part in first.items()}
+    launched: dict[str, dict[Any, Any]] = {device: {} for device in first}
     for part, graph in zip(parts, graphs):
         code, receiver = on(part), _unheard if part.device else begun
         sharing = 0 if part.device or threads == 1 else threads
         known = (replace(code.machine, threads=sharing), code.templates, options)
-        dense = Schedule(*known, part.counter, receiver, store.constant, tuned[part.device])
+        kept = (tuned[part.device], launched[part.device])
+        dense = Schedule(*known, part.counter, receiver, store.constant, *kept)
         made.append((Opaque(*known) if part.opaque else dense).run(graph))
     unmet(options, [item for items in made for item in items])
     return made

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 
 from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
@@ -32,6 +32,7 @@ from anydim.passes.view_forms import is_reshape
 from anydim.program.recipe import Recipe
 from anydim.sizes import Box
 
+Key = tuple[Group, Box, frozenset[str], str]
 _CANONICAL = re.compile(r"\bt\d+\b")
 
 
@@ -74,7 +75,8 @@ class Schedule:
 
     `begun` receives each kernel, and `packed` each packed constant, as soon as known, so that
     compilation and packing can start early. `tuned` returns a schedule that was measured to be
-    better for a recipe than the template's own, or ''.
+    better for a recipe than the template's own, or ''. `known` has the launches of groups so far;
+    parts with the same machine, templates and options share it.
     """
 
     machine: Machine
@@ -84,9 +86,10 @@ class Schedule:
     begun: Callable[[Kernel], None] = lambda kernel: None
     packed: Callable[[str, Constant, Packing], object] = lambda value, constant, packing: None
     tuned: Callable[[Recipe], str] = lambda recipe: ""
+    known: dict[Key, tuple[Launch, str, Recipe]] = field(default_factory=dict)
 
     def run(self, graph: Graph) -> tuple[Scheduled | Alias, ...]:
-        known: dict[tuple[Group, Box, frozenset[str], str], tuple[Launch, str, Recipe]] = {}
+        known = self.known
         taken, given = {*graph.constants, *graph.outputs}, set(graph.inputs)
         result: list[Scheduled | Alias] = []
         for node in graph.nodes:
