@@ -173,23 +173,24 @@ class _Rewrite:
                     f"ragged: result '{name}' of '{graph.name}' is {kind}: "
                     f"it has no axis '{self.rows}'"
                 )
-        self.apart = self._check_nodes(graph, rows, self.masks)
+        known = SizeValues(graph, self.masks)
+        self.apart = self._check_nodes(graph, rows, known)
+        self.graph = known.filled()
 
     def _batch_axis(self, kind: TensorType) -> int | None:
         axes = [axis for axis, size in enumerate(kind.shape) if size == self.batch]
         return axes[0] if axes else None
 
     def _check_nodes(
-        self, graph: Graph, rows: frozenset[str], masks: frozenset[str] = frozenset()
+        self, graph: Graph, rows: frozenset[str], known: SizeValues
     ) -> dict[str, Marked]:
         """Check the nodes of a graph; returns the values whose rows do not lie in one part."""
-        known = SizeValues(graph, masks)
         marks = marks_of(self.batch, rows)
         apart: dict[str, Marked] = {}
         mixed: dict[str, str] = {}  # values of sizes that are not independent
         for node in graph.nodes:
             for held in node.region.held.values() if node.region else ():
-                self._check_nodes(held, rows)
+                self._check_nodes(held, rows, SizeValues(held))
             try:
                 _check_node(graph, node, known, mixed.keys(), marks, rows, apart)
             except Mixed as reason:

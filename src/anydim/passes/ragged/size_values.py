@@ -13,9 +13,10 @@ A mask that marks padding is 1 everywhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from anydim.base.dtypes import boolean, int64
+from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph, Node
 from anydim.lang.functions import INSIDE
@@ -79,6 +80,19 @@ class SizeValues:
         made = Group(tensors, outputs, statements, temporaries, group.guards, steps)
         self._learn(made)
         return made
+
+    def filled(self) -> Graph:
+        """The graph with a `fill` for each value that is one number."""
+        return self.graph.replace(nodes=tuple(map(self._filled, self.graph.nodes))).pruned()
+
+    def _filled(self, node: Node) -> Node:
+        name = node.outputs[0] if len(node.outputs) == 1 else ""
+        known = self.statements.get(name)
+        if known is None or not isinstance(known.body, Literal):
+            return node
+        kind = self.graph.types[name]
+        attributes = {"shape": kind.shape, "value": known.body.value, "dtype": kind.dtype}
+        return replace(node, operator="fill", inputs=(), attributes=FrozenMapping(attributes))
 
     def _learn(self, group: Group) -> None:
         """Keep the expression of an element, if it reads constants alone."""
