@@ -27,7 +27,7 @@ from anydim.base.dtypes import int64
 from anydim.base.errors import GraphError, ModelError, OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
+from anydim.base.text import counted, listed, suggestion
 from anydim.graph.dims import symbols_of
 from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import Constant, Graph, Node
@@ -62,15 +62,16 @@ class RaggedRows:
 
     dims: Mapping[str, str] | str
 
-    def run(self, graph: Graph) -> Graph:
-        """Return the graph over ragged rows.
+    def run(self, graph: Graph) -> tuple[Graph, tuple[str, ...]]:
+        """Return the graph over ragged rows, and notes on it.
 
         Raises OptionError for unknown dims, and ModelError for a graph whose rows depend on each
         other.
         """
         found = auto_dims(graph) if self.dims == "auto" else known_dims(graph, self.dims)
         (rows,) = set(found.values())
-        return _Rewrite(graph, rows, tuple(found)).run()
+        work = _Rewrite(graph, rows, tuple(found))
+        return work.run(), tuple(work.notes())
 
 
 def known_dims(graph: Graph, dims: Any) -> dict[str, str]:
@@ -146,6 +147,18 @@ class _Rewrite:
         self._stages()
         self._demands()
         return _Emit(self).run()
+
+    def notes(self) -> Iterator[str]:
+        """Yield what became of dims, masks and nodes."""
+        kinds = list(self.kinds.values())
+        loops = sum(stage % 2 for stage in self.exports)
+        yield f"{listed(self.dims)} of each row of '{self.rows}', without padding"
+        if self.masks:
+            yield f"no padding to mark: {listed(sorted(self.masks))} all ones"
+        yield (
+            f"{counted(kinds.count(TOKEN), 'node')} over all rows at once, "
+            f"{kinds.count(INSIDE)} in {counted(loops, 'loop')} over rows"
+        )
 
     def name(self, stem: str) -> str:
         made, number = stem, 1
@@ -595,18 +608,16 @@ class _Emit:
         form, held = work.form(name), self.outside(name)
         kind = self.one.types[name]
         if form.kind == TOKEN:
-            before = product(kind.shape[: form.axis])
+            batch = work._batch_axis(self.whole.types[name])
             total = Size.symbol(work.totals[form.unit]) * form.count
-            if before.constant != 1:
-                raise ModelError(
-                    f"ragged: result '{name}' of '{self.whole.name}' is {self.whole.types[name]}: "
-                    "its ragged axis is not the first one of a row"
-                )
-            shape = (total, *kind.shape[form.axis + 1 :])
+            rest = [axis for axis in range(kind.rank) if axis not in (form.axis, batch)]
+            if product(kind.shape[: form.axis]).constant != 1:
+                perm = (form.axis, *(axis for axis in range(kind.rank) if axis != form.axis))
+                held = outer.emit("transpose", held, perm=perm)
+            shape = (total, *(kind.shape[axis] for axis in rest))
             made = outer.emit("reshape", held, shape=shape)
-            self.ports[name] = self._port(
-                name, self._row_shape(name), kind.shape[form.axis], False
-            )
+            port = self._port(name, self._row_shape(name), kind.shape[form.axis], False)
+            self.ports[name] = replace(port, axis=sum(axis < form.axis for axis in rest))
         elif form.kind == "block":
             made = held
             self.ports[name] = self._port(name, self._row_shape(name), product(kind.shape), True)
