@@ -232,7 +232,7 @@ class _Rewrite:
             return _Form(ROW, found[0], _ONE if count is None else count)
         unit, count = unit_of(kind.shape[axes[0]], self.ragged)
         plain = len(axes) == 1
-        if name in self.graph.inputs:  # a row's part is contiguous
+        if name in (*self.graph.inputs, *self.graph.outputs):  # a row's part is contiguous
             plain = plain and product(kind.shape[: axes[0]]).constant == 1
         if plain:
             return _Form(TOKEN, axes[0], count, unit)
@@ -595,13 +595,7 @@ class _Emit:
         form, held = work.form(name), self.outside(name)
         kind = self.one.types[name]
         if form.kind == TOKEN:
-            before = product(kind.shape[: form.axis])
             total = Size.symbol(work.totals[form.unit]) * form.count
-            if before.constant != 1:
-                raise ModelError(
-                    f"ragged: result '{name}' of '{self.whole.name}' is {self.whole.types[name]}: "
-                    "its ragged axis is not the first one of a row"
-                )
             shape = (total, *kind.shape[form.axis + 1 :])
             made = outer.emit("reshape", held, shape=shape)
             self.ports[name] = self._port(
