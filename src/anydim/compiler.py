@@ -225,10 +225,14 @@ def compile_source(
     work = Work(progress, _STAGES + bool(devices or engines or placement is not None))
     options = _options(source, options, precision)
 
+    notes: tuple[str, ...] = ()
+
     def imported() -> Graph:
+        nonlocal notes
         made = read(source, dims, operators, fallback)
         if ragged is not None:
-            made = import_module("anydim.passes.ragged.rows").RaggedRows(ragged).run(made)
+            rows = import_module("anydim.passes.ragged.rows").RaggedRows(ragged)
+            made, notes = rows.run(made)
         return verify(Results().run(made))
 
     graph = work.timed("import", imported)
@@ -253,7 +257,8 @@ def compile_source(
         begin_host(code, background)
         begun = partial(begin, target=code, work=background)
         on = _On(code, devices or {}, taken)
-        lowered = _lowered(graph, on, options, threads, work, begun, Store(background.beside))
+        store = Store(background.beside)
+        lowered = _lowered(graph, on, options, threads, work, begun, store, notes)
         if limit is not None:
             limit.check(lowered.made.program)
         others = (background, on.devices, taken)
@@ -324,7 +329,7 @@ class _On:
 
 def _lowered(
     graph: Graph, on: _On, options: Options, threads: int, work: Work,
-    begun: Callable[[Kernel | Library], None], store: Store,
+    begun: Callable[[Kernel | Library], None], store: Store, about: tuple[str, ...] = (),
 ) -> Lowered:  # fmt: skip
     """Run all passes on a graph; `begun` receives each kernel of the host as soon as it exists.
 
@@ -343,7 +348,7 @@ def _lowered(
     parts = [part for part in every if part.device not in on.engines]
     fused = [guarded(part.graph) if part.opaque else part.graph for part in parts]
     targets = {part.device: on(part) for part in parts}
-    found: list[str] = []
+    found = list(about)
     for entry in PASSES:
         made_for = {d: entry.make(t.machine, t.templates, options) for d, t in targets.items()}
         run = {device: each.run for device, each in made_for.items()}

@@ -230,6 +230,7 @@ def _ragged(scanner: Scanner) -> RaggedPort:
     scanner.take("counted")
     counted = scanner.size()
     flags = (scanner.accept("flat"), scanner.accept("ones"))
+    axis = scanner.integer() if scanner.accept("axis") else 0
     scanner.take("rows")
     rows = scanner.name()
     scanner.take("sums")
@@ -246,7 +247,8 @@ def _ragged(scanner: Scanner) -> RaggedPort:
         totals.append(scanner.word())
         summed += totals[-1:] if scanner.accept("summed") else []
     parts = (dims, longest, units, totals, summed)
-    return RaggedPort(values, RowTable(rows, sums, *map(tuple, parts)), shape, counted, *flags)
+    table = RowTable(rows, sums, *map(tuple, parts))
+    return RaggedPort(values, table, shape, counted, *flags, axis)
 
 
 def _guard(scanner: Scanner) -> Guard:

@@ -15,7 +15,7 @@ from anydim.base.user_values import flag_of, path_of, shown, text_of
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
 from anydim.runtime.lists import Lists, feeds, results_seen
-from anydim.runtime.ragged import RaggedPort
+from anydim.runtime.ragged import RaggedPort, described
 from anydim.runtime.output_arrays import called_into
 from anydim.runtime.signature import TensorSpec
 from anydim.runtime.stopping import known_timeout
@@ -275,10 +275,26 @@ class CallableProgram:
         recording: Recording = made(path_of("path", path), self.executable)
         return recording.start()
 
-    def plan(self, **sizes: int) -> Plan:
-        """What a call at these sizes will do; runs nothing. Raises DimError for what is no size."""
+    def plan(self, *, lengths: Any = None, **sizes: int) -> Plan:
+        """What a call at these sizes will do; runs nothing. Raises DimError for what is no size.
+
+        `lengths` are the sizes of the rows of a ragged batch.
+        """
+        if lengths is not None:
+            sizes = {**sizes, **self._described(lengths, sizes)}
         known = {**self.executable.watched.sizes, **given_sizes(self.name, sizes)}
         return self.story.plan(known)
+
+    def _described(self, lengths: Any, others: Mapping[str, int]) -> dict[str, int]:
+        """The dims of a call with rows of these lengths."""
+        ports = [each for each in self._lists.values() if isinstance(each, RaggedPort)]
+        if not ports:
+            raise OptionError(
+                f"{self.name} has no ragged dims, and `lengths` are sizes of rows",
+                "give the sizes of its dims, or compile it with ragged=",
+            )
+        specs = {spec.name: spec for spec in self.inputs}
+        return described(self.name, ports[0], lengths, specs, others)
 
     def map(
         self,

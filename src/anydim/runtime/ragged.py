@@ -26,14 +26,16 @@ class Ragged:
         offsets: `[rows + 1]`, increasing from 0 to `total`; row `i` is
             `values[offsets[i]:offsets[i + 1]]`.
         shapes: The shape of each row. None: rows have the shape of their part of `values`.
+        axis: The axis of a row that is axis 0 of `values`.
 
     Raises:
         InputError: The offsets do not fit the values.
     """
 
     def __init__(
-        self, values: Any, offsets: Any, shapes: Sequence[tuple[int, ...]] | None = None
-    ) -> None:
+        self, values: Any, offsets: Any, shapes: Sequence[tuple[int, ...]] | None = None,
+        axis: int = 0,
+    ) -> None:  # fmt: skip
         self.values = numpy.asarray(values)
         self.offsets = numpy.asarray(offsets)
         found = self.offsets
@@ -50,6 +52,7 @@ class Ragged:
                 f"they start with {found[0]} and end with {found[-1]}"
             )
         self.shapes = None if shapes is None else list(shapes)
+        self.axis = axis
 
     @staticmethod
     def of(rows: Iterable[Any]) -> Ragged:
@@ -77,6 +80,8 @@ class Ragged:
     def __getitem__(self, row: int) -> numpy.ndarray:
         number = range(len(self))[row]
         part = self.values[self.offsets[number] : self.offsets[number + 1]]
+        if self.axis:
+            part = numpy.moveaxis(part, 0, self.axis)
         return part if self.shapes is None else part.reshape(self.shapes[number])
 
     def __iter__(self) -> Iterator[numpy.ndarray]:
@@ -96,8 +101,9 @@ class Ragged:
         rows = list(self)
         rank = self.values.ndim if self.shapes is None else len(rows[0].shape) if rows else 1
         sizes = [max((row.shape[axis] for row in rows), default=0) for axis in range(rank)]
-        if self.shapes is None:
-            sizes[1:] = self.values.shape[1:]
+        if self.shapes is None:  # also of no rows
+            sizes = list(self.values.shape[1:])
+            sizes.insert(self.axis, int(self.lengths.max(initial=0)))
         made = numpy.full((len(rows), *sizes), fill, self.values.dtype)
         for number, row in enumerate(rows):
             made[(number, *(slice(size) for size in row.shape))] = row
@@ -166,8 +172,8 @@ class RaggedPort:
 
     The program has the value `values` for it: all rows along axis 0, or, when `flat`, all elements
     in one axis. `shape` is the shape of a row, over the ragged dims and others. `counted` is the
-    size of a row's part of `values`. An input that is `ones` is not in the program: it marks
-    padding, of which there is none.
+    size of a row's part of `values`, and `axis` the axis of a row that is axis 0 of `values`. An
+    input that is `ones` is not in the program: it marks padding, of which there is none.
     """
 
     values: str
@@ -176,6 +182,7 @@ class RaggedPort:
     counted: Size
     flat: bool = False
     ones: bool = False
+    axis: int = 0
 
     @property
     def elements(self) -> str:
@@ -222,6 +229,32 @@ def packed(
     return {**feeds, **table.arrays(sizes, shared_sizes(feeds, specs))}
 
 
+def described(
+    model: str, port: RaggedPort, lengths: Any, specs: Mapping[str, TensorSpec],
+    others: Mapping[str, int],
+) -> dict[str, int]:  # fmt: skip
+    """The dims of a call with rows of these lengths: a list, or a mapping from dims to lists."""
+    table = port.table
+    names = [dim.name for dim in table.dims]
+    given = lengths if isinstance(lengths, Mapping) else {names[0]: lengths}
+    try:
+        columns = {name: numpy.asarray(given[name], numpy.int64) for name in names}
+        counts = {column.shape for column in columns.values()}
+        (count,) = next(iter(counts))
+        fits = len(counts) == 1 == len(given) - len(names) + 1
+    except (KeyError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        wanted = names[0] if len(names) == 1 else listed(names)
+        raise InputError(
+            f"{model}: lengths are {lengths!r}", f"give the size of each row: lists for {wanted}"
+        )
+    for dim in table.dims:
+        _within(model, dim, columns[dim.name], "lengths")
+    rows = str(specs[table.rows].shape[0])
+    return {rows: count, **table.sizes(columns, others)}
+
+
 def shared_sizes(feeds: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> dict[str, int]:
     """The sizes of dims that are an axis of an input."""
     return {
@@ -250,7 +283,7 @@ def unpacked(
         if port.flat:
             axes = [_sizes_of(size, columns, others, len(rows)) for size in port.shape]
             shapes = list(zip(*(axis.tolist() for axis in axes)))
-        made[name] = Ragged(value, offsets, shapes)
+        made[name] = Ragged(value, offsets, shapes, port.axis)
     return made
 
 

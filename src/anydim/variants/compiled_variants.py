@@ -173,10 +173,11 @@ class Fitted(CallableProgram):
             lines += [f"    {line}" for line in self._serving.lines()]
         return lines
 
-    def plan(self, **sizes: int) -> Plan:
+    def plan(self, *, lengths: Any = None, **sizes: int) -> Plan:
         """Kernels, variants, work and bytes of a call at given sizes; runs nothing.
 
         Args:
+            lengths: The sizes of the rows of a ragged batch; by dim, if several differ.
             **sizes: Sizes of the dims.
 
         Returns:
@@ -185,7 +186,7 @@ class Fitted(CallableProgram):
         Raises:
             DimError: A dim or size is invalid.
         """
-        found = super().plan(**sizes)
+        found = super().plan(lengths=lengths, **sizes)
         return found if self._serving is None else found.with_bodies(self._serving.serving)
 
     def prepare(self, **sizes: int) -> int:

@@ -27,7 +27,7 @@ from anydim.base.dtypes import int64
 from anydim.base.errors import GraphError, ModelError, OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
+from anydim.base.text import counted, listed, suggestion
 from anydim.graph.dims import symbols_of
 from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import Constant, Graph, Node
@@ -53,6 +53,7 @@ from anydim.sizes import Atom, Box, Dim, Guard, Size, as_size, product
 
 SHARED, ROW, TOKEN, INSIDE = "shared", "row", "token", "inside"
 _VIEWS = ("reshape", "transpose", "squeeze", "unsqueeze", "flatten", "split", "slice", "identity")
+_PRODUCTS = ("contraction", "window")  # faster over all tokens than row by row
 _ONE = as_size(1)
 
 
@@ -62,15 +63,16 @@ class RaggedRows:
 
     dims: Mapping[str, str] | str
 
-    def run(self, graph: Graph) -> Graph:
-        """Return the graph over ragged rows.
+    def run(self, graph: Graph) -> tuple[Graph, tuple[str, ...]]:
+        """Return the graph over ragged rows, and notes on it.
 
         Raises OptionError for unknown dims, and ModelError for a graph whose rows depend on each
         other.
         """
         found = auto_dims(graph) if self.dims == "auto" else known_dims(graph, self.dims)
         (rows,) = set(found.values())
-        return _Rewrite(graph, rows, tuple(found)).run()
+        work = _Rewrite(graph, rows, tuple(found))
+        return work.run(), tuple(work.notes())
 
 
 def known_dims(graph: Graph, dims: Any) -> dict[str, str]:
@@ -146,6 +148,18 @@ class _Rewrite:
         self._stages()
         self._demands()
         return _Emit(self).run()
+
+    def notes(self) -> Iterator[str]:
+        """Yield what became of dims, masks and nodes."""
+        kinds = list(self.kinds.values())
+        loops = sum(stage % 2 for stage in self.exports)
+        yield f"{listed(self.dims)} of each row of '{self.rows}', without padding"
+        if self.masks:
+            yield f"no padding to mark: {listed(sorted(self.masks))} all ones"
+        yield (
+            f"{counted(kinds.count(TOKEN), 'node')} over all rows at once, "
+            f"{kinds.count(INSIDE)} in {counted(loops, 'loop')} over rows"
+        )
 
     def name(self, stem: str) -> str:
         made, number = stem, 1
@@ -232,7 +246,7 @@ class _Rewrite:
             return _Form(ROW, found[0], _ONE if count is None else count)
         unit, count = unit_of(kind.shape[axes[0]], self.ragged)
         plain = len(axes) == 1
-        if name in (*self.graph.inputs, *self.graph.outputs):  # a row's part is contiguous
+        if name in self.graph.inputs:  # a row's part is contiguous
             plain = plain and product(kind.shape[: axes[0]]).constant == 1
         if plain:
             return _Form(TOKEN, axes[0], count, unit)
@@ -304,11 +318,13 @@ class _Rewrite:
         return {name for name in node.given if name not in self.alone} or {""}
 
     def _sink(self, inside: set[str]) -> None:
-        """Move views, and element work with scalars, inside if all that read them are inside."""
+        """Move nodes inside if all that read them are: views, element work with scalars, and all
+        but products that compute from values of loops."""
         consumers: dict[str, list[int]] = {}
         for number, node in enumerate(self.one.nodes):
             for name in node.given:
                 consumers.setdefault(name, []).append(number)
+        between = self._between(inside)
         for number in reversed(range(len(self.one.nodes))):
             node = self.one.nodes[number]
             if self.kinds[number] != TOKEN or set(node.outputs) & set(self.one.outputs):
@@ -316,8 +332,20 @@ class _Rewrite:
             readers = [each for name in node.outputs for each in consumers.get(name, ())]
             if not readers or any(self.kinds[each] != INSIDE for each in readers):
                 continue
-            if node.operator in _VIEWS or self._scales(node):
+            if node.operator in _VIEWS or number in between or self._scales(node):
                 self.kinds[number] = INSIDE
+
+    def _between(self, inside: set[str]) -> set[int]:
+        """The nodes other than products that compute from values of loops alone."""
+        found: set[int] = set()
+        known = set(inside)
+        for number, node in enumerate(self.one.nodes):
+            if self.kinds[number] != TOKEN or operator(node.operator).kind in _PRODUCTS:
+                continue
+            if self._reads(node) <= known:
+                found.add(number)
+                known.update(node.outputs)
+        return found
 
     def _scales(self, node: Node) -> bool:
         """Whether a node does element work on one tensor and scalars."""
@@ -595,12 +623,16 @@ class _Emit:
         form, held = work.form(name), self.outside(name)
         kind = self.one.types[name]
         if form.kind == TOKEN:
+            batch = work._batch_axis(self.whole.types[name])
             total = Size.symbol(work.totals[form.unit]) * form.count
-            shape = (total, *kind.shape[form.axis + 1 :])
+            rest = [axis for axis in range(kind.rank) if axis not in (form.axis, batch)]
+            if product(kind.shape[: form.axis]).constant != 1:
+                perm = (form.axis, *(axis for axis in range(kind.rank) if axis != form.axis))
+                held = outer.emit("transpose", held, perm=perm)
+            shape = (total, *(kind.shape[axis] for axis in rest))
             made = outer.emit("reshape", held, shape=shape)
-            self.ports[name] = self._port(
-                name, self._row_shape(name), kind.shape[form.axis], False
-            )
+            port = self._port(name, self._row_shape(name), kind.shape[form.axis], False)
+            self.ports[name] = replace(port, axis=sum(axis < form.axis for axis in rest))
         elif form.kind == "block":
             made = held
             self.ports[name] = self._port(name, self._row_shape(name), product(kind.shape), True)
