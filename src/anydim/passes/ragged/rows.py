@@ -53,6 +53,7 @@ from anydim.sizes import Atom, Box, Dim, Guard, Size, as_size, product
 
 SHARED, ROW, TOKEN, INSIDE = "shared", "row", "token", "inside"
 _VIEWS = ("reshape", "transpose", "squeeze", "unsqueeze", "flatten", "split", "slice", "identity")
+_PRODUCTS = ("contraction", "window")  # faster over all tokens than row by row
 _ONE = as_size(1)
 
 
@@ -317,11 +318,13 @@ class _Rewrite:
         return {name for name in node.given if name not in self.alone} or {""}
 
     def _sink(self, inside: set[str]) -> None:
-        """Move views, and element work with scalars, inside if all that read them are inside."""
+        """Move nodes inside if all that read them are: views, element work with scalars, and all
+        but products that compute from values of loops."""
         consumers: dict[str, list[int]] = {}
         for number, node in enumerate(self.one.nodes):
             for name in node.given:
                 consumers.setdefault(name, []).append(number)
+        between = self._between(inside)
         for number in reversed(range(len(self.one.nodes))):
             node = self.one.nodes[number]
             if self.kinds[number] != TOKEN or set(node.outputs) & set(self.one.outputs):
@@ -329,8 +332,20 @@ class _Rewrite:
             readers = [each for name in node.outputs for each in consumers.get(name, ())]
             if not readers or any(self.kinds[each] != INSIDE for each in readers):
                 continue
-            if node.operator in _VIEWS or self._scales(node):
+            if node.operator in _VIEWS or number in between or self._scales(node):
                 self.kinds[number] = INSIDE
+
+    def _between(self, inside: set[str]) -> set[int]:
+        """The nodes other than products that compute from values of loops alone."""
+        found: set[int] = set()
+        known = set(inside)
+        for number, node in enumerate(self.one.nodes):
+            if self.kinds[number] != TOKEN or operator(node.operator).kind in _PRODUCTS:
+                continue
+            if self._reads(node) <= known:
+                found.add(number)
+                known.update(node.outputs)
+        return found
 
     def _scales(self, node: Node) -> bool:
         """Whether a node does element work on one tensor and scalars."""
