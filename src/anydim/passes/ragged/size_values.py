@@ -23,7 +23,6 @@ from anydim.lang.functions import INSIDE
 from anydim.lang.tree import (
     Apply,
     Axis,
-    Cast,
     Expr,
     Group,
     Literal,
@@ -71,7 +70,9 @@ class SizeValues:
         read = set(node.given) if steps else set()
         read = read.union(*(_tensors(statement.body) for statement in statements))
         tensors = tuple(
-            Tensor(name, self.graph.types[name]) for name in sorted(read) if name in self.graph.types
+            Tensor(name, self.graph.types[name])
+            for name in sorted(read)
+            if name in self.graph.types
         )
         outputs, temporaries = (
             tuple(Tensor(names[tensor.name], tensor.type) for tensor in part)
@@ -225,4 +226,3 @@ def _size(expr: Expr, most: int) -> int:
             break
         found += _size(operand, most - found)
     return found
-

@@ -75,14 +75,14 @@ def causal() -> ad.Builder:
 
 
 def positions() -> ad.Builder:
-    g, b, t, x = padded()
+    g, _, t, x = padded()
     table = g.constant(weights(128, WIDTH))
     g.output("y", g.relu(g.add(x, g.gather(table, g.range(count=t), axis=0))))
     return g
 
 
 def ends() -> ad.Builder:
-    g, b, t, x = padded(lo=1)
+    g, _, t, x = padded(lo=1)
     y = g.relu(linear(g, x))
     g.output("first", g.squeeze(g.slice(y, starts=(0,), ends=(1,), axes=(1,)), axes=(1,)))
     g.output("last", g.squeeze(g.slice(y, starts=(t - 1,), ends=(t,), axes=(1,)), axes=(1,)))
@@ -91,7 +91,7 @@ def ends() -> ad.Builder:
 
 def strided() -> ad.Builder:
     """A convolution over time with stride 2: another number of steps."""
-    g, b, t, x = padded()
+    g, _, _, x = padded()
     kernel = g.constant(weights(WIDTH, WIDTH, 3))
     y = g.conv(g.transpose(x, perm=(0, 2, 1)), kernel, pads=(1, 1), strides=(2,))
     g.output("channels_first", g.relu(y))
@@ -100,11 +100,9 @@ def strided() -> ad.Builder:
 
 
 def recurrent() -> ad.Builder:
-    g, b, t, x = padded()
+    g, _, _, x = padded()
     w, r = (g.constant(weights(4 * WIDTH, WIDTH)[None]) for _ in range(2))
-    y, h, _ = g.lstm(
-        g.transpose(x, perm=(1, 0, 2)), w, r, activations=ACTIVATIONS
-    )
+    y, h, _ = g.lstm(g.transpose(x, perm=(1, 0, 2)), w, r, activations=ACTIVATIONS)
     g.output("y", g.transpose(y, perm=(1, 0, 2)))
     g.output("h", h)
     return g
@@ -112,7 +110,7 @@ def recurrent() -> ad.Builder:
 
 def scores() -> ad.Builder:
     """A result with two ragged axes."""
-    g, b, t, x = padded()
+    g, _, _, x = padded()
     y = linear(g, x)
     g.output("y", g.matmul(y, g.transpose(x, perm=(0, 2, 1))))
     return g
@@ -120,7 +118,7 @@ def scores() -> ad.Builder:
 
 def pairs() -> ad.Builder:
     """A value with two ragged axes that crosses from one loop to another."""
-    g, b, t, x = padded()
+    g, _, _, x = padded()
     first = g.matmul(x, g.transpose(x, perm=(0, 2, 1)))
     y = linear(g, g.matmul(g.softmax(first, axis=-1), x))
     g.output("y", g.matmul(g.softmax(first, axis=-2), g.relu(y)))
@@ -160,7 +158,7 @@ def merged() -> ad.Builder:
 
 def row_values() -> ad.Builder:
     """A value of each row, added to all of its tokens."""
-    g, b, t, x = padded()
+    g, b, _, x = padded()
     top = g.reduce_max(x, axes=(1,), keepdims=True)
     shift = g.input("shift", ad.float32, (b, 1, WIDTH))
     g.output("y", g.mul(g.sub(g.relu(linear(g, x)), top), shift))
