@@ -230,7 +230,6 @@ def _ragged(scanner: Scanner) -> RaggedPort:
     scanner.take("counted")
     counted = scanner.size()
     flags = (scanner.accept("flat"), scanner.accept("ones"))
-    axis = scanner.integer() if scanner.accept("axis") else 0
     scanner.take("rows")
     rows = scanner.name()
     scanner.take("sums")
@@ -248,7 +247,7 @@ def _ragged(scanner: Scanner) -> RaggedPort:
         summed += totals[-1:] if scanner.accept("summed") else []
     parts = (dims, longest, units, totals, summed)
     table = RowTable(rows, sums, *map(tuple, parts))
-    return RaggedPort(values, table, shape, counted, *flags, axis)
+    return RaggedPort(values, table, shape, counted, *flags)
 
 
 def _guard(scanner: Scanner) -> Guard:

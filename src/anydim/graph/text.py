@@ -75,7 +75,6 @@ def print_graph(graph: Graph) -> str:
 def _ragged(name: str, port: RaggedPort) -> str:
     table = port.table
     flags = "".join(f" {flag}" for flag in ("flat", "ones") if getattr(port, flag))
-    flags += f" axis {port.axis}" if port.axis else ""
     dims = " ".join(
         f"dim {d.name} {d.lo}..{'' if d.hi is None else d.hi}; {most}"
         for d, most in zip(table.dims, table.longest)

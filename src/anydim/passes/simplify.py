@@ -44,8 +44,13 @@ class Simplify:
 
     def run(self, graph: Graph) -> Graph:
         lines, guards = [], list(graph.guards)
+        numbers: dict[str, Literal] = {}  # values whose elements are one number
         for line in unpack(graph):
-            body = simplified(line.statement.body, self.precision != EXACT)
+            body = _with_numbers(line.statement.body, numbers)
+            body = simplified(body, self.precision != EXACT)
+            number = _number(line.statement, body, graph)
+            if number is not None:
+                numbers[line.target] = number
             if self.precision != EXACT:
                 body = _by_reciprocals(body, line.statement.axes[-1:], graph)
             line = Line(line.statement.with_body(body), line.source)
@@ -93,6 +98,24 @@ class Simplify:
         if result * dtype.bytes > self.max_bytes:
             return False
         return math.prod(known) <= (_MAX_PRODUCTS if _is_product(statement) else _MAX_STEPS)
+
+
+def _number(statement: Statement, body: Expr, graph: Graph) -> Literal | None:
+    """The number that all elements of a value are, if it is one."""
+    if not isinstance(body, Literal) or statement.combine:
+        return None
+    return Literal(body.value, graph.types[statement.target].dtype)
+
+
+def _with_numbers(body: Expr, numbers: Mapping[str, Literal]) -> Expr:
+    """Replace reads of values that are one number, unless an index of the read is checked."""
+
+    def change(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Read) or expr.tensor not in numbers or expr.default is not None:
+            return None
+        return None if any(map(checked, expr.indices)) else numbers[expr.tensor]
+
+    return rewrite(body, change) if numbers else body
 
 
 def _folded(

@@ -26,16 +26,14 @@ class Ragged:
         offsets: `[rows + 1]`, increasing from 0 to `total`; row `i` is
             `values[offsets[i]:offsets[i + 1]]`.
         shapes: The shape of each row. None: rows have the shape of their part of `values`.
-        axis: The axis of a row that is axis 0 of `values`.
 
     Raises:
         InputError: The offsets do not fit the values.
     """
 
     def __init__(
-        self, values: Any, offsets: Any, shapes: Sequence[tuple[int, ...]] | None = None,
-        axis: int = 0,
-    ) -> None:  # fmt: skip
+        self, values: Any, offsets: Any, shapes: Sequence[tuple[int, ...]] | None = None
+    ) -> None:
         self.values = numpy.asarray(values)
         self.offsets = numpy.asarray(offsets)
         found = self.offsets
@@ -52,7 +50,6 @@ class Ragged:
                 f"they start with {found[0]} and end with {found[-1]}"
             )
         self.shapes = None if shapes is None else list(shapes)
-        self.axis = axis
 
     @staticmethod
     def of(rows: Iterable[Any]) -> Ragged:
@@ -80,8 +77,6 @@ class Ragged:
     def __getitem__(self, row: int) -> numpy.ndarray:
         number = range(len(self))[row]
         part = self.values[self.offsets[number] : self.offsets[number + 1]]
-        if self.axis:
-            part = numpy.moveaxis(part, 0, self.axis)
         return part if self.shapes is None else part.reshape(self.shapes[number])
 
     def __iter__(self) -> Iterator[numpy.ndarray]:
@@ -102,8 +97,7 @@ class Ragged:
         rank = self.values.ndim if self.shapes is None else len(rows[0].shape) if rows else 1
         sizes = [max((row.shape[axis] for row in rows), default=0) for axis in range(rank)]
         if self.shapes is None:  # also of no rows
-            sizes = list(self.values.shape[1:])
-            sizes.insert(self.axis, int(self.lengths.max(initial=0)))
+            sizes = [int(self.lengths.max(initial=0)), *self.values.shape[1:]]
         made = numpy.full((len(rows), *sizes), fill, self.values.dtype)
         for number, row in enumerate(rows):
             made[(number, *(slice(size) for size in row.shape))] = row
@@ -172,8 +166,8 @@ class RaggedPort:
 
     The program has the value `values` for it: all rows along axis 0, or, when `flat`, all elements
     in one axis. `shape` is the shape of a row, over the ragged dims and others. `counted` is the
-    size of a row's part of `values`, and `axis` the axis of a row that is axis 0 of `values`. An
-    input that is `ones` is not in the program: it marks padding, of which there is none.
+    size of a row's part of `values`. An input that is `ones` is not in the program: it marks
+    padding, of which there is none.
     """
 
     values: str
@@ -182,7 +176,6 @@ class RaggedPort:
     counted: Size
     flat: bool = False
     ones: bool = False
-    axis: int = 0
 
     @property
     def elements(self) -> str:
@@ -283,7 +276,7 @@ def unpacked(
         if port.flat:
             axes = [_sizes_of(size, columns, others, len(rows)) for size in port.shape]
             shapes = list(zip(*(axis.tolist() for axis in axes)))
-        made[name] = Ragged(value, offsets, shapes, port.axis)
+        made[name] = Ragged(value, offsets, shapes)
     return made
 
 

@@ -626,16 +626,11 @@ class _Emit:
         form, held = work.form(name), self.outside(name)
         kind = self.one.types[name]
         if form.kind == TOKEN:
-            batch = work._batch_axis(self.whole.types[name])
             total = Size.symbol(work.totals[form.unit]) * form.count
-            rest = [axis for axis in range(kind.rank) if axis not in (form.axis, batch)]
-            if product(kind.shape[: form.axis]).constant != 1:
-                perm = (form.axis, *(axis for axis in range(kind.rank) if axis != form.axis))
-                held = outer.emit("transpose", held, perm=perm)
-            shape = (total, *(kind.shape[axis] for axis in rest))
-            made = outer.emit("reshape", held, shape=shape)
-            port = self._port(name, self._row_shape(name), kind.shape[form.axis], False)
-            self.ports[name] = replace(port, axis=sum(axis < form.axis for axis in rest))
+            made = outer.emit("reshape", held, shape=(total, *kind.shape[form.axis + 1 :]))
+            self.ports[name] = self._port(
+                name, self._row_shape(name), kind.shape[form.axis], False
+            )
         elif form.kind == "block":
             made = held
             self.ports[name] = self._port(name, self._row_shape(name), product(kind.shape), True)
