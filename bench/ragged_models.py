@@ -128,7 +128,7 @@ def _counts(file: Path) -> dict[str, Any]:
     """The nodes of the ragged graph outside of loops over rows, and inside."""
     read = import_module("anydim.frontends.source").read
     rewrite = import_module("anydim.passes.ragged.rows").RaggedRows("auto")
-    graph = rewrite.run(read(str(file)))
+    graph, _ = rewrite.run(read(str(file)))
     loops = [node.region.body for node in graph.nodes if node.operator == "loop"]
 
     def own(nodes: Sequence[Any]) -> int:

@@ -317,8 +317,8 @@ class _Rewrite:
         return {name for name in node.given if name not in self.alone} or {""}
 
     def _sink(self, inside: set[str]) -> None:
-        """Move nodes inside if all that read them are: views, element work with scalars, and all
-        but products that compute from values of loops."""
+        """Move nodes inside that compute from values of loops: element work, and all but products
+        if all that read them are inside. Likewise views, and element work with scalars."""
         consumers: dict[str, list[int]] = {}
         for number, node in enumerate(self.one.nodes):
             for name in node.given:
@@ -327,6 +327,9 @@ class _Rewrite:
         for number in reversed(range(len(self.one.nodes))):
             node = self.one.nodes[number]
             if self.kinds[number] != TOKEN or set(node.outputs) & set(self.one.outputs):
+                continue
+            if number in between and operator(node.operator).kind == "elementwise":
+                self.kinds[number] = INSIDE  # it becomes part of the kernels that make its operands
                 continue
             readers = [each for name in node.outputs for each in consumers.get(name, ())]
             if not readers or any(self.kinds[each] != INSIDE for each in readers):
