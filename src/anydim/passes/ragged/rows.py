@@ -30,7 +30,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, suggestion
 from anydim.graph.dims import symbols_of
 from anydim.graph.evaluate import group_of
-from anydim.graph.nodes import Constant, Graph, Node
+from anydim.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import (
     LOOP,
@@ -43,8 +43,9 @@ from anydim.graph.regions import (
     Scan,
     Sizes,
 )
-from anydim.lang.tree import TensorType
+from anydim.lang.tree import Group, TensorType
 from anydim.passes.flow import unused
+from anydim.passes.ragged.groups import group_at, group_with, record_of, split, with_values
 from anydim.passes.ragged.independence import Marked, Mixed, check_independent, marks_of, unit_of
 from anydim.passes.ragged.size_values import SizeValues
 from anydim.runtime.lists import RaggedPort, RowTable
@@ -70,7 +71,7 @@ class RaggedRows:
         """
         found = auto_dims(graph) if self.dims == "auto" else known_dims(graph, self.dims)
         (rows,) = set(found.values())
-        work = _Rewrite(graph, rows, tuple(found))
+        work = _Rewrite(split(graph), rows, tuple(found))
         return work.run(), tuple(work.notes())
 
 
@@ -310,7 +311,8 @@ class _Rewrite:
             over_tokens(node, unit, as_size(1), self.ragged)
         except (Mixed, _Unsuited):
             return INSIDE
-        return INSIDE if operator(node.operator).routine is not None else TOKEN
+        record = record_of(node)
+        return INSIDE if record is not None and record.routine is not None else TOKEN
 
     def _reads(self, node: Node) -> set[str]:
         """What a node reads beside constants and values of sizes."""
@@ -328,7 +330,7 @@ class _Rewrite:
             node = self.one.nodes[number]
             if self.kinds[number] != TOKEN or set(node.outputs) & set(self.one.outputs):
                 continue
-            if number in between and operator(node.operator).kind == "elementwise":
+            if number in between and _kind_of(node) == "elementwise":
                 self.kinds[number] = INSIDE  # it becomes part of the kernels that make its operands
                 continue
             readers = [each for name in node.outputs for each in consumers.get(name, ())]
@@ -342,7 +344,7 @@ class _Rewrite:
         found: set[int] = set()
         known = set(inside)
         for number, node in enumerate(self.one.nodes):
-            if self.kinds[number] != TOKEN or operator(node.operator).kind in _PRODUCTS:
+            if self.kinds[number] != TOKEN or _kind_of(node) in _PRODUCTS:
                 continue
             if self._reads(node) <= known:
                 found.add(number)
@@ -351,7 +353,7 @@ class _Rewrite:
 
     def _scales(self, node: Node) -> bool:
         """Whether a node does element work on one tensor and scalars."""
-        if operator(node.operator).kind != "elementwise":
+        if _kind_of(node) != "elementwise":
             return False
         others = [n for n in node.given if n not in self.alone]
         scalars = [product(self.one.types[n].shape).constant == 1 for n in node.given
@@ -570,16 +572,21 @@ class _Emit:
             if kind == TOKEN:
                 unit = next(work.form(n).unit for n in node.outputs if work.form(n).kind == TOKEN)
                 total = Size.symbol(work.totals[unit])
-                made = over_tokens(replace(node, inputs=given), unit, total, work.ragged)
-                kinds = operator(node.operator).infer(
-                    [outer.types[n] for n in made.given], made.attributes, outer.box
-                )
+                made = with_values(over_tokens(node, unit, total, work.ragged), given, node.outputs)
+                kinds = self._kinds(made)
             else:
-                made = replace(self.whole.nodes[number], inputs=given)
+                made = with_values(self.whole.nodes[number], given, node.outputs)
                 kinds = tuple(self.whole.types[n] for n in node.outputs)
             names = tuple(self._own_name(n) for n in node.outputs)
-            outer.node(replace(made, outputs=names), kinds)
+            outer.node(with_values(made, made.inputs, names), kinds)
             self.made.update(zip(node.outputs, names))
+
+    def _kinds(self, node: Node) -> tuple[TensorType, ...]:
+        """The types of a node's results."""
+        if node.operator == FUSED:
+            return tuple(tensor.type for tensor in node.group.outputs)
+        given = [self.outer.types[name] for name in node.given]
+        return operator(node.operator).infer(given, node.attributes, self.outer.box)
 
     def _own_name(self, name: str) -> str:
         return name if name not in self.outer.types else self.work.name(name)
@@ -638,13 +645,12 @@ class _Emit:
         outer, other = self.outer, self.work.name(f"{name}.rows")
         outer.types[other] = outer.types.pop(name)
         outer.nodes = [
-            replace(
-                node,
-                inputs=tuple(other if n == name else n for n in node.inputs),
-                outputs=tuple(other if n == name else n for n in node.outputs),
+            with_values(
+                node, [other if n == name else n for n in node.inputs],
+                [other if n == name else n for n in node.outputs],
             )
             for node in outer.nodes
-        ]
+        ]  # fmt: skip
         if name in outer.constants:
             outer.constants[other] = outer.constants.pop(name)
         if name in self.inputs:
@@ -704,7 +710,8 @@ class _Body:
             if not any(n in wanted and work.inner(n, self.stage) for n in node.outputs):
                 continue
             given = tuple(None if n is None else self.value(n) for n in node.inputs)
-            body.node(replace(node, inputs=given), [self.one.types[n] for n in node.outputs])
+            kinds = [self.one.types[name] for name in node.outputs]
+            body.node(with_values(node, given, node.outputs), kinds)
             self.made.update(zip(node.outputs, node.outputs))
         results, scans, kinds = self.results()
         guards = tuple(g for g in self.one.guards if symbols_of(g) & work.ragged)
@@ -829,6 +836,8 @@ def _substituted(graph: Graph, env: Mapping[str, int], keep: Iterable[str] = ())
             return TensorType(held.dtype, value(held.shape))
         if isinstance(held, Guard):
             return replace(held, left=value(held.left), right=value(held.right))
+        if isinstance(held, Group):
+            return group_at(held, env)
         if isinstance(held, (BranchRegion, CallRegion, LoopRegion)):
             return region(held)
         return held
@@ -875,6 +884,11 @@ def over_tokens(node: Node, unit: Size, total: Size, dims: frozenset[str]) -> No
             return _over(held, unit, total, dims)
         if isinstance(held, tuple) and type(held) is tuple:
             return tuple(map(value, held))
+        if isinstance(held, Group):
+            made = group_with(held, value, dims)
+            if made is None:
+                raise _Unsuited
+            return made
         return held
 
     attributes = {key: value(each) for key, each in node.attributes.items()}
@@ -891,6 +905,12 @@ def _over(size: Size, unit: Size, total: Size, dims: frozenset[str]) -> Size:
 
 
 # ---- nodes -------------------------------------------------------------------------------------
+
+
+def _kind_of(node: Node) -> str:
+    """The family of a node's operator."""
+    record = record_of(node)
+    return "" if record is None else record.kind
 
 
 def _symbols(node: Node) -> frozenset[str]:
@@ -916,7 +936,8 @@ def _check_node(
     """
     if isinstance(node.region, Foreign):
         raise Mixed("another engine runs it")
-    routine = node.region is None and operator(node.operator).routine is not None
+    record = record_of(node)
+    routine = record is not None and record.routine is not None
     if node.region is not None or routine:
         if not mixed.isdisjoint(node.given):
             raise Mixed("it reads the numbers of rows")
