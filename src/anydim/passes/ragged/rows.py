@@ -246,7 +246,7 @@ class _Rewrite:
             return _Form(ROW, found[0], _ONE if count is None else count)
         unit, count = unit_of(kind.shape[axes[0]], self.ragged)
         plain = len(axes) == 1
-        if name in self.graph.inputs:  # a row's part is contiguous
+        if name in (*self.graph.inputs, *self.graph.outputs):  # a row's part is contiguous
             plain = plain and product(kind.shape[: axes[0]]).constant == 1
         if plain:
             return _Form(TOKEN, axes[0], count, unit)
