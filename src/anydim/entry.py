@@ -133,7 +133,7 @@ def compile(
         "profile_seconds": profile_seconds,
         "profile_mebibytes": profile_mebibytes,
         "fallback": fallback,
-        "ragged": ragged if ragged is None or isinstance(ragged, str) else dict(ragged),
+        "ragged": dict(ragged) if isinstance(ragged, Mapping) else ragged,
     }  # fmt: skip
     known = strategy_here(strategy)
     made_in = sys.modules.get("anydim.frontends.builder")

@@ -184,9 +184,7 @@ class _Region:
         while going and (trips is None or iteration < trips):
             sizes = {**self.sizes, loop.counter: iteration}
             histories = [s.array for scan, s in zip(loop.scans, stacks) if scan.history]
-            results, inner = self.held_with_sizes(
-                loop.body, [*carried, *histories, *given], sizes
-            )
+            results, inner = self.held_with_sizes(loop.body, [*carried, *histories, *given], sizes)
             if loop.conditional:
                 going, results = bool(results[0]), results[1:]
             carried = results[: loop.carried]

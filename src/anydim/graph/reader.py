@@ -18,8 +18,7 @@ from anydim.graph.scan import Scanner
 from anydim.graph.text import FOREIGN_WORDS, held_path
 from anydim.lang.surface.group_text import parse_group
 from anydim.lang.tree import TensorType
-from anydim.runtime.lists import Listed
-from anydim.runtime.ragged import RaggedPort, RowTable
+from anydim.runtime.lists import Listed, RaggedPort, RowTable
 from anydim.sizes import Box, Dim, Guard, Size
 
 
@@ -234,7 +233,9 @@ def _ragged(scanner: Scanner) -> RaggedPort:
     rows = scanner.name()
     scanner.take("sums")
     sums = scanner.name()
-    dims, longest, units, totals, summed = [], [], [], [], []
+    dims: list[Dim] = []
+    units: list[Size] = []
+    longest, totals, summed = [], [], []
     while scanner.accept("dim"):
         name, low = scanner.word(), scanner.integer()
         scanner.take("..")
@@ -245,8 +246,8 @@ def _ragged(scanner: Scanner) -> RaggedPort:
         units.append(scanner.size())
         totals.append(scanner.word())
         summed += totals[-1:] if scanner.accept("summed") else []
-    parts = (dims, longest, units, totals, summed)
-    table = RowTable(rows, sums, *map(tuple, parts))
+    of_dims = (tuple(dims), tuple(longest))
+    table = RowTable(rows, sums, *of_dims, tuple(units), tuple(totals), tuple(summed))
     return RaggedPort(values, table, shape, counted, *flags)
 
 

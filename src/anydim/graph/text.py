@@ -39,9 +39,9 @@ from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import GraphError
 from anydim.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.graph.regions import REGION, BranchRegion, Foreign, LoopRegion, Region, Scan, Sizes
-from anydim.runtime.ragged import RaggedPort
 from anydim.lang.surface.printer import print_group
 from anydim.lang.tree import TensorType
+from anydim.runtime.lists import RaggedPort
 from anydim.sizes import Guard, Size
 
 _BARE = re.compile(r"[A-Za-z_/][\w./$#@]*")

@@ -14,8 +14,7 @@ from anydim.base.text import listed
 from anydim.base.user_values import flag_of, path_of, shown, text_of
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
-from anydim.runtime.lists import Lists, feeds, results_seen
-from anydim.runtime.ragged import RaggedPort, described
+from anydim.runtime.lists import Lists, RaggedPort, feeds, results_seen
 from anydim.runtime.output_arrays import called_into
 from anydim.runtime.signature import TensorSpec
 from anydim.runtime.stopping import known_timeout
@@ -294,7 +293,9 @@ class CallableProgram:
                 "give the sizes of its dims, or compile it with ragged=",
             )
         specs = {spec.name: spec for spec in self.inputs}
-        return described(self.name, ports[0], lengths, specs, others)
+        described = import_module("anydim.runtime.ragged").described
+        found: dict[str, int] = described(self.name, ports[0], lengths, specs, others)
+        return found
 
     def map(
         self,

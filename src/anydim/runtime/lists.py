@@ -6,6 +6,7 @@ Ragged batches (`ragged.py`) are such lists, too, with the sizes of all rows in 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy
@@ -13,8 +14,8 @@ import numpy
 from anydim.base.dtypes import DType, from_numpy
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.runtime.ragged import RaggedPort, packed, shared_sizes, unpacked
 from anydim.runtime.signature import TensorSpec
+from anydim.sizes import Dim, Size
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,52 @@ class Listed:
     def hidden(self) -> tuple[str, ...]:
         """The inputs or results of the program that users do not see."""
         return (self.shapes,)
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """The inputs of a program that describe the rows of a ragged batch.
+
+    `rows` is int64 [rows, units + dims]: the first index of a row in each unit, then its size of
+    each ragged dim. `sums` is int64: the total of each unit of `summed`, which no input determines,
+    then the largest size of each ragged dim. `totals` and `longest` are the names of these dims.
+    """
+
+    rows: str
+    sums: str
+    dims: tuple[Dim, ...]
+    longest: tuple[str, ...]
+    units: tuple[Size, ...]
+    totals: tuple[str, ...]
+    summed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RaggedPort:
+    """An input or output that users see as a ragged batch.
+
+    The program has the value `values` for it: all rows along axis 0, or, when `flat`, all elements
+    in one axis. `shape` is the shape of a row, over the ragged dims and others. `counted` is the
+    size of a row's part of `values`. An input that is `ones` is not in the program: it marks
+    padding, of which there is none.
+    """
+
+    values: str
+    table: RowTable
+    shape: tuple[Size, ...]
+    counted: Size
+    flat: bool = False
+    ones: bool = False
+
+    @property
+    def elements(self) -> str:
+        """The value of the program with the elements, as of a list."""
+        return self.values
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The inputs of the program that users do not see."""
+        return self.table.rows, self.table.sums
 
 
 def pack(
@@ -80,7 +127,15 @@ def feeds(
             rank = specs[parts.shapes].shape[1].constant
             both = pack(name, arrays, specs[parts.elements].dtype, rank)
             made[parts.elements], made[parts.shapes] = both
-    return packed(model, ragged, made, specs) if ragged else made
+    if not ragged:
+        return made
+    converted: dict[str, Any] = _ragged().packed(model, ragged, made, specs)
+    return converted
+
+
+def _ragged() -> Any:
+    """The conversions of ragged batches."""
+    return import_module("anydim.runtime.ragged")
 
 
 def results_seen(
@@ -92,7 +147,11 @@ def results_seen(
     if not ragged:
         return seen(results, lists)
     rows = given[next(iter(ragged.values())).table.rows]
-    return unpacked(results, ragged, rows, shared_sizes(given, specs))
+    module = _ragged()
+    found: dict[str, Any] = module.unpacked(
+        results, ragged, rows, module.shared_sizes(given, specs)
+    )
+    return found
 
 
 def seen(results: dict[str, Any], lists: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import numpy
 
 from anydim.base.errors import DimError, InputError
 from anydim.base.keywords import public
-from anydim.base.records import dataclass
 from anydim.base.text import listed
+from anydim.runtime.lists import RaggedPort, RowTable
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Dim, Size
 
@@ -37,7 +37,12 @@ class Ragged:
         self.values = numpy.asarray(values)
         self.offsets = numpy.asarray(offsets)
         found = self.offsets
-        if self.values.ndim == 0 or found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
+        if (
+            self.values.ndim == 0
+            or found.ndim != 1
+            or not len(found)
+            or found.dtype.kind not in "iu"
+        ):
             raise InputError(
                 "a ragged batch needs values with an axis, and integer offsets [rows + 1]",
                 "ad.Ragged.of([row, row, ...]) makes both from a list of rows",
@@ -100,7 +105,7 @@ class Ragged:
             sizes = [int(self.lengths.max(initial=0)), *self.values.shape[1:]]
         made = numpy.full((len(rows), *sizes), fill, self.values.dtype)
         for number, row in enumerate(rows):
-            made[(number, *(slice(size) for size in row.shape))] = row
+            made[number][tuple(map(slice, row.shape))] = row
         return made
 
     def __repr__(self) -> str:
@@ -108,84 +113,6 @@ class Ragged:
         more = ", ..." if len(self) > 6 else ""
         kind = f"{self.values.dtype}[{', '.join(map(str, self.values.shape))}]"
         return f"<ragged: {len(self)} rows of {sizes}{more}; values {kind}>"
-
-
-@dataclass(frozen=True)
-class RowTable:
-    """The inputs of a program that describe the rows of a ragged batch.
-
-    `rows` is int64 [rows, units + dims]: the first index of a row in each unit, then its size of
-    each ragged dim. `sums` is int64: the total of each unit of `summed`, which no input determines,
-    then the largest size of each ragged dim. `totals` and `longest` are the names of these dims.
-    """
-
-    rows: str
-    sums: str
-    dims: tuple[Dim, ...]
-    longest: tuple[str, ...]
-    units: tuple[Size, ...]
-    totals: tuple[str, ...]
-    summed: tuple[str, ...]
-
-    def arrays(
-        self, lengths: Mapping[str, numpy.ndarray], others: Mapping[str, int]
-    ) -> dict[str, numpy.ndarray]:
-        """The inputs; `lengths` are the sizes of rows by dim, `others` those of other dims."""
-        columns = [lengths[dim.name] for dim in self.dims]
-        count = len(columns[0])
-        made = numpy.empty((count, len(self.units) + len(columns)), numpy.int64)
-        sums = []
-        for column, (unit, total) in enumerate(zip(self.units, self.totals)):
-            counts = _sizes_of(unit, lengths, others, count)
-            ends = numpy.cumsum(counts)
-            made[:, column] = ends - counts
-            if total in self.summed:
-                sums.append(int(ends[-1]) if count else 0)
-        for column, dim in enumerate(self.dims):
-            made[:, len(self.units) + column] = columns[column]
-            sums.append(max(int(columns[column].max(initial=0)), dim.lo))
-        return {self.rows: made, self.sums: numpy.array(sums, numpy.int64)}
-
-    def sizes(
-        self, lengths: Mapping[str, numpy.ndarray], others: Mapping[str, int]
-    ) -> dict[str, int]:
-        """The dims that describe these rows: totals and largest sizes."""
-        count = len(lengths[self.dims[0].name])
-        found = {
-            total: int(_sizes_of(unit, lengths, others, count).sum())
-            for unit, total in zip(self.units, self.totals)
-        }
-        for dim, name in zip(self.dims, self.longest):
-            found[name] = max(int(lengths[dim.name].max(initial=0)), dim.lo)
-        return found
-
-
-@dataclass(frozen=True)
-class RaggedPort:
-    """An input or output that users see as a ragged batch.
-
-    The program has the value `values` for it: all rows along axis 0, or, when `flat`, all elements
-    in one axis. `shape` is the shape of a row, over the ragged dims and others. `counted` is the
-    size of a row's part of `values`. An input that is `ones` is not in the program: it marks
-    padding, of which there is none.
-    """
-
-    values: str
-    table: RowTable
-    shape: tuple[Size, ...]
-    counted: Size
-    flat: bool = False
-    ones: bool = False
-
-    @property
-    def elements(self) -> str:
-        """The value of the program with the elements, as of a list."""
-        return self.values
-
-    @property
-    def hidden(self) -> tuple[str, ...]:
-        """The inputs of the program that users do not see."""
-        return self.table.rows, self.table.sums
 
 
 Ports = Mapping[str, RaggedPort]
@@ -217,9 +144,9 @@ def packed(
         for dim, found in _solved(model, name, port, shapes).items():
             _agree(model, name, dim, found, sizes, source)
     table = next(iter(ports.values())).table
-    for dim in table.dims:
-        _within(model, dim, sizes[dim.name], source[dim.name])
-    return {**feeds, **table.arrays(sizes, shared_sizes(feeds, specs))}
+    for each in table.dims:
+        _within(model, each, sizes[each.name], source[each.name])
+    return {**feeds, **table_arrays(table, sizes, shared_sizes(feeds, specs))}
 
 
 def described(
@@ -244,8 +171,37 @@ def described(
         )
     for dim in table.dims:
         _within(model, dim, columns[dim.name], "lengths")
-    rows = str(specs[table.rows].shape[0])
-    return {rows: count, **table.sizes(columns, others)}
+    found = {
+        total: int(_sizes_of(unit, columns, others, count).sum())
+        for unit, total in zip(table.units, table.totals)
+    }
+    found.update(zip(table.longest, _longest(table, columns)))
+    return {str(specs[table.rows].shape[0]): count, **found}
+
+
+def table_arrays(
+    table: RowTable, lengths: Mapping[str, numpy.ndarray], others: Mapping[str, int]
+) -> dict[str, numpy.ndarray]:
+    """The inputs that describe rows; `lengths` are their sizes by dim, `others` other dims."""
+    columns = [lengths[dim.name] for dim in table.dims]
+    count = len(columns[0])
+    made = numpy.empty((count, len(table.units) + len(columns)), numpy.int64)
+    sums = []
+    for column, (unit, total) in enumerate(zip(table.units, table.totals)):
+        counts = _sizes_of(unit, lengths, others, count)
+        ends = numpy.cumsum(counts)
+        made[:, column] = ends - counts
+        if total in table.summed:
+            sums.append(int(ends[-1]) if count else 0)
+    for column, sizes in enumerate(columns, len(table.units)):
+        made[:, column] = sizes
+    sums += _longest(table, lengths)
+    return {table.rows: made, table.sums: numpy.array(sums, numpy.int64)}
+
+
+def _longest(table: RowTable, lengths: Mapping[str, numpy.ndarray]) -> list[int]:
+    """The largest size of each ragged dim; of no rows, its lower bound."""
+    return [max(int(lengths[dim.name].max(initial=0)), dim.lo) for dim in table.dims]
 
 
 def shared_sizes(feeds: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> dict[str, int]:
@@ -331,14 +287,13 @@ def _read(
             rows = [row.reshape(-1) for row in rows]
         elif len({row.shape[1:] for row in rows}) > 1:
             raise InputError(f"{where}: rows of shapes {_shapes(rows)} differ in more than axis 0")
-        values = joined(rows) if rows else None
+        fixed = [size.constant or 0 for size in port.shape[1:]]
+        empty = numpy.zeros(0 if port.flat else (0, *fixed), dtype)
+        values = joined(rows) if rows else empty
     if shapes.shape[1] != rank:
         wanted = ", ".join(map(str, port.shape))
         raise InputError(f"{model}: input '{name}': rows have {shapes.shape[1]} axes, "
                          f"expected [{wanted}]")  # fmt: skip
-    if values is None:
-        fixed = [size.constant or 0 for size in port.shape[1:]]
-        values = numpy.zeros(0 if port.flat else (0, *fixed), dtype)
     return values, shapes
 
 
@@ -346,9 +301,13 @@ def _parts(given: Any) -> tuple[Any, ...] | None:
     """Values and offsets of a ragged batch, a nested tensor or an Arrow list; None for others."""
     if isinstance(given, Ragged):
         return given.values, given.offsets, given.shapes
-    if isinstance(given, tuple) and len(given) == 2 and numpy.ndim(given[0]) and hasattr(
-        given[1], "shape"
-    ) and numpy.asarray(given[1]).dtype.kind in "iu":
+    if (
+        isinstance(given, tuple)
+        and len(given) == 2
+        and numpy.ndim(given[0])
+        and hasattr(given[1], "shape")
+        and numpy.asarray(given[1]).dtype.kind in "iu"
+    ):
         return given
     values, offsets = getattr(given, "values", None), getattr(given, "offsets", None)
     if isinstance(given, (Mapping, numpy.ndarray)) or values is None or offsets is None:
@@ -444,4 +403,3 @@ def _check_ones(model: str, name: str, values: numpy.ndarray) -> None:
 
 def _shapes(rows: Sequence[numpy.ndarray]) -> str:
     return listed([str(list(shape)) for shape in dict.fromkeys(row.shape for row in rows)][:4])
-

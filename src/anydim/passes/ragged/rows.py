@@ -19,12 +19,12 @@ on sizes and constants alone is repeated wherever it is needed. Inputs that mark
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from anydim.base.dtypes import int64
-from anydim.base.errors import GraphError, ModelError, OptionError
+from anydim.base.errors import ModelError, OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, suggestion
@@ -47,9 +47,8 @@ from anydim.lang.tree import TensorType
 from anydim.passes.flow import unused
 from anydim.passes.ragged.independence import Marked, Mixed, check_independent, marks_of, unit_of
 from anydim.passes.ragged.size_values import SizeValues
-from anydim.runtime.lists import Listed
-from anydim.runtime.ragged import RaggedPort, RowTable
-from anydim.sizes import Atom, Box, Dim, Guard, Size, as_size, product
+from anydim.runtime.lists import RaggedPort, RowTable
+from anydim.sizes import Box, Dim, Guard, Size, as_size, product
 
 SHARED, ROW, TOKEN, INSIDE = "shared", "row", "token", "inside"
 _VIEWS = ("reshape", "transpose", "squeeze", "unsqueeze", "flatten", "split", "slice", "identity")
@@ -395,7 +394,7 @@ class _Rewrite:
         self.exports: dict[int, list[str]] = {}
         for number in reversed(range(len(self.one.nodes))):
             self._demand(number, self.one.nodes[number])
-        for stage, names in self.within.items():  # inputs of the graph
+        for names in self.within.values():  # inputs of the graph
             self.outside |= {n for n in names if n in self.one.inputs and n not in self.masks}
 
     def _demand(self, number: int, node: Node) -> None:
@@ -437,13 +436,6 @@ class _Graph:
         given = [self.types[each] for each in inputs]
         kinds = operator(operator_name).infer(given, FrozenMapping(attributes), self.box)
         self.node(Node(operator_name, inputs, (name,), FrozenMapping(attributes), "rows"), kinds)
-        return name
-
-    def constant(self, values: Any) -> str:
-        import numpy
-
-        name, held = self.fresh("constant"), Constant(numpy.asarray(values))
-        self.types[name], self.constants[name] = held.type, held
         return name
 
 
@@ -628,9 +620,7 @@ class _Emit:
         if form.kind == TOKEN:
             total = Size.symbol(work.totals[form.unit]) * form.count
             made = outer.emit("reshape", held, shape=(total, *kind.shape[form.axis + 1 :]))
-            self.ports[name] = self._port(
-                name, self._row_shape(name), kind.shape[form.axis], False
-            )
+            self.ports[name] = self._port(name, self._row_shape(name), kind.shape[form.axis], False)
         elif form.kind == "block":
             made = held
             self.ports[name] = self._port(name, self._row_shape(name), product(kind.shape), True)
@@ -710,7 +700,7 @@ class _Body:
         found = Sizes((*work.starts.values(), *work.dims), Size.symbol(self.counter))
         body.node(Node(SIZES, (table,), (), FrozenMapping({REGION: found}), "rows"), ())
         wanted = work.within[self.stage]
-        for number, node in enumerate(self.one.nodes):
+        for node in self.one.nodes:
             if not any(n in wanted and work.inner(n, self.stage) for n in node.outputs):
                 continue
             given = tuple(None if n is None else self.value(n) for n in node.inputs)
@@ -846,8 +836,8 @@ def _substituted(graph: Graph, env: Mapping[str, int], keep: Iterable[str] = ())
     def region(held: Any) -> Any:
         if isinstance(held, BranchRegion):
             condition = None if held.condition is None else value(held.condition)
-            arms = (_substituted(each, env) for each in (held.then, held.otherwise))
-            return BranchRegion(*arms, condition)
+            then, otherwise = (_substituted(each, env) for each in (held.then, held.otherwise))
+            return BranchRegion(then, otherwise, condition)
         body = _substituted(held.body, env)
         if isinstance(held, CallRegion):
             return CallRegion(body)
@@ -962,13 +952,3 @@ def mask_inputs(graph: Graph, rows: str, ragged: frozenset[str]) -> frozenset[st
         if "mask" in name.lower() and shaped and str(kind.shape[1]) in ragged:
             found.add(name)
     return frozenset(found)
-
-
-def _int64(value: int) -> Any:
-    import numpy
-
-    return numpy.array(value, numpy.int64)
-
-
-__all__ = ["RaggedRows", "auto_dims", "known_dims"]
-_ = (field, GraphError, Iterator, Listed)
