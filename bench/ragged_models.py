@@ -108,9 +108,7 @@ def _checked(file: Path, batches: int, seconds: float) -> dict[str, Any]:
     found: dict[str, Any] = {}
     try:
         found |= _counts(file)
-        ragged, found["ragged s"] = _timed(
-            lambda: ad.compile(str(file), ragged="auto", threads=1)
-        )
+        ragged, found["ragged s"] = _timed(lambda: ad.compile(str(file), ragged="auto", threads=1))
         work = _Work(file)
         check = _Check(work, ragged, ad.compile(str(file), threads=1))
         for number in range(batches):
@@ -183,7 +181,7 @@ class _Work:
         return True
 
     def row(self, sizes: Mapping[str, int], chance: numpy.random.Generator) -> dict[str, Any]:
-        made = {}
+        made: dict[str, Any] = {}
         for given in self.session.get_inputs():
             shape = [sizes[size] if isinstance(size, str) else size for size in given.shape[1:]]
             if "float" in given.type:
@@ -272,8 +270,8 @@ class _Check:
                 expected = self.work.alone(row)
             except Exception:  # any: it is the peer's
                 continue
-            for result, own in zip(made, self.call([row])):
-                self.stable &= _bits(result[number]) == _bits(own[0])
+            for result, single in zip(made, self.call([row])):
+                self.stable &= _bits(result[number]) == _bits(single[0])
             try:
                 plain = self.single(row)
             except Exception as problem:  # any: it is the row's result

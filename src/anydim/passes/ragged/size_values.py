@@ -69,11 +69,8 @@ class SizeValues:
         )  # fmt: skip
         read = set(node.given) if steps else set()
         read = read.union(*(_tensors(statement.body) for statement in statements))
-        tensors = tuple(
-            Tensor(name, self.graph.types[name])
-            for name in sorted(read)
-            if name in self.graph.types
-        )
+        types = self.graph.types  # without those of temporaries
+        tensors = tuple(Tensor(name, types[name]) for name in sorted(read) if name in types)
         outputs, temporaries = (
             tuple(Tensor(names[tensor.name], tensor.type) for tensor in part)
             for part in (group.outputs, group.temporaries)
