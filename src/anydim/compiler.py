@@ -231,8 +231,10 @@ def compile_source(
         nonlocal notes
         made = read(source, dims, operators, fallback)
         text = text_source(source)
-        wanted = definition_of(text).ragged if ragged is None and text is not None else ragged
-        if wanted is not None and wanted != {}:
+        wanted = ragged
+        if ragged is None and text is not None:
+            wanted = definition_of(text).ragged or None
+        if wanted is not None:
             rows = import_module("anydim.passes.ragged.rows").RaggedRows(wanted)
             made, notes = rows.run(made)
         return verify(Results().run(made))

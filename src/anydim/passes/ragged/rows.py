@@ -103,8 +103,8 @@ def auto_dims(graph: Graph) -> dict[str, str]:
             f"ragged: '{graph.name}' has no dim that is the first axis of all its inputs",
             'name the dims: ragged={"seq": "batch"}',
         )
-    sizes = [size for kind in free for size in kind.shape[1:]]
-    names = [str(size) for size in dict.fromkeys(sizes) if str(size) in graph.box.names]
+    sizes = dict.fromkeys(str(size) for kind in free for size in kind.shape[1:])
+    names = [name for name in sizes if name in graph.box.names and name != rows]
     if not names:
         raise OptionError(f"ragged: the rows of '{graph.name}' have no free sizes")
     return dict.fromkeys(names, rows)
@@ -131,7 +131,8 @@ class _Unsuited(Exception):
 
 class _Rewrite:
     def __init__(self, graph: Graph, rows: str, dims: tuple[str, ...]) -> None:
-        self.graph, self.rows, self.dims = graph, rows, dims
+        self.given = self.graph = graph
+        self.rows, self.dims = rows, dims
         self.ragged = frozenset(dims)
         self.batch = Size.symbol(rows)
         self.masks = mask_inputs(graph, rows, self.ragged)
@@ -173,23 +174,36 @@ class _Rewrite:
     def check(self) -> None:
         """Raise ModelError unless each row is computed from that row alone."""
         graph, rows = self.graph, frozenset((self.rows,))
-        for name in graph.inputs:
-            kind = graph.types[name]
-            if symbols_of(kind) & self.ragged and self._batch_axis(kind) is None:
-                raise ModelError(
-                    f"ragged: input '{name}' of '{graph.name}' is {kind}: "
-                    f"it has a ragged axis, and no axis '{self.rows}'"
-                )
-        for name in graph.outputs:
-            kind = graph.types[name]
-            if symbols_of(kind) & (self.ragged | rows) and self._batch_axis(kind) is None:
-                raise ModelError(
-                    f"ragged: result '{name}' of '{graph.name}' is {kind}: "
-                    f"it has no axis '{self.rows}'"
-                )
+        for what, names in (("input", graph.inputs), ("result", graph.outputs)):
+            for name in names:
+                self._check_axes(what, name)
+        axes = {size for name in graph.inputs for size in graph.types[name].shape}
+        for dim in self.dims:
+            if Size.symbol(dim) not in axes:
+                raise OptionError(f"ragged: no input of '{graph.name}' has an axis '{dim}'")
         known = SizeValues(graph, self.masks)
         self.apart = self._check_nodes(graph, rows, known)
         self.graph = known.filled()
+
+    def _check_axes(self, what: str, name: str) -> None:
+        """Raise ModelError for an input or result with free axes, but not one of rows."""
+        kind = self.graph.types[name]
+        varying = [size for size in kind.shape if size.symbols & self._varying]
+        batched = [size for size in kind.shape if self.rows in size.symbols]
+        if varying and batched != [self.batch]:
+            raise ModelError(
+                f"ragged: {what} '{name}' of '{self.graph.name}' is {kind}: "
+                f"it needs one axis '{self.rows}'"
+            )
+
+    def row_shape(self, name: str) -> tuple[Size, ...]:
+        """The shape of a row of an input or output, without the axis of the batch."""
+        kind = self.given.types[name]
+        axis = self._batch_axis(kind)
+        return tuple(
+            size.substitute({self.rows: 1})
+            for position, size in enumerate(kind.shape) if position != axis
+        )  # fmt: skip
 
     def _batch_axis(self, kind: TensorType) -> int | None:
         axes = [axis for axis, size in enumerate(kind.shape) if size == self.batch]
@@ -246,8 +260,8 @@ class _Rewrite:
             return _Form(ROW, found[0], _ONE if count is None else count)
         unit, count = unit_of(kind.shape[axes[0]], self.ragged)
         plain = len(axes) == 1
-        if name in (*self.graph.inputs, *self.graph.outputs):  # a row's part is contiguous
-            plain = plain and product(kind.shape[: axes[0]]).constant == 1
+        if name in (*self.given.inputs, *self.given.outputs):  # a row's part is contiguous
+            plain = plain and bool(self.row_shape(name)[0].symbols & self.ragged)
         if plain:
             return _Form(TOKEN, axes[0], count, unit)
         unit, count = unit_of(product(kind.shape), self.ragged)
@@ -511,7 +525,7 @@ class _Emit:
         work, outer = self.work, self.outer
         for name in self.one.inputs:
             kind, form = self.one.types[name], work.form(name)
-            row = self._row_shape(name)
+            row = self.work.row_shape(name)
             if name in work.masks:
                 counted = kind.shape[form.axis] if form.kind == TOKEN else product(kind.shape)
                 self.ports[name] = self._port(name, row, counted, form.kind != TOKEN, ones=True)
@@ -524,24 +538,14 @@ class _Emit:
             total = Size.symbol(work.totals[form.unit]) * form.count
             self.inputs.append(name)
             if form.kind == TOKEN:
-                rest = kind.shape[form.axis + 1 :]
-                outer.types[name] = TensorType(kind.dtype, (total, *rest))
-                shape = (*kind.shape[: form.axis], total, *rest)
+                outer.types[name] = TensorType(kind.dtype, (total, *row[1:]))
+                shape = (*kind.shape[: form.axis], total, *kind.shape[form.axis + 1 :])
                 self.made[name] = outer.emit("reshape", name, shape=shape)
                 self.ports[name] = self._port(name, row, kind.shape[form.axis], False)
             else:
                 outer.types[name] = TensorType(kind.dtype, (total,))
                 self.made[name] = name
                 self.ports[name] = self._port(name, row, product(kind.shape), True)
-
-    def _row_shape(self, name: str) -> tuple[Size, ...]:
-        """The shape of a row of an input or output, without the axis of the batch."""
-        kind = self.whole.types[name]
-        axis = self.work._batch_axis(kind)
-        return tuple(
-            size.substitute({self.work.rows: 1})
-            for position, size in enumerate(kind.shape) if position != axis
-        )  # fmt: skip
 
     def _port(
         self, name: str, shape: tuple[Size, ...], counted: Size, flat: bool, ones: bool = False
@@ -626,11 +630,11 @@ class _Emit:
         kind = self.one.types[name]
         if form.kind == TOKEN:
             total = Size.symbol(work.totals[form.unit]) * form.count
-            made = outer.emit("reshape", held, shape=(total, *kind.shape[form.axis + 1 :]))
-            self.ports[name] = self._port(name, self._row_shape(name), kind.shape[form.axis], False)
+            made = outer.emit("reshape", held, shape=(total, *work.row_shape(name)[1:]))
+            self.ports[name] = self._port(name, work.row_shape(name), kind.shape[form.axis], False)
         elif form.kind == "block":
             made = held
-            self.ports[name] = self._port(name, self._row_shape(name), product(kind.shape), True)
+            self.ports[name] = self._port(name, self.work.row_shape(name), product(kind.shape), True)
         else:
             made = held
         if made == name:
