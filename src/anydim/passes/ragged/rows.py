@@ -283,6 +283,12 @@ class _Rewrite:
                 self.alone.update(node.outputs)
             kind = self._kind(node, whole, shared, inside)
             self.kinds[number] = kind
+            if one.origins.found[number] and kind != SHARED:
+                raise ModelError(
+                    f"{node.source or node.where()}: data decides sizes that differ between rows, "
+                    f"so '{graph.name}' has no ragged form",
+                    "compile the model without ragged",
+                )
             if kind == SHARED:
                 shared.update(node.outputs)
             if kind == INSIDE:
@@ -419,6 +425,8 @@ class _Rewrite:
                 if name in names and not self.inner(name, stage):
                     self.outside.add(name)
         needed = [name for name in node.outputs if name in self.outside]
+        if self.one.origins.found[number]:  # of all rows
+            self.outside.update((*node.given, *node.outputs))
         if needed and self.kinds[number] == INSIDE:
             stage = self.stage[node.outputs[0]]
             self.within.setdefault(stage, set()).update(needed)
@@ -569,8 +577,10 @@ class _Emit:
         work, outer = self.work, self.outer
         for number, node in enumerate(self.one.nodes):
             kind = work.kinds[number]
-            needed = any(name in work.outside for name in node.outputs)
-            if not needed or kind == INSIDE or work.stage[node.outputs[0]] != stage:
+            found = bool(self.one.origins.found[number])
+            needed = found or any(name in work.outside for name in node.outputs)
+            own = 0 if found else work.stage[node.outputs[0]]
+            if not needed or kind == INSIDE or own != stage:
                 continue
             given = tuple(None if n is None else self.outside(n) for n in node.inputs)
             if kind == TOKEN:
