@@ -644,7 +644,9 @@ class _Emit:
             self.ports[name] = self._port(name, work.row_shape(name), kind.shape[form.axis], False)
         elif form.kind == "block":
             made = held
-            self.ports[name] = self._port(name, self.work.row_shape(name), product(kind.shape), True)
+            self.ports[name] = self._port(
+                name, self.work.row_shape(name), product(kind.shape), True
+            )
         else:
             made = held
         if made == name:
