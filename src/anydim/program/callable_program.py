@@ -14,7 +14,7 @@ from anydim.base.text import listed
 from anydim.base.user_values import flag_of, path_of, shown, text_of
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
-from anydim.runtime.lists import Lists, RaggedPort, feeds, results_seen
+from anydim.runtime.lists import Conversion, Lists, RaggedPort
 from anydim.runtime.output_arrays import called_into
 from anydim.runtime.signature import TensorSpec
 from anydim.runtime.stopping import known_timeout
@@ -133,9 +133,12 @@ class CallableProgram:
         if out is not None:
             problem = f"{self.name} has {self._shown_lists()}, and `out` is for single arrays"
             raise OptionError(problem, "leave `out` away: results are new arrays")
-        specs = {spec.name: spec for spec in self.inputs}
-        given = feeds(self.name, named, self._lists, specs)
-        return results_seen(self.executable(given), self._lists, given, specs)
+        return self._conversion.run(self.executable, named)
+
+    @cached_property
+    def _conversion(self) -> Conversion:
+        """Converts lists to arrays, and back."""
+        return Conversion(self.name, self._lists, {spec.name: spec for spec in self.inputs})
 
     @property
     def lists(self) -> Lists:
@@ -286,15 +289,13 @@ class CallableProgram:
 
     def _described(self, lengths: Any, others: Mapping[str, int]) -> dict[str, int]:
         """The dims of a call with rows of these lengths."""
-        ports = [each for each in self._lists.values() if isinstance(each, RaggedPort)]
-        if not ports:
+        packing = self._conversion.packing
+        if packing is None:
             raise OptionError(
                 f"{self.name} has no ragged dims, and `lengths` are sizes of rows",
                 "give the sizes of its dims, or compile it with ragged=",
             )
-        specs = {spec.name: spec for spec in self.inputs}
-        described = import_module("anydim.runtime.ragged").described
-        found: dict[str, int] = described(self.name, ports[0], lengths, specs, others)
+        found: dict[str, int] = packing.sizes(lengths, others)
         return found
 
     def map(

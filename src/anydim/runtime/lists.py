@@ -5,7 +5,7 @@ Ragged batches (`ragged.py`) are such lists, too, with the sizes of all rows in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -110,48 +110,41 @@ def pack(
 Lists = Mapping[str, Listed | RaggedPort]
 
 
-def feeds(
-    model: str, given: Mapping[str, Any], lists: Lists, specs: Mapping[str, TensorSpec]
-) -> dict[str, Any]:
-    """Convert the lists among inputs to arrays; `specs` are the inputs of the program."""
-    made = dict(given)
-    ragged: dict[str, RaggedPort] = {}
-    for name, parts in lists.items():
-        if isinstance(parts, RaggedPort):
-            if parts.ones or parts.values in specs:
-                ragged[name] = parts
-        elif name in made and parts.elements in specs:
-            arrays = made.pop(name)
-            if parts.optional:
-                arrays = [] if arrays is None else [arrays]
-            rank = specs[parts.shapes].shape[1].constant
-            both = pack(name, arrays, specs[parts.elements].dtype, rank)
-            made[parts.elements], made[parts.shapes] = both
-    if not ragged:
-        return made
-    converted: dict[str, Any] = _ragged().packed(model, ragged, made, specs)
-    return converted
+class Conversion:
+    """Converts between what the user sees and what the program takes; made once for all calls.
 
+    `specs` are the inputs of the program by name.
+    """
 
-def _ragged() -> Any:
-    """The conversions of ragged batches."""
-    return import_module("anydim.runtime.ragged")
+    def __init__(self, model: str, lists: Lists, specs: Mapping[str, TensorSpec]) -> None:
+        self._lists, self._specs, self._packing = lists, specs, None
+        if any(isinstance(parts, RaggedPort) for parts in lists.values()):
+            packing: Any = import_module("anydim.runtime.ragged").Packing(model, lists, specs)
+            self._packing = packing
 
+    @property
+    def packing(self) -> Any:
+        """The conversions of ragged batches; None if there are none."""
+        return self._packing
 
-def results_seen(
-    results: dict[str, Any], lists: Lists, given: Mapping[str, Any],
-    specs: Mapping[str, TensorSpec],
-) -> dict[str, Any]:  # fmt: skip
-    """Convert results to what the user sees; `given` are the arrays of the inputs."""
-    ragged = {name: each for name, each in lists.items() if isinstance(each, RaggedPort)}
-    if not ragged:
-        return seen(results, lists)
-    rows = given[next(iter(ragged.values())).table.rows]
-    module = _ragged()
-    found: dict[str, Any] = module.unpacked(
-        results, ragged, rows, module.shared_sizes(given, specs)
-    )
-    return found
+    def run(
+        self, call: Callable[[dict[str, Any]], dict[str, Any]], given: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Call the program with converted inputs; the results as the user sees them."""
+        feeds = dict(given)
+        for name, parts in self._lists.items():
+            if isinstance(parts, Listed) and name in feeds and parts.elements in self._specs:
+                arrays = feeds.pop(name)
+                if parts.optional:
+                    arrays = [] if arrays is None else [arrays]
+                rank = self._specs[parts.shapes].shape[1].constant
+                both = pack(name, arrays, self._specs[parts.elements].dtype, rank)
+                feeds[parts.elements], feeds[parts.shapes] = both
+        if self._packing is None:
+            return seen(call(feeds), self._lists)
+        feeds, *rows = self._packing.packed(feeds)
+        results: dict[str, Any] = self._packing.unpacked(call(feeds), *rows)
+        return results
 
 
 def seen(results: dict[str, Any], lists: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from operator import index
 from typing import Any
 
 import numpy
@@ -115,96 +117,157 @@ class Ragged:
         return f"<ragged: {len(self)} rows of {sizes}{more}; values {kind}>"
 
 
-Ports = Mapping[str, RaggedPort]
+Lengths = Mapping[str, Sequence[int]]  # by ragged dim: the size of each row
+Specs = Mapping[str, TensorSpec]
 
 
-def packed(
-    model: str, ports: Ports, given: Mapping[str, Any], specs: Mapping[str, TensorSpec]
-) -> dict[str, Any]:
-    """Convert ragged inputs to arrays, with the table of rows; other inputs are kept.
+class Packing:
+    """Converts the ragged inputs and results of a program; made once for all calls.
 
-    `specs` are the inputs of the program. Raises InputError for rows that do not fit each other,
-    and DimError for sizes out of bounds.
+    `specs` are the inputs of the program by name.
     """
-    missing = [name for name, port in ports.items() if not port.ones and name not in given]
-    if missing:
-        raise InputError(f"{model}: input '{missing[0]}' is missing", f"inputs: {listed(ports)}")
-    feeds = dict(given)
-    sizes: dict[str, numpy.ndarray] = {}
-    source: dict[str, str] = {}
-    for name, port in ports.items():
-        if name not in feeds:
-            continue
-        dtype = None if port.ones else specs[port.values].dtype.numpy
-        values, shapes = _read(model, name, feeds.pop(name), port, dtype)
-        if port.ones:
-            _check_ones(model, name, values)
-        else:
-            feeds[port.values] = values
-        for dim, found in _solved(model, name, port, shapes).items():
-            _agree(model, name, dim, found, sizes, source)
-    table = next(iter(ports.values())).table
-    for each in table.dims:
-        _within(model, each, sizes[each.name], source[each.name])
-    return {**feeds, **table_arrays(table, sizes, shared_sizes(feeds, specs))}
+
+    def __init__(self, model: str, lists: Mapping[str, Any], specs: Specs) -> None:
+        ports = {name: each for name, each in lists.items() if isinstance(each, RaggedPort)}
+        self.model, self.specs = model, specs
+        self.inputs = {name: p for name, p in ports.items() if p.ones or p.values in specs}
+        self.results = {name: p for name, p in ports.items() if name not in self.inputs}
+        self.table = next(iter(ports.values())).table
+        self.dims = {dim.name: dim for dim in self.table.dims}
+        sizes = [
+            *self.table.units,
+            *(size for p in ports.values() for size in (*p.shape, p.counted)),
+        ]
+        used = frozenset[str]().union(*(size.symbols for size in sizes))
+        self.shares = not used <= self.dims.keys()  # sizes of rows depend on other dims
+
+    def packed(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Lengths, dict[str, int]]:
+        """The inputs of the program; the sizes of rows; the sizes of dims that rows share.
+
+        Raises InputError for rows that do not fit each other, and DimError for sizes out of bounds.
+        """
+        feeds, lengths, source = dict(given), dict[str, Sequence[int]](), dict[str, str]()
+        for name, port in self.inputs.items():
+            if name not in feeds:
+                if port.ones:
+                    continue
+                raise InputError(
+                    f"{self.model}: input '{name}' is missing", f"inputs: {listed(self.inputs)}"
+                )
+            dtype = None if port.ones else self.specs[port.values].dtype.numpy
+            where = f"{self.model}: input '{name}'"
+            values, axes = _read(where, feeds.pop(name), port, dtype)
+            if port.ones:
+                _check_ones(where, values)
+            else:
+                feeds[port.values] = values
+            self._learn(name, port, axes, lengths, source)
+        for name, sizes in lengths.items():
+            _within(self.model, self.dims[name], sizes, f"input '{source[name]}'")
+        shared = shared_sizes(feeds, self.specs) if self.shares else {}
+        return {**feeds, **self._described(lengths, shared)}, lengths, shared
+
+    def _learn(
+        self, name: str, port: RaggedPort, axes: Sequence[Sequence[int]],
+        lengths: dict[str, Sequence[int]], source: dict[str, str],
+    ) -> None:  # fmt: skip
+        """Take the sizes of rows from an input, and compare them with those of other inputs."""
+        for axis, (size, found) in enumerate(zip(port.shape, axes)):
+            fixed, dim = size.constant, str(size)
+            if fixed is not None and found and (min(found) != fixed or max(found) != fixed):
+                row = next(n for n, each in enumerate(found) if each != fixed)
+                raise InputError(
+                    f"{self.model}: input '{name}', row {row}: axis {axis} has size {found[row]}, "
+                    f"expected {fixed}"
+                )
+            if dim not in self.dims:
+                continue
+            other = lengths.setdefault(dim, found)
+            first = source.setdefault(dim, name)
+            if other is found or other == found:
+                continue
+            if len(other) != len(found):
+                raise InputError(
+                    f"{self.model}: input '{name}' has {len(found)} rows, "
+                    f"input '{first}' has {len(other)}"
+                )
+            row = next(n for n, each in enumerate(found) if each != other[n])
+            raise InputError(
+                f"{self.model}: row {row}: '{dim}' is {found[row]} in input '{name}', "
+                f"{other[row]} in input '{first}'"
+            )
+
+    def _described(self, lengths: Lengths, shared: Mapping[str, int]) -> dict[str, numpy.ndarray]:
+        """The inputs of the program that describe rows."""
+        table = self.table
+        columns: list[Sequence[int]] = []
+        sums = []
+        for unit, total in zip(table.units, table.totals):
+            ends = [0, *accumulate(_sizes_of(unit, lengths, shared))]
+            columns.append(ends[:-1])
+            if total in table.summed:
+                sums.append(ends[-1])
+        columns += [lengths[name] for name in self.dims]
+        sums += _longest(table, lengths)
+        rows = numpy.array(columns, numpy.int64).reshape(len(columns), -1)
+        return {
+            table.rows: numpy.ascontiguousarray(rows.T),
+            table.sums: numpy.array(sums, numpy.int64),
+        }
+
+    def unpacked(
+        self, results: Mapping[str, Any], lengths: Lengths, shared: Mapping[str, int]
+    ) -> dict[str, Any]:
+        """Convert results to ragged batches."""
+        made: dict[str, Any] = {}
+        for name, value in results.items():
+            port = self.results.get(name)
+            if port is None:
+                made[name] = value
+                continue
+            ends = [0, *accumulate(_sizes_of(port.counted, lengths, shared))]
+            shapes = None
+            if port.flat:
+                shapes = list(zip(*(_sizes_of(size, lengths, shared) for size in port.shape)))
+            ragged = object.__new__(Ragged)  # its offsets fit
+            ragged.values, ragged.offsets, ragged.shapes = value, numpy.array(ends), shapes
+            made[name] = ragged
+        return made
+
+    def sizes(self, lengths: Any, others: Mapping[str, int]) -> dict[str, int]:
+        """The dims of a call with rows of these lengths: a list, or a mapping from dims to lists.
+
+        Raises InputError for what is none, and DimError for sizes out of bounds.
+        """
+        names = list(self.dims)
+        given = lengths if isinstance(lengths, Mapping) else {names[0]: lengths}
+        try:
+            columns = {name: [index(size) for size in given[name]] for name in names}
+            fits = len(given) == len(names) and len({len(each) for each in columns.values()}) == 1
+        except (KeyError, TypeError):
+            fits = False
+        if not fits:
+            raise InputError(
+                f"{self.model}: lengths are {lengths!r}",
+                f"give the size of each row: a list for {listed(names)}",
+            )
+        for name, column in columns.items():
+            _within(self.model, self.dims[name], column, "lengths")
+        table = self.table
+        found = {
+            total: sum(_sizes_of(unit, columns, others))
+            for unit, total in zip(table.units, table.totals)
+        }
+        found.update(zip(table.longest, _longest(table, columns)))
+        return {str(self.specs[table.rows].shape[0]): len(columns[names[0]]), **found}
 
 
-def described(
-    model: str, port: RaggedPort, lengths: Any, specs: Mapping[str, TensorSpec],
-    others: Mapping[str, int],
-) -> dict[str, int]:  # fmt: skip
-    """The dims of a call with rows of these lengths: a list, or a mapping from dims to lists."""
-    table = port.table
-    names = [dim.name for dim in table.dims]
-    given = lengths if isinstance(lengths, Mapping) else {names[0]: lengths}
-    try:
-        columns = {name: numpy.asarray(given[name], numpy.int64) for name in names}
-        counts = {column.shape for column in columns.values()}
-        (count,) = next(iter(counts))
-        fits = len(counts) == 1 == len(given) - len(names) + 1
-    except (KeyError, TypeError, ValueError):
-        fits = False
-    if not fits:
-        wanted = names[0] if len(names) == 1 else listed(names)
-        raise InputError(
-            f"{model}: lengths are {lengths!r}", f"give the size of each row: lists for {wanted}"
-        )
-    for dim in table.dims:
-        _within(model, dim, columns[dim.name], "lengths")
-    found = {
-        total: int(_sizes_of(unit, columns, others, count).sum())
-        for unit, total in zip(table.units, table.totals)
-    }
-    found.update(zip(table.longest, _longest(table, columns)))
-    return {str(specs[table.rows].shape[0]): count, **found}
-
-
-def table_arrays(
-    table: RowTable, lengths: Mapping[str, numpy.ndarray], others: Mapping[str, int]
-) -> dict[str, numpy.ndarray]:
-    """The inputs that describe rows; `lengths` are their sizes by dim, `others` other dims."""
-    columns = [lengths[dim.name] for dim in table.dims]
-    count = len(columns[0])
-    made = numpy.empty((count, len(table.units) + len(columns)), numpy.int64)
-    sums = []
-    for column, (unit, total) in enumerate(zip(table.units, table.totals)):
-        counts = _sizes_of(unit, lengths, others, count)
-        ends = numpy.cumsum(counts)
-        made[:, column] = ends - counts
-        if total in table.summed:
-            sums.append(int(ends[-1]) if count else 0)
-    for column, sizes in enumerate(columns, len(table.units)):
-        made[:, column] = sizes
-    sums += _longest(table, lengths)
-    return {table.rows: made, table.sums: numpy.array(sums, numpy.int64)}
-
-
-def _longest(table: RowTable, lengths: Mapping[str, numpy.ndarray]) -> list[int]:
+def _longest(table: RowTable, lengths: Lengths) -> list[int]:
     """The largest size of each ragged dim; of no rows, its lower bound."""
-    return [max(int(lengths[dim.name].max(initial=0)), dim.lo) for dim in table.dims]
+    return [max(max(lengths[dim.name], default=0), dim.lo) for dim in table.dims]
 
 
-def shared_sizes(feeds: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> dict[str, int]:
+def shared_sizes(feeds: Mapping[str, Any], specs: Specs) -> dict[str, int]:
     """The sizes of dims that are an axis of an input."""
     return {
         str(size): length
@@ -213,88 +276,61 @@ def shared_sizes(feeds: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> d
     }  # fmt: skip
 
 
-def unpacked(
-    results: Mapping[str, Any], ports: Ports, rows: numpy.ndarray, others: Mapping[str, int]
-) -> dict[str, Any]:
-    """Convert results to ragged batches; `others` are the sizes of dims that rows share."""
-    made: dict[str, Any] = {}
-    for name, value in results.items():
-        port = ports.get(name)
-        if port is None:
-            made[name] = value
-            continue
-        first = len(port.table.units)
-        columns = {dim.name: rows[:, first + n] for n, dim in enumerate(port.table.dims)}
-        counts = _sizes_of(port.counted, columns, others, len(rows))
-        offsets = numpy.zeros(len(rows) + 1, numpy.int64)
-        numpy.cumsum(counts, out=offsets[1:])
-        shapes = None
-        if port.flat:
-            axes = [_sizes_of(size, columns, others, len(rows)) for size in port.shape]
-            shapes = list(zip(*(axis.tolist() for axis in axes)))
-        made[name] = Ragged(value, offsets, shapes)
-    return made
-
-
-def _sizes_of(
-    size: Size, columns: Mapping[str, numpy.ndarray], others: Mapping[str, int], rows: int
-) -> numpy.ndarray:
-    """A size of each row, int64 [rows]."""
-    for name, column in columns.items():
-        if size == Size.symbol(name):
-            return column
-    used = [name for name in columns if name in size.symbols]
+def _sizes_of(size: Size, lengths: Lengths, shared: Mapping[str, int]) -> Sequence[int]:
+    """A size of each row."""
+    whole = lengths.get(str(size))
+    if whole is not None:
+        return whole
+    used = [name for name in lengths if name in size.symbols]
     if not used:
-        return numpy.full(rows, size.evaluate(others), numpy.int64)
+        return [size.evaluate(shared)] * len(next(iter(lengths.values())))
     known: dict[tuple[int, ...], int] = {}  # rows of one length are common
-    found = numpy.empty(rows, numpy.int64)
-    for row, key in enumerate(zip(*(columns[name].tolist() for name in used))):
+    found = []
+    for key in zip(*(lengths[name] for name in used)):
         if key not in known:
-            known[key] = size.evaluate({**others, **dict(zip(used, key))})
-        found[row] = known[key]
+            known[key] = size.evaluate({**shared, **dict(zip(used, key))})
+        found.append(known[key])
     return found
 
 
 def _read(
-    model: str, name: str, given: Any, port: RaggedPort, dtype: Any
-) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """The values of a ragged input, and the shape of each row [rows, rank]."""
+    where: str, given: Any, port: RaggedPort, dtype: Any
+) -> tuple[numpy.ndarray, Sequence[Sequence[int]]]:
+    """The values of a ragged input, and for each axis of a row the size in each row."""
     rank = len(port.shape)
     parts = _parts(given)
     if parts is not None:
         ragged = Ragged(*parts)
-        inner = ragged.values.shape[1:]
         if ragged.shapes is not None:
-            shapes = numpy.array(ragged.shapes, numpy.int64).reshape(len(ragged), rank)
+            axes: Sequence[Sequence[int]] = list(zip(*ragged.shapes)) or [()] * rank
         else:
-            shapes = numpy.empty((len(ragged), 1 + len(inner)), numpy.int64)
-            shapes[:, 0], shapes[:, 1:] = ragged.lengths, inner
-        values = ragged.values.reshape(-1) if port.flat else ragged.values
-    else:
-        if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-            raise InputError(
-                f"{model}: input '{name}' is {type(given).__name__}, expected a list of rows",
-                "give one array per row, or ad.Ragged(values, offsets)",
-            )
-        rows = [numpy.asarray(row) for row in given]
-        where = f"{model}: input '{name}'"
-        _same_kind(where, rows)
-        if rows and rows[0].ndim != rank:
-            wanted = ", ".join(map(str, port.shape))
-            raise InputError(f"{where}: row 0 has shape {list(rows[0].shape)}, expected [{wanted}]")
-        shapes = numpy.array([row.shape for row in rows], numpy.int64).reshape(len(rows), rank)
-        if port.flat:
-            rows = [row.reshape(-1) for row in rows]
-        elif len({row.shape[1:] for row in rows}) > 1:
-            raise InputError(f"{where}: rows of shapes {_shapes(rows)} differ in more than axis 0")
+            inner = ragged.values.shape[1:]
+            axes = [ragged.lengths.tolist(), *([size] * len(ragged) for size in inner)]
+        if len(axes) != rank:
+            raise InputError(f"{where}: rows have {len(axes)} axes, expected [{_wanted(port)}]")
+        return ragged.values.reshape(-1) if port.flat else ragged.values, axes
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise InputError(
+            f"{where} is {type(given).__name__}, expected a list of rows",
+            "give one array per row, or ad.Ragged(values, offsets)",
+        )
+    rows = [numpy.asarray(row) for row in given]
+    if not rows:
         fixed = [size.constant or 0 for size in port.shape[1:]]
-        empty = numpy.zeros(0 if port.flat else (0, *fixed), dtype)
-        values = joined(rows) if rows else empty
-    if shapes.shape[1] != rank:
-        wanted = ", ".join(map(str, port.shape))
-        raise InputError(f"{model}: input '{name}': rows have {shapes.shape[1]} axes, "
-                         f"expected [{wanted}]")  # fmt: skip
-    return values, shapes
+        return numpy.zeros(0 if port.flat else (0, *fixed), dtype), [()] * rank
+    _same_kind(where, rows)
+    shapes = [row.shape for row in rows]
+    if len(shapes[0]) != rank:
+        raise InputError(f"{where}: row 0 has shape {list(shapes[0])}, expected [{_wanted(port)}]")
+    if port.flat:
+        rows = [row.reshape(-1) for row in rows]
+    elif rank > 1 and len({shape[1:] for shape in shapes}) > 1:
+        raise InputError(f"{where}: rows of shapes {_shapes(rows)} differ in more than axis 0")
+    return joined(rows), list(zip(*shapes))
+
+
+def _wanted(port: RaggedPort) -> str:
+    return ", ".join(map(str, port.shape))
 
 
 def _parts(given: Any) -> tuple[Any, ...] | None:
@@ -343,60 +379,18 @@ def _same_kind(where: str, rows: Sequence[numpy.ndarray]) -> None:
             )
 
 
-def _solved(
-    model: str, name: str, port: RaggedPort, shapes: numpy.ndarray
-) -> dict[str, numpy.ndarray]:
-    """The ragged dims that the shapes of rows give; raises InputError for a wrong fixed size."""
-    found: dict[str, numpy.ndarray] = {}
-    for axis, size in enumerate(port.shape):
-        fixed = size.constant
-        if fixed is not None:
-            wrong = numpy.flatnonzero(shapes[:, axis] != fixed)
-            if len(wrong):
-                row = int(wrong[0])
-                raise InputError(
-                    f"{model}: input '{name}', row {row}: axis {axis} has size "
-                    f"{shapes[row, axis]}, expected {fixed}"
-                )
-        for dim in port.table.dims:
-            if size == dim.size:
-                found[dim.name] = shapes[:, axis]
-    return found
+def _within(model: str, dim: Dim, sizes: Sequence[int], where: str) -> None:
+    """Raise DimError for a row whose size is out of bounds."""
+    if sizes and (min(sizes) < dim.lo or (dim.hi is not None and max(sizes) > dim.hi)):
+        row = next(n for n, size in enumerate(sizes) if size not in dim)
+        raise DimError(f"{model}: {where}, row {row}: '{dim.name}' is {sizes[row]}",
+                       f"declared {dim}")  # fmt: skip
 
 
-def _agree(
-    model: str, name: str, dim: str, found: numpy.ndarray, sizes: dict[str, numpy.ndarray],
-    source: dict[str, str],
-) -> None:  # fmt: skip
-    if dim not in sizes:
-        sizes[dim], source[dim] = found, name
-        return
-    other = sizes[dim]
-    if len(other) != len(found):
-        raise InputError(f"{model}: input '{name}' has {len(found)} rows, "
-                         f"input '{source[dim]}' has {len(other)}")  # fmt: skip
-    wrong = numpy.flatnonzero(other != found)
-    if len(wrong):
-        row = int(wrong[0])
-        raise InputError(
-            f"{model}: row {row}: '{dim}' is {found[row]} in input '{name}', "
-            f"{other[row]} in input '{source[dim]}'"
-        )
-
-
-def _within(model: str, dim: Dim, found: numpy.ndarray, name: str) -> None:
-    rows = [row for row, size in enumerate(found.tolist()) if size not in dim]
-    if rows:
-        raise DimError(
-            f"{model}: input '{name}', row {rows[0]}: '{dim.name}' is {found[rows[0]]}",
-            f"declared {dim}",
-        )
-
-
-def _check_ones(model: str, name: str, values: numpy.ndarray) -> None:
+def _check_ones(where: str, values: numpy.ndarray) -> None:
     if not (values == 1).all():
         raise InputError(
-            f"{model}: input '{name}' is not all ones",
+            f"{where} is not all ones",
             "rows have no padding: leave the mask away, and cut rows to what it marks",
         )
 

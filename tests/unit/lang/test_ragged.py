@@ -65,7 +65,7 @@ def test_rows_that_are_no_index_are_refused(head: str, problem: str) -> None:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ragged") / "kernels.tc"
-    path.write_text(ATTENTION + DEFINITIONS)
+    path.write_text(ATTENTION + DEFINITIONS, "utf-8")
     return path
 
 
