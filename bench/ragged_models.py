@@ -6,10 +6,10 @@
 Rows of random batches (of 0, 1, 2, 7 and 33 rows; shortest rows, primes, one row 100 times the
 others) are compared with onnxruntime's result for the row alone: an error is the largest
 difference, in roundings of its element type (float32: 2^-23) of the largest element of the result,
-and a model is right up to 500. "bits" says whether a row has the same bits in a ragged call of its own ("row"), and also
-in the model compiled without ragged ("same"). Each file has a process of its own, and each of its
-two compiles an empty cache. Times are processor time for 32 rows of lognormal lengths, in turns: a
-ragged call for one padded call, and for single calls.
+and a model is right up to 500. "bits" says whether a row has the same bits in a ragged call of its
+own ("row"), and also in the model compiled without ragged ("same"). Each file has a process of its
+own, and each of its two compiles an empty cache. Times are processor time for 32 rows of lognormal
+lengths, in turns: a ragged call for one padded call, and for single calls.
 
 The metadata of a file may have "lengths.DIM": {"natural": median, "most": largest, "step": 1,
 "least": 0}, and "below.INPUT" for the bound of integers; the defaults are below.
