@@ -11,8 +11,8 @@ in the model compiled without ragged ("same"). Each file has a process of its ow
 two compiles an empty cache. Times are processor time for 32 rows of lognormal lengths, in turns: a
 ragged call for one padded call, and for single calls.
 
-The metadata of a file may have "lengths.DIM": {"natural": median, "most": largest, "step": 1}, and
-"below.INPUT" for the bound of integers; the defaults are below.
+The metadata of a file may have "lengths.DIM": {"natural": median, "most": largest, "step": 1,
+"least": 0}, and "below.INPUT" for the bound of integers; the defaults are below.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ class _Work:
     @cached_property
     def least(self) -> int:
         """The smallest size of ragged dims that the original model takes, in steps."""
-        wrong, right = -1, 0
+        right = max(held.get("least", 0) for held in self.lengths.values())
+        wrong = right - 1
         while not self.takes(right):
             wrong, right = right, 2 * right + 1
             if right > 1 << 16:

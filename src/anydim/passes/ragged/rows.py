@@ -54,6 +54,7 @@ from anydim.sizes import Box, Dim, Guard, Size, as_size, product
 SHARED, ROW, TOKEN, INSIDE = "shared", "row", "token", "inside"
 _VIEWS = ("reshape", "transpose", "squeeze", "unsqueeze", "flatten", "split", "slice", "identity")
 _PRODUCTS = ("contraction", "window")  # faster over all tokens than row by row
+_OTHER_MASKS = ("pad", "global", "special", "loss", "label")  # of masks that mark other things
 _ONE = as_size(1)
 
 
@@ -182,7 +183,7 @@ class _Rewrite:
             if Size.symbol(dim) not in axes:
                 raise OptionError(f"ragged: no input of '{graph.name}' has an axis '{dim}'")
         known = SizeValues(graph, self.masks)
-        self.apart = self._check_nodes(graph, rows, known)
+        self.relative = self._check_nodes(graph, rows, known)
         self.graph = known.filled()
 
     def _check_axes(self, what: str, name: str) -> None:
@@ -209,10 +210,12 @@ class _Rewrite:
         axes = [axis for axis, size in enumerate(kind.shape) if size == self.batch]
         return axes[0] if axes else None
 
-    def _check_nodes(
-        self, graph: Graph, rows: frozenset[str], known: SizeValues
-    ) -> dict[str, Marked]:
-        """Check the nodes of a graph; returns the values whose rows do not lie in one part."""
+    def _check_nodes(self, graph: Graph, rows: frozenset[str], known: SizeValues) -> set[str]:
+        """Check the nodes of a graph.
+
+        Returns values that depend on the place of a row in the batch, so that loops compute them:
+        numbers of rows, and values whose rows do not lie in one part of an axis.
+        """
         marks = marks_of(self.batch, rows)
         apart: dict[str, Marked] = {}
         mixed: dict[str, str] = {}  # values of sizes that are not independent
@@ -223,15 +226,16 @@ class _Rewrite:
                 _check_node(graph, node, known, mixed.keys(), marks, rows, apart)
             except Mixed as reason:
                 problem = f"{node.source or node.where()}: {reason}"
+                problem = next((mixed[name] for name in node.given if name in mixed), problem)
                 mixed.update(dict.fromkeys(node.outputs, problem))
-                if not known.statements.keys() >= set(node.outputs):
+                if not known.deferred(node):
                     raise self._refusal(problem) from None
         for name in graph.outputs:
             if name in mixed:
                 raise self._refusal(mixed[name])
             if name in apart:
                 raise self._refusal(f"rows of result '{name}' do not lie in one part")
-        return apart
+        return {*apart, *mixed}
 
     def _refusal(self, reason: str) -> ModelError:
         return ModelError(
@@ -310,7 +314,7 @@ class _Rewrite:
         kinds = {form.kind for form in forms}
         own = symbols_of([self.one.types[n] for n in (*node.given, *node.outputs)])
         if not (own | _symbols(node)) & self.ragged and kinds <= {SHARED, ROW}:
-            if not self.apart.keys().isdisjoint((*node.given, *node.outputs)):
+            if not self.relative.isdisjoint((*node.given, *node.outputs)):
                 return INSIDE
             fits = all(self.form(n).kind == ROW or n in shared for n in node.given)
             return ROW if fits and all(self.form(n).kind == ROW for n in node.outputs) else INSIDE
@@ -644,9 +648,7 @@ class _Emit:
             self.ports[name] = self._port(name, work.row_shape(name), kind.shape[form.axis], False)
         elif form.kind == "block":
             made = held
-            self.ports[name] = self._port(
-                name, self.work.row_shape(name), product(kind.shape), True
-            )
+            self.ports[name] = self._port(name, work.row_shape(name), product(kind.shape), True)
         else:
             made = held
         if made == name:
@@ -977,15 +979,16 @@ def _check_node(
     group = known.inlined(node, group_of(graph, node))
     if any(tensor.name in mixed for tensor in group.inputs):
         raise Mixed("it reads the numbers of rows")
-    check_independent(group, marks, rows, known.box, apart)
+    check_independent(group, marks, rows, known.box, apart, known.ranges)
 
 
 def mask_inputs(graph: Graph, rows: str, ragged: frozenset[str]) -> frozenset[str]:
-    """The inputs that mark padding: named so, [rows, ragged], and never used as indices."""
+    """The inputs [rows, ragged] that mark what is no padding, by their names."""
     found = set()
     for name in graph.inputs:
-        kind = graph.types[name]
+        kind, plain = graph.types[name], name.lower().rstrip("0123456789._:")
         shaped = kind.rank == 2 and kind.shape[0] == Size.symbol(rows)
-        if "mask" in name.lower() and shaped and str(kind.shape[1]) in ragged:
-            found.add(name)
+        if shaped and str(kind.shape[1]) in ragged and plain.endswith("mask"):
+            if not any(word in plain for word in _OTHER_MASKS):
+                found.add(name)
     return frozenset(found)

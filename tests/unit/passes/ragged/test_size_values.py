@@ -14,7 +14,7 @@ from anydim.base.errors import ModelError
 from anydim.graph.regions import LOOP
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.lang.tree.affine import Affine, affine
-from anydim.passes.ragged.rows import RaggedRows
+from anydim.passes.ragged.rows import RaggedRows, mask_inputs
 from anydim.passes.ragged.size_values import decided, span_of
 from anydim.sizes import Box, Dim, Size, as_size
 
@@ -69,6 +69,20 @@ def last_token_at_offset(g: ad.Builder, b: Any, t: Any, x: Any, mask: Any) -> An
     return g.gather(g.reshape(x, shape=(b * t, WIDTH)), offsets, axis=0)
 
 
+def largest_token(g: ad.Builder, b: Any, t: Any, x: Any, mask: Any) -> Any:
+    """x[rows, x[..., 0].argmax(1)]: data beside the number of the row."""
+    first = g.squeeze(g.slice(x, starts=(0,), ends=(1,), axes=(2,)), axes=(2,))
+    at = g.arg_max(first, axis=1, keepdims=True)
+    return g.gather_nd(x, g.concat(column(g, b, 1), at, axis=-1))
+
+
+def largest_token_at_offset(g: ad.Builder, b: Any, t: Any, x: Any, mask: Any) -> Any:
+    first = g.squeeze(g.slice(x, starts=(0,), ends=(1,), axes=(2,)), axes=(2,))
+    at = g.arg_max(first, axis=1, keepdims=False)
+    offsets = g.add(g.mul(g.range(count=b), g.size_tensor(values=(t,), scalar=True)), at)
+    return g.gather(g.reshape(x, shape=(b * t, WIDTH)), offsets, axis=0)
+
+
 def tiled_constant(g: ad.Builder, b: Any, t: Any, x: Any, mask: Any) -> Any:
     """A table for each of 2 heads, repeated for each row."""
     heads = g.reshape(g.transpose(g.reshape(x, shape=(b, t, 2, 4)), perm=(0, 2, 1, 3)),
@@ -119,8 +133,8 @@ def merged_time_first(g: ad.Builder, b: Any, t: Any, x: Any, mask: Any) -> Any:
 
 
 INDEPENDENT: tuple[Make, ...] = (
-    mask_at_pairs, mask_at_offsets, last_token, last_token_at_offset, tiled_constant, time_first,
-    positions,
+    mask_at_pairs, mask_at_offsets, last_token, last_token_at_offset, largest_token,
+    largest_token_at_offset, tiled_constant, time_first, positions,
 )  # fmt: skip
 MIXED: tuple[Make, ...] = (
     number_of_the_row, next_row, next_offset, numbers_alone, merged_time_first,
@@ -158,6 +172,21 @@ def test_masks_are_folded(make: Make) -> None:
     graph, _ = RaggedRows("auto").run(model(make).graph())
     (body,) = (node.region.body for node in graph.nodes if node.operator == LOOP)
     assert not {node.operator for node in body.nodes} & {"gather", "gather_nd", "range", "where"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("attention_mask", True), ("mask.1", True), ("query_mask", True), ("padding_mask", False),
+        ("global_attention_mask", False), ("special_tokens_mask", False), ("masked_pos", False),
+    ],
+)  # fmt: skip
+def test_masks_of_padding_are_known_by_name(name: str, kept: bool) -> None:
+    g = ad.Builder("masks")
+    b, t = g.dim("batch"), g.dim("seq")
+    g.output("y", g.cast(g.input(name, ad.int64, (b, t)), to=ad.float32))
+    graph = g.graph()
+    assert mask_inputs(graph, "batch", frozenset({"seq"})) == (frozenset({name}) if kept else set())
 
 
 def test_element_work_between_convolutions_is_inside() -> None:
