@@ -242,4 +242,4 @@ def _again(
     found = None if model is None else _compiler().graph_of(request, model)
     if found is None:
         return partial(compile, request.source, request.dims, operators=request.operators, **wanted)
-    return partial(compile, *found, **wanted)
+    return partial(compile, *found, **{**wanted, "ragged": None})  # the graph is over rows

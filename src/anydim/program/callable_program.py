@@ -379,7 +379,7 @@ class CallableProgram:
         Raises:
             UserError: As in `plan` and in calls.
         """
-        self._refuse_lists("profile")
+        inputs = self._arrays("profile", inputs)
         self._check_names(sizes, "inputs", "repeat", "seed", "integers")
         taking = import_module("anydim.program.profile.taking")
         found: Profile = taking.profiled(self, inputs, sizes, repeat, seed, integers, self._limits)
@@ -414,7 +414,7 @@ class CallableProgram:
             OptionError: The file cannot be written.
             UserError: As in `plan` and in calls.
         """
-        self._refuse_lists("trace")
+        inputs = self._arrays("trace", inputs)
         self._check_names(sizes, "path", "inputs", "calls", "seed", "integers", "waited")
         place = None if path is None else path_of("path", path)
         if not isinstance(waited, bool):
@@ -429,11 +429,18 @@ class CallableProgram:
         """Raise DimError for what is no dim; it may be a misspelled keyword."""
         import_module("anydim.program.binding").check_names(self.name, self.dims, dims, keywords)
 
-    def _refuse_lists(self, what: str) -> None:
-        single = (isinstance(each, RaggedPort) or each.single for each in self._lists.values())
-        if not all(single):
+    def _arrays(self, what: str, inputs: Any) -> Any:
+        """The inputs of a call as the program takes them; raises OptionError for lists."""
+        packing = self._conversion.packing
+        if packing is not None:
+            if not isinstance(inputs, Mapping):
+                problem = f"{self.name} takes ragged batches, and `{what}` draws arrays"
+                raise OptionError(problem, f"give it rows: {what}(inputs={{'x': [row, row]}})")
+            return packing.packed(inputs)[0]
+        if any(isinstance(each, RaggedPort) or not each.single for each in self._lists.values()):
             problem = f"{self.name} takes lists of arrays, and `{what}` single ones"
             raise OptionError(problem, f"{what} what makes and takes no sequences")
+        return inputs
 
     def _shown_lists(self) -> str:
         """What is not one tensor among inputs and outputs, in words."""
