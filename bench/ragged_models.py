@@ -188,7 +188,8 @@ class _Work:
             if "float" in given.type:
                 made[given.name] = chance.standard_normal(shape, numpy.float32)
             elif "mask" in given.name:
-                made[given.name] = numpy.ones(shape, numpy.int64)
+                dtype = bool if "bool" in given.type else numpy.int64
+                made[given.name] = numpy.full(shape, "pad" not in given.name, dtype)
             else:
                 bound = self.told.get(f"below.{given.name}", BELOW.get(given.name, 500))
                 made[given.name] = chance.integers(min(3, bound - 2), bound, shape)
@@ -251,7 +252,7 @@ class _Check:
     def call(self, rows: Sequence[Row]) -> list[Sequence[numpy.ndarray]]:
         """The results of a ragged call, a sequence of rows each."""
         names = [given.name for given in self.work.session.get_inputs()]
-        omitted = {name for name in names if "mask" in name}
+        omitted = {name for name, port in self.ragged.lists.items() if port.ones}
         feeds = {name: [row[name] for row in rows] for name in names if name not in omitted}
         return list(self.ragged(**feeds).values())
 
