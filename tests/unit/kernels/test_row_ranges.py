@@ -43,6 +43,7 @@ def words(int(P) sentence, int(S) word, float(E,F) x) -> (y) {
   y(p,f) +=! x(k,f) where p in 0:P-1, s in sentence(p):sentence(p+1), k in word(s):word(s+1)
 }
 def columns(int(F) length, float(E,F) x) -> (y) { y(f) +=! x(k,f) where k in 0:length(f) }
+def lengths(int(R) length, float(R,E) x) -> (y) { y(r) +=! x(r,k) where k in 0:length(r) }
 def two(int(P) ptr, int(P) other, float(E) x) -> (a, b) {
   a(r) +=! x(k) where r in 0:P-1, k in ptr(r):ptr(r+1)
   b(r) +=! x(k) where r in 0:P-1, k in other(r):other(r+1)
@@ -216,6 +217,18 @@ def test_lanes_across_rows_with_parts_of_their_own_are_refused() -> None:
     with pytest.raises(ad.OptionError, match="'across' of 'rows' cannot be true"):
         ad.define(text, options={"f": "rows(across=true)"}).f(ptr, x)
     assert "across=false" in str(ad.define(text).f.model(ptr, x).explain(details=True))
+
+
+def test_the_work_is_counted_once_for_all_parts() -> None:
+    """Adjoining parts together have the elements of the axis; of others, one a row is counted."""
+    ptr, col, ones = numpy.zeros(2, numpy.int32), numpy.zeros(1, numpy.int32), numpy.ones(1)
+    val, table = ones.astype(numpy.float32), numpy.ones((1, 1), numpy.float32)
+    for of in (PARTS.rows, PARTS.rows_looped):
+        model = of.model(ptr, col, val, table)
+        few, many = (model.plan(P=p, E=10_000, C=50, F=64).flops for p in (11, 5001))
+        assert 4 * 10_000 * 64 <= few <= many <= (4 * 10_000 + 5_000) * 64
+    model = PARTS.lengths.model(col, table)
+    assert model.plan(R=10, E=10_000).flops < 100
 
 
 def sums(ptr: numpy.ndarray, x: numpy.ndarray) -> numpy.ndarray:

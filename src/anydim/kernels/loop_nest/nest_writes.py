@@ -36,7 +36,7 @@ from anydim.kernels.rows.partial_rows import (
     part_along,
     repeats,
 )
-from anydim.lang.tree import Axis, Expr, Index, Literal, Read, Write
+from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Write
 from anydim.lang.tree.affine import affine, reads, rewrite
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import product
@@ -325,6 +325,14 @@ def vectorization_of(
     return none if score < 0 or lanes < 2 else Vectorization(lane, lanes, along)
 
 
+def part_of(write: Write) -> tuple[Part, Expr]:
+    """The part of the reduced axes that a write visits, whatever the lanes, and its value there."""
+    if not write.reduced or not isinstance(write.body, Apply) or len(write.body.arguments) < 3:
+        return (), write.body
+    names = [axis.name for axis in ordered_axes((write,), write.reduced)]
+    return part_along(write.body, write.body.arguments[2], names)
+
+
 def _storable(write: Write, axis: Axis, storage: Mapping[str, Storage]) -> bool:
     """Whether the stores of adjacent lanes are contiguous, and may be reordered."""
     if any(free_axes(i) & {axis.name} and affine(i) is None for i in write.indices):
@@ -339,10 +347,7 @@ def _storable(write: Write, axis: Axis, storage: Mapping[str, Storage]) -> bool:
 
 def _score(write: Write, axis: Axis, form: NestForm, storage: Mapping[str, Storage]) -> int:
     score = 0
-    target, reduced = form.types[write.target], [other.name for other in write.reduced]
-    neutral = neutral_literal(write.combine, target.dtype) if reduced else None
-    _, body = part_along(write.body, neutral, reduced)
-    for read in reads(body):
+    for read in reads(part_of(write)[1]):
         address = storage[read.tensor].address(read.indices, read.flat)
         if any(free_axes(atom) & {axis.name} for atom, _ in address.atoms):
             score -= 4

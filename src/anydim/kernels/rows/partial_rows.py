@@ -21,8 +21,9 @@ from anydim.kernels.codegen.vector_loops import if_block
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Index, Literal, Read, Statement, Write
-from anydim.lang.tree.affine import Affine, flat_address, operands, reads
+from anydim.lang.tree.affine import Affine, affine, operands, reads
 from anydim.lang.tree.bounds_checks import checked, is_inside, numbered
+from anydim.sizes import as_size
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ def repeats(body: Expr, axes: Collection[str], lane: str) -> bool:
 def adjoining(part: Part, axis: str, row: str) -> tuple[Expr, Expr] | None:
     """The ends of an axis if each part begins where that of the row before it ends.
 
-    Their sizes then add up to the extent of the axis at most: z in ptr(r):ptr(r+1) for all r.
+    Their sizes then add up to the extent of the axis at most: z in ptr(r):ptr(r+1) for all r. The
+    row is an axis, or the variable of a loop.
     """
     own = [bound for bound in part if bound.axis == axis]
     if [bound.low for bound in own] != [True, False]:
@@ -124,10 +126,27 @@ def adjoining(part: Part, axis: str, row: str) -> tuple[Expr, Expr] | None:
         first, last = operands(first)[0], operands(last)[0]
     if not (isinstance(first, Read) and isinstance(last, Read) and first.tensor == last.tensor):
         return None
-    before, after = flat_address(first), flat_address(last)
-    if before is None or after is None or before.stride(row) == 0:
+    if len(first.indices) != 1 or first.default is not None or last.default is not None:
         return None
-    return (low, high) if after - before == Affine(before.stride(row)) else None
+    before, after = affine(first.indices[0]), affine(last.indices[0])
+    if before is None or after is None:
+        return None
+    loop = before.constant.linear_in([row])
+    step = before.stride(row) if loop is None else before.stride(row) + loop[0].get(row, 0)
+    return (low, high) if step != 0 and after - before == Affine(as_size(step)) else None
+
+
+def uncounted(part: Part, rows: Collection[str]) -> set[str]:
+    """The axes and rows that do not multiply the number of elements in a part.
+
+    Adjoining parts of all rows together count as their axis; of any other range that data gives,
+    whose size is unknown, one element counts for each row.
+    """
+    found: set[str] = set()
+    for axis in {bound.axis for bound in part if reads(bound.value)}:
+        of = [row for row in (*rows, *(b.axis for b in part)) if adjoining(part, axis, row)]
+        found.add(of[0] if of else axis)
+    return found
 
 
 def without_numbers(part: Part) -> Part:

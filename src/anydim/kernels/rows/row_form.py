@@ -25,6 +25,7 @@ from anydim.kernels.rows.partial_rows import (
     ordered_axes,
     part_along,
     repeats,
+    uncounted,
     without_numbers,
 )
 from anydim.kernels.rows.row_body import PIECE, RowForm, Setting
@@ -267,7 +268,7 @@ def row_launch(
     form = replace(form, cut=is_cut(form, box))
     touched = Operands.of(form.group, form.expressions)
     context = _context(form, touched, machine, lanes)
-    sizes, (flops, moved) = context.sizes, work(form.group)
+    sizes, (flops, moved) = context.sizes, work(form.group, _uncounted(form))
     if form.independent:
         heaviest = max(cost(statement.body) for statement in form.group.statements)
         allow_nontemporal(context, heaviest, moved, box)
@@ -295,6 +296,12 @@ def row_launch(
         work=(flops * (1 - apart), moved * (1 - apart)), grain=_grain(program),
         scratch=program.scratch, in_place=pairs,
     )  # fmt: skip
+
+
+def _uncounted(form: RowForm) -> dict[str, set[str]]:
+    """The axes that do not multiply the operations of reductions over parts of rows."""
+    rows = [axis.name for axis in form.outer]
+    return {name: uncounted(form.part(at), rows) for name, at in form.plan.made.items()}
 
 
 @dataclass(frozen=True)
