@@ -21,7 +21,7 @@ import torch
 import anydim as ad
 from bench.arguments import cases_and_file
 
-ROUNDS, SECONDS = 9, 0.01  # rounds of at least that long for each call
+ROUNDS, SECONDS = 15, 0.01  # rounds of at least that long for each call
 Call = Callable[[], object]
 TEXT = """
 def product(float(Z) val, int64(Z) col, int64(P) ptr, float(V,F) x) -> (y) {
@@ -55,6 +55,20 @@ def softmax_loops(int64(P) ptr, float(Z,F) x) -> (y) {
     }
     for z in ptr(r):ptr(r+1) { y(z,f) = y(z,f) / total(r,f) }
   }
+}
+def product_1(float(Z) val, int64(Z) col, int64(P) ptr, float(V) x) -> (y) {
+  y(r) +=! val(z) * x(col(z)) where r in 0:P-1, z in ptr(r):ptr(r+1)
+}
+def product_1_loops(float(Z) val, int64(Z) col, int64(P) ptr, float(V) x) -> (y) {
+  y(r) = 0 where r in 0:P-1
+  for r in 0:P-1 { for z in ptr(r):ptr(r+1) { y(r) += val(z) * x(col(z)) } }
+}
+def sums_1(int64(P) ptr, float(Z) x) -> (y) {
+  y(r) +=! x(z) where r in 0:P-1, z in ptr(r):ptr(r+1)
+}
+def sums_1_loops(int64(P) ptr, float(Z) x) -> (y) {
+  y(r) = 0 where r in 0:P-1
+  for r in 0:P-1 { for z in ptr(r):ptr(r+1) { y(r) += x(z) } }
 }
 def convolution(float(Z) val, int64(Z) col, int64(P) ptr, float(V,F) x, float(F,G) w) -> (y) {
   h(r,f) +=! val(z) * x(col(z),f) where r in 0:P-1, z in ptr(r):ptr(r+1)
@@ -140,8 +154,6 @@ def workloads(library: ad.Definitions, counts: np.ndarray, columns: int) -> Iter
 
     product = sums64(val[:, None].astype(np.float64) * x[col])
     matrices = {"sparse @ dense": lambda: matrix @ t["x"]}
-    if columns == 1:
-        matrices["sparse @ vector"] = lambda: (matrix @ t["x"][:, 0])[:, None]
     yield (
         "product", lambda: library.product(val, col, ptr, x),
         lambda: library.product_loops(val, col, ptr, x), matrices, product,
@@ -156,6 +168,24 @@ def workloads(library: ad.Definitions, counts: np.ndarray, columns: int) -> Iter
         },
         sums64(each),
     )  # fmt: skip
+    if columns == 1:
+        flat, vector, last = each[:, 0].copy(), x[:, 0].copy(), t["x"][:, 0].contiguous()
+        values, start = t["each"][:, 0].contiguous(), torch.zeros(rows)
+        yield (
+            "product of a vector", lambda: library.product_1(val, col, ptr, vector),
+            lambda: library.product_1_loops(val, col, ptr, vector),
+            {"sparse @ vector": lambda: matrix @ last}, product[:, 0],
+        )  # fmt: skip
+        yield (
+            "sums of a vector", lambda: library.sums_1(ptr, flat),
+            lambda: library.sums_1_loops(ptr, flat),
+            {
+                "index_add": lambda: start.index_add(0, t["row"], values),
+                "segment_reduce":
+                    lambda: torch.segment_reduce(values, "sum", lengths=t["counts"], axis=0),
+            },
+            sums64(each)[:, 0],
+        )  # fmt: skip
     powers = np.exp(each.astype(np.float64))
     yield (
         "softmax", lambda: library.softmax(ptr, row, each),
@@ -204,7 +234,7 @@ def main() -> None:
                 best = min(times[way] for way in ways)
                 one = Result(operator, shape, threads, times["ours"], times["loops"], best)
                 results.append(one)
-                print(f"{operator:<12} {shape:<29} {threads} {one.ours:8.3f} {one.loops:8.3f} "
+                print(f"{operator:<20} {shape:<29} {threads} {one.ours:8.3f} {one.loops:8.3f} "
                       f"{one.torch:8.3f} ms  ratio {one.ratio:.2f}", flush=True)  # fmt: skip
     if file:
         with open(file, "w", encoding="utf-8") as out:
