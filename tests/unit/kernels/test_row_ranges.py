@@ -142,6 +142,17 @@ def test_lanes_run_along_the_columns_that_rows_of_a_table_have() -> None:
             numpy.testing.assert_allclose(of(ptr, col, val, table), wanted, atol=1e-4)
 
 
+def test_a_column_has_the_same_bits_beside_others() -> None:
+    random = numpy.random.default_rng(9)
+    ptr, val = parts(random, 7, 131), random.standard_normal(131).astype(numpy.float32)
+    col = random.integers(0, 5, 131).astype(numpy.int32)
+    table = random.standard_normal((5, 131)).astype(numpy.float32)
+    whole = PARTS.rows(ptr, col, val, table)
+    for columns in COLUMNS:
+        some = PARTS.rows(ptr, col, val, numpy.ascontiguousarray(table[:, :columns]))
+        numpy.testing.assert_array_equal(some, whole[:, :columns])
+
+
 def test_softmax_of_segments() -> None:
     random = numpy.random.default_rng(6)
     for columns, rows in itertools.product(COLUMNS, (1, 3, 40)):

@@ -99,7 +99,8 @@ class RowProgram:
         form, lanes = self.form, min(FEW, self.setting.lanes)
         some = bool(form.outer) and form.lane.extent.constant is None and lanes > 1
         if form.across:
-            return self._fewer() if some else ()
+            one = (1,) if form.parts and not fits_few_columns(form, self.setting.lanes) else ()
+            return (*self._fewer(), *one) if some else ()
         return (lanes, *self._fewer()) if some and form.independent else ()
 
     def _fewer(self) -> tuple[int, ...]:
