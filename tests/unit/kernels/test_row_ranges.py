@@ -230,6 +230,28 @@ def test_lanes_across_rows_with_parts_of_their_own_are_refused() -> None:
     assert "across=false" in str(ad.define(text).f.model(ptr, x).explain(details=True))
 
 
+@pytest.mark.parametrize("columns", [1, 8, 17, 150])
+def test_threads_share_rows_whatever_the_ranges(columns: int) -> None:
+    """Sorted, empty, overlapping and backward ranges: each row is computed once."""
+    random = numpy.random.default_rng(columns)
+    text = """def f(int(P) ptr, int(E) col, float(E) val, float(C,F) x) -> (y) {
+      y(r,f) +=! val(k) * x(col(k),f) where r in 0:P-1, k in ptr(r):ptr(r+1)
+    }"""
+    one, two = (ad.define(text, threads=threads).f for threads in (1, 2))
+    val = random.standard_normal(20_000).astype(numpy.float32)
+    col = random.integers(0, 5, 20_000).astype(numpy.int32)
+    table = random.standard_normal((5, columns)).astype(numpy.float32)
+    ends = random.integers(0, 20_001, 301).astype(numpy.int32)
+    for ptr in (numpy.sort(ends), ends, ends[::-1] * 0, numpy.sort(ends)[::-1].copy()):
+        model = two.model(ptr, col, val, table)
+        assert model.plan(P=301, E=20_000, C=5, F=columns).launches[0].parts == 2
+        found, wanted = (of(ptr, col, val, table) for of in (two, one))
+        numpy.testing.assert_array_equal(found, wanted)
+    exact = sums(numpy.sort(ends), val[:, None].astype(numpy.float64) * table[col])
+    found = two(numpy.sort(ends), col, val, table)
+    numpy.testing.assert_allclose(found, exact, atol=1e-3)
+
+
 def test_the_work_is_counted_once_for_all_parts() -> None:
     """Adjoining parts together have the elements of the axis; of others, one a row is counted."""
     ptr, col, ones = numpy.zeros(2, numpy.int32), numpy.zeros(1, numpy.int32), numpy.ones(1)
