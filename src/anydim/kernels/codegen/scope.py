@@ -53,17 +53,18 @@ class Scope(ABC):
     def inner(
         self: Inside, indices: Mapping[str, ir.Value], *, lane: str | None = None, lanes: int = 1,
         mask: ir.Value | None = None, local: LocalRead | None = None,
-        answers: frozenset[str] = frozenset(),
+        answers: frozenset[str] = frozenset(), certain: bool = True,
     ) -> Inside:  # fmt: skip
         """The body of a loop over the axes of `indices` (lane 0's value for a lane axis).
 
         Lanes, mask and `local` are inherited unless given. `local` may provide the value of a read
         (None: load it). Reads of the tensors in `answers` are resolved at this level, even where
-        they could be hoisted.
+        they could be hoisted. `certain`: the body runs whenever this one does.
         """
         inner = copy(self)
         inner.indices, inner.own = {**self.indices, **indices}, frozenset(indices)
         inner.answers, inner.outer, inner.local = answers, self, local or self.local
+        inner.certain = certain
         if lane is not None:
             inner.lane, inner.lanes = lane, lanes
         if lane is not None or mask is not None:
