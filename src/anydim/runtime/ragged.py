@@ -12,7 +12,7 @@ from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Dim, Size
+from anydim.sizes import LARGEST, Dim, Size
 
 
 @public
@@ -39,7 +39,12 @@ class Ragged:
         self.values = numpy.asarray(values)
         self.offsets = numpy.asarray(offsets)
         found = self.offsets
-        if self.values.ndim == 0 or found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
+        if (
+            self.values.ndim == 0
+            or found.ndim != 1
+            or not len(found)
+            or found.dtype.kind not in "iu"
+        ):
             raise InputError(
                 "a ragged batch needs values with an axis, and integer offsets [rows + 1]",
                 "ad.Ragged.of([row, row, ...]) makes both from a list of rows",
@@ -141,8 +146,7 @@ class RowTable:
         count = len(columns[0])
         made = numpy.empty((count, len(self.units) + len(columns)), numpy.int64)
         sums = []
-        for column, (unit, total) in enumerate(zip(self.units, self.totals)):
-            counts = _sizes_of(unit, lengths, others, count)
+        for column, (counts, total) in enumerate(zip(self.counts(lengths, others), self.totals)):
             ends = numpy.cumsum(counts)
             made[:, column] = ends - counts
             if total in self.summed:
@@ -152,15 +156,19 @@ class RowTable:
             sums.append(max(int(columns[column].max(initial=0)), dim.lo))
         return {self.rows: made, self.sums: numpy.array(sums, numpy.int64)}
 
+    def counts(
+        self, lengths: Mapping[str, numpy.ndarray], others: Mapping[str, int]
+    ) -> list[numpy.ndarray]:
+        """The part of each row in each total."""
+        count = len(lengths[self.dims[0].name])
+        return [_sizes_of(unit, lengths, others, count) for unit in self.units]
+
     def sizes(
         self, lengths: Mapping[str, numpy.ndarray], others: Mapping[str, int]
     ) -> dict[str, int]:
         """The dims that describe these rows: totals and largest sizes."""
-        count = len(lengths[self.dims[0].name])
-        found = {
-            total: int(_sizes_of(unit, lengths, others, count).sum())
-            for unit, total in zip(self.units, self.totals)
-        }
+        counts = self.counts(lengths, others)
+        found = {total: int(each.sum()) for total, each in zip(self.totals, counts)}
         for dim, name in zip(self.dims, self.longest):
             found[name] = max(int(lengths[dim.name].max(initial=0)), dim.lo)
         return found
@@ -209,24 +217,35 @@ def packed(
     missing = [name for name, port in ports.items() if not port.ones and name not in given]
     if missing:
         raise InputError(f"{model}: input '{missing[0]}' is missing", f"inputs: {listed(ports)}")
-    feeds = dict(given)
-    sizes: dict[str, numpy.ndarray] = {}
-    source: dict[str, str] = {}
+    feeds, shapes = dict(given), dict[str, numpy.ndarray]()
     for name, port in ports.items():
         if name not in feeds:
             continue
         dtype = None if port.ones else specs[port.values].dtype.numpy
-        values, shapes = _read(model, name, feeds.pop(name), port, dtype)
+        values, shapes[name] = _read(model, name, feeds.pop(name), port, dtype)
         if port.ones:
-            _check_ones(model, name, values)
+            check_ones(model, name, values)
         else:
             feeds[port.values] = values
-        for dim, found in _solved(model, name, port, shapes).items():
-            _agree(model, name, dim, found, sizes, source)
+    lengths = row_lengths(model, ports, shapes)
     table = next(iter(ports.values())).table
-    for dim in table.dims:
-        _within(model, dim, sizes[dim.name], source[dim.name])
-    return {**feeds, **table.arrays(sizes, shared_sizes(feeds, specs))}
+    return {**feeds, **table.arrays(lengths, shared_sizes(feeds, specs))}
+
+
+def row_lengths(
+    model: str, ports: Ports, shapes: Mapping[str, numpy.ndarray]
+) -> dict[str, numpy.ndarray]:
+    """The sizes of rows by ragged dim, from the shapes [rows, rank] of each input.
+
+    Raises InputError for shapes that do not fit each other, and DimError for sizes out of bounds.
+    """
+    sizes, source = dict[str, numpy.ndarray](), dict[str, str]()
+    for name, found in shapes.items():
+        for dim, column in _solved(model, name, ports[name], found).items():
+            _agree(model, name, dim, column, sizes, source)
+    for each in next(iter(ports.values())).table.dims:
+        _within(model, each, sizes[each.name], source[each.name])
+    return sizes
 
 
 def described(
@@ -353,9 +372,13 @@ def _parts(given: Any) -> tuple[Any, ...] | None:
     """Values and offsets of a ragged batch, a nested tensor or an Arrow list; None for others."""
     if isinstance(given, Ragged):
         return given.values, given.offsets, given.shapes
-    if isinstance(given, tuple) and len(given) == 2 and numpy.ndim(given[0]) and hasattr(
-        given[1], "shape"
-    ) and numpy.asarray(given[1]).dtype.kind in "iu":
+    if (
+        isinstance(given, tuple)
+        and len(given) == 2
+        and numpy.ndim(given[0])
+        and hasattr(given[1], "shape")
+        and numpy.asarray(given[1]).dtype.kind in "iu"
+    ):
         return given
     values, offsets = getattr(given, "values", None), getattr(given, "offsets", None)
     if isinstance(given, (Mapping, numpy.ndarray)) or values is None or offsets is None:
@@ -433,15 +456,16 @@ def _agree(
 
 
 def _within(model: str, dim: Dim, found: numpy.ndarray, name: str) -> None:
-    rows = [row for row, size in enumerate(found.tolist()) if size not in dim]
-    if rows:
+    rows = numpy.flatnonzero((found < dim.lo) | (found > (LARGEST if dim.hi is None else dim.hi)))
+    if len(rows):
         raise DimError(
             f"{model}: input '{name}', row {rows[0]}: '{dim.name}' is {found[rows[0]]}",
             f"declared {dim}",
         )
 
 
-def _check_ones(model: str, name: str, values: numpy.ndarray) -> None:
+def check_ones(model: str, name: str, values: numpy.ndarray) -> None:
+    """Raise InputError for a mask that marks padding."""
     if not (values == 1).all():
         raise InputError(
             f"{model}: input '{name}' is not all ones",
@@ -451,4 +475,3 @@ def _check_ones(model: str, name: str, values: numpy.ndarray) -> None:
 
 def _shapes(rows: Sequence[numpy.ndarray]) -> str:
     return listed([str(list(shape)) for shape in dict.fromkeys(row.shape for row in rows)][:4])
-

@@ -28,6 +28,7 @@ from anydim.base.user_values import shown
 from anydim.program.batches import bar
 from anydim.program.batches.cuts import Costs, cut
 from anydim.program.batches.layout import Item, Layout, alike, of_item
+from anydim.program.batches.map_arguments import layout
 from anydim.program.batches.work import Columns, Rates, Work, work
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
@@ -47,9 +48,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Job:
-    """The arguments of a `map`; `check` compares a first group with a single item."""
+    """The arguments of a `map`; `check` compares a first group with a single item.
 
-    layout: Layout
+    `layout` is what `Windows.layout` returns.
+    """
+
+    layout: Any
     limit: int
     window: int
     check: bool
@@ -66,15 +70,22 @@ def teller(progress: Any) -> Callable[[str], AbstractContextManager[bar.Advance]
     return bar.shown if progress else lambda title: nullcontext(bar.silent)
 
 
-class Mapper:
-    """Runs items of jobs through one model and learns the times of its calls."""
+@dataclass(frozen=True)
+class Ran:
+    """The results of a group: items by number, and the sizes of their call."""
 
-    def __init__(self, executable: Executable[Any], program: Program) -> None:
+    numbers: Sequence[int]
+    results: Sequence[Any]
+    sizes: Mapping[str, int]
+
+
+class Windows:
+    """Runs items through one model, a window at a time; `work` are the formulas of its calls."""
+
+    def __init__(self, executable: Executable[Any], program: Program, work: Work) -> None:
         self.executable = executable
         self.signature = program.signature
-        self.work: Work = work(program)
-        self.rates = Rates()
-        self._checked: set[tuple[Any, ...]] = set()
+        self.work = work
 
     def results(self, inputs: Iterable[Any], job: Job) -> Iterator[Any]:
         """Yield the result of each item in order; items are grouped within a window."""
@@ -85,37 +96,91 @@ class Mapper:
         source, first = iter(inputs), 0
         with job.tell(f"mapping {self.signature.name}") as tell:
             while given := list(islice(source, window)):
-                items = [job.layout.item(first + n, each) for n, each in enumerate(given)]
-                del given
-                yield from self._window(items, job, total, tell)
-                first += len(items)
+                ready: dict[int, Any] = {}
+                following, stop = first, first + len(given)
+                for ran in self._run(given, first, job):
+                    ready.update(zip(ran.numbers, ran.results))
+                    done = following + len(ready)
+                    tell(done, total, f"{len(ran.numbers)} at {_text(ran.sizes)}")
+                    while following in ready:
+                        yield ready.pop(following)
+                        following += 1
+                assert following == stop
+                first = stop
 
-    def _window(
-        self, items: list[Item], job: Job, total: int | None, tell: bar.Advance
-    ) -> Iterator[Any]:
-        following = first = items[0].number
-        ready: dict[int, Any] = {}
-        for group, results in self._run(items, job):
-            for item, result in zip(group.items, results):
-                ready[item.number] = result
-            done = following + len(ready)
-            tell(done, total, f"{len(group.items)} at {_text(group.sizes)}")
-            while following in ready:
-                yield ready.pop(following)
-                following += 1
-        assert following == first + len(items)
+    def layout(
+        self, batch: str | None, pad: Any, outputs: Sequence[str] | None, check: bool
+    ) -> Any:
+        """Check the arguments of a `map`; return how items are joined and results split."""
+        raise NotImplementedError
 
-    def _run(self, items: list[Item], job: Job) -> Iterator[tuple[Group, list[Any]]]:
-        """Yield groups and their results; remaining groups are rechosen as times become known.
+    def _run(self, given: list[Any], first: int, job: Job) -> Iterator[Ran]:
+        """Yield the results of a window in groups, in any order; `given` may be emptied."""
+        raise NotImplementedError
+
+    def _problem(self, sizes: Mapping[str, int], limit: int) -> DimError | MemoryLimitError | None:
+        """Return the reason why a call cannot have these sizes, or None."""
+        name, box = self.signature.name, self.signature.box
+        for violation in box.violations(sizes):
+            if not violation.endswith("has no size"):
+                return DimError(f"{name}: {violation}", f"declared {box}")
+        for guard in self.signature.guards:
+            if (guard.left.symbols | guard.right.symbols) <= sizes.keys():
+                if not holds(guard, sizes):
+                    return DimError(f"{name}: {guard.left} {guard.relation} {guard.right} does "
+                                    "not hold", guard.message)  # fmt: skip
+        needed, arena = self.work.bytes.evaluate(sizes), self.work.arena.evaluate(sizes)
+        if arena > self.executable.most_bytes:
+            return MemoryLimitError(
+                f"{name} at {_text(sizes)} takes {exact_bytes_text(arena)} of its own, above the "
+                f"memory limit of the model, {exact_bytes_text(self.executable.most_bytes)}",
+                "leave the item out, or give the model a higher limit",
+            )
+        if needed <= limit:
+            return None
+        parts = {"arena": self.work.arena, "inputs": self.work.inputs, "outputs": self.work.outputs}
+        each = (f"{part} {exact_bytes_text(size.evaluate(sizes))}" for part, size in parts.items())
+        return MemoryLimitError(
+            f"{name} at {_text(sizes)} takes {exact_bytes_text(needed)}, above the memory limit of "
+            f"{exact_bytes_text(limit)}",
+            f"{', '.join(each)}; raise the limit, or leave the item out",
+        )
+
+    def _make_room(self, sizes: Mapping[str, int], limit: int) -> None:
+        """Free cached memory if it and this call would exceed the limit."""
+        held, arena = self.executable.arena_bytes, self.work.arena.evaluate(sizes)
+        if held > arena and held + self.work.bytes.evaluate(sizes) - arena > limit:
+            self.executable.trim()
+
+
+class Mapper(Windows):
+    """Runs padded items in groups and learns the times of its calls."""
+
+    def __init__(self, executable: Executable[Any], program: Program) -> None:
+        super().__init__(executable, program, work(program))
+        self.rates = Rates()
+        self._checked: set[tuple[Any, ...]] = set()
+
+    def layout(
+        self, batch: str | None, pad: Any, outputs: Sequence[str] | None, check: bool
+    ) -> Layout:
+        """Check the arguments of a `map`."""
+        return layout(self.signature, batch, pad, outputs)
+
+    def _run(self, given: list[Any], first: int, job: Job) -> Iterator[Ran]:
+        """Yield results of groups; remaining groups are rechosen as times become known.
 
         The most expensive group runs first, the cheapest second, which calibrates both ends.
         """
+        items = [job.layout.item(first + n, each) for n, each in enumerate(given)]
+        given.clear()
         start = perf_counter()
         left, ran, again = self.groups(items, job), 0, 2
         spent = perf_counter() - start
         while left:
             group = left.pop(0 if ran == 1 else -1)
-            yield group, self._timed(group, job)
+            results = self._timed(group, job)
+            yield Ran([item.number for item in group.items], results, group.sizes)
             ran += 1
             if ran == again:
                 again = 2 * again + 2
@@ -131,9 +196,9 @@ class Mapper:
 
         Raises MemoryLimitError for an item that does not fit alone.
         """
-        layout, families = job.layout, dict[Any, list[Item]]()
+        families: dict[Any, list[Item]] = {}
         for item in items:
-            families.setdefault(_family(item, layout), []).append(item)
+            families.setdefault(_family(item, job.layout), []).append(item)
         found: list[Group] = []
         for family in families.values():
             found += self._cut(family, job)
@@ -141,13 +206,12 @@ class Mapper:
 
     def _cut(self, items: list[Item], job: Job) -> Iterator[Group]:
         """Yield the groups of items that differ only along padded dims."""
-        layout = job.layout
-        if layout.batch is None or len(items) == 1:
+        batch, padded = job.layout.batch, job.layout.padded
+        if batch is None or len(items) == 1:
             for item in items:
                 yield from self._fitting([item], job)
             return
-        dim = self.signature.box.dim(layout.batch)
-        fixed, padded = items[0].sizes, layout.padded
+        dim, fixed = self.signature.box.dim(batch), items[0].sizes
 
         def columns(sizes: numpy.ndarray, rows: numpy.ndarray) -> Columns:
             same = {name: numpy.full(len(rows), size) for name, size in fixed.items()}
@@ -178,39 +242,11 @@ class Mapper:
     def _seconds(self, columns: Columns) -> numpy.ndarray:
         return self.rates.seconds(self.work.at(columns))
 
-    def _problem(self, sizes: Mapping[str, int], limit: int) -> DimError | MemoryLimitError | None:
-        """Return the reason why a call cannot have these sizes, or None."""
-        name, box = self.signature.name, self.signature.box
-        for violation in box.violations(sizes):
-            if not violation.endswith("has no size"):
-                return DimError(f"{name}: {violation}", f"declared {box}")
-        for guard in self.signature.guards:
-            if (guard.left.symbols | guard.right.symbols) <= sizes.keys():
-                if not holds(guard, sizes):
-                    return DimError(f"{name}: {guard.left} {guard.relation} {guard.right} does "
-                                    "not hold", guard.message)  # fmt: skip
-        needed, arena = self.work.bytes.evaluate(sizes), self.work.arena.evaluate(sizes)
-        if arena > self.executable.most_bytes:
-            return MemoryLimitError(
-                f"{name} at {_text(sizes)} takes {exact_bytes_text(arena)} of its own, above the "
-                f"memory limit of the model, {exact_bytes_text(self.executable.most_bytes)}",
-                "leave the item out, or give the model a higher limit",
-            )
-        if needed <= limit:
-            return None
-        parts = {"arena": self.work.arena, "inputs": self.work.inputs, "outputs": self.work.outputs}
-        each = (f"{part} {exact_bytes_text(size.evaluate(sizes))}" for part, size in parts.items())
-        return MemoryLimitError(
-            f"{name} at {_text(sizes)} takes {exact_bytes_text(needed)}, above the memory limit of "
-            f"{exact_bytes_text(limit)}",
-            f"{', '.join(each)}; raise the limit, or leave the item out",
-        )
-
     # ---- calls ---------------------------------------------------------------------------------
 
     def _timed(self, group: Group, job: Job) -> list[Any]:
-        layout, sizes = job.layout, group.sizes
-        given = layout.stacked(group.items, sizes)
+        sizes = group.sizes
+        given = job.layout.stacked(group.items, sizes)
         self._make_room(sizes, job.limit)
         start = perf_counter()
         try:
@@ -223,17 +259,11 @@ class Mapper:
             raise of_item(group.items[0].number, error) from None
         seconds = perf_counter() - start
         self.rates.learn(self.work.at(_one(sizes)), seconds)
-        results = layout.apart(outputs, group.items, sizes)
+        results: list[Any] = job.layout.apart(outputs, group.items, sizes)
         del given, outputs
         if job.check and len(group.items) > 1:
             self._check(group, results, job)
         return results
-
-    def _make_room(self, sizes: Mapping[str, int], limit: int) -> None:
-        """Free cached memory if it and this call would exceed the limit."""
-        held, arena = self.executable.arena_bytes, self.work.arena.evaluate(sizes)
-        if held > arena and held + self.work.bytes.evaluate(sizes) - arena > limit:
-            self.executable.trim()
 
     def _find(self, items: Sequence[Item], job: Job) -> None:
         """Raise the error of the item that fails alone, if there is one."""
@@ -248,22 +278,22 @@ class Mapper:
 
         Raises InputError if they differ: rows depend on each other, or on the padding.
         """
-        layout = job.layout
-        key = (layout.batch, tuple(layout.fills.items()), tuple(s.key for s, _ in layout.results))
+        way: Layout = job.layout
+        key = (way.batch, tuple(way.fills.items()), tuple(s.key for s, _ in way.results))
         if key in self._checked:
             return
-        lengths = [sum(item.sizes[name] for name in layout.padded) for item in group.items]
+        lengths = [sum(item.sizes[name] for name in way.padded) for item in group.items]
         place = lengths.index(min(lengths))
         item = group.items[place]
         if self._problem(item.sizes, job.limit) is None:
             self._make_room(item.sizes, job.limit)
-            outputs = self.executable(layout.stacked([item], item.sizes))
-            (alone,) = layout.apart(outputs, [item], item.sizes)
+            outputs = self.executable(way.stacked([item], item.sizes))
+            (alone,) = way.apart(outputs, [item], item.sizes)
             name = alike(results[place], alone)
             if name is not None:
-                cause = f"rows of '{layout.batch}' depend on each other"
-                if layout.padded:
-                    cause += f", or on what {', '.join(layout.padded)} is padded with"
+                cause = f"rows of '{way.batch}' depend on each other"
+                if way.padded:
+                    cause += f", or on what {', '.join(way.padded)} is padded with"
                 raise of_item(item.number, InputError(
                     f"result '{name}' differs between a group and a single item",
                     f"{cause}: choose another batch=, mask the padding, or accept it (check=False)",

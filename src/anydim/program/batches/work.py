@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import numpy
 
@@ -46,10 +47,17 @@ class Work:
     launches: Size
     kinds: tuple[tuple[int, Size, Size], ...]
 
-    @property
+    @cached_property
     def bytes(self) -> Size:
         """Arena, inputs and outputs."""
         return self.arena + self.inputs + self.outputs
+
+    @cached_property
+    def serial(self) -> tuple[Size, Size, Size]:
+        """Launches, operations and bytes moved of a whole call."""
+        flops = sum((often * size for often, size, _ in self.kinds), as_size(0))
+        moved = sum((often * size for often, _, size in self.kinds), as_size(0))
+        return self.launches + _OF_A_CALL, flops, moved
 
     def fits(self, columns: Columns, limit: int, arena: int) -> numpy.ndarray:
         """Whether calls of many sizes are within limits of total bytes and arena bytes."""
@@ -68,13 +76,14 @@ class Work:
         )  # fmt: skip
 
 
-def work(program: Program) -> Work:
-    """Return the formulas of a program; sizes that data determines count with their upper bounds.
+def work(program: Program, known_dims: frozenset[str] = frozenset()) -> Work:
+    """Return the formulas of a program; sizes that data determines count with their upper bounds,
+    except `known_dims`.
 
     Raises OptionError if one of them has no upper bound.
     """
     signature, known = program.signature, needs(program)
-    dims = determined_dims(signature.box, signature.inputs, frozenset())
+    dims = known_dims | determined_dims(signature.box, signature.inputs, known_dims)
     ranges = known.box.enclosure.ranges
     bounds = {d.name: ranges[d.name].hi for d in known.box.dims if d.name not in dims}
     taken = memory(program)
@@ -120,6 +129,13 @@ class Rates:
     def seconds(self, done: Done) -> numpy.ndarray:
         """Seconds of calls [points]."""
         return _seconds(self.now, done)
+
+    def serial(self, work: Work, columns: Columns, threads: int) -> numpy.ndarray:
+        """Seconds of calls [points] if nothing overlaps: cheap to compute, and smooth in sizes."""
+        at = Sampled.over(columns)
+        launches, flops, moved = (at.at(size) for size in work.serial)
+        launch, flop, byte = self.now
+        return launch * launches + flop / threads * flops + byte * moved
 
     def learn(self, done: Done, seconds: float) -> None:
         """A call that did so much took so long."""
