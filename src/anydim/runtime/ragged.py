@@ -111,7 +111,7 @@ class Ragged:
             sizes.insert(self.axis, int(self.lengths.max(initial=0)))
         made = numpy.full((len(rows), *sizes), fill, self.values.dtype)
         for number, row in enumerate(rows):
-            made[(number, *(slice(size) for size in row.shape))] = row
+            made[number][tuple(map(slice, row.shape))] = row
         return made
 
     def __repr__(self) -> str:
@@ -329,7 +329,7 @@ def _read(
     model: str, name: str, given: Any, port: RaggedPort, dtype: Any
 ) -> tuple[numpy.ndarray, numpy.ndarray]:
     """The values of a ragged input, and the shape of each row [rows, rank]."""
-    rank = len(port.shape)
+    rank, values = len(port.shape), None
     parts = _parts(given)
     if parts is not None:
         ragged = Ragged(*parts)
