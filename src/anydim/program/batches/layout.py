@@ -8,7 +8,7 @@ longest along padded dims.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -22,6 +22,7 @@ from anydim.runtime.arrays import Wrap, plain, wrapper
 from anydim.runtime.signature import Signature, TensorSpec
 
 Arrays = Mapping[str, numpy.ndarray]
+_KNOWN = 4096  # shapes of items whose sizes are kept
 _MISSING = object()
 _ALIKE = 1e-3  # tolerance, relative to the largest element of a result
 
@@ -56,6 +57,9 @@ class Layout:
     fills: Mapping[str, Any]
     padded: tuple[str, ...]
     sources: tuple[Source, ...]
+    known: dict[tuple[tuple[int, ...], ...], dict[str, int]] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # sizes by the shapes of an item
 
     # ---- items ---------------------------------------------------------------------------------
 
@@ -83,7 +87,13 @@ class Layout:
                 arrays.append(plain(value, spec, spec.dtype.numpy, self.signature.name))
             if axis is None and self.batch is not None:
                 shared.append(blake2b(arrays[-1].tobytes()).digest())
-        sizes = self._sizes(arrays)
+        shapes = tuple([array.shape for array in arrays])
+        sizes = self.known.get(shapes)
+        if sizes is None:
+            sizes = self._sizes(arrays)
+            if len(self.known) >= _KNOWN:
+                self.known.clear()
+            self.known[shapes] = sizes
         return Item(number, tuple(arrays), sizes, single, b"".join(shared), wrapper(values))
 
     def _sizes(self, arrays: Sequence[numpy.ndarray]) -> dict[str, int]:

@@ -6,7 +6,7 @@ belong to the caller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
@@ -34,16 +34,17 @@ from anydim.program.program import Program
 from anydim.runtime.executable import Executable
 from anydim.sizes import holds
 
+_LAYOUTS = 8  # arguments of `map` whose layouts are kept
 _WORTH = 20  # regroup if the remaining time is this multiple of the grouping time
 
 
-@dataclass(frozen=True)
+@dataclass
 class Group:
-    """Items of one call, its sizes, and its estimated seconds."""
+    """Items of one call, its sizes, and its estimated seconds, if they are needed."""
 
     items: Sequence[Item]
     sizes: Mapping[str, int]
-    seconds: float
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -159,13 +160,18 @@ class Mapper(Windows):
     def __init__(self, executable: Executable[Any], program: Program) -> None:
         super().__init__(executable, program, work(program))
         self.rates = Rates()
-        self._checked: set[tuple[Any, ...]] = set()
+        self._checked: set[Hashable] = set()
+        self._layouts: dict[Hashable, Layout] = {}
 
     def layout(
         self, batch: str | None, pad: Any, outputs: Sequence[str] | None, check: bool
     ) -> Layout:
-        """Check the arguments of a `map`."""
-        return layout(self.signature, batch, pad, outputs)
+        """Check the arguments of a `map`, once for equal ones."""
+        key = repr((batch, pad, outputs))
+        if key not in self._layouts:
+            made = layout(self.signature, batch, pad, outputs)
+            self._layouts = {**dict(list(self._layouts.items())[-_LAYOUTS:]), key: made}
+        return self._layouts[key]
 
     def _run(self, given: list[Any], first: int, job: Job) -> Iterator[Ran]:
         """Yield results of groups; remaining groups are rechosen as times become known.
@@ -182,12 +188,11 @@ class Mapper(Windows):
             results = self._timed(group, job)
             yield Ran([item.number for item in group.items], results, group.sizes)
             ran += 1
-            if ran == again:
-                again = 2 * again + 2
-                self.rates.fit()
-                if sum(each.seconds for each in left) > _WORTH * spent:
+            if ran >= again and self.rates.is_due:
+                again = 2 * ran + 2
+                self.rates.fit(self.work.at)
+                if sum(each.seconds or 0.0 for each in left) > _WORTH * spent:
                     left = self.groups([item for each in left for item in each.items], job)
-        self.rates.fit()
 
     # ---- groups --------------------------------------------------------------------------------
 
@@ -202,7 +207,13 @@ class Mapper(Windows):
         found: list[Group] = []
         for family in families.values():
             found += self._cut(family, job)
-        return sorted(found, key=lambda group: group.seconds)
+        unknown = [each for each in found if each.seconds is None] if len(found) > 1 else []
+        if unknown:
+            at = {name: numpy.array([each.sizes[name] for each in unknown])
+                  for name in unknown[0].sizes}  # fmt: skip
+            for each, seconds in zip(unknown, self._seconds(at, job.limit).tolist()):
+                each.seconds = seconds
+        return sorted(found, key=lambda group: group.seconds or 0.0)
 
     def _cut(self, items: list[Item], job: Job) -> Iterator[Group]:
         """Yield the groups of items that differ only along padded dims."""
@@ -218,20 +229,28 @@ class Mapper(Windows):
             return {**same, **dict(zip(padded, sizes.T)), dim.name: rows}
 
         along = numpy.array([[item.sizes[name] for name in padded] for item in items], int)
+        along = along.reshape(len(items), len(padded))
         rows = numpy.array([item.sizes[dim.name] for item in items])
-        most = self.executable.most_bytes
-        fits = partial(self.work.fits, limit=job.limit, arena=most)
-        costs = Costs(self._seconds, fits, dim.lo, dim.hi)
-        _, groups = cut(along.reshape(len(items), len(padded)), rows, columns, costs)
-        for group in groups or [numpy.arange(len(items))]:
-            yield from self._fitting([items[number] for number in group], job)
+        costs = Costs(partial(self._seconds, limit=job.limit), dim.lo, dim.hi)
+        _, groups = cut(along, rows, columns, costs)
+        groups = groups or [numpy.arange(len(items))]
+        free = not (self.signature.guards or self.signature.box.constraints)
+        most = [along[group].max(axis=0) for group in groups]
+        added = [rows[group].sum() for group in groups]
+        at = columns(numpy.array(most), numpy.array(added))
+        for group, seconds in zip(groups, self._seconds(at, job.limit).tolist()):
+            held = [items[number] for number in group]
+            if free and seconds < numpy.inf and int(rows[group].sum()) in dim:
+                yield Group(held, job.layout.together(held), seconds)
+            else:
+                yield from self._fitting(held, job)
 
     def _fitting(self, items: list[Item], job: Job) -> Iterator[Group]:
         """Yield a group, or its halves if it exceeds the limit; raises if a single item does."""
         sizes = job.layout.together(items)
         problem = self._problem(sizes, job.limit)
         if problem is None:
-            yield Group(items, sizes, float(self._seconds(_one(sizes))[0]))
+            yield Group(items, sizes)
         elif len(items) == 1:
             raise of_item(items[0].number, problem)
         else:
@@ -239,8 +258,11 @@ class Mapper(Windows):
             yield from self._fitting(items[:half], job)
             yield from self._fitting(items[half:], job)
 
-    def _seconds(self, columns: Columns) -> numpy.ndarray:
-        return self.rates.seconds(self.work.at(columns))
+    def _seconds(self, columns: Columns, limit: int) -> numpy.ndarray:
+        """Return the seconds of calls, infinite for those above the limits."""
+        done = self.work.at(columns)
+        fits = (done.bytes <= limit) & (done.arena <= self.executable.most_bytes)
+        return numpy.where(fits, self.rates.seconds(done), numpy.inf)
 
     # ---- calls ---------------------------------------------------------------------------------
 
@@ -258,7 +280,7 @@ class Mapper(Windows):
                 self._find(group.items, job)
             raise of_item(group.items[0].number, error) from None
         seconds = perf_counter() - start
-        self.rates.learn(self.work.at(_one(sizes)), seconds)
+        self.rates.learn(_one(sizes), seconds)
         results: list[Any] = job.layout.apart(outputs, group.items, sizes)
         del given, outputs
         if job.check and len(group.items) > 1:

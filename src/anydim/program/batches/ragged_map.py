@@ -299,7 +299,7 @@ class RaggedMapper(Windows):
         at = self._columns(family, numbers, numbers + 1)
         empty = dict.fromkeys(at, 0) | dict(family.others)
         both = {name: numpy.append(column, empty[name]) for name, column in at.items()}
-        seconds = Rates().serial(self.work, both, self.executable.threads)
+        seconds = Rates().serial(self.work.at(both), self.executable.threads)
         ends = numpy.cumsum(numpy.maximum(seconds[:-1] - seconds[-1], 0.0))
         groups = max(1, min(count, int(ends[-1] * _SHARE / seconds[-1])))
         marks = ends[-1] * numpy.arange(1, groups) / groups
@@ -322,7 +322,8 @@ class RaggedMapper(Windows):
         if len(at[self._batch]) == 1:
             sizes = {name: int(column[0]) for name, column in at.items()}
             return numpy.array([self._problem(sizes, limit) is None])
-        fits = self.work.fits(at, limit, self.executable.most_bytes)
+        done = self.work.at(at)
+        fits = (done.bytes <= limit) & (done.arena <= self.executable.most_bytes)
         for dim in self.signature.box.dims:
             if dim.name in at and dim.hi is not None:
                 fits &= at[dim.name] <= dim.hi
