@@ -7,7 +7,7 @@ the limit are excluded. Group sizes up to `_ALL` are all tried, larger ones in s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 import numpy
@@ -43,6 +43,35 @@ def cut(
         if found[0] < best[0] or not best[1]:
             best = (found[0], [order[start:stop] for start, stop in found[1]])
     return best
+
+
+def cut_few(
+    sizes: Sequence[int], rows: Sequence[int],
+    seconds: Callable[[list[tuple[int, int]]], Sequence[float]],
+) -> list[tuple[list[int], float]]:  # fmt: skip
+    """Return (item numbers, seconds) of the groups of few items with one padded dim.
+
+    `seconds` returns those of calls by (size, rows). It is `cut` without arrays, which take longer
+    than a call of few small items.
+    """
+    order, count = sorted(range(len(rows)), key=lambda n: (sizes[n], rows[n])), len(rows)
+    spans, keys = list[tuple[int, int]](), list[tuple[int, int]]()
+    for stop in range(1, count + 1):
+        most, added = sizes[order[stop - 1]], 0
+        for start in range(stop - 1, -1, -1):
+            added += rows[order[start]]
+            spans.append((start, stop))
+            keys.append((most, added))
+    best, taken = [0.0] + [float("inf")] * count, [0] * (count + 1)
+    for (start, stop), one in zip(spans, seconds(keys)):
+        if best[start] + one < best[stop]:
+            best[stop], taken[stop] = best[start] + one, start
+    groups, stop = list[tuple[list[int], float]](), count
+    while stop and best[count] < float("inf"):
+        start = taken[stop]
+        groups.append((order[start:stop], best[stop] - best[start]))
+        stop = start
+    return groups
 
 
 def _orders(sizes: numpy.ndarray, rows: numpy.ndarray) -> list[numpy.ndarray]:

@@ -26,7 +26,7 @@ from anydim.base.errors import (
 from anydim.base.records import dataclass
 from anydim.base.user_values import shown
 from anydim.program.batches import bar
-from anydim.program.batches.cuts import Costs, cut
+from anydim.program.batches.cuts import Costs, cut, cut_few
 from anydim.program.batches.layout import Item, Layout, alike, of_item
 from anydim.program.batches.map_arguments import layout
 from anydim.program.batches.work import Columns, Rates, Work, work
@@ -34,6 +34,8 @@ from anydim.program.program import Program
 from anydim.runtime.executable import Executable
 from anydim.sizes import holds
 
+_FEW = 16  # items that are grouped without arrays
+_REMEMBERED = 64  # sizes of other dims for which seconds are remembered
 _LAYOUTS = 8  # arguments of `map` whose layouts are kept
 _WORTH = 20  # regroup if the remaining time is this multiple of the grouping time
 
@@ -87,6 +89,7 @@ class Windows:
         self.executable = executable
         self.signature = program.signature
         self.work = work
+        self._is_straight = program.straight is not None
 
     def results(self, inputs: Iterable[Any], job: Job) -> Iterator[Any]:
         """Yield the result of each item in order; items are grouped within a window."""
@@ -150,7 +153,8 @@ class Windows:
     def _make_room(self, sizes: Mapping[str, int], limit: int) -> None:
         """Free cached memory if it and this call would exceed the limit."""
         held, arena = self.executable.arena_bytes, self.work.arena.evaluate(sizes)
-        if held > arena and held + self.work.bytes.evaluate(sizes) - arena > limit:
+        after = max(held, arena) if self._is_straight else held + arena  # parts grow separately
+        if after > arena and after + self.work.bytes.evaluate(sizes) - arena > limit:
             self.executable.trim()
 
 
@@ -162,6 +166,8 @@ class Mapper(Windows):
         self.rates = Rates()
         self._checked: set[Hashable] = set()
         self._layouts: dict[Hashable, Layout] = {}
+        self._state: Hashable = None
+        self._known: dict[Hashable, dict[tuple[int, int], float]] = {}  # seconds, at `_state`
 
     def layout(
         self, batch: str | None, pad: Any, outputs: Sequence[str] | None, check: bool
@@ -228,22 +234,43 @@ class Mapper(Windows):
             same = {name: numpy.full(len(rows), size) for name, size in fixed.items()}
             return {**same, **dict(zip(padded, sizes.T)), dim.name: rows}
 
-        along = numpy.array([[item.sizes[name] for name in padded] for item in items], int)
-        along = along.reshape(len(items), len(padded))
-        rows = numpy.array([item.sizes[dim.name] for item in items])
-        costs = Costs(partial(self._seconds, limit=job.limit), dim.lo, dim.hi)
-        _, groups = cut(along, rows, columns, costs)
-        groups = groups or [numpy.arange(len(items))]
-        free = not (self.signature.guards or self.signature.box.constraints)
-        most = [along[group].max(axis=0) for group in groups]
-        added = [rows[group].sum() for group in groups]
-        at = columns(numpy.array(most), numpy.array(added))
-        for group, seconds in zip(groups, self._seconds(at, job.limit).tolist()):
-            held = [items[number] for number in group]
-            if free and seconds < numpy.inf and int(rows[group].sum()) in dim:
+        rows = [item.sizes[dim.name] for item in items]
+        pairs: Sequence[tuple[Sequence[int], float | None]]
+        if len(items) <= _FEW and len(padded) < 2:
+            along = [item.sizes[padded[0]] if padded else 0 for item in items]
+            pairs = cut_few(along, rows, partial(self._remembered, items[0], columns, job))
+        else:
+            sizes = numpy.array([[item.sizes[name] for name in padded] for item in items], int)
+            sizes = sizes.reshape(len(items), len(padded))
+            costs = Costs(partial(self._seconds, limit=job.limit), dim.lo, dim.hi)
+            _, groups = cut(sizes, numpy.array(rows), columns, costs)
+            pairs = [(group.tolist(), None) for group in groups]
+        fits = bool(pairs) and not (self.signature.guards or self.signature.box.constraints)
+        for numbers, seconds in pairs or [(range(len(items)), None)]:
+            held = [items[number] for number in numbers]
+            if fits:
                 yield Group(held, job.layout.together(held), seconds)
             else:
                 yield from self._fitting(held, job)
+
+    def _remembered(
+        self, item: Item, columns: Callable[..., Columns], job: Job, keys: list[tuple[int, int]]
+    ) -> list[float]:
+        """Return the seconds of calls by (padded size, rows), as `_seconds`, computed once."""
+        layout = job.layout
+        dim = self.signature.box.dim(layout.batch)
+        state = (job.limit, self.executable.most_bytes, self.rates.fits, layout.batch)
+        fixed = tuple(n for name, n in item.sizes.items() if name not in (dim.name, *layout.padded))
+        if self._state != state or len(self._known) > _REMEMBERED:
+            self._state, self._known = state, {}
+        known = self._known.setdefault((layout.padded, fixed), {})
+        missing = [key for key in dict.fromkeys(keys) if key not in known]
+        if missing:
+            at = numpy.array(missing)
+            found = self._seconds(columns(at[:, : len(layout.padded)], at[:, 1]), job.limit)
+            inside = [rows in dim for _, rows in missing]
+            known.update(zip(missing, numpy.where(inside, found, numpy.inf).tolist()))
+        return [known[key] for key in keys]
 
     def _fitting(self, items: list[Item], job: Job) -> Iterator[Group]:
         """Yield a group, or its halves if it exceeds the limit; raises if a single item does."""

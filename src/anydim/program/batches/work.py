@@ -129,6 +129,7 @@ class Rates:
         self._calls: list[tuple[Columns, float]] = []
         self._new = 0.0  # seconds of calls since the last fit
         self._fit_seconds = 0.005
+        self.fits = 0  # how often `now` changed
         self.now = numpy.array(self._FIRST)
 
     def seconds(self, done: Done) -> numpy.ndarray:
@@ -175,6 +176,7 @@ class Rates:
 
         self.now = numpy.exp(_least(wrong, numpy.log(self.now)))
         self._fit_seconds, self._new = perf_counter() - start, 0.0
+        self.fits += 1
 
 
 def _seconds(rates: numpy.ndarray, done: Done) -> numpy.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy
 import pytest
 
-from anydim.program.batches.cuts import Columns, Costs, cut
+from anydim.program.batches.cuts import Columns, Costs, cut, cut_few
 from anydim.program.batches.work import Done, Rates
 
 
@@ -53,6 +53,24 @@ def test_no_partition_is_better(seed: int) -> None:
         for part in partitions(list(range(6)))
     )
     assert found == pytest.approx(sum(of_groups)) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 16])
+def test_few_items_have_the_groups_of_many(count: int) -> None:
+    chance = numpy.random.default_rng(count)
+    sizes, rows, calls = chance.integers(1, 9, count), chance.integers(1, 3, count), at_most(18)
+
+    def of(keys: list[tuple[int, int]]) -> list[float]:
+        at = numpy.array(keys)
+        return calls({"rows": at[:, 1], "d0": at[:, 0]}).tolist()  # type: ignore[no-any-return]
+
+    expected, _ = cut(sizes[:, None], rows, columns, Costs(calls))
+    found = cut_few(sizes.tolist(), rows.tolist(), of)
+    assert sum(one for _, one in found) == pytest.approx(expected)
+    assert sorted(n for group, _ in found for n in group) == list(range(count))
+    for group, one in found:
+        assert one == pytest.approx(cost(group, sizes[:, None], rows, 18))
+    assert cut_few([9, 1], [5, 1], of) == []  # an item does not fit
 
 
 def test_two_padded_dims() -> None:
