@@ -11,8 +11,8 @@ in the model compiled without ragged ("same"). Each file has a process of its ow
 two compiles an empty cache. Times are processor time for 32 rows of lognormal lengths, in turns: a
 ragged call for one padded call, and for single calls.
 
-The metadata of a file may have "lengths.DIM": {"natural": median, "most": largest, "step": 1}, and
-"below.INPUT" for the bound of integers; the defaults are below.
+The metadata of a file may have "lengths.DIM": {"natural": median, "most": largest, "step": 1,
+"least": 0}, and "below.INPUT" for the bound of integers; the defaults are below.
 """
 
 from __future__ import annotations
@@ -108,9 +108,7 @@ def _checked(file: Path, batches: int, seconds: float) -> dict[str, Any]:
     found: dict[str, Any] = {}
     try:
         found |= _counts(file)
-        ragged, found["ragged s"] = _timed(
-            lambda: ad.compile(str(file), ragged="auto", threads=1)
-        )
+        ragged, found["ragged s"] = _timed(lambda: ad.compile(str(file), ragged="auto", threads=1))
         work = _Work(file)
         check = _Check(work, ragged, ad.compile(str(file), threads=1))
         for number in range(batches):
@@ -128,7 +126,7 @@ def _counts(file: Path) -> dict[str, Any]:
     """The nodes of the ragged graph outside of loops over rows, and inside."""
     read = import_module("anydim.frontends.source").read
     rewrite = import_module("anydim.passes.ragged.rows").RaggedRows("auto")
-    graph = rewrite.run(read(str(file)))
+    graph, _ = rewrite.run(read(str(file)))
     loops = [node.region.body for node in graph.nodes if node.operator == "loop"]
 
     def own(nodes: Sequence[Any]) -> int:
@@ -163,7 +161,8 @@ class _Work:
     @cached_property
     def least(self) -> int:
         """The smallest size of ragged dims that the original model takes, in steps."""
-        wrong, right = -1, 0
+        right = max(held.get("least", 0) for held in self.lengths.values())
+        wrong = right - 1
         while not self.takes(right):
             wrong, right = right, 2 * right + 1
             if right > 1 << 16:
@@ -183,7 +182,7 @@ class _Work:
         return True
 
     def row(self, sizes: Mapping[str, int], chance: numpy.random.Generator) -> dict[str, Any]:
-        made = {}
+        made: dict[str, Any] = {}
         for given in self.session.get_inputs():
             shape = [sizes[size] if isinstance(size, str) else size for size in given.shape[1:]]
             if "float" in given.type:
@@ -272,8 +271,8 @@ class _Check:
                 expected = self.work.alone(row)
             except Exception:  # any: it is the peer's
                 continue
-            for result, own in zip(made, self.call([row])):
-                self.stable &= _bits(result[number]) == _bits(own[0])
+            for result, single in zip(made, self.call([row])):
+                self.stable &= _bits(result[number]) == _bits(single[0])
             try:
                 plain = self.single(row)
             except Exception as problem:  # any: it is the row's result

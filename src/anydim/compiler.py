@@ -29,7 +29,7 @@ from anydim.compile_progress import (
     schedule_text,
 )
 from anydim.frontends.source import read
-from anydim.frontends.text import text_options
+from anydim.frontends.text import definition_of, text_options, text_source
 from anydim.graph.evaluate import evaluate
 from anydim.graph.indices import index_ranges
 from anydim.graph.nodes import Graph
@@ -230,8 +230,12 @@ def compile_source(
     def imported() -> Graph:
         nonlocal notes
         made = read(source, dims, operators, fallback)
-        if ragged is not None:
-            rows = import_module("anydim.passes.ragged.rows").RaggedRows(ragged)
+        text = text_source(source)
+        wanted = ragged
+        if ragged is None and text is not None:
+            wanted = definition_of(text).ragged or None
+        if wanted is not None:
+            rows = import_module("anydim.passes.ragged.rows").RaggedRows(wanted)
             made, notes = rows.run(made)
         return verify(Results().run(made))
 

@@ -133,7 +133,7 @@ def compile(
         "profile_seconds": profile_seconds,
         "profile_mebibytes": profile_mebibytes,
         "fallback": fallback,
-        "ragged": ragged if ragged is None or isinstance(ragged, str) else dict(ragged),
+        "ragged": dict(ragged) if isinstance(ragged, Mapping) else ragged,
     }  # fmt: skip
     known = strategy_here(strategy)
     made_in = sys.modules.get("anydim.frontends.builder")
@@ -242,4 +242,4 @@ def _again(
     found = None if model is None else _compiler().graph_of(request, model)
     if found is None:
         return partial(compile, request.source, request.dims, operators=request.operators, **wanted)
-    return partial(compile, *found, **wanted)
+    return partial(compile, *found, **{**wanted, "ragged": None})  # the graph is over rows

@@ -231,6 +231,11 @@ class Model(Fitted, CallableProgram):
         Returns:
             The verdict, the oracle, the number of sizes, and the differences.
         """
+        if self._conversion.packing is not None:
+            raise OptionError(
+                f"{self.name} takes ragged batches, and `check` draws arrays",
+                "check the model compiled without ragged: it says what a row alone gives",
+            )
         unset = self.executable.interface.requested_dims
         if unset:
             raise OptionError(f"check cannot set dim '{unset[0][0]}', which no input determines")

@@ -80,7 +80,8 @@ def entry(request: Request) -> Entry | None:
     words = [
         repr(sorted(given_dims(request.dims).items())), repr(request.options),
         repr(absolute(request.operators)), str(request.precision), str(request.on_overflow),
-        str(known_threads(request.threads)), repr(request.ragged), "" if path is None else os.path.basename(path),
+        str(known_threads(request.threads)), repr(request.ragged),
+        "" if path is None else os.path.basename(path),
     ]  # fmt: skip
     if any(_ADDRESS in word for word in words):  # an object without its own repr
         return None

@@ -37,7 +37,8 @@ from anydim.entry import compile
 from anydim.model import Model
 from anydim.model_store import cache_path, kept_at
 from anydim.program.callable_program import CallableProgram
-from anydim.runtime.ragged import Ragged, RaggedPort
+from anydim.runtime.lists import RaggedPort
+from anydim.runtime.ragged import Ragged
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _IGNORED = {"return_dict"}
@@ -126,7 +127,7 @@ class _Encoder:
         def without_padding() -> Model:
             model = compile(exported, threads=threads, ragged={_LENGTH: _BATCH})
             ports = [each for each in model.lists.values() if isinstance(each, RaggedPort)]
-            if len(ports) < len(model.lists) or any(port.flat or port.axis for port in ports):
+            if len(ports) < len(model.lists) or any(port.flat for port in ports):
                 raise ModelError("a result has the length on several axes, or on another than 1")
             return model
 

@@ -15,6 +15,7 @@ from tests.fuzz import (
     networks,
     nnsmith_graphs,
     onnx_peers,
+    ragged,
     runner,
     sizes_as_data,
     typed_texts,
@@ -25,7 +26,7 @@ from tests.fuzz.generate import random_case
 KINDS = {
     "graphs": runner.run, "onnx": onnx_peers.run, "laws": metamorphic.run, "cuts": cuts.run,
     "nnsmith": nnsmith_graphs.run, "networks": networks.run, "texts": typed_texts.run,
-    "sizes": sizes_as_data.run, "edges": edges.run,
+    "sizes": sizes_as_data.run, "edges": edges.run, "ragged": ragged.run,
 }  # fmt: skip
 
 
@@ -43,6 +44,7 @@ KINDS = {
 @click.option("--texts", "kind", flag_value="texts", help="Recurrences: declared types, inferred.")
 @click.option("--sizes", "kind", flag_value="sizes", help="Sizes as data, in all integer types.")
 @click.option("--edges", "kind", flag_value="edges", help="Operators at the edges of the allowed.")
+@click.option("--ragged", "kind", flag_value="ragged", help="Rows of their own sizes, and alone.")
 @click.option("--coverage", is_flag=True, help="Print what the graphs try; compile nothing.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")
 def main(

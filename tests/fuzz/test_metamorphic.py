@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy
 import pytest
 
-from tests.fuzz import cuts, fixed, metamorphic, sizes_as_data
+from tests.fuzz import cuts, fixed, metamorphic, ragged, sizes_as_data
 from tests.fuzz.coverage import special
 from tests.fuzz.metamorphic import row_case
 from tests.fuzz.test_fuzz import failures
@@ -22,6 +22,17 @@ MANY, MANY_CUTS = 300, 700  # a hundred of each model
 
 def test_laws_of_a_few_graphs() -> None:
     found = failures(range(QUICK), metamorphic.run)
+    assert not found, found
+
+
+def test_ragged_rows_of_a_few_graphs() -> None:
+    found = failures(range(2 * QUICK), ragged.run)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_ragged_rows_of_many_graphs() -> None:
+    found = failures(range(30_000, 30_000 + MANY), ragged.run)
     assert not found, found
 
 

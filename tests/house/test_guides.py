@@ -17,6 +17,7 @@ PAGES = {  # the packages and the programs ("!cc") that each needs
     "guides/compile-and-call.md": (),
     "profiling.md": (),
     "guides/deployment.md": (),
+    "guides/ragged.md": (),
     "guides/from-torch.md": ("torch", "onnxscript"),
     "guides/scikit-learn.md": ("sklearn", "skl2onnx"),
     "guides/troubleshooting.md": (),

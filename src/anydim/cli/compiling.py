@@ -37,6 +37,7 @@ def compiled(console: Console, request: Request, inputs: Sequence[Read] = (), **
             named or None,
             threads=request.threads,
             precision=request.precision,
+            ragged=request.ragged,
             target=request.code,
             memory_limit=request.memory_limit,
             strategy=request.strategy or GENERIC,

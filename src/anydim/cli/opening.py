@@ -37,6 +37,7 @@ def loaded(console: Console, request: Request) -> LoadedModel:
     for option, given in (
         ("--dim", request.dims), ("--threads", request.cores), ("--type", request.types),
         ("--attribute", request.attributes), ("--precision", request.precision),
+        ("--ragged", request.ragged),
         ("--code", request.code),
         ("--placement", request.placement), ("--fallback", request.fallback),
         ("--strategies", request.strategies),

@@ -120,6 +120,7 @@ class Request:
     placement: str | None = None
     strategies: Mapping[str, str] = field(default_factory=dict)
     fallback: str | None = None
+    ragged: Mapping[str, str] | str | None = None
 
     @property
     def threads(self) -> int | str:
@@ -173,6 +174,11 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="onnxruntime: run nodes that anydim cannot import in the installed onnxruntime.",
     ),
     click.option(
+        "--ragged", metavar="DIM=ROWS,...",
+        help="Dims whose size differs from row to row: seq=batch. auto finds them. Rows run "
+        "without padding, each as it runs alone.",
+    ),
+    click.option(
         "--code", metavar="TARGET",
         help="The code generator: llvm, or c for a C compiler. Default: the setting `target`.",
     ),
@@ -213,6 +219,18 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
 )  # fmt: skip
 
 
+def ragged_dims(text: str | None) -> dict[str, str] | str | None:
+    """The value of --ragged; raises OptionError for another form."""
+    if text is None or text == "auto":
+        return text
+    pairs = [part.partition("=") for part in text.replace(" ", "").split(",")]
+    if not all(name and rows for name, _, rows in pairs):
+        raise OptionError(
+            f"--ragged {text}: expected DIM=ROWS", "such as --ragged seq=batch, or auto"
+        )
+    return {name: rows for name, _, rows in pairs}
+
+
 def model_options(command: Command) -> Command:
     """The model and how it is compiled: what every command takes, as its argument `request`."""
 
@@ -223,12 +241,12 @@ def model_options(command: Command) -> Command:
         precision: str | None, code: str | None, memory_limit: str | None,
         strategy: str | None, strategies: Sequence[tuple[str, str]],
         devices: Sequence[tuple[str, str]], placement: str | None, level: str | None = None,
-        fallback: str | None = None, **options: Any,
+        fallback: str | None = None, ragged: str | None = None, **options: Any,
     ) -> Any:  # fmt: skip
         request = Request(
             model, dims, threads, quiet, once("--attribute", attributes), once("--type", types),
             precision, level, code, memory_limit, strategy, once("--device", devices), placement,
-            once("--strategies", strategies), fallback,
+            once("--strategies", strategies), fallback, ragged_dims(ragged),
         )  # fmt: skip
         return command(*rest, request=request, **options)
 

@@ -105,9 +105,7 @@ def _about(level: Level) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _members(
-    version: Version, lists: Lists, constants: dict[str, memoryview]
-) -> Iterator[Member]:
+def _members(version: Version, lists: Lists, constants: dict[str, memoryview]) -> Iterator[Member]:
     """Records and code of a version; adds the constants that it needs to `constants`, by digest."""
     code, made = version.target, version.made
     level = level_of(code.processor)

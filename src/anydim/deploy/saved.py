@@ -11,8 +11,7 @@ from anydim.base.records import dataclass
 from anydim.program.variants import StoredSite
 from anydim.runtime.cpu import Level
 from anydim.runtime.interface import Interface
-from anydim.runtime.lists import Listed
-from anydim.runtime.ragged import RaggedPort
+from anydim.runtime.lists import Listed, RaggedPort
 from anydim.runtime.signature import Signature
 
 

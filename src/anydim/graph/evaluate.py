@@ -18,7 +18,7 @@ from anydim.lang.meaning.evaluate import check_guards as check_group_guards
 from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import Group, TensorType
 from anydim.runtime.delegated import Port
-from anydim.runtime.lists import feeds, results_seen
+from anydim.runtime.lists import Conversion
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes.guard import holds
 
@@ -36,12 +36,15 @@ def evaluate(
     """
     kinds = graph.types
     specs = {name: TensorSpec(name, kinds[name].dtype, kinds[name].shape) for name in graph.inputs}
-    values = feeds(graph.name, inputs, graph.lists, specs)
-    sizes = bind(graph, values)
-    values = {name: numpy.asarray(values[name]) for name in graph.inputs}
-    results: dict[str, Any] = {}
-    results.update(zip(graph.outputs, _run(graph, values, sizes, precision)[0]))
-    return results_seen(results, graph.lists, values, specs)
+
+    def call(values: Mapping[str, Any]) -> dict[str, Any]:
+        sizes = bind(graph, values)
+        arrays = {name: numpy.asarray(values[name]) for name in graph.inputs}
+        results: dict[str, Any] = {}
+        results.update(zip(graph.outputs, _run(graph, arrays, sizes, precision)[0]))
+        return results
+
+    return Conversion(graph.name, graph.lists, specs).run(call, inputs)
 
 
 def _run(
@@ -184,9 +187,7 @@ class _Region:
         while going and (trips is None or iteration < trips):
             sizes = {**self.sizes, loop.counter: iteration}
             histories = [s.array for scan, s in zip(loop.scans, stacks) if scan.history]
-            results, inner = self.held_with_sizes(
-                loop.body, [*carried, *histories, *given], sizes
-            )
+            results, inner = self.held_with_sizes(loop.body, [*carried, *histories, *given], sizes)
             if loop.conditional:
                 going, results = bool(results[0]), results[1:]
             carried = results[: loop.carried]

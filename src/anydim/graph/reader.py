@@ -18,8 +18,7 @@ from anydim.graph.scan import Scanner
 from anydim.graph.text import FOREIGN_WORDS, held_path
 from anydim.lang.surface.group_text import parse_group
 from anydim.lang.tree import TensorType
-from anydim.runtime.lists import Listed
-from anydim.runtime.ragged import RaggedPort, RowTable
+from anydim.runtime.lists import Listed, RaggedPort, RowTable
 from anydim.sizes import Box, Dim, Guard, Size
 
 
@@ -230,12 +229,13 @@ def _ragged(scanner: Scanner) -> RaggedPort:
     scanner.take("counted")
     counted = scanner.size()
     flags = (scanner.accept("flat"), scanner.accept("ones"))
-    axis = scanner.integer() if scanner.accept("axis") else 0
     scanner.take("rows")
     rows = scanner.name()
     scanner.take("sums")
     sums = scanner.name()
-    dims, longest, units, totals, summed = [], [], [], [], []
+    dims: list[Dim] = []
+    units: list[Size] = []
+    longest, totals, summed = [], [], []
     while scanner.accept("dim"):
         name, low = scanner.word(), scanner.integer()
         scanner.take("..")
@@ -246,9 +246,9 @@ def _ragged(scanner: Scanner) -> RaggedPort:
         units.append(scanner.size())
         totals.append(scanner.word())
         summed += totals[-1:] if scanner.accept("summed") else []
-    parts = (dims, longest, units, totals, summed)
-    table = RowTable(rows, sums, *map(tuple, parts))
-    return RaggedPort(values, table, shape, counted, *flags, axis)
+    of_dims = (tuple(dims), tuple(longest))
+    table = RowTable(rows, sums, *of_dims, tuple(units), tuple(totals), tuple(summed))
+    return RaggedPort(values, table, shape, counted, *flags)
 
 
 def _guard(scanner: Scanner) -> Guard:

@@ -39,8 +39,9 @@ REGION = "region"  # name of the attribute
 class Sizes:
     """Dims that take the elements of the node's one input as values.
 
-    With `row`, the input is a table, int64 [rows, n], and they take those of this row. They are dims of the graph's box: bounds and constraints on them are checked when the node
-    runs; a value out of bounds raises an InputError that names the node.
+    With `row`, the input is a table, int64 [rows, n], and they take those of this row. They are
+    dims of the graph's box: bounds and constraints on them are checked when the node runs; a value
+    out of bounds raises an InputError that names the node.
     """
 
     dims: tuple[str, ...]

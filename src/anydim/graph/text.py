@@ -39,9 +39,9 @@ from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import GraphError
 from anydim.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.graph.regions import REGION, BranchRegion, Foreign, LoopRegion, Region, Scan, Sizes
-from anydim.runtime.ragged import RaggedPort
 from anydim.lang.surface.printer import print_group
 from anydim.lang.tree import TensorType
+from anydim.runtime.lists import RaggedPort
 from anydim.sizes import Guard, Size
 
 _BARE = re.compile(r"[A-Za-z_/][\w./$#@]*")
@@ -75,7 +75,6 @@ def print_graph(graph: Graph) -> str:
 def _ragged(name: str, port: RaggedPort) -> str:
     table = port.table
     flags = "".join(f" {flag}" for flag in ("flat", "ones") if getattr(port, flag))
-    flags += f" axis {port.axis}" if port.axis else ""
     dims = " ".join(
         f"dim {d.name} {d.lo}..{'' if d.hi is None else d.hi}; {most}"
         for d, most in zip(table.dims, table.longest)

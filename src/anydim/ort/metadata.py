@@ -10,6 +10,7 @@ from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
 from anydim.ort.values import type_name
 from anydim.program.callable_program import CallableProgram
+from anydim.runtime.lists import Listed
 from anydim.runtime.signature import TensorSpec
 
 Axis = int | str | None
@@ -83,12 +84,13 @@ def _shape(kind: Any) -> list[Axis]:
 
 def args_of(model: CallableProgram, specs: Iterable[TensorSpec]) -> list[NodeArg]:
     """The inputs or outputs of a compiled model; a list that takes two values counts as one."""
-    of = {parts.elements: name for name, parts in model.lists.items()}
-    hidden = {parts.shapes for parts in model.lists.values()}
+    lists = {name: each for name, each in model.lists.items() if isinstance(each, Listed)}
+    of = {parts.elements: name for name, parts in lists.items()}
+    hidden = {parts.shapes for parts in lists.values()}
     args = []
     for spec in specs:
         if spec.key in of:
-            parts, kind = model.lists[of[spec.key]], f"tensor({_name(spec)})"
+            parts, kind = lists[of[spec.key]], f"tensor({_name(spec)})"
             if not parts.single:
                 kind = f"{'optional' if parts.optional else 'seq'}({kind})"
             args.append(NodeArg(of[spec.key], kind, []))

@@ -14,9 +14,8 @@ from anydim.base.text import listed
 from anydim.base.user_values import flag_of, path_of, shown, text_of
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
-from anydim.runtime.lists import Lists, feeds, results_seen
+from anydim.runtime.lists import Conversion, Lists, RaggedPort
 from anydim.runtime.output_arrays import called_into
-from anydim.runtime.ragged import RaggedPort, described
 from anydim.runtime.signature import TensorSpec
 from anydim.runtime.stopping import known_timeout
 from anydim.sizes import Box, given_sizes
@@ -134,9 +133,12 @@ class CallableProgram:
         if out is not None:
             problem = f"{self.name} has {self._shown_lists()}, and `out` is for single arrays"
             raise OptionError(problem, "leave `out` away: results are new arrays")
-        specs = {spec.name: spec for spec in self.inputs}
-        given = feeds(self.name, named, self._lists, specs)
-        return results_seen(self.executable(given), self._lists, given, specs)
+        return self._conversion.run(self.executable, named)
+
+    @cached_property
+    def _conversion(self) -> Conversion:
+        """Converts lists to arrays, and back."""
+        return Conversion(self.name, self._lists, {spec.name: spec for spec in self.inputs})
 
     @property
     def lists(self) -> Lists:
@@ -287,14 +289,14 @@ class CallableProgram:
 
     def _described(self, lengths: Any, others: Mapping[str, int]) -> dict[str, int]:
         """The dims of a call with rows of these lengths."""
-        ports = [each for each in self._lists.values() if isinstance(each, RaggedPort)]
-        if not ports:
+        packing = self._conversion.packing
+        if packing is None:
             raise OptionError(
                 f"{self.name} has no ragged dims, and `lengths` are sizes of rows",
                 "give the sizes of its dims, or compile it with ragged=",
             )
-        specs = {spec.name: spec for spec in self.inputs}
-        return described(self.name, ports[0], lengths, specs, others)
+        found: dict[str, int] = packing.sizes(lengths, others)
+        return found
 
     def map(
         self,
@@ -380,7 +382,7 @@ class CallableProgram:
         Raises:
             UserError: As in `plan` and in calls.
         """
-        self._refuse_lists("profile")
+        inputs = self._arrays("profile", inputs)
         self._check_names(sizes, "inputs", "repeat", "seed", "integers")
         taking = import_module("anydim.program.profile.taking")
         found: Profile = taking.profiled(self, inputs, sizes, repeat, seed, integers, self._limits)
@@ -415,7 +417,7 @@ class CallableProgram:
             OptionError: The file cannot be written.
             UserError: As in `plan` and in calls.
         """
-        self._refuse_lists("trace")
+        inputs = self._arrays("trace", inputs)
         self._check_names(sizes, "path", "inputs", "calls", "seed", "integers", "waited")
         place = None if path is None else path_of("path", path)
         if not isinstance(waited, bool):
@@ -430,11 +432,18 @@ class CallableProgram:
         """Raise DimError for what is no dim; it may be a misspelled keyword."""
         import_module("anydim.program.binding").check_names(self.name, self.dims, dims, keywords)
 
-    def _refuse_lists(self, what: str) -> None:
-        single = (isinstance(each, RaggedPort) or each.single for each in self._lists.values())
-        if not all(single):
+    def _arrays(self, what: str, inputs: Any) -> Any:
+        """The inputs of a call as the program takes them; raises OptionError for lists."""
+        packing = self._conversion.packing
+        if packing is not None:
+            if not isinstance(inputs, Mapping):
+                problem = f"{self.name} takes ragged batches, and `{what}` draws arrays"
+                raise OptionError(problem, f"give it rows: {what}(inputs={{'x': [row, row]}})")
+            return packing.packed(inputs)[0]
+        if any(isinstance(each, RaggedPort) or not each.single for each in self._lists.values()):
             problem = f"{self.name} takes lists of arrays, and `{what}` single ones"
             raise OptionError(problem, f"{what} what makes and takes no sequences")
+        return inputs
 
     def _shown_lists(self) -> str:
         """What is not one tensor among inputs and outputs, in words."""

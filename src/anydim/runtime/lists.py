@@ -5,7 +5,8 @@ Ragged batches (`ragged.py`) are such lists, too, with the sizes of all rows in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy
@@ -13,8 +14,8 @@ import numpy
 from anydim.base.dtypes import DType, from_numpy
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.runtime.ragged import RaggedPort, packed, shared_sizes, unpacked
 from anydim.runtime.signature import TensorSpec
+from anydim.sizes import Dim, Size
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,52 @@ class Listed:
     def hidden(self) -> tuple[str, ...]:
         """The inputs or results of the program that users do not see."""
         return (self.shapes,)
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """The inputs of a program that describe the rows of a ragged batch.
+
+    `rows` is int64 [rows, units + dims]: the first index of a row in each unit, then its size of
+    each ragged dim. `sums` is int64: the total of each unit of `summed`, which no input determines,
+    then the largest size of each ragged dim. `totals` and `longest` are the names of these dims.
+    """
+
+    rows: str
+    sums: str
+    dims: tuple[Dim, ...]
+    longest: tuple[str, ...]
+    units: tuple[Size, ...]
+    totals: tuple[str, ...]
+    summed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RaggedPort:
+    """An input or output that users see as a ragged batch.
+
+    The program has the value `values` for it: all rows along axis 0, or, when `flat`, all elements
+    in one axis. `shape` is the shape of a row, over the ragged dims and others. `counted` is the
+    size of a row's part of `values`. An input that is `ones` is not in the program: it marks
+    padding, of which there is none.
+    """
+
+    values: str
+    table: RowTable
+    shape: tuple[Size, ...]
+    counted: Size
+    flat: bool = False
+    ones: bool = False
+
+    @property
+    def elements(self) -> str:
+        """The value of the program with the elements, as of a list."""
+        return self.values
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The inputs of the program that users do not see."""
+        return self.table.rows, self.table.sums
 
 
 def pack(
@@ -63,36 +110,41 @@ def pack(
 Lists = Mapping[str, Listed | RaggedPort]
 
 
-def feeds(
-    model: str, given: Mapping[str, Any], lists: Lists, specs: Mapping[str, TensorSpec]
-) -> dict[str, Any]:
-    """Convert the lists among inputs to arrays; `specs` are the inputs of the program."""
-    made = dict(given)
-    ragged: dict[str, RaggedPort] = {}
-    for name, parts in lists.items():
-        if isinstance(parts, RaggedPort):
-            if parts.ones or parts.values in specs:
-                ragged[name] = parts
-        elif name in made and parts.elements in specs:
-            arrays = made.pop(name)
-            if parts.optional:
-                arrays = [] if arrays is None else [arrays]
-            rank = specs[parts.shapes].shape[1].constant
-            both = pack(name, arrays, specs[parts.elements].dtype, rank)
-            made[parts.elements], made[parts.shapes] = both
-    return packed(model, ragged, made, specs) if ragged else made
+class Conversion:
+    """Converts between what the user sees and what the program takes; made once for all calls.
 
+    `specs` are the inputs of the program by name.
+    """
 
-def results_seen(
-    results: dict[str, Any], lists: Lists, given: Mapping[str, Any],
-    specs: Mapping[str, TensorSpec],
-) -> dict[str, Any]:  # fmt: skip
-    """Convert results to what the user sees; `given` are the arrays of the inputs."""
-    ragged = {name: each for name, each in lists.items() if isinstance(each, RaggedPort)}
-    if not ragged:
-        return seen(results, lists)
-    rows = given[next(iter(ragged.values())).table.rows]
-    return unpacked(results, ragged, rows, shared_sizes(given, specs))
+    def __init__(self, model: str, lists: Lists, specs: Mapping[str, TensorSpec]) -> None:
+        self._lists, self._specs, self._packing = lists, specs, None
+        if any(isinstance(parts, RaggedPort) for parts in lists.values()):
+            packing: Any = import_module("anydim.runtime.ragged").Packing(model, lists, specs)
+            self._packing = packing
+
+    @property
+    def packing(self) -> Any:
+        """The conversions of ragged batches; None if there are none."""
+        return self._packing
+
+    def run(
+        self, call: Callable[[dict[str, Any]], dict[str, Any]], given: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Call the program with converted inputs; the results as the user sees them."""
+        feeds = dict(given)
+        for name, parts in self._lists.items():
+            if isinstance(parts, Listed) and name in feeds and parts.elements in self._specs:
+                arrays = feeds.pop(name)
+                if parts.optional:
+                    arrays = [] if arrays is None else [arrays]
+                rank = self._specs[parts.shapes].shape[1].constant
+                both = pack(name, arrays, self._specs[parts.elements].dtype, rank)
+                feeds[parts.elements], feeds[parts.shapes] = both
+        if self._packing is None:
+            return seen(call(feeds), self._lists)
+        feeds, *rows = self._packing.packed(feeds)
+        results: dict[str, Any] = self._packing.unpacked(call(feeds), *rows)
+        return results
 
 
 def seen(results: dict[str, Any], lists: Mapping[str, Any]) -> dict[str, Any]:

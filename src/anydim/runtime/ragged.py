@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from operator import index
 from typing import Any
 
 import numpy
 
 from anydim.base.errors import DimError, InputError
 from anydim.base.keywords import public
-from anydim.base.records import dataclass
 from anydim.base.text import listed
+from anydim.runtime.lists import RaggedPort, RowTable
 from anydim.runtime.signature import TensorSpec
-from anydim.sizes import LARGEST, Dim, Size
+from anydim.sizes import Dim, Size
 
 
 @public
@@ -26,16 +28,14 @@ class Ragged:
         offsets: `[rows + 1]`, increasing from 0 to `total`; row `i` is
             `values[offsets[i]:offsets[i + 1]]`.
         shapes: The shape of each row. None: rows have the shape of their part of `values`.
-        axis: The axis of a row that is axis 0 of `values`.
 
     Raises:
         InputError: The offsets do not fit the values.
     """
 
     def __init__(
-        self, values: Any, offsets: Any, shapes: Sequence[tuple[int, ...]] | None = None,
-        axis: int = 0,
-    ) -> None:  # fmt: skip
+        self, values: Any, offsets: Any, shapes: Sequence[tuple[int, ...]] | None = None
+    ) -> None:
         self.values = numpy.asarray(values)
         self.offsets = numpy.asarray(offsets)
         found = self.offsets
@@ -57,7 +57,6 @@ class Ragged:
                 f"they start with {found[0]} and end with {found[-1]}"
             )
         self.shapes = None if shapes is None else list(shapes)
-        self.axis = axis
 
     @staticmethod
     def of(rows: Iterable[Any]) -> Ragged:
@@ -85,8 +84,6 @@ class Ragged:
     def __getitem__(self, row: int) -> numpy.ndarray:
         number = range(len(self))[row]
         part = self.values[self.offsets[number] : self.offsets[number + 1]]
-        if self.axis:
-            part = numpy.moveaxis(part, 0, self.axis)
         return part if self.shapes is None else part.reshape(self.shapes[number])
 
     def __iter__(self) -> Iterator[numpy.ndarray]:
@@ -107,8 +104,7 @@ class Ragged:
         rank = self.values.ndim if self.shapes is None else len(rows[0].shape) if rows else 1
         sizes = [max((row.shape[axis] for row in rows), default=0) for axis in range(rank)]
         if self.shapes is None:  # also of no rows
-            sizes = list(self.values.shape[1:])
-            sizes.insert(self.axis, int(self.lengths.max(initial=0)))
+            sizes = [int(self.lengths.max(initial=0)), *self.values.shape[1:]]
         made = numpy.full((len(rows), *sizes), fill, self.values.dtype)
         for number, row in enumerate(rows):
             made[number][tuple(map(slice, row.shape))] = row
@@ -121,160 +117,170 @@ class Ragged:
         return f"<ragged: {len(self)} rows of {sizes}{more}; values {kind}>"
 
 
-@dataclass(frozen=True)
-class RowTable:
-    """The inputs of a program that describe the rows of a ragged batch.
+Lengths = Mapping[str, Sequence[int]]  # by ragged dim: the size of each row
+Specs = Mapping[str, TensorSpec]
 
-    `rows` is int64 [rows, units + dims]: the first index of a row in each unit, then its size of
-    each ragged dim. `sums` is int64: the total of each unit of `summed`, which no input determines,
-    then the largest size of each ragged dim. `totals` and `longest` are the names of these dims.
+
+class Packing:
+    """Converts the ragged inputs and results of a program; made once for all calls.
+
+    `specs` are the inputs of the program by name.
     """
 
-    rows: str
-    sums: str
-    dims: tuple[Dim, ...]
-    longest: tuple[str, ...]
-    units: tuple[Size, ...]
-    totals: tuple[str, ...]
-    summed: tuple[str, ...]
+    def __init__(self, model: str, lists: Mapping[str, Any], specs: Specs) -> None:
+        ports = {name: each for name, each in lists.items() if isinstance(each, RaggedPort)}
+        self.model, self.specs = model, specs
+        self.inputs = {name: p for name, p in ports.items() if p.ones or p.values in specs}
+        self.results = {name: p for name, p in ports.items() if name not in self.inputs}
+        self.table = next(iter(ports.values())).table
+        self.dims = {dim.name: dim for dim in self.table.dims}
+        sizes = [
+            *self.table.units,
+            *(size for p in ports.values() for size in (*p.shape, p.counted)),
+        ]
+        used = frozenset[str]().union(*(size.symbols for size in sizes))
+        self.shares = not used <= self.dims.keys()  # sizes of rows depend on other dims
 
-    def arrays(
-        self, lengths: Mapping[str, numpy.ndarray], others: Mapping[str, int]
-    ) -> dict[str, numpy.ndarray]:
-        """The inputs; `lengths` are the sizes of rows by dim, `others` those of other dims."""
-        columns = [lengths[dim.name] for dim in self.dims]
-        count = len(columns[0])
-        made = numpy.empty((count, len(self.units) + len(columns)), numpy.int64)
-        sums = []
-        for column, (counts, total) in enumerate(zip(self.counts(lengths, others), self.totals)):
-            ends = numpy.cumsum(counts)
-            made[:, column] = ends - counts
-            if total in self.summed:
-                sums.append(int(ends[-1]) if count else 0)
-        for column, dim in enumerate(self.dims):
-            made[:, len(self.units) + column] = columns[column]
-            sums.append(max(int(columns[column].max(initial=0)), dim.lo))
-        return {self.rows: made, self.sums: numpy.array(sums, numpy.int64)}
+    def packed(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Lengths, dict[str, int]]:
+        """The inputs of the program; the sizes of rows; the sizes of dims that rows share.
 
-    def counts(
-        self, lengths: Mapping[str, numpy.ndarray], others: Mapping[str, int]
-    ) -> list[numpy.ndarray]:
+        Raises InputError for rows that do not fit each other, and DimError for sizes out of bounds.
+        """
+        feeds, shapes = dict(given), dict[str, Sequence[Sequence[int]]]()
+        for name, port in self.inputs.items():
+            if name not in feeds:
+                if port.ones:
+                    continue
+                raise InputError(
+                    f"{self.model}: input '{name}' is missing", f"inputs: {listed(self.inputs)}"
+                )
+            dtype = None if port.ones else self.specs[port.values].dtype.numpy
+            where = f"{self.model}: input '{name}'"
+            values, shapes[name] = _read(where, feeds.pop(name), port, dtype)
+            if port.ones:
+                check_ones(where, values)
+            else:
+                feeds[port.values] = values
+        lengths = self.lengths(shapes)
+        shared = shared_sizes(feeds, self.specs) if self.shares else {}
+        return {**feeds, **self.described(lengths, shared)}, lengths, shared
+
+    def lengths(self, shapes: Mapping[str, Sequence[Sequence[int]]]) -> Lengths:
+        """The sizes of rows; `shapes` are, by input, for each axis of a row the size in each row.
+
+        Raises InputError for rows that do not fit each other, and DimError for sizes out of bounds.
+        """
+        lengths, source = dict[str, Sequence[int]](), dict[str, str]()
+        for name, axes in shapes.items():
+            self._learn(name, self.inputs[name], axes, lengths, source)
+        for name, sizes in lengths.items():
+            _within(self.model, self.dims[name], sizes, f"input '{source[name]}'")
+        return lengths
+
+    def counts(self, lengths: Lengths, shared: Mapping[str, int]) -> list[Sequence[int]]:
         """The part of each row in each total."""
-        count = len(lengths[self.dims[0].name])
-        return [_sizes_of(unit, lengths, others, count) for unit in self.units]
+        return [_sizes_of(unit, lengths, shared) for unit in self.table.units]
 
-    def sizes(
-        self, lengths: Mapping[str, numpy.ndarray], others: Mapping[str, int]
-    ) -> dict[str, int]:
-        """The dims that describe these rows: totals and largest sizes."""
-        counts = self.counts(lengths, others)
-        found = {total: int(each.sum()) for total, each in zip(self.totals, counts)}
-        for dim, name in zip(self.dims, self.longest):
-            found[name] = max(int(lengths[dim.name].max(initial=0)), dim.lo)
-        return found
+    def _learn(
+        self, name: str, port: RaggedPort, axes: Sequence[Sequence[int]],
+        lengths: dict[str, Sequence[int]], source: dict[str, str],
+    ) -> None:  # fmt: skip
+        """Take the sizes of rows from an input, and compare them with those of other inputs."""
+        for axis, (size, found) in enumerate(zip(port.shape, axes)):
+            fixed, dim = size.constant, str(size)
+            if fixed is not None and found and (min(found) != fixed or max(found) != fixed):
+                row = next(n for n, each in enumerate(found) if each != fixed)
+                raise InputError(
+                    f"{self.model}: input '{name}', row {row}: axis {axis} has size {found[row]}, "
+                    f"expected {fixed}"
+                )
+            if dim not in self.dims:
+                continue
+            other = lengths.setdefault(dim, found)
+            first = source.setdefault(dim, name)
+            if other is found or other == found:
+                continue
+            if len(other) != len(found):
+                raise InputError(
+                    f"{self.model}: input '{name}' has {len(found)} rows, "
+                    f"input '{first}' has {len(other)}"
+                )
+            row = next(n for n, each in enumerate(found) if each != other[n])
+            raise InputError(
+                f"{self.model}: row {row}: '{dim}' is {found[row]} in input '{name}', "
+                f"{other[row]} in input '{first}'"
+            )
 
+    def described(self, lengths: Lengths, shared: Mapping[str, int]) -> dict[str, numpy.ndarray]:
+        """The inputs of the program that describe rows."""
+        table = self.table
+        columns: list[Sequence[int]] = []
+        sums = []
+        for counts, total in zip(self.counts(lengths, shared), table.totals):
+            ends = [0, *accumulate(counts)]
+            columns.append(ends[:-1])
+            if total in table.summed:
+                sums.append(ends[-1])
+        columns += [lengths[name] for name in self.dims]
+        sums += _longest(table, lengths)
+        rows = numpy.array(columns, numpy.int64).reshape(len(columns), -1)
+        return {
+            table.rows: numpy.ascontiguousarray(rows.T),
+            table.sums: numpy.array(sums, numpy.int64),
+        }
 
-@dataclass(frozen=True)
-class RaggedPort:
-    """An input or output that users see as a ragged batch.
+    def unpacked(
+        self, results: Mapping[str, Any], lengths: Lengths, shared: Mapping[str, int]
+    ) -> dict[str, Any]:
+        """Convert results to ragged batches."""
+        made: dict[str, Any] = {}
+        for name, value in results.items():
+            port = self.results.get(name)
+            if port is None:
+                made[name] = value
+                continue
+            ends = [0, *accumulate(_sizes_of(port.counted, lengths, shared))]
+            shapes = None
+            if port.flat:
+                shapes = list(zip(*(_sizes_of(size, lengths, shared) for size in port.shape)))
+            ragged = object.__new__(Ragged)  # its offsets fit
+            ragged.values, ragged.offsets, ragged.shapes = value, numpy.array(ends), shapes
+            made[name] = ragged
+        return made
 
-    The program has the value `values` for it: all rows along axis 0, or, when `flat`, all elements
-    in one axis. `shape` is the shape of a row, over the ragged dims and others. `counted` is the
-    size of a row's part of `values`, and `axis` the axis of a row that is axis 0 of `values`. An
-    input that is `ones` is not in the program: it marks padding, of which there is none.
-    """
+    def sizes(self, lengths: Any, others: Mapping[str, int]) -> dict[str, int]:
+        """The dims of a call with rows of these lengths: a list, or a mapping from dims to lists.
 
-    values: str
-    table: RowTable
-    shape: tuple[Size, ...]
-    counted: Size
-    flat: bool = False
-    ones: bool = False
-    axis: int = 0
-
-    @property
-    def elements(self) -> str:
-        """The value of the program with the elements, as of a list."""
-        return self.values
-
-    @property
-    def hidden(self) -> tuple[str, ...]:
-        """The inputs of the program that users do not see."""
-        return self.table.rows, self.table.sums
-
-
-Ports = Mapping[str, RaggedPort]
-
-
-def packed(
-    model: str, ports: Ports, given: Mapping[str, Any], specs: Mapping[str, TensorSpec]
-) -> dict[str, Any]:
-    """Convert ragged inputs to arrays, with the table of rows; other inputs are kept.
-
-    `specs` are the inputs of the program. Raises InputError for rows that do not fit each other,
-    and DimError for sizes out of bounds.
-    """
-    missing = [name for name, port in ports.items() if not port.ones and name not in given]
-    if missing:
-        raise InputError(f"{model}: input '{missing[0]}' is missing", f"inputs: {listed(ports)}")
-    feeds, shapes = dict(given), dict[str, numpy.ndarray]()
-    for name, port in ports.items():
-        if name not in feeds:
-            continue
-        dtype = None if port.ones else specs[port.values].dtype.numpy
-        values, shapes[name] = _read(model, name, feeds.pop(name), port, dtype)
-        if port.ones:
-            check_ones(model, name, values)
-        else:
-            feeds[port.values] = values
-    lengths = row_lengths(model, ports, shapes)
-    table = next(iter(ports.values())).table
-    return {**feeds, **table.arrays(lengths, shared_sizes(feeds, specs))}
-
-
-def row_lengths(
-    model: str, ports: Ports, shapes: Mapping[str, numpy.ndarray]
-) -> dict[str, numpy.ndarray]:
-    """The sizes of rows by ragged dim, from the shapes [rows, rank] of each input.
-
-    Raises InputError for shapes that do not fit each other, and DimError for sizes out of bounds.
-    """
-    sizes, source = dict[str, numpy.ndarray](), dict[str, str]()
-    for name, found in shapes.items():
-        for dim, column in _solved(model, name, ports[name], found).items():
-            _agree(model, name, dim, column, sizes, source)
-    for each in next(iter(ports.values())).table.dims:
-        _within(model, each, sizes[each.name], source[each.name])
-    return sizes
-
-
-def described(
-    model: str, port: RaggedPort, lengths: Any, specs: Mapping[str, TensorSpec],
-    others: Mapping[str, int],
-) -> dict[str, int]:  # fmt: skip
-    """The dims of a call with rows of these lengths: a list, or a mapping from dims to lists."""
-    table = port.table
-    names = [dim.name for dim in table.dims]
-    given = lengths if isinstance(lengths, Mapping) else {names[0]: lengths}
-    try:
-        columns = {name: numpy.asarray(given[name], numpy.int64) for name in names}
-        counts = {column.shape for column in columns.values()}
-        (count,) = next(iter(counts))
-        fits = len(counts) == 1 == len(given) - len(names) + 1
-    except (KeyError, TypeError, ValueError):
-        fits = False
-    if not fits:
-        wanted = names[0] if len(names) == 1 else listed(names)
-        raise InputError(
-            f"{model}: lengths are {lengths!r}", f"give the size of each row: lists for {wanted}"
-        )
-    for dim in table.dims:
-        _within(model, dim, columns[dim.name], "lengths")
-    rows = str(specs[table.rows].shape[0])
-    return {rows: count, **table.sizes(columns, others)}
+        Raises InputError for what is none, and DimError for sizes out of bounds.
+        """
+        names = list(self.dims)
+        given = lengths if isinstance(lengths, Mapping) else {names[0]: lengths}
+        try:
+            columns = {name: [index(size) for size in given[name]] for name in names}
+            fits = len(given) == len(names) and len({len(each) for each in columns.values()}) == 1
+        except (KeyError, TypeError):
+            fits = False
+        if not fits:
+            raise InputError(
+                f"{self.model}: lengths are {lengths!r}",
+                f"give the size of each row: a list for {listed(names)}",
+            )
+        for name, column in columns.items():
+            _within(self.model, self.dims[name], column, "lengths")
+        table = self.table
+        found = {
+            total: sum(each) for each, total in zip(self.counts(columns, others), table.totals)
+        }
+        found.update(zip(table.longest, _longest(table, columns)))
+        return {str(self.specs[table.rows].shape[0]): len(columns[names[0]]), **found}
 
 
-def shared_sizes(feeds: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> dict[str, int]:
+def _longest(table: RowTable, lengths: Lengths) -> list[int]:
+    """The largest size of each ragged dim; of no rows, its lower bound."""
+    return [max(max(lengths[dim.name], default=0), dim.lo) for dim in table.dims]
+
+
+def shared_sizes(feeds: Mapping[str, Any], specs: Specs) -> dict[str, int]:
     """The sizes of dims that are an axis of an input."""
     return {
         str(size): length
@@ -283,89 +289,61 @@ def shared_sizes(feeds: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> d
     }  # fmt: skip
 
 
-def unpacked(
-    results: Mapping[str, Any], ports: Ports, rows: numpy.ndarray, others: Mapping[str, int]
-) -> dict[str, Any]:
-    """Convert results to ragged batches; `others` are the sizes of dims that rows share."""
-    made: dict[str, Any] = {}
-    for name, value in results.items():
-        port = ports.get(name)
-        if port is None:
-            made[name] = value
-            continue
-        first = len(port.table.units)
-        columns = {dim.name: rows[:, first + n] for n, dim in enumerate(port.table.dims)}
-        counts = _sizes_of(port.counted, columns, others, len(rows))
-        offsets = numpy.zeros(len(rows) + 1, numpy.int64)
-        numpy.cumsum(counts, out=offsets[1:])
-        shapes = None
-        if port.flat:
-            axes = [_sizes_of(size, columns, others, len(rows)) for size in port.shape]
-            shapes = list(zip(*(axis.tolist() for axis in axes)))
-        made[name] = Ragged(value, offsets, shapes, port.axis)
-    return made
-
-
-def _sizes_of(
-    size: Size, columns: Mapping[str, numpy.ndarray], others: Mapping[str, int], rows: int
-) -> numpy.ndarray:
-    """A size of each row, int64 [rows]."""
-    for name, column in columns.items():
-        if size == Size.symbol(name):
-            return column
-    used = [name for name in columns if name in size.symbols]
+def _sizes_of(size: Size, lengths: Lengths, shared: Mapping[str, int]) -> Sequence[int]:
+    """A size of each row."""
+    whole = lengths.get(str(size))
+    if whole is not None:
+        return whole
+    used = [name for name in lengths if name in size.symbols]
     if not used:
-        return numpy.full(rows, size.evaluate(others), numpy.int64)
+        return [size.evaluate(shared)] * len(next(iter(lengths.values())))
     known: dict[tuple[int, ...], int] = {}  # rows of one length are common
-    found = numpy.empty(rows, numpy.int64)
-    for row, key in enumerate(zip(*(columns[name].tolist() for name in used))):
+    found = []
+    for key in zip(*(lengths[name] for name in used)):
         if key not in known:
-            known[key] = size.evaluate({**others, **dict(zip(used, key))})
-        found[row] = known[key]
+            known[key] = size.evaluate({**shared, **dict(zip(used, key))})
+        found.append(known[key])
     return found
 
 
 def _read(
-    model: str, name: str, given: Any, port: RaggedPort, dtype: Any
-) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """The values of a ragged input, and the shape of each row [rows, rank]."""
-    rank, values = len(port.shape), None
+    where: str, given: Any, port: RaggedPort, dtype: Any
+) -> tuple[numpy.ndarray, Sequence[Sequence[int]]]:
+    """The values of a ragged input, and for each axis of a row the size in each row."""
+    rank = len(port.shape)
     parts = _parts(given)
     if parts is not None:
         ragged = Ragged(*parts)
-        inner = ragged.values.shape[1:]
         if ragged.shapes is not None:
-            shapes = numpy.array(ragged.shapes, numpy.int64).reshape(len(ragged), rank)
+            axes: Sequence[Sequence[int]] = list(zip(*ragged.shapes)) or [()] * rank
         else:
-            shapes = numpy.empty((len(ragged), 1 + len(inner)), numpy.int64)
-            shapes[:, 0], shapes[:, 1:] = ragged.lengths, inner
-        values = ragged.values.reshape(-1) if port.flat else ragged.values
-    else:
-        if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-            raise InputError(
-                f"{model}: input '{name}' is {type(given).__name__}, expected a list of rows",
-                "give one array per row, or ad.Ragged(values, offsets)",
-            )
-        rows = [numpy.asarray(row) for row in given]
-        where = f"{model}: input '{name}'"
-        _same_kind(where, rows)
-        if rows and rows[0].ndim != rank:
-            wanted = ", ".join(map(str, port.shape))
-            raise InputError(f"{where}: row 0 has shape {list(rows[0].shape)}, expected [{wanted}]")
-        shapes = numpy.array([row.shape for row in rows], numpy.int64).reshape(len(rows), rank)
-        if port.flat:
-            rows = [row.reshape(-1) for row in rows]
-        elif len({row.shape[1:] for row in rows}) > 1:
-            raise InputError(f"{where}: rows of shapes {_shapes(rows)} differ in more than axis 0")
-        values = joined(rows) if rows else None
-    if shapes.shape[1] != rank:
-        wanted = ", ".join(map(str, port.shape))
-        raise InputError(f"{model}: input '{name}': rows have {shapes.shape[1]} axes, "
-                         f"expected [{wanted}]")  # fmt: skip
-    if values is None:
+            inner = ragged.values.shape[1:]
+            axes = [ragged.lengths.tolist(), *([size] * len(ragged) for size in inner)]
+        if len(axes) != rank:
+            raise InputError(f"{where}: rows have {len(axes)} axes, expected [{_wanted(port)}]")
+        return ragged.values.reshape(-1) if port.flat else ragged.values, axes
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise InputError(
+            f"{where} is {type(given).__name__}, expected a list of rows",
+            "give one array per row, or ad.Ragged(values, offsets)",
+        )
+    rows = [numpy.asarray(row) for row in given]
+    if not rows:
         fixed = [size.constant or 0 for size in port.shape[1:]]
-        values = numpy.zeros(0 if port.flat else (0, *fixed), dtype)
-    return values, shapes
+        return numpy.zeros(0 if port.flat else (0, *fixed), dtype), [()] * rank
+    _same_kind(where, rows)
+    shapes = [row.shape for row in rows]
+    if len(shapes[0]) != rank:
+        raise InputError(f"{where}: row 0 has shape {list(shapes[0])}, expected [{_wanted(port)}]")
+    if port.flat:
+        rows = [row.reshape(-1) for row in rows]
+    elif rank > 1 and len({shape[1:] for shape in shapes}) > 1:
+        raise InputError(f"{where}: rows of shapes {_shapes(rows)} differ in more than axis 0")
+    return joined(rows), list(zip(*shapes))
+
+
+def _wanted(port: RaggedPort) -> str:
+    return ", ".join(map(str, port.shape))
 
 
 def _parts(given: Any) -> tuple[Any, ...] | None:
@@ -414,61 +392,19 @@ def _same_kind(where: str, rows: Sequence[numpy.ndarray]) -> None:
             )
 
 
-def _solved(
-    model: str, name: str, port: RaggedPort, shapes: numpy.ndarray
-) -> dict[str, numpy.ndarray]:
-    """The ragged dims that the shapes of rows give; raises InputError for a wrong fixed size."""
-    found: dict[str, numpy.ndarray] = {}
-    for axis, size in enumerate(port.shape):
-        fixed = size.constant
-        if fixed is not None:
-            wrong = numpy.flatnonzero(shapes[:, axis] != fixed)
-            if len(wrong):
-                row = int(wrong[0])
-                raise InputError(
-                    f"{model}: input '{name}', row {row}: axis {axis} has size "
-                    f"{shapes[row, axis]}, expected {fixed}"
-                )
-        for dim in port.table.dims:
-            if size == dim.size:
-                found[dim.name] = shapes[:, axis]
-    return found
+def _within(model: str, dim: Dim, sizes: Sequence[int], where: str) -> None:
+    """Raise DimError for a row whose size is out of bounds."""
+    if sizes and (min(sizes) < dim.lo or (dim.hi is not None and max(sizes) > dim.hi)):
+        row = next(n for n, size in enumerate(sizes) if size not in dim)
+        raise DimError(f"{model}: {where}, row {row}: '{dim.name}' is {sizes[row]}",
+                       f"declared {dim}")  # fmt: skip
 
 
-def _agree(
-    model: str, name: str, dim: str, found: numpy.ndarray, sizes: dict[str, numpy.ndarray],
-    source: dict[str, str],
-) -> None:  # fmt: skip
-    if dim not in sizes:
-        sizes[dim], source[dim] = found, name
-        return
-    other = sizes[dim]
-    if len(other) != len(found):
-        raise InputError(f"{model}: input '{name}' has {len(found)} rows, "
-                         f"input '{source[dim]}' has {len(other)}")  # fmt: skip
-    wrong = numpy.flatnonzero(other != found)
-    if len(wrong):
-        row = int(wrong[0])
-        raise InputError(
-            f"{model}: row {row}: '{dim}' is {found[row]} in input '{name}', "
-            f"{other[row]} in input '{source[dim]}'"
-        )
-
-
-def _within(model: str, dim: Dim, found: numpy.ndarray, name: str) -> None:
-    rows = numpy.flatnonzero((found < dim.lo) | (found > (LARGEST if dim.hi is None else dim.hi)))
-    if len(rows):
-        raise DimError(
-            f"{model}: input '{name}', row {rows[0]}: '{dim.name}' is {found[rows[0]]}",
-            f"declared {dim}",
-        )
-
-
-def check_ones(model: str, name: str, values: numpy.ndarray) -> None:
+def check_ones(where: str, values: numpy.ndarray) -> None:
     """Raise InputError for a mask that marks padding."""
     if not (values == 1).all():
         raise InputError(
-            f"{model}: input '{name}' is not all ones",
+            f"{where} is not all ones",
             "rows have no padding: leave the mask away, and cut rows to what it marks",
         )
 

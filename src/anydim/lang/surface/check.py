@@ -126,6 +126,26 @@ def _check_head(names: _Names) -> None:
             )  # fmt: skip
         for term in parameter.shape:
             _check_shape(term, names)
+        _check_rows(parameter, names)
+
+
+def _check_rows(parameter: Parameter, names: _Names) -> None:
+    """Check the ragged sizes of a parameter: each has one row, the same in all parameters."""
+    for size, index in parameter.rows:
+        rows = [name for name in parameter.sizes_before(size) if name and name.lower() == index]
+        if not rows:
+            raise names.error(
+                parameter.position, f"'{index}' of '{size}({index})' is no index of an axis before",
+                "name the row by its size in lower case, such as float(B, T(b), D) x",
+            )  # fmt: skip
+        others = {
+            (other, row)
+            for each in names.definition.parameters for other, row in each.rows
+            if other == size or row != index
+        }  # fmt: skip
+        if others - {(size, index)}:
+            problem = "all ragged sizes of a definition belong to one size of rows"
+            raise names.error(parameter.position, problem, "such as float(B, Q(b), K(b)) x")
 
 
 def _check_shape(term: Term, names: _Names) -> None:

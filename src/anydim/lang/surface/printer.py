@@ -111,7 +111,13 @@ def print_term(term: syntax.Term) -> str:
 
 
 def _parameter(parameter: syntax.Parameter) -> str:
-    shape = f"({_terms(parameter.shape)})" if parameter.shape else ""
+    rows = dict(parameter.rows)
+    sizes = [
+        f"{term.name}({rows[term.name]})" if isinstance(term, syntax.Name) and term.name in rows
+        else print_term(term)
+        for term in parameter.shape
+    ]  # fmt: skip
+    shape = f"({', '.join(sizes)})" if sizes else ""
     return f"{parameter.type}{shape} {parameter.name}"
 
 

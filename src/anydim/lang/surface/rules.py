@@ -98,7 +98,23 @@ def _together(_: Any, *parts: Any) -> tuple[Any, ...]:
 
 
 def _parameter(_: Any, kind: Token, shape: tuple[Term, ...] | None, name: Token) -> Parameter:
-    return Parameter(str(name), str(kind), shape or (), _at(kind))
+    rows, sizes = [], []
+    for term in shape or ():
+        index = _row_of(term)
+        if index is not None and isinstance(term, CallTerm):
+            rows.append((term.name, index))
+            term = Name(term.name, term.position)
+        sizes.append(term)
+    return Parameter(str(name), str(kind), tuple(sizes), _at(kind), tuple(rows))
+
+
+def _row_of(term: Term) -> str | None:
+    """The index of the row that a ragged size depends on: b of `L(b)`; None for other sizes."""
+    plain = isinstance(term, CallTerm) and len(term.arguments) == 1
+    if not plain or not isinstance(term, CallTerm) or not term.name[0].isupper():
+        return None
+    (argument,) = term.arguments
+    return argument.name if isinstance(argument, Name) else None
 
 
 def _attribute(_: Any, kind: Token, name: Token, default: Term | None) -> Attribute:

@@ -231,12 +231,22 @@ Item: TypeAlias = Assignment | Invoke | LoopBlock | BranchBlock
 
 @dataclass(frozen=True)
 class Parameter:
-    """`T(...b, M) x`: element type (a type name or a type variable), shape and name."""
+    """`T(...b, M) x`: element type (a type name or a type variable), shape and name.
+
+    A ragged size is written with the index of its row: `T(B, L(b)) x`. The shape has the size L,
+    and `rows` the pair (L, b).
+    """
 
     name: str
     type: str
     shape: tuple[Term, ...] = ()
     position: int = _position()
+    rows: tuple[tuple[str, str], ...] = ()
+
+    def sizes_before(self, ragged: str) -> list[str]:
+        """The sizes of the axes before that of a ragged size."""
+        names = [term.name if isinstance(term, Name) else "" for term in self.shape]
+        return names[: names.index(ragged)]
 
 
 @dataclass(frozen=True)
@@ -273,6 +283,14 @@ class Definition:
             parts = (self.name, self.parameters, self.attributes, self.statements, self.callees)
             known = self.__dict__["_hash"] = hash(parts)
         return known
+
+    @property
+    def ragged(self) -> dict[str, str]:
+        """The size of the rows for each ragged size: of `T(B, L(b)) x`, B for L."""
+        return {
+            size: next(name for name in parameter.sizes_before(size) if name.lower() == index)
+            for parameter in self.parameters for size, index in parameter.rows
+        }  # fmt: skip
 
     @property
     def line(self) -> int:

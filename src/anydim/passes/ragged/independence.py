@@ -31,7 +31,7 @@ from anydim.lang.tree import (
     Write,
 )
 from anydim.lang.tree.affine import Affine, affine, row_major_strides
-from anydim.passes.ragged.size_values import span_of
+from anydim.passes.ragged.size_values import NONE, numbers_as_indices, span_of
 from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 _ONE = as_size(1)
@@ -76,12 +76,13 @@ def marks_of(unit: Size, dims: frozenset[str]) -> Marks:
 
 def check_independent(
     group: Group, marks: Marks, dims: frozenset[str], box: Box,
-    apart: MutableMapping[str, Marked] | None = None,
+    apart: MutableMapping[str, Marked] | None = None, ranges: Mapping[str, Size] = NONE,
 ) -> None:  # fmt: skip
     """Raise Mixed unless each index of the marked axes is computed from that index alone.
 
     `apart` are the marks of tensors whose units do not lie in one part of the axis, as in the axis
-    `seq * batch`; those of the results are added to it. None: there are no such tensors.
+    `seq * batch`; those of the results are added to it. None: there are no such tensors. `ranges`
+    are exclusive bounds of tensors of natural numbers.
     """
     tensors = (*group.inputs, *group.outputs, *group.temporaries)
     found = {tensor.name: marks(tensor.type) for tensor in tensors}
@@ -89,7 +90,7 @@ def check_independent(
     kinds = {tensor.name: tensor.type for tensor in tensors}
     outputs = [tensor.name for tensor in group.outputs]
     try:
-        _Check(found, kinds, dims, box).group(group)
+        _Check(found, kinds, dims, box, ranges).group(group)
     except Mixed:
         if apart is None:
             raise
@@ -98,7 +99,7 @@ def check_independent(
             if marked == {name: found[name] for name in outputs}:
                 continue
             try:
-                _Check({**found, **marked}, kinds, dims, box).group(group)
+                _Check({**found, **marked}, kinds, dims, box, ranges).group(group)
             except Mixed:
                 continue
             apart.update({n: m for n, m in marked.items() if m is not None and m.before != _ONE})
@@ -133,6 +134,7 @@ class _Check:
     kinds: Mapping[str, TensorType]
     dims: frozenset[str]
     box: Box
+    ranges: Mapping[str, Size]  # of integers below a size
     own: str = field(default="", init=False)  # the index of the unit in the current statement
     extents: dict[str, Size] = field(default_factory=dict, init=False)  # its other axes
 
@@ -233,7 +235,7 @@ class _Check:
         for axis, index in enumerate(read.indices):
             if other is None or axis != other.axis:
                 self.inside(index, mark, indices, target)
-            elif not self.same(index, mark, other):
+            elif not self.same(self.bounded(index, mark, indices, target), mark, other):
                 raise Mixed("it reads another one for each of them")
 
     def reinterpret(
@@ -265,8 +267,18 @@ class _Check:
             index.name for index, size in zip(indices, kinds[0].shape)
             if isinstance(index, Index) and size.constant == 1
         ]  # fmt: skip
-        if dict(form.without(*ones).terms) != wanted:
+        found = dict(form.without(*ones).terms)
+        if found.keys() != wanted.keys():
             raise Mixed("a reshape mixes them")
+        if not all(self.equal(found[name], stride) for name, stride in wanted.items()):
+            raise Mixed("a reshape mixes them")
+
+    def bounded(self, index: Expr, mark: Marked, indices: tuple[Expr, ...], target: str) -> Expr:
+        """An index expression with reads of bounded numbers, of the same unit, as indices."""
+        for part in _parts(index):
+            if isinstance(part, Read) and part.tensor in self.ranges:
+                self.inside(part, mark, indices, target)
+        return numbers_as_indices(index, self.ranges, self.extents)
 
     def same(self, index: Expr, mark: Marked, other: Marked) -> bool:
         """Whether an index of a marked axis belongs to the unit of the current index."""
@@ -294,7 +306,7 @@ class _Check:
         The unit has `count` indices of the current axis, and `elements` of what is read.
         """
         stride = as_size(0) if form is None else form.stride(self.own)
-        if form is None or stride * count != elements:
+        if form is None or not self.equal(stride * count, elements):
             return False
         span = span_of(form.without(self.own), self.extents, self.box)
         return span is not None and (

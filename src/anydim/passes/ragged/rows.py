@@ -19,18 +19,18 @@ on sizes and constants alone is repeated wherever it is needed. Inputs that mark
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from anydim.base.dtypes import int64
-from anydim.base.errors import GraphError, ModelError, OptionError
+from anydim.base.errors import ModelError, OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, suggestion
 from anydim.graph.dims import symbols_of
 from anydim.graph.evaluate import group_of
-from anydim.graph.nodes import Constant, Graph, Node
+from anydim.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import (
     LOOP,
@@ -43,17 +43,18 @@ from anydim.graph.regions import (
     Scan,
     Sizes,
 )
-from anydim.lang.tree import TensorType
+from anydim.lang.tree import Group, TensorType
 from anydim.passes.flow import unused
+from anydim.passes.ragged.groups import group_at, group_with, record_of, split, with_values
 from anydim.passes.ragged.independence import Marked, Mixed, check_independent, marks_of, unit_of
 from anydim.passes.ragged.size_values import SizeValues
-from anydim.runtime.lists import Listed
-from anydim.runtime.ragged import RaggedPort, RowTable
-from anydim.sizes import Atom, Box, Dim, Guard, Size, as_size, product
+from anydim.runtime.lists import RaggedPort, RowTable
+from anydim.sizes import Box, Dim, Guard, Size, as_size, product
 
 SHARED, ROW, TOKEN, INSIDE = "shared", "row", "token", "inside"
 _VIEWS = ("reshape", "transpose", "squeeze", "unsqueeze", "flatten", "split", "slice", "identity")
 _PRODUCTS = ("contraction", "window")  # faster over all tokens than row by row
+_OTHER_MASKS = ("pad", "global", "special", "loss", "label")  # of masks that mark other things
 _ONE = as_size(1)
 
 
@@ -71,7 +72,7 @@ class RaggedRows:
         """
         found = auto_dims(graph) if self.dims == "auto" else known_dims(graph, self.dims)
         (rows,) = set(found.values())
-        work = _Rewrite(graph, rows, tuple(found))
+        work = _Rewrite(split(graph), rows, tuple(found))
         return work.run(), tuple(work.notes())
 
 
@@ -103,8 +104,8 @@ def auto_dims(graph: Graph) -> dict[str, str]:
             f"ragged: '{graph.name}' has no dim that is the first axis of all its inputs",
             'name the dims: ragged={"seq": "batch"}',
         )
-    sizes = [size for kind in free for size in kind.shape[1:]]
-    names = [str(size) for size in dict.fromkeys(sizes) if str(size) in graph.box.names]
+    sizes = dict.fromkeys(str(size) for kind in free for size in kind.shape[1:])
+    names = [name for name in sizes if name in graph.box.names and name != rows]
     if not names:
         raise OptionError(f"ragged: the rows of '{graph.name}' have no free sizes")
     return dict.fromkeys(names, rows)
@@ -131,7 +132,8 @@ class _Unsuited(Exception):
 
 class _Rewrite:
     def __init__(self, graph: Graph, rows: str, dims: tuple[str, ...]) -> None:
-        self.graph, self.rows, self.dims = graph, rows, dims
+        self.given = self.graph = graph
+        self.rows, self.dims = rows, dims
         self.ragged = frozenset(dims)
         self.batch = Size.symbol(rows)
         self.masks = mask_inputs(graph, rows, self.ragged)
@@ -173,32 +175,47 @@ class _Rewrite:
     def check(self) -> None:
         """Raise ModelError unless each row is computed from that row alone."""
         graph, rows = self.graph, frozenset((self.rows,))
-        for name in graph.inputs:
-            kind = graph.types[name]
-            if symbols_of(kind) & self.ragged and self._batch_axis(kind) is None:
-                raise ModelError(
-                    f"ragged: input '{name}' of '{graph.name}' is {kind}: "
-                    f"it has a ragged axis, and no axis '{self.rows}'"
-                )
-        for name in graph.outputs:
-            kind = graph.types[name]
-            if symbols_of(kind) & (self.ragged | rows) and self._batch_axis(kind) is None:
-                raise ModelError(
-                    f"ragged: result '{name}' of '{graph.name}' is {kind}: "
-                    f"it has no axis '{self.rows}'"
-                )
+        for what, names in (("input", graph.inputs), ("result", graph.outputs)):
+            for name in names:
+                self._check_axes(what, name)
+        axes = {size for name in graph.inputs for size in graph.types[name].shape}
+        for dim in self.dims:
+            if Size.symbol(dim) not in axes:
+                raise OptionError(f"ragged: no input of '{graph.name}' has an axis '{dim}'")
         known = SizeValues(graph, self.masks)
-        self.apart = self._check_nodes(graph, rows, known)
+        self.relative = self._check_nodes(graph, rows, known)
         self.graph = known.filled()
+
+    def _check_axes(self, what: str, name: str) -> None:
+        """Raise ModelError for an input or result with free axes, but not one of rows."""
+        kind = self.graph.types[name]
+        varying = [size for size in kind.shape if size.symbols & self._varying]
+        batched = [size for size in kind.shape if self.rows in size.symbols]
+        if varying and batched != [self.batch]:
+            raise ModelError(
+                f"ragged: {what} '{name}' of '{self.graph.name}' is {kind}: "
+                f"it needs one axis '{self.rows}'"
+            )
+
+    def row_shape(self, name: str) -> tuple[Size, ...]:
+        """The shape of a row of an input or output, without the axis of the batch."""
+        kind = self.given.types[name]
+        axis = self._batch_axis(kind)
+        return tuple(
+            size.substitute({self.rows: 1})
+            for position, size in enumerate(kind.shape) if position != axis
+        )  # fmt: skip
 
     def _batch_axis(self, kind: TensorType) -> int | None:
         axes = [axis for axis, size in enumerate(kind.shape) if size == self.batch]
         return axes[0] if axes else None
 
-    def _check_nodes(
-        self, graph: Graph, rows: frozenset[str], known: SizeValues
-    ) -> dict[str, Marked]:
-        """Check the nodes of a graph; returns the values whose rows do not lie in one part."""
+    def _check_nodes(self, graph: Graph, rows: frozenset[str], known: SizeValues) -> set[str]:
+        """Check the nodes of a graph.
+
+        Returns values that depend on the place of a row in the batch, so that loops compute them:
+        numbers of rows, and values whose rows do not lie in one part of an axis.
+        """
         marks = marks_of(self.batch, rows)
         apart: dict[str, Marked] = {}
         mixed: dict[str, str] = {}  # values of sizes that are not independent
@@ -209,15 +226,16 @@ class _Rewrite:
                 _check_node(graph, node, known, mixed.keys(), marks, rows, apart)
             except Mixed as reason:
                 problem = f"{node.source or node.where()}: {reason}"
+                problem = next((mixed[name] for name in node.given if name in mixed), problem)
                 mixed.update(dict.fromkeys(node.outputs, problem))
-                if not known.statements.keys() >= set(node.outputs):
+                if not known.deferred(node):
                     raise self._refusal(problem) from None
         for name in graph.outputs:
             if name in mixed:
                 raise self._refusal(mixed[name])
             if name in apart:
                 raise self._refusal(f"rows of result '{name}' do not lie in one part")
-        return apart
+        return {*apart, *mixed}
 
     def _refusal(self, reason: str) -> ModelError:
         return ModelError(
@@ -246,8 +264,8 @@ class _Rewrite:
             return _Form(ROW, found[0], _ONE if count is None else count)
         unit, count = unit_of(kind.shape[axes[0]], self.ragged)
         plain = len(axes) == 1
-        if name in self.graph.inputs:  # a row's part is contiguous
-            plain = plain and product(kind.shape[: axes[0]]).constant == 1
+        if name in (*self.given.inputs, *self.given.outputs):  # a row's part is contiguous
+            plain = plain and bool(self.row_shape(name)[0].symbols & self.ragged)
         if plain:
             return _Form(TOKEN, axes[0], count, unit)
         unit, count = unit_of(product(kind.shape), self.ragged)
@@ -269,6 +287,12 @@ class _Rewrite:
                 self.alone.update(node.outputs)
             kind = self._kind(node, whole, shared, inside)
             self.kinds[number] = kind
+            if one.origins.found[number] and kind != SHARED:
+                raise ModelError(
+                    f"{node.source or node.where()}: data decides sizes that differ between rows, "
+                    f"so '{graph.name}' has no ragged form",
+                    "compile the model without ragged",
+                )
             if kind == SHARED:
                 shared.update(node.outputs)
             if kind == INSIDE:
@@ -290,7 +314,7 @@ class _Rewrite:
         kinds = {form.kind for form in forms}
         own = symbols_of([self.one.types[n] for n in (*node.given, *node.outputs)])
         if not (own | _symbols(node)) & self.ragged and kinds <= {SHARED, ROW}:
-            if not self.apart.keys().isdisjoint((*node.given, *node.outputs)):
+            if not self.relative.isdisjoint((*node.given, *node.outputs)):
                 return INSIDE
             fits = all(self.form(n).kind == ROW or n in shared for n in node.given)
             return ROW if fits and all(self.form(n).kind == ROW for n in node.outputs) else INSIDE
@@ -311,15 +335,16 @@ class _Rewrite:
             over_tokens(node, unit, as_size(1), self.ragged)
         except (Mixed, _Unsuited):
             return INSIDE
-        return INSIDE if operator(node.operator).routine is not None else TOKEN
+        record = record_of(node)
+        return INSIDE if record is not None and record.routine is not None else TOKEN
 
     def _reads(self, node: Node) -> set[str]:
         """What a node reads beside constants and values of sizes."""
         return {name for name in node.given if name not in self.alone} or {""}
 
     def _sink(self, inside: set[str]) -> None:
-        """Move nodes inside if all that read them are: views, element work with scalars, and all
-        but products that compute from values of loops."""
+        """Move nodes inside that compute from values of loops: element work, and all but products
+        if all that read them are inside. Likewise views, and element work with scalars."""
         consumers: dict[str, list[int]] = {}
         for number, node in enumerate(self.one.nodes):
             for name in node.given:
@@ -328,6 +353,9 @@ class _Rewrite:
         for number in reversed(range(len(self.one.nodes))):
             node = self.one.nodes[number]
             if self.kinds[number] != TOKEN or set(node.outputs) & set(self.one.outputs):
+                continue
+            if number in between and _kind_of(node) == "elementwise":
+                self.kinds[number] = INSIDE  # it becomes part of the kernels that make its operands
                 continue
             readers = [each for name in node.outputs for each in consumers.get(name, ())]
             if not readers or any(self.kinds[each] != INSIDE for each in readers):
@@ -340,7 +368,7 @@ class _Rewrite:
         found: set[int] = set()
         known = set(inside)
         for number, node in enumerate(self.one.nodes):
-            if self.kinds[number] != TOKEN or operator(node.operator).kind in _PRODUCTS:
+            if self.kinds[number] != TOKEN or _kind_of(node) in _PRODUCTS:
                 continue
             if self._reads(node) <= known:
                 found.add(number)
@@ -349,7 +377,7 @@ class _Rewrite:
 
     def _scales(self, node: Node) -> bool:
         """Whether a node does element work on one tensor and scalars."""
-        if operator(node.operator).kind != "elementwise":
+        if _kind_of(node) != "elementwise":
             return False
         others = [n for n in node.given if n not in self.alone]
         scalars = [product(self.one.types[n].shape).constant == 1 for n in node.given
@@ -392,7 +420,7 @@ class _Rewrite:
         self.exports: dict[int, list[str]] = {}
         for number in reversed(range(len(self.one.nodes))):
             self._demand(number, self.one.nodes[number])
-        for stage, names in self.within.items():  # inputs of the graph
+        for names in self.within.values():  # inputs of the graph
             self.outside |= {n for n in names if n in self.one.inputs and n not in self.masks}
 
     def _demand(self, number: int, node: Node) -> None:
@@ -401,6 +429,8 @@ class _Rewrite:
                 if name in names and not self.inner(name, stage):
                     self.outside.add(name)
         needed = [name for name in node.outputs if name in self.outside]
+        if self.one.origins.found[number]:  # of all rows
+            self.outside.update((*node.given, *node.outputs))
         if needed and self.kinds[number] == INSIDE:
             stage = self.stage[node.outputs[0]]
             self.within.setdefault(stage, set()).update(needed)
@@ -434,13 +464,6 @@ class _Graph:
         given = [self.types[each] for each in inputs]
         kinds = operator(operator_name).infer(given, FrozenMapping(attributes), self.box)
         self.node(Node(operator_name, inputs, (name,), FrozenMapping(attributes), "rows"), kinds)
-        return name
-
-    def constant(self, values: Any) -> str:
-        import numpy
-
-        name, held = self.fresh("constant"), Constant(numpy.asarray(values))
-        self.types[name], self.constants[name] = held.type, held
         return name
 
 
@@ -514,7 +537,7 @@ class _Emit:
         work, outer = self.work, self.outer
         for name in self.one.inputs:
             kind, form = self.one.types[name], work.form(name)
-            row = self._row_shape(name)
+            row = self.work.row_shape(name)
             if name in work.masks:
                 counted = kind.shape[form.axis] if form.kind == TOKEN else product(kind.shape)
                 self.ports[name] = self._port(name, row, counted, form.kind != TOKEN, ones=True)
@@ -527,24 +550,14 @@ class _Emit:
             total = Size.symbol(work.totals[form.unit]) * form.count
             self.inputs.append(name)
             if form.kind == TOKEN:
-                rest = kind.shape[form.axis + 1 :]
-                outer.types[name] = TensorType(kind.dtype, (total, *rest))
-                shape = (*kind.shape[: form.axis], total, *rest)
+                outer.types[name] = TensorType(kind.dtype, (total, *row[1:]))
+                shape = (*kind.shape[: form.axis], total, *kind.shape[form.axis + 1 :])
                 self.made[name] = outer.emit("reshape", name, shape=shape)
                 self.ports[name] = self._port(name, row, kind.shape[form.axis], False)
             else:
                 outer.types[name] = TensorType(kind.dtype, (total,))
                 self.made[name] = name
                 self.ports[name] = self._port(name, row, product(kind.shape), True)
-
-    def _row_shape(self, name: str) -> tuple[Size, ...]:
-        """The shape of a row of an input or output, without the axis of the batch."""
-        kind = self.whole.types[name]
-        axis = self.work._batch_axis(kind)
-        return tuple(
-            size.substitute({self.work.rows: 1})
-            for position, size in enumerate(kind.shape) if position != axis
-        )  # fmt: skip
 
     def _port(
         self, name: str, shape: tuple[Size, ...], counted: Size, flat: bool, ones: bool = False
@@ -568,23 +581,30 @@ class _Emit:
         work, outer = self.work, self.outer
         for number, node in enumerate(self.one.nodes):
             kind = work.kinds[number]
-            needed = any(name in work.outside for name in node.outputs)
-            if not needed or kind == INSIDE or work.stage[node.outputs[0]] != stage:
+            found = bool(self.one.origins.found[number])
+            needed = found or any(name in work.outside for name in node.outputs)
+            own = 0 if found else work.stage[node.outputs[0]]
+            if not needed or kind == INSIDE or own != stage:
                 continue
             given = tuple(None if n is None else self.outside(n) for n in node.inputs)
             if kind == TOKEN:
                 unit = next(work.form(n).unit for n in node.outputs if work.form(n).kind == TOKEN)
                 total = Size.symbol(work.totals[unit])
-                made = over_tokens(replace(node, inputs=given), unit, total, work.ragged)
-                kinds = operator(node.operator).infer(
-                    [outer.types[n] for n in made.given], made.attributes, outer.box
-                )
+                made = with_values(over_tokens(node, unit, total, work.ragged), given, node.outputs)
+                kinds = self._kinds(made)
             else:
-                made = replace(self.whole.nodes[number], inputs=given)
+                made = with_values(self.whole.nodes[number], given, node.outputs)
                 kinds = tuple(self.whole.types[n] for n in node.outputs)
             names = tuple(self._own_name(n) for n in node.outputs)
-            outer.node(replace(made, outputs=names), kinds)
+            outer.node(with_values(made, made.inputs, names), kinds)
             self.made.update(zip(node.outputs, names))
+
+    def _kinds(self, node: Node) -> tuple[TensorType, ...]:
+        """The types of a node's results."""
+        if node.operator == FUSED:
+            return tuple(tensor.type for tensor in node.group.outputs)
+        given = [self.outer.types[name] for name in node.given]
+        return operator(node.operator).infer(given, node.attributes, self.outer.box)
 
     def _own_name(self, name: str) -> str:
         return name if name not in self.outer.types else self.work.name(name)
@@ -623,19 +643,12 @@ class _Emit:
         form, held = work.form(name), self.outside(name)
         kind = self.one.types[name]
         if form.kind == TOKEN:
-            batch = work._batch_axis(self.whole.types[name])
             total = Size.symbol(work.totals[form.unit]) * form.count
-            rest = [axis for axis in range(kind.rank) if axis not in (form.axis, batch)]
-            if product(kind.shape[: form.axis]).constant != 1:
-                perm = (form.axis, *(axis for axis in range(kind.rank) if axis != form.axis))
-                held = outer.emit("transpose", held, perm=perm)
-            shape = (total, *(kind.shape[axis] for axis in rest))
-            made = outer.emit("reshape", held, shape=shape)
-            port = self._port(name, self._row_shape(name), kind.shape[form.axis], False)
-            self.ports[name] = replace(port, axis=sum(axis < form.axis for axis in rest))
+            made = outer.emit("reshape", held, shape=(total, *work.row_shape(name)[1:]))
+            self.ports[name] = self._port(name, work.row_shape(name), kind.shape[form.axis], False)
         elif form.kind == "block":
             made = held
-            self.ports[name] = self._port(name, self._row_shape(name), product(kind.shape), True)
+            self.ports[name] = self._port(name, work.row_shape(name), product(kind.shape), True)
         else:
             made = held
         if made == name:
@@ -650,13 +663,12 @@ class _Emit:
         outer, other = self.outer, self.work.name(f"{name}.rows")
         outer.types[other] = outer.types.pop(name)
         outer.nodes = [
-            replace(
-                node,
-                inputs=tuple(other if n == name else n for n in node.inputs),
-                outputs=tuple(other if n == name else n for n in node.outputs),
+            with_values(
+                node, [other if n == name else n for n in node.inputs],
+                [other if n == name else n for n in node.outputs],
             )
             for node in outer.nodes
-        ]
+        ]  # fmt: skip
         if name in outer.constants:
             outer.constants[other] = outer.constants.pop(name)
         if name in self.inputs:
@@ -712,11 +724,12 @@ class _Body:
         found = Sizes((*work.starts.values(), *work.dims), Size.symbol(self.counter))
         body.node(Node(SIZES, (table,), (), FrozenMapping({REGION: found}), "rows"), ())
         wanted = work.within[self.stage]
-        for number, node in enumerate(self.one.nodes):
+        for node in self.one.nodes:
             if not any(n in wanted and work.inner(n, self.stage) for n in node.outputs):
                 continue
             given = tuple(None if n is None else self.value(n) for n in node.inputs)
-            body.node(replace(node, inputs=given), [self.one.types[n] for n in node.outputs])
+            kinds = [self.one.types[name] for name in node.outputs]
+            body.node(with_values(node, given, node.outputs), kinds)
             self.made.update(zip(node.outputs, node.outputs))
         results, scans, kinds = self.results()
         guards = tuple(g for g in self.one.guards if symbols_of(g) & work.ragged)
@@ -841,6 +854,8 @@ def _substituted(graph: Graph, env: Mapping[str, int], keep: Iterable[str] = ())
             return TensorType(held.dtype, value(held.shape))
         if isinstance(held, Guard):
             return replace(held, left=value(held.left), right=value(held.right))
+        if isinstance(held, Group):
+            return group_at(held, env)
         if isinstance(held, (BranchRegion, CallRegion, LoopRegion)):
             return region(held)
         return held
@@ -848,8 +863,8 @@ def _substituted(graph: Graph, env: Mapping[str, int], keep: Iterable[str] = ())
     def region(held: Any) -> Any:
         if isinstance(held, BranchRegion):
             condition = None if held.condition is None else value(held.condition)
-            arms = (_substituted(each, env) for each in (held.then, held.otherwise))
-            return BranchRegion(*arms, condition)
+            then, otherwise = (_substituted(each, env) for each in (held.then, held.otherwise))
+            return BranchRegion(then, otherwise, condition)
         body = _substituted(held.body, env)
         if isinstance(held, CallRegion):
             return CallRegion(body)
@@ -887,6 +902,11 @@ def over_tokens(node: Node, unit: Size, total: Size, dims: frozenset[str]) -> No
             return _over(held, unit, total, dims)
         if isinstance(held, tuple) and type(held) is tuple:
             return tuple(map(value, held))
+        if isinstance(held, Group):
+            made = group_with(held, value, dims)
+            if made is None:
+                raise _Unsuited
+            return made
         return held
 
     attributes = {key: value(each) for key, each in node.attributes.items()}
@@ -903,6 +923,12 @@ def _over(size: Size, unit: Size, total: Size, dims: frozenset[str]) -> Size:
 
 
 # ---- nodes -------------------------------------------------------------------------------------
+
+
+def _kind_of(node: Node) -> str:
+    """The family of a node's operator."""
+    record = record_of(node)
+    return "" if record is None else record.kind
 
 
 def _symbols(node: Node) -> frozenset[str]:
@@ -928,7 +954,8 @@ def _check_node(
     """
     if isinstance(node.region, Foreign):
         raise Mixed("another engine runs it")
-    routine = node.region is None and operator(node.operator).routine is not None
+    record = record_of(node)
+    routine = record is not None and record.routine is not None
     if node.region is not None or routine:
         if not mixed.isdisjoint(node.given):
             raise Mixed("it reads the numbers of rows")
@@ -952,25 +979,16 @@ def _check_node(
     group = known.inlined(node, group_of(graph, node))
     if any(tensor.name in mixed for tensor in group.inputs):
         raise Mixed("it reads the numbers of rows")
-    check_independent(group, marks, rows, known.box, apart)
+    check_independent(group, marks, rows, known.box, apart, known.ranges)
 
 
 def mask_inputs(graph: Graph, rows: str, ragged: frozenset[str]) -> frozenset[str]:
-    """The inputs that mark padding: named so, [rows, ragged], and never used as indices."""
+    """The inputs [rows, ragged] that mark what is no padding, by their names."""
     found = set()
     for name in graph.inputs:
-        kind = graph.types[name]
+        kind, plain = graph.types[name], name.lower().rstrip("0123456789._:")
         shaped = kind.rank == 2 and kind.shape[0] == Size.symbol(rows)
-        if "mask" in name.lower() and shaped and str(kind.shape[1]) in ragged:
-            found.add(name)
+        if shaped and str(kind.shape[1]) in ragged and plain.endswith("mask"):
+            if not any(word in plain for word in _OTHER_MASKS):
+                found.add(name)
     return frozenset(found)
-
-
-def _int64(value: int) -> Any:
-    import numpy
-
-    return numpy.array(value, numpy.int64)
-
-
-__all__ = ["RaggedRows", "auto_dims", "known_dims"]
-_ = (field, GraphError, Iterator, Listed)

@@ -19,13 +19,14 @@ from anydim.base.dtypes import boolean, int64
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph, Node
+from anydim.graph.operator import operator
 from anydim.lang.functions import INSIDE
 from anydim.lang.tree import (
     Apply,
     Axis,
-    Cast,
     Expr,
     Group,
+    Index,
     Literal,
     Read,
     SizeTerm,
@@ -38,6 +39,7 @@ from anydim.lang.tree.renaming import renamed
 from anydim.passes.rules import apply_rules
 from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
+NONE: Mapping[str, Size] = FrozenMapping({})
 _MOST = 200  # parts of an expression that is worth inlining
 
 
@@ -48,6 +50,8 @@ class SizeValues:
     graph: Graph
     masks: frozenset[str] = frozenset()
     statements: dict[str, Statement] = field(default_factory=dict, init=False)
+    ranges: dict[str, Size] = field(default_factory=dict, init=False)
+    candidates: dict[str, Statement] = field(default_factory=dict, init=False)
     box: Box = field(init=False)  # an empty tensor has no element to ask about
 
     def __post_init__(self) -> None:
@@ -70,16 +74,25 @@ class SizeValues:
         )  # fmt: skip
         read = set(node.given) if steps else set()
         read = read.union(*(_tensors(statement.body) for statement in statements))
-        tensors = tuple(
-            Tensor(name, self.graph.types[name]) for name in sorted(read) if name in self.graph.types
-        )
+        types = self.graph.types  # without those of temporaries
+        tensors = tuple(Tensor(name, types[name]) for name in sorted(read) if name in types)
         outputs, temporaries = (
             tuple(Tensor(names[tensor.name], tensor.type) for tensor in part)
             for part in (group.outputs, group.temporaries)
         )
         made = Group(tensors, outputs, statements, temporaries, group.guards, steps)
         self._learn(made)
+        if node.operator in ("arg_max", "arg_min"):
+            axis = operator(node.operator).complete(node.attributes)["axis"]
+            self.ranges[node.outputs[0]] = self.graph.types[node.given[0]].shape[axis]
         return made
+
+    def deferred(self, node: Node) -> bool:
+        """Whether readers of a node see its expression from now on, of other tensors if need be."""
+        for name in node.outputs:
+            if name in self.candidates:
+                self.statements[name] = self.candidates[name]
+        return self.statements.keys() >= set(node.outputs)
 
     def filled(self) -> Graph:
         """The graph with a `fill` for each value that is one number."""
@@ -95,15 +108,15 @@ class SizeValues:
         return replace(node, operator="fill", inputs=(), attributes=FrozenMapping(attributes))
 
     def _learn(self, group: Group) -> None:
-        """Keep the expression of an element, if it reads constants alone."""
+        """Keep the expression of an element; readers see it at once if it reads constants alone."""
         if len(group.statements) != 1 or group.steps:
             return
         statement = _summed(group.statements[0])
         if statement.combine or _size(statement.body, _MOST) > _MOST:
             return
         constants = self.graph.constants
-        if all(name in constants for name in _tensors(statement.body)):
-            self.statements[statement.target] = statement
+        known = all(name in constants for name in _tensors(statement.body))
+        (self.statements if known else self.candidates)[statement.target] = statement
 
     def _inlined(self, statement: Statement) -> Statement:
         axes = (*statement.axes, *statement.reduced)
@@ -114,7 +127,7 @@ class SizeValues:
             return decide(expr) if known is expr else rewrite(known, decide)
 
         def decide(expr: Expr) -> Expr | None:
-            return decided(expr, extents, self.box)
+            return decided(expr, extents, self.box, self.ranges)
 
         return statement.with_body(rewrite(statement.body, change))
 
@@ -156,14 +169,16 @@ def _summed(statement: Statement) -> Statement:
     return Statement(statement.target, statement.axes, SizeTerm(total))
 
 
-def decided(expr: Expr, extents: Mapping[str, Size], box: Box) -> Expr | None:
+def decided(
+    expr: Expr, extents: Mapping[str, Size], box: Box, ranges: Mapping[str, Size] = NONE
+) -> Expr | None:
     """Decide a comparison of indices, and what follows from it; None if nothing changes."""
     if not isinstance(expr, Apply):
         return apply_rules(expr)
     if expr.function == INSIDE:  # another index is an error of the call
         return expr.arguments[0]
     if expr.function in _COMPARISONS:
-        found = _compared(expr, extents, box)
+        found = _compared(expr, {**extents}, box, ranges)
         if found is not None:
             return Literal(found, boolean)
     if expr.function in ("and", "or"):
@@ -179,8 +194,24 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
-def _compared(expr: Apply, extents: Mapping[str, Size], box: Box) -> bool | None:
-    left, right = map(affine, expr.arguments)
+def numbers_as_indices(expr: Expr, ranges: Mapping[str, Size], extents: dict[str, Size]) -> Expr:
+    """Replace reads of natural numbers below a size by indices, whose extents are added."""
+
+    def change(part: Expr) -> Expr | None:
+        if not isinstance(part, Read) or part.tensor not in ranges:
+            return None
+        name = f"{part.tensor}{part.indices}"
+        extents[name] = ranges[part.tensor]
+        return Index(name)
+
+    return rewrite(expr, change)
+
+
+def _compared(
+    expr: Apply, extents: dict[str, Size], box: Box, ranges: Mapping[str, Size]
+) -> bool | None:
+    numbers = (numbers_as_indices(each, ranges, extents) for each in expr.arguments)
+    left, right = map(affine, numbers)
     span = None if left is None or right is None else span_of(left - right, extents, box)
     if span is None:
         return None
@@ -225,4 +256,3 @@ def _size(expr: Expr, most: int) -> int:
             break
         found += _size(operand, most - found)
     return found
-

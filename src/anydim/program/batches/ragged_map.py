@@ -29,8 +29,8 @@ from anydim.program.batches.work import Columns, Rates, work
 from anydim.program.program import Program
 from anydim.runtime.arrays import Wrap, plain, wrapper
 from anydim.runtime.executable import Executable
-from anydim.runtime.lists import results_seen
-from anydim.runtime.ragged import Ragged, RaggedPort, RowTable, check_ones, joined, row_lengths
+from anydim.runtime.lists import RaggedPort
+from anydim.runtime.ragged import Lengths, Packing, Ragged, check_ones, joined
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Size
 
@@ -88,7 +88,7 @@ class Rows:
     columns: Mapping[str, list[numpy.ndarray]]
     single: Sequence[bool]
     wraps: Mapping[int, Wrap]
-    lengths: Mapping[str, numpy.ndarray]
+    lengths: Lengths
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,10 @@ class RaggedMapper(Windows):
         names: Sequence[str],
     ) -> None:  # fmt: skip
         self._specs = {spec.name: spec for spec in program.signature.inputs}
-        self._ports: dict[str, RaggedPort] = {
-            name: port for name, port in lists.items() if port.ones or port.values in self._specs
-        }
-        self._lists = lists
-        self._table: RowTable = next(iter(self._ports.values())).table
-        self._described = frozenset((*self._table.totals, *self._table.longest))
-        super().__init__(executable, program, work(program, self._described))
+        self._packing = Packing(program.signature.name, lists, self._specs)
+        self._ports, self._table = self._packing.inputs, self._packing.table
+        described = frozenset((*self._table.totals, *self._table.longest))
+        super().__init__(executable, program, work(program, described))
         self._batch = str(self._specs[self._table.rows].shape[0])
         masks = [name for name, port in self._ports.items() if port.ones]
         self._inputs = {name: self._input(name) for name in (*names, *masks)}
@@ -160,7 +157,7 @@ class RaggedMapper(Windows):
             if given:
                 raise OptionError(f"{model} has ragged batches, and map got `{name}`", hint)
         return {
-            spec.key: None if spec.key in self._lists
+            spec.key: None if spec.key in self._packing.results
             else axis_of(model, "output", spec, self._batch)
             for spec in wanted_results(self.signature, outputs)
         }  # fmt: skip
@@ -217,7 +214,7 @@ class RaggedMapper(Windows):
             if each.axis is not None:
                 singles.add(single)
             if each.dtype is None:
-                check_ones(model, each.row.name, array)
+                check_ones(f"{model}: input '{each.row.name}'", array)
         if len(singles) > 1:
             raise InputError(f"{model}: inputs have the batch axis, others do not",
                              "give all inputs of an item without it")  # fmt: skip
@@ -226,20 +223,18 @@ class RaggedMapper(Windows):
             wraps[number] = wrap
         return singles != {False}
 
-    def _lengths(self, columns: Mapping[str, Any], first: int) -> dict[str, numpy.ndarray]:
+    def _lengths(self, columns: Mapping[str, Any], first: int) -> Lengths:
         shapes = {
-            name: numpy.array([row.shape for row in columns[name]], numpy.int64).reshape(
-                len(columns[name]), len(port.shape)
-            )
-            for name, port in self._ports.items() if name in columns
+            name: list(zip(*[row.shape for row in columns[name]]))
+            for name in self._ports if name in columns
         }  # fmt: skip
         try:
-            return row_lengths(self.signature.name, self._ports, shapes)
+            return self._packing.lengths(shapes)
         except UserError:
-            for number in range(len(next(iter(shapes.values())))):
-                alone = {name: each[number : number + 1] for name, each in shapes.items()}
+            for number in range(len(next(iter(columns.values())))):
+                alone = {n: [axis[number : number + 1] for axis in s] for n, s in shapes.items()}
                 try:
-                    row_lengths(self.signature.name, self._ports, alone)
+                    self._packing.lengths(alone)
                 except UserError as error:
                     raise of_item(first + number, error) from None
             raise
@@ -267,7 +262,9 @@ class RaggedMapper(Windows):
         for start, stop in zip(starts, [*starts[1:], count]):
             others = {str(size): rows.columns[name][start].shape[n] for name, n, size in axes}
             lengths = {name: each[start:stop] for name, each in rows.lengths.items()}
-            yield Family(start, stop, lengths, self._table.counts(lengths, others), others)
+            counts = [numpy.array(each) for each in self._packing.counts(lengths, others)]
+            arrays = {name: numpy.array(each) for name, each in lengths.items()}
+            yield Family(start, stop, arrays, counts, others)
 
     def _groups(self, family: Family, first: int, job: Job) -> Iterator[Group]:
         """Yield the groups of a family; raises MemoryLimitError for an item that does not fit."""
@@ -332,7 +329,7 @@ class RaggedMapper(Windows):
     # ---- calls -----------------------------------------------------------------------------------
 
     def _called(self, rows: Rows, group: Group, job: Job) -> Ran:
-        feeds = self._feeds(rows, group)
+        feeds, lengths = self._feeds(rows, group)
         self._make_room(group.sizes, job.limit)
         try:
             outputs = self.executable(feeds)
@@ -342,7 +339,7 @@ class RaggedMapper(Windows):
             self._find(rows, group)
             raise of_item(rows.first + group.start, error) from None
         wanted = {key: outputs[key] for key in job.layout}
-        seen = results_seen(wanted, self._lists, feeds, self._specs)
+        seen = self._packing.unpacked(wanted, lengths, group.others)
         numbers = range(rows.first + group.start, rows.first + group.stop)
         return Ran(numbers, self._apart(seen, rows, group.start, job.layout), group.sizes)
 
@@ -350,11 +347,13 @@ class RaggedMapper(Windows):
         """Raise the error of the item that fails alone, if there is one."""
         for number in range(group.start, group.stop):
             try:
-                self.executable(self._feeds(rows, replace(group, start=number, stop=number + 1)))
+                feeds, _ = self._feeds(rows, replace(group, start=number, stop=number + 1))
+                self.executable(feeds)
             except InputError as error:
                 raise of_item(rows.first + number, error) from None
 
-    def _feeds(self, rows: Rows, group: Group) -> dict[str, Any]:
+    def _feeds(self, rows: Rows, group: Group) -> tuple[dict[str, Any], Lengths]:
+        """Return the inputs of the program, and the sizes of rows."""
         feeds, own = dict[str, Any](), slice(group.start, group.stop)
         for name, column in rows.columns.items():
             each, part = self._inputs[name], column[own]
@@ -364,8 +363,8 @@ class RaggedMapper(Windows):
                 flat = [row.reshape(-1) for row in part] if each.port.flat else part
                 feeds[each.port.values] = joined(flat)
         lengths = {name: each[own] for name, each in rows.lengths.items()}
-        feeds.update(self._table.arrays(lengths, group.others))
-        return feeds
+        feeds.update(self._packing.described(lengths, group.others))
+        return feeds, lengths
 
     def _apart(
         self, seen: Mapping[str, Any], rows: Rows, start: int, axes: Mapping[str, int | None]
