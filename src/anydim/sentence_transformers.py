@@ -5,11 +5,13 @@
     model = accelerate(SentenceTransformer("all-MiniLM-L6-v2", device="cpu"))
     model.encode(texts)
 
-The module's model is exported once by torch.onnx, with dynamic batch and length, and compiled;
-tokenizer, pooling and everything else stay as they are. The compiled model is stored on disk under
-the hash of the weights: the next process neither exports nor compiles, and copies of a model, in
-this process or in others, share the file. torch runs the transformer if gradients or hidden states
-are needed, on other devices, and while the weights differ from those compiled, with a warning.
+The module's model is exported once by torch.onnx, with dynamic batch and length, and compiled for
+ragged batches: the tokens of all texts without padding. A model that is refused there, and masks
+that are more than padding behind texts, run padded. Tokenizer, pooling and everything else stay as
+they are. The compiled model is stored on disk under the hash of the weights: the next process
+neither exports nor compiles, and copies of a model, in this process or in others, share the file.
+torch runs the transformer if gradients or hidden states are needed, on other devices, and while the
+weights differ from those compiled, with a warning.
 """
 
 from __future__ import annotations
@@ -25,17 +27,23 @@ from copy import deepcopy
 from dataclasses import field
 from typing import Any
 
-from anydim.base.errors import MissingError, OptionError, UserError
+import numpy
+
+from anydim.base.cache_folder import is_there
+from anydim.base.errors import MissingError, ModelError, OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.deploy.checksum import checksum
 from anydim.entry import compile
 from anydim.model import Model
 from anydim.model_store import cache_path, kept_at
 from anydim.program.callable_program import CallableProgram
+from anydim.runtime.lists import RaggedPort
+from anydim.runtime.ragged import Ragged
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _IGNORED = {"return_dict"}
 _INSIDE = {"hidden_states", "attentions"}  # results that only torch computes, on request
+_BATCH, _LENGTH = "batch", "length"
 _TEXTS = ["a", "a text that has more words than the other one"]
 _TOKENS = (2, 7)  # rows and columns of an example
 
@@ -82,9 +90,11 @@ class _Encoder:
     part: Any = None
     optional: frozenset[str] = field(default_factory=frozenset)
 
-    def cache_path(self, threads: int) -> str | None:
-        """The cache file of the compiled transformer, by the content of its weights."""
-        return cache_path([*self._facts(), str(threads)])
+    def cache_paths(self, threads: int) -> tuple[str | None, str | None]:
+        """The cache files of the compiled transformer, for padded and for ragged calls, by the
+        content of its weights."""
+        facts = [*self._facts(), str(threads)]
+        return cache_path(facts), cache_path([*facts, "ragged"])
 
     def _facts(self) -> Iterator[str | memoryview]:
         """All dependencies of the compiled model."""
@@ -99,10 +109,36 @@ class _Encoder:
             yield data
 
     def made(self, threads: int) -> Model:
-        """Compile the transformer."""
-        return compile(self._exported(), threads=threads)
+        """Compile the transformer for padded batches."""
+        return compile(self.exported(), threads=threads)
 
-    def _exported(self) -> Any:
+    def first(self, threads: int) -> tuple[CallableProgram, bool]:
+        """Load or compile the transformer; return whether it takes ragged batches.
+
+        It does unless its graph is refused; the reason is a warning where it is compiled.
+        """
+        padded, ragged = self.cache_paths(threads)
+        for path in (ragged, padded):  # a refused graph only has the second one
+            if path is not None and is_there(path):
+                made = kept_at(path, lambda: self.made(threads))
+                return made, any(isinstance(each, RaggedPort) for each in made.lists.values())
+        exported = self.exported()
+
+        def without_padding() -> Model:
+            model = compile(exported, threads=threads, ragged={_LENGTH: _BATCH})
+            ports = [each for each in model.lists.values() if isinstance(each, RaggedPort)]
+            if len(ports) < len(model.lists) or any(port.flat for port in ports):
+                raise ModelError("a result has the length on several axes, or on another than 1")
+            return model
+
+        try:
+            return kept_at(ragged, without_padding), True
+        except ModelError as error:
+            reason = f"{error.problem}: batches are padded"
+            warnings.warn(f"{type(self.module).__name__}: {reason}", RuntimeWarning, stacklevel=4)
+            return kept_at(padded, lambda: compile(exported, threads=threads)), False
+
+    def exported(self) -> Any:
         """Export the module as an onnx.ModelProto with dynamic batch and length."""
         import torch
 
@@ -128,7 +164,7 @@ class _Encoder:
                 made = torch.onnx.export(
                     Plain().eval(), given, dynamo=True, verbose=False, input_names=list(names),
                     output_names=list(outputs),
-                    dynamic_shapes=(tuple({0: "batch", 1: "length"} for _ in names),),
+                    dynamic_shapes=(tuple({0: _BATCH, 1: _LENGTH} for _ in names),),
                 )  # fmt: skip
             except ModuleNotFoundError as error:
                 raise MissingError(
@@ -326,8 +362,10 @@ class _Forward:
 
     def __init__(self, encoder: _Encoder, threads: int) -> None:
         self._encoder, self._threads = encoder, threads
-        self._path = encoder.cache_path(threads)
-        self._run: CallableProgram | None = kept_at(self._path, lambda: encoder.made(threads))
+        self._run: CallableProgram | None
+        self._run, self._is_ragged = encoder.first(threads)
+        self._padded = None if self._is_ragged else self._run
+        self._path = encoder.cache_paths(threads)[self._is_ragged]
         self._weights = _Weights(encoder.module)
         self._names = list(inspect.signature(type(encoder.module).forward).parameters)[1:]
         self._refused = False
@@ -338,9 +376,36 @@ class _Forward:
         tensors = self._tensors(self._by_name(values, named))
         if tensors is None:
             return type(encoder.module).forward(encoder.module, *values, **named)
-        assert self._run is not None
-        results = self._run(**tensors)
+        results = self._results(tensors)
         return encoder.kind(**{name: results[name] for name in encoder.outputs})
+
+    def _results(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run the compiled model: without padding if each row ends with it."""
+        import torch
+
+        run, mask = self._run, _prefixes(tensors)
+        assert run is not None
+        if not self._is_ragged:
+            return run(**tensors)
+        if mask is None:
+            if self._padded is None:
+                path, _ = self._encoder.cache_paths(self._threads)
+                self._padded = kept_at(path, lambda: self._encoder.made(self._threads))
+            return self._padded(**tensors)
+        ends = numpy.concatenate([[0], numpy.cumsum(mask.sum(axis=1))])
+        names = set(run.input_names())
+        given = {
+            name: Ragged(tensor.numpy()[mask], ends)
+            for name, tensor in tensors.items() if name in names
+        }  # fmt: skip
+        found = {}
+        for name, result in run(**given).items():
+            array = result
+            if isinstance(result, Ragged):
+                array = numpy.zeros((*mask.shape, *result.values.shape[1:]), result.values.dtype)
+                array[mask] = result.values
+            found[name] = torch.from_numpy(array)
+        return found
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -384,8 +449,8 @@ class _Forward:
         """Whether there is a compiled model; copies from another process load or compile it."""
         if self._run is None and not self._refused:
             try:
-                encoder, threads = self._encoder, self._threads
-                self._run = kept_at(self._path, lambda: encoder.made(threads))
+                self._run, self._is_ragged = self._encoder.first(self._threads)
+                self._padded = None if self._is_ragged else self._run
             except UserError as error:
                 self._refused = True
                 warnings.warn(
@@ -395,7 +460,7 @@ class _Forward:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the compiled model, which is loaded or compiled again."""
-        return {**self.__dict__, "_run": None}
+        return {**self.__dict__, "_run": None, "_padded": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Forward:
         """Copy for a copy of the module; both share the compiled model."""
@@ -405,6 +470,19 @@ class _Forward:
         made._encoder = deepcopy(self._encoder, memo)
         made._weights = deepcopy(self._weights, memo)
         return made
+
+
+def _prefixes(tensors: Mapping[str, Any]) -> numpy.ndarray | None:
+    """Where the tokens of rows are, bool [rows, columns]; None unless padding follows each row."""
+    mask = tensors.get("attention_mask")
+    if mask is None:
+        return numpy.ones(tuple(tensors["input_ids"].shape), bool)
+    held = mask.numpy()
+    made: numpy.ndarray = held != 0
+    ones = (held == 1) == made
+    if not ones.all() or (made[:, 1:] > made[:, :-1]).any() or not made[:, :1].all():
+        return None
+    return made if held.shape[1] else None
 
 
 def _filled(name: str, tokens: Any) -> Any:

@@ -336,8 +336,6 @@ class CallableProgram:
             DimError: A size is out of bounds.
             OptionError: An argument is invalid.
         """
-        if self._lists:
-            raise OptionError(f"{self.name} has {self._shown_lists()}", "call it for each item")
         mapped = import_module("anydim.program.batches.mapped")
         found: list[dict[str, Any]] | Iterator[dict[str, Any]] = mapped.mapped(
             self._mapper, inputs, memory, batch, pad, outputs, window, check, progress
@@ -347,8 +345,13 @@ class CallableProgram:
     @cached_property
     def _mapper(self) -> Any:
         """What it remembers of its times."""
-        mapping = import_module("anydim.program.batches.mapping")
-        return mapping.Mapper(self.executable, self.program)
+        if not self._lists:
+            mapping = import_module("anydim.program.batches.mapping")
+            return mapping.Mapper(self.executable, self.program)
+        if not all(isinstance(each, RaggedPort) for each in self._lists.values()):
+            raise OptionError(f"{self.name} has {self._shown_lists()}", "call it for each item")
+        ragged = import_module("anydim.program.batches.ragged_map")
+        return ragged.RaggedMapper(self.executable, self.program, self._lists, self._given_names)
 
     @property
     def devices(self) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class Packing:
 
         Raises InputError for rows that do not fit each other, and DimError for sizes out of bounds.
         """
-        feeds, lengths, source = dict(given), dict[str, Sequence[int]](), dict[str, str]()
+        feeds, shapes = dict(given), dict[str, Sequence[Sequence[int]]]()
         for name, port in self.inputs.items():
             if name not in feeds:
                 if port.ones:
@@ -156,16 +156,30 @@ class Packing:
                 )
             dtype = None if port.ones else self.specs[port.values].dtype.numpy
             where = f"{self.model}: input '{name}'"
-            values, axes = _read(where, feeds.pop(name), port, dtype)
+            values, shapes[name] = _read(where, feeds.pop(name), port, dtype)
             if port.ones:
-                _check_ones(where, values)
+                check_ones(where, values)
             else:
                 feeds[port.values] = values
-            self._learn(name, port, axes, lengths, source)
+        lengths = self.lengths(shapes)
+        shared = shared_sizes(feeds, self.specs) if self.shares else {}
+        return {**feeds, **self.described(lengths, shared)}, lengths, shared
+
+    def lengths(self, shapes: Mapping[str, Sequence[Sequence[int]]]) -> Lengths:
+        """The sizes of rows; `shapes` are, by input, for each axis of a row the size in each row.
+
+        Raises InputError for rows that do not fit each other, and DimError for sizes out of bounds.
+        """
+        lengths, source = dict[str, Sequence[int]](), dict[str, str]()
+        for name, axes in shapes.items():
+            self._learn(name, self.inputs[name], axes, lengths, source)
         for name, sizes in lengths.items():
             _within(self.model, self.dims[name], sizes, f"input '{source[name]}'")
-        shared = shared_sizes(feeds, self.specs) if self.shares else {}
-        return {**feeds, **self._described(lengths, shared)}, lengths, shared
+        return lengths
+
+    def counts(self, lengths: Lengths, shared: Mapping[str, int]) -> list[Sequence[int]]:
+        """The part of each row in each total."""
+        return [_sizes_of(unit, lengths, shared) for unit in self.table.units]
 
     def _learn(
         self, name: str, port: RaggedPort, axes: Sequence[Sequence[int]],
@@ -197,13 +211,13 @@ class Packing:
                 f"{other[row]} in input '{first}'"
             )
 
-    def _described(self, lengths: Lengths, shared: Mapping[str, int]) -> dict[str, numpy.ndarray]:
+    def described(self, lengths: Lengths, shared: Mapping[str, int]) -> dict[str, numpy.ndarray]:
         """The inputs of the program that describe rows."""
         table = self.table
         columns: list[Sequence[int]] = []
         sums = []
-        for unit, total in zip(table.units, table.totals):
-            ends = [0, *accumulate(_sizes_of(unit, lengths, shared))]
+        for counts, total in zip(self.counts(lengths, shared), table.totals):
+            ends = [0, *accumulate(counts)]
             columns.append(ends[:-1])
             if total in table.summed:
                 sums.append(ends[-1])
@@ -255,8 +269,7 @@ class Packing:
             _within(self.model, self.dims[name], column, "lengths")
         table = self.table
         found = {
-            total: sum(_sizes_of(unit, columns, others))
-            for unit, total in zip(table.units, table.totals)
+            total: sum(each) for each, total in zip(self.counts(columns, others), table.totals)
         }
         found.update(zip(table.longest, _longest(table, columns)))
         return {str(self.specs[table.rows].shape[0]): len(columns[names[0]]), **found}
@@ -387,7 +400,8 @@ def _within(model: str, dim: Dim, sizes: Sequence[int], where: str) -> None:
                        f"declared {dim}")  # fmt: skip
 
 
-def _check_ones(where: str, values: numpy.ndarray) -> None:
+def check_ones(where: str, values: numpy.ndarray) -> None:
+    """Raise InputError for a mask that marks padding."""
     if not (values == 1).all():
         raise InputError(
             f"{where} is not all ones",

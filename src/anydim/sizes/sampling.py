@@ -120,11 +120,17 @@ class Sampled:
         """The values of a size."""
         total = numpy.zeros(self._count)
         for monomial, coefficient in size.coefficients.items():
-            if monomial not in self._monomials:
-                factors = [self._atom(atom) for atom in monomial]
-                self._monomials[monomial] = numpy.prod(factors, axis=0) * numpy.ones(self._count)
-            total += coefficient * self._monomials[monomial]
+            total += coefficient * self.monomial(monomial)
         return total
+
+    def monomial(self, monomial: Monomial) -> numpy.ndarray:
+        """The values of a product of atoms."""
+        if monomial not in self._monomials:
+            product = numpy.ones(self._count)
+            for atom in monomial:
+                product *= self._atom(atom)
+            self._monomials[monomial] = product
+        return self._monomials[monomial]
 
     def _atom(self, atom: str) -> numpy.ndarray:
         if atom not in self._atoms:

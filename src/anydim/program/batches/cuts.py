@@ -7,7 +7,8 @@ the limit are excluded. Group sizes up to `_ALL` are all tried, larger ones in s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import numpy
 
@@ -16,14 +17,14 @@ from anydim.program.batches.work import Columns
 
 _ALL = 16
 _GROWTH = 1.12
+_POINTS = 1 << 15  # groups that are evaluated at once
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of groups, which of them fit the limit, and their maximum rows."""
+    """Seconds of groups, infinite for those that do not fit the limit, and their rows."""
 
     seconds: Callable[[Columns], numpy.ndarray]
-    fits: Callable[[Columns], numpy.ndarray]
     least_rows: int = 0
     most_rows: int | None = None
 
@@ -42,6 +43,35 @@ def cut(
         if found[0] < best[0] or not best[1]:
             best = (found[0], [order[start:stop] for start, stop in found[1]])
     return best
+
+
+def cut_few(
+    sizes: Sequence[int], rows: Sequence[int],
+    seconds: Callable[[list[tuple[int, int]]], Sequence[float]],
+) -> list[tuple[list[int], float]]:  # fmt: skip
+    """Return (item numbers, seconds) of the groups of few items with one padded dim.
+
+    `seconds` returns those of calls by (size, rows). It is `cut` without arrays, which take longer
+    than a call of few small items.
+    """
+    order, count = sorted(range(len(rows)), key=lambda n: (sizes[n], rows[n])), len(rows)
+    spans, keys = list[tuple[int, int]](), list[tuple[int, int]]()
+    for stop in range(1, count + 1):
+        most, added = sizes[order[stop - 1]], 0
+        for start in range(stop - 1, -1, -1):
+            added += rows[order[start]]
+            spans.append((start, stop))
+            keys.append((most, added))
+    best, taken = [0.0] + [float("inf")] * count, [0] * (count + 1)
+    for (start, stop), one in zip(spans, seconds(keys)):
+        if best[start] + one < best[stop]:
+            best[stop], taken[stop] = best[start] + one, start
+    groups, stop = list[tuple[list[int], float]](), count
+    while stop and best[count] < float("inf"):
+        start = taken[stop]
+        groups.append((order[start:stop], best[stop] - best[start]))
+        stop = start
+    return groups
 
 
 def _orders(sizes: numpy.ndarray, rows: numpy.ndarray) -> list[numpy.ndarray]:
@@ -81,20 +111,27 @@ def _table(
     item."""
     items, total = len(rows), numpy.concatenate([[0], numpy.cumsum(rows)])
     found, counts = [], []
-    for count, most in _windows(sizes):
-        added = total[count:] - total[:-count]
+    windows = _windows(sizes)
+    while part := list(islice(windows, max(1, _POINTS // items))):
+        most = numpy.concatenate([each for _, each in part])
+        added = numpy.concatenate([total[count:] - total[:-count] for count, _ in part])
         changed = numpy.ones(len(added), bool)  # equal neighbours are evaluated once
         changed[1:] = (most[1:] != most[:-1]).any(axis=1) | (added[1:] != added[:-1])
-        at = columns(most[changed], added[changed])
-        fits = costs.fits(at) & (added[changed] >= costs.least_rows)
+        each = costs.seconds(columns(most[changed], added[changed]))
+        seconds = each[numpy.cumsum(changed) - 1]
+        fits = added >= costs.least_rows
         if costs.most_rows is not None:
-            fits &= added[changed] <= costs.most_rows
-        line = numpy.full(items, numpy.inf)
-        seconds = numpy.where(fits, costs.seconds(at), numpy.inf)
-        line[count - 1 :] = seconds[numpy.cumsum(changed) - 1]
-        found.append(line)
-        counts.append(count)
-        if not fits.any() and added.min() >= costs.least_rows:
+            fits &= added <= costs.most_rows
+        seconds[~fits] = numpy.inf
+        begin = 0
+        for count, _ in part:
+            line = numpy.full(items, numpy.inf)
+            line[count - 1 :] = seconds[begin : begin + items - count + 1]
+            begin += items - count + 1
+            found.append(line)
+            counts.append(count)
+        last = items - counts[-1] + 1
+        if numpy.isinf(found[-1]).all() and added[-last:].min() >= costs.least_rows:
             break
     return numpy.array(counts), numpy.array(found)
 

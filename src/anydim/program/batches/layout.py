@@ -8,7 +8,7 @@ longest along padded dims.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -22,6 +22,8 @@ from anydim.runtime.arrays import Wrap, plain, wrapper
 from anydim.runtime.signature import Signature, TensorSpec
 
 Arrays = Mapping[str, numpy.ndarray]
+_KNOWN = 4096  # shapes of items whose sizes are kept
+_MISSING = object()
 _ALIKE = 1e-3  # tolerance, relative to the largest element of a result
 
 
@@ -55,6 +57,9 @@ class Layout:
     fills: Mapping[str, Any]
     padded: tuple[str, ...]
     sources: tuple[Source, ...]
+    known: dict[tuple[tuple[int, ...], ...], dict[str, int]] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # sizes by the shapes of an item
 
     # ---- items ---------------------------------------------------------------------------------
 
@@ -66,8 +71,8 @@ class Layout:
             raise of_item(number, error) from None
 
     def _item(self, number: int, given: Any) -> Item:
-        values = self._values(given)
         specs = self.signature.inputs
+        values = values_of(given, self.signature.name, [spec.name for spec in specs])
         single = self.batch is not None and all(
             axis is None or _rank(value) == spec.rank - 1
             for value, spec, axis in zip(values, specs, self.axes)
@@ -82,29 +87,14 @@ class Layout:
                 arrays.append(plain(value, spec, spec.dtype.numpy, self.signature.name))
             if axis is None and self.batch is not None:
                 shared.append(blake2b(arrays[-1].tobytes()).digest())
-        sizes = self._sizes(arrays)
+        shapes = tuple([array.shape for array in arrays])
+        sizes = self.known.get(shapes)
+        if sizes is None:
+            sizes = self._sizes(arrays)
+            if len(self.known) >= _KNOWN:
+                self.known.clear()
+            self.known[shapes] = sizes
         return Item(number, tuple(arrays), sizes, single, b"".join(shared), wrapper(values))
-
-    def _values(self, given: Any) -> list[Any]:
-        """Return one value per input."""
-        names = [spec.name for spec in self.signature.inputs]
-        if isinstance(given, Mapping):
-            other = next((name for name in given if name not in names), None)
-            missing = next((name for name in names if name not in given), None)
-            if other is not None:
-                hint = suggestion(str(other), names) or f"its inputs are {listed(names)}"
-                raise InputError(f"{self.signature.name} has no input '{other}'", hint)
-            if missing is not None:
-                raise InputError(f"{self.signature.name} needs input '{missing}'",
-                                 f"its inputs are {listed(names)}")  # fmt: skip
-            return [given[name] for name in names]
-        values = list(given) if isinstance(given, tuple) else [given]
-        if len(values) != len(names):
-            raise InputError(
-                f"{self.signature.name} has {len(names)} inputs, got {len(values)}",
-                f"give a mapping or a tuple of {listed(names)}",
-            )
-        return values
 
     def _sizes(self, arrays: Sequence[numpy.ndarray]) -> dict[str, int]:
         """Return the sizes of the dims; raises DimError if they disagree or exceed their bounds.
@@ -197,6 +187,34 @@ class Layout:
         part = output[tuple(place)]
         made = part if alone else part.copy()
         return made if item.wrap is None else item.wrap(made)
+
+
+def values_of(
+    given: Any, model: str, names: Sequence[str], optional: Sequence[str] = ()
+) -> list[Any]:
+    """Return the values of an item by input; None for `optional` ones that it does not have."""
+    if isinstance(given, Mapping):
+        values = [given.get(name, _MISSING) for name in names]
+        values += [given.get(name) for name in optional]
+        if len(given) != len(names) + sum(name in given for name in optional) or any(
+            value is _MISSING for value in values
+        ):
+            every = (*names, *optional)
+            other = next((name for name in given if name not in every), None)
+            if other is not None:
+                hint = suggestion(str(other), every) or f"its inputs are {listed(every)}"
+                raise InputError(f"{model} has no input '{other}'", hint)
+            missing = next(name for name in names if name not in given)
+            raise InputError(f"{model} needs input '{missing}'", f"its inputs are {listed(names)}")
+        return values
+    values = list(given) if isinstance(given, tuple) else [given]
+    if len(values) != len(names):
+        noun = "input" if len(names) == 1 else "inputs"
+        raise InputError(
+            f"{model} has {len(names)} {noun}, got {len(values)}",
+            f"give a mapping or a tuple of {listed(names)}",
+        )
+    return values + [None] * len(optional)
 
 
 def of_item(number: int, error: UserError) -> UserError:

@@ -27,7 +27,7 @@ def layout(
     pad = by_names("pad", pad)
     if batch is not None:
         text_of("batch", batch)
-    wanted = _wanted(signature, outputs)
+    wanted = wanted_results(signature, outputs)
     dims = determined_dims(signature.box, signature.inputs, frozenset())
     found = batch if batch is not None else _usual(signature, wanted, dims)
     sources = solve(signature, frozenset())
@@ -44,17 +44,18 @@ def layout(
         raise OptionError(f"{signature.name} has no dim '{found}' to batch items along",
                           hint or f"its dims are {listed(signature.box.names)}")  # fmt: skip
     axes = tuple(
-        _axis(signature.name, "input", spec, found) if _has(spec, found) else None
+        axis_of(signature.name, "input", spec, found) if _has(spec, found) else None
         for spec in signature.inputs
     )
-    results = tuple((spec, _axis(signature.name, "output", spec, found)) for spec in wanted)
+    results = tuple((spec, axis_of(signature.name, "output", spec, found)) for spec in wanted)
     for spec, _ in results:
         _check_known(signature.name, spec, dims)
     padded = _padded(signature, pad, found)
     return Layout(signature, found, axes, results, pad, padded, sources)
 
 
-def _wanted(signature: Signature, names: Sequence[str] | None) -> list[TensorSpec]:
+def wanted_results(signature: Signature, names: Sequence[str] | None) -> list[TensorSpec]:
+    """Return the results of these names, all for None; raises OptionError for unknown names."""
     known = {spec.key: spec for spec in signature.outputs}
     if names is None:
         return list(known.values())
@@ -82,8 +83,8 @@ def _has(spec: TensorSpec, dim: str) -> bool:
     return any(dim in size.symbols for size in spec.shape)
 
 
-def _axis(model: str, noun: str, spec: TensorSpec, batch: str) -> int:
-    """Return the only axis of a tensor that is the batch."""
+def axis_of(model: str, noun: str, spec: TensorSpec, batch: str) -> int:
+    """Return the only axis of a tensor that is the batch; raises OptionError without it."""
     axes = [axis for axis, size in enumerate(spec.shape) if batch in size.symbols]
     if len(axes) == 1 and spec.shape[axes[0]] == Size.symbol(batch):
         return axes[0]

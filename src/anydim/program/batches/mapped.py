@@ -8,13 +8,12 @@ from typing import Any
 from anydim.base.amounts import bytes_of
 from anydim.base.errors import InputError
 from anydim.base.user_values import whole_within
-from anydim.program.batches.map_arguments import layout
-from anydim.program.batches.mapping import Job, Mapper, teller
+from anydim.program.batches.mapping import Job, Windows, teller
 from anydim.sizes import LARGEST
 
 
 def mapped(
-    mapper: Mapper, inputs: Iterable[Any], memory: int | str, batch: str | None,
+    mapper: Windows, inputs: Iterable[Any], memory: int | str, batch: str | None,
     pad: Mapping[str, Any] | None, outputs: Sequence[str] | None, window: int, check: bool,
     progress: Any,
 ) -> list[dict[str, Any]] | Iterator[dict[str, Any]]:  # fmt: skip
@@ -25,8 +24,8 @@ def mapped(
             "for a single item, call the model",
         )
     window = whole_within("window", window, 1, LARGEST, "give a number of items, 1 or more")
-    together = layout(mapper.signature, batch, pad, outputs)
-    job = Job(together, min(bytes_of(memory), LARGEST), window, check, teller(progress))
+    layout = mapper.layout(batch, pad, outputs, check)
+    job = Job(layout, min(bytes_of(memory), LARGEST), window, check, teller(progress))
     if hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"):
         return list(mapper.results(list(inputs), job))
     return mapper.results(inputs, job)

@@ -6,7 +6,7 @@ belong to the caller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
@@ -26,30 +26,37 @@ from anydim.base.errors import (
 from anydim.base.records import dataclass
 from anydim.base.user_values import shown
 from anydim.program.batches import bar
-from anydim.program.batches.cuts import Costs, cut
+from anydim.program.batches.cuts import Costs, cut, cut_few
 from anydim.program.batches.layout import Item, Layout, alike, of_item
+from anydim.program.batches.map_arguments import layout
 from anydim.program.batches.work import Columns, Rates, Work, work
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
 from anydim.sizes import holds
 
+_FEW = 16  # items that are grouped without arrays
+_REMEMBERED = 64  # sizes of other dims for which seconds are remembered
+_LAYOUTS = 8  # arguments of `map` whose layouts are kept
 _WORTH = 20  # regroup if the remaining time is this multiple of the grouping time
 
 
-@dataclass(frozen=True)
+@dataclass
 class Group:
-    """Items of one call, its sizes, and its estimated seconds."""
+    """Items of one call, its sizes, and its estimated seconds, if they are needed."""
 
     items: Sequence[Item]
     sizes: Mapping[str, int]
-    seconds: float
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class Job:
-    """The arguments of a `map`; `check` compares a first group with a single item."""
+    """The arguments of a `map`; `check` compares a first group with a single item.
 
-    layout: Layout
+    `layout` is what `Windows.layout` returns.
+    """
+
+    layout: Any
     limit: int
     window: int
     check: bool
@@ -66,15 +73,23 @@ def teller(progress: Any) -> Callable[[str], AbstractContextManager[bar.Advance]
     return bar.shown if progress else lambda title: nullcontext(bar.silent)
 
 
-class Mapper:
-    """Runs items of jobs through one model and learns the times of its calls."""
+@dataclass(frozen=True)
+class Ran:
+    """The results of a group: items by number, and the sizes of their call."""
 
-    def __init__(self, executable: Executable[Any], program: Program) -> None:
+    numbers: Sequence[int]
+    results: Sequence[Any]
+    sizes: Mapping[str, int]
+
+
+class Windows:
+    """Runs items through one model, a window at a time; `work` are the formulas of its calls."""
+
+    def __init__(self, executable: Executable[Any], program: Program, work: Work) -> None:
         self.executable = executable
         self.signature = program.signature
-        self.work: Work = work(program)
-        self.rates = Rates()
-        self._checked: set[tuple[Any, ...]] = set()
+        self.work = work
+        self._is_straight = program.straight is not None
 
     def results(self, inputs: Iterable[Any], job: Job) -> Iterator[Any]:
         """Yield the result of each item in order; items are grouped within a window."""
@@ -85,98 +100,27 @@ class Mapper:
         source, first = iter(inputs), 0
         with job.tell(f"mapping {self.signature.name}") as tell:
             while given := list(islice(source, window)):
-                items = [job.layout.item(first + n, each) for n, each in enumerate(given)]
-                del given
-                yield from self._window(items, job, total, tell)
-                first += len(items)
+                ready: dict[int, Any] = {}
+                following, stop = first, first + len(given)
+                for ran in self._run(given, first, job):
+                    ready.update(zip(ran.numbers, ran.results))
+                    done = following + len(ready)
+                    tell(done, total, f"{len(ran.numbers)} at {_text(ran.sizes)}")
+                    while following in ready:
+                        yield ready.pop(following)
+                        following += 1
+                assert following == stop
+                first = stop
 
-    def _window(
-        self, items: list[Item], job: Job, total: int | None, tell: bar.Advance
-    ) -> Iterator[Any]:
-        following = first = items[0].number
-        ready: dict[int, Any] = {}
-        for group, results in self._run(items, job):
-            for item, result in zip(group.items, results):
-                ready[item.number] = result
-            done = following + len(ready)
-            tell(done, total, f"{len(group.items)} at {_text(group.sizes)}")
-            while following in ready:
-                yield ready.pop(following)
-                following += 1
-        assert following == first + len(items)
+    def layout(
+        self, batch: str | None, pad: Any, outputs: Sequence[str] | None, check: bool
+    ) -> Any:
+        """Check the arguments of a `map`; return how items are joined and results split."""
+        raise NotImplementedError
 
-    def _run(self, items: list[Item], job: Job) -> Iterator[tuple[Group, list[Any]]]:
-        """Yield groups and their results; remaining groups are rechosen as times become known.
-
-        The most expensive group runs first, the cheapest second, which calibrates both ends.
-        """
-        start = perf_counter()
-        left, ran, again = self.groups(items, job), 0, 2
-        spent = perf_counter() - start
-        while left:
-            group = left.pop(0 if ran == 1 else -1)
-            yield group, self._timed(group, job)
-            ran += 1
-            if ran == again:
-                again = 2 * again + 2
-                self.rates.fit()
-                if sum(each.seconds for each in left) > _WORTH * spent:
-                    left = self.groups([item for each in left for item in each.items], job)
-        self.rates.fit()
-
-    # ---- groups --------------------------------------------------------------------------------
-
-    def groups(self, items: Sequence[Item], job: Job) -> list[Group]:
-        """Return the groups with minimum time, the cheapest first.
-
-        Raises MemoryLimitError for an item that does not fit alone.
-        """
-        layout, families = job.layout, dict[Any, list[Item]]()
-        for item in items:
-            families.setdefault(_family(item, layout), []).append(item)
-        found: list[Group] = []
-        for family in families.values():
-            found += self._cut(family, job)
-        return sorted(found, key=lambda group: group.seconds)
-
-    def _cut(self, items: list[Item], job: Job) -> Iterator[Group]:
-        """Yield the groups of items that differ only along padded dims."""
-        layout = job.layout
-        if layout.batch is None or len(items) == 1:
-            for item in items:
-                yield from self._fitting([item], job)
-            return
-        dim = self.signature.box.dim(layout.batch)
-        fixed, padded = items[0].sizes, layout.padded
-
-        def columns(sizes: numpy.ndarray, rows: numpy.ndarray) -> Columns:
-            same = {name: numpy.full(len(rows), size) for name, size in fixed.items()}
-            return {**same, **dict(zip(padded, sizes.T)), dim.name: rows}
-
-        along = numpy.array([[item.sizes[name] for name in padded] for item in items], int)
-        rows = numpy.array([item.sizes[dim.name] for item in items])
-        most = self.executable.most_bytes
-        fits = partial(self.work.fits, limit=job.limit, arena=most)
-        costs = Costs(self._seconds, fits, dim.lo, dim.hi)
-        _, groups = cut(along.reshape(len(items), len(padded)), rows, columns, costs)
-        for group in groups or [numpy.arange(len(items))]:
-            yield from self._fitting([items[number] for number in group], job)
-
-    def _fitting(self, items: list[Item], job: Job) -> Iterator[Group]:
-        """Yield a group, or its halves if it exceeds the limit; raises if a single item does."""
-        sizes = job.layout.together(items)
-        problem = self._problem(sizes, job.limit)
-        if problem is None:
-            yield Group(items, sizes, float(self._seconds(_one(sizes))[0]))
-        elif len(items) == 1:
-            raise of_item(items[0].number, problem)
-        else:
-            half = len(items) // 2
-            yield from self._fitting(items[:half], job)
-            yield from self._fitting(items[half:], job)
-
-    def _seconds(self, columns: Columns) -> numpy.ndarray:
-        return self.rates.seconds(self.work.at(columns))
+    def _run(self, given: list[Any], first: int, job: Job) -> Iterator[Ran]:
+        """Yield the results of a window in groups, in any order; `given` may be emptied."""
+        raise NotImplementedError
 
     def _problem(self, sizes: Mapping[str, int], limit: int) -> DimError | MemoryLimitError | None:
         """Return the reason why a call cannot have these sizes, or None."""
@@ -206,11 +150,152 @@ class Mapper:
             f"{', '.join(each)}; raise the limit, or leave the item out",
         )
 
+    def _make_room(self, sizes: Mapping[str, int], limit: int) -> None:
+        """Free cached memory if it and this call would exceed the limit."""
+        held, arena = self.executable.arena_bytes, self.work.arena.evaluate(sizes)
+        after = max(held, arena) if self._is_straight else held + arena  # parts grow separately
+        if after > arena and after + self.work.bytes.evaluate(sizes) - arena > limit:
+            self.executable.trim()
+
+
+class Mapper(Windows):
+    """Runs padded items in groups and learns the times of its calls."""
+
+    def __init__(self, executable: Executable[Any], program: Program) -> None:
+        super().__init__(executable, program, work(program))
+        self.rates = Rates()
+        self._checked: set[Hashable] = set()
+        self._layouts: dict[Hashable, Layout] = {}
+        self._state: Hashable = None
+        self._known: dict[Hashable, dict[tuple[int, int], float]] = {}  # seconds, at `_state`
+
+    def layout(
+        self, batch: str | None, pad: Any, outputs: Sequence[str] | None, check: bool
+    ) -> Layout:
+        """Check the arguments of a `map`, once for equal ones."""
+        key = repr((batch, pad, outputs))
+        if key not in self._layouts:
+            made = layout(self.signature, batch, pad, outputs)
+            self._layouts = {**dict(list(self._layouts.items())[-_LAYOUTS:]), key: made}
+        return self._layouts[key]
+
+    def _run(self, given: list[Any], first: int, job: Job) -> Iterator[Ran]:
+        """Yield results of groups; remaining groups are rechosen as times become known.
+
+        The most expensive group runs first, the cheapest second, which calibrates both ends.
+        """
+        items = [job.layout.item(first + n, each) for n, each in enumerate(given)]
+        given.clear()
+        start = perf_counter()
+        left, ran, again = self.groups(items, job), 0, 2
+        spent = perf_counter() - start
+        while left:
+            group = left.pop(0 if ran == 1 else -1)
+            results = self._timed(group, job)
+            yield Ran([item.number for item in group.items], results, group.sizes)
+            ran += 1
+            if ran >= again and self.rates.is_due:
+                again = 2 * ran + 2
+                self.rates.fit(self.work.at)
+                if sum(each.seconds or 0.0 for each in left) > _WORTH * spent:
+                    left = self.groups([item for each in left for item in each.items], job)
+
+    # ---- groups --------------------------------------------------------------------------------
+
+    def groups(self, items: Sequence[Item], job: Job) -> list[Group]:
+        """Return the groups with minimum time, the cheapest first.
+
+        Raises MemoryLimitError for an item that does not fit alone.
+        """
+        families: dict[Any, list[Item]] = {}
+        for item in items:
+            families.setdefault(_family(item, job.layout), []).append(item)
+        found: list[Group] = []
+        for family in families.values():
+            found += self._cut(family, job)
+        unknown = [each for each in found if each.seconds is None] if len(found) > 1 else []
+        if unknown:
+            at = {name: numpy.array([each.sizes[name] for each in unknown])
+                  for name in unknown[0].sizes}  # fmt: skip
+            for each, seconds in zip(unknown, self._seconds(at, job.limit).tolist()):
+                each.seconds = seconds
+        return sorted(found, key=lambda group: group.seconds or 0.0)
+
+    def _cut(self, items: list[Item], job: Job) -> Iterator[Group]:
+        """Yield the groups of items that differ only along padded dims."""
+        batch, padded = job.layout.batch, job.layout.padded
+        if batch is None or len(items) == 1:
+            for item in items:
+                yield from self._fitting([item], job)
+            return
+        dim, fixed = self.signature.box.dim(batch), items[0].sizes
+
+        def columns(sizes: numpy.ndarray, rows: numpy.ndarray) -> Columns:
+            same = {name: numpy.full(len(rows), size) for name, size in fixed.items()}
+            return {**same, **dict(zip(padded, sizes.T)), dim.name: rows}
+
+        rows = [item.sizes[dim.name] for item in items]
+        pairs: Sequence[tuple[Sequence[int], float | None]]
+        if len(items) <= _FEW and len(padded) < 2:
+            along = [item.sizes[padded[0]] if padded else 0 for item in items]
+            pairs = cut_few(along, rows, partial(self._remembered, items[0], columns, job))
+        else:
+            sizes = numpy.array([[item.sizes[name] for name in padded] for item in items], int)
+            sizes = sizes.reshape(len(items), len(padded))
+            costs = Costs(partial(self._seconds, limit=job.limit), dim.lo, dim.hi)
+            _, groups = cut(sizes, numpy.array(rows), columns, costs)
+            pairs = [(group.tolist(), None) for group in groups]
+        fits = bool(pairs) and not (self.signature.guards or self.signature.box.constraints)
+        for numbers, seconds in pairs or [(range(len(items)), None)]:
+            held = [items[number] for number in numbers]
+            if fits:
+                yield Group(held, job.layout.together(held), seconds)
+            else:
+                yield from self._fitting(held, job)
+
+    def _remembered(
+        self, item: Item, columns: Callable[..., Columns], job: Job, keys: list[tuple[int, int]]
+    ) -> list[float]:
+        """Return the seconds of calls by (padded size, rows), as `_seconds`, computed once."""
+        layout = job.layout
+        dim = self.signature.box.dim(layout.batch)
+        state = (job.limit, self.executable.most_bytes, self.rates.fits, layout.batch)
+        fixed = tuple(n for name, n in item.sizes.items() if name not in (dim.name, *layout.padded))
+        if self._state != state or len(self._known) > _REMEMBERED:
+            self._state, self._known = state, {}
+        known = self._known.setdefault((layout.padded, fixed), {})
+        missing = [key for key in dict.fromkeys(keys) if key not in known]
+        if missing:
+            at = numpy.array(missing)
+            found = self._seconds(columns(at[:, : len(layout.padded)], at[:, 1]), job.limit)
+            inside = [rows in dim for _, rows in missing]
+            known.update(zip(missing, numpy.where(inside, found, numpy.inf).tolist()))
+        return [known[key] for key in keys]
+
+    def _fitting(self, items: list[Item], job: Job) -> Iterator[Group]:
+        """Yield a group, or its halves if it exceeds the limit; raises if a single item does."""
+        sizes = job.layout.together(items)
+        problem = self._problem(sizes, job.limit)
+        if problem is None:
+            yield Group(items, sizes)
+        elif len(items) == 1:
+            raise of_item(items[0].number, problem)
+        else:
+            half = len(items) // 2
+            yield from self._fitting(items[:half], job)
+            yield from self._fitting(items[half:], job)
+
+    def _seconds(self, columns: Columns, limit: int) -> numpy.ndarray:
+        """Return the seconds of calls, infinite for those above the limits."""
+        done = self.work.at(columns)
+        fits = (done.bytes <= limit) & (done.arena <= self.executable.most_bytes)
+        return numpy.where(fits, self.rates.seconds(done), numpy.inf)
+
     # ---- calls ---------------------------------------------------------------------------------
 
     def _timed(self, group: Group, job: Job) -> list[Any]:
-        layout, sizes = job.layout, group.sizes
-        given = layout.stacked(group.items, sizes)
+        sizes = group.sizes
+        given = job.layout.stacked(group.items, sizes)
         self._make_room(sizes, job.limit)
         start = perf_counter()
         try:
@@ -222,18 +307,12 @@ class Mapper:
                 self._find(group.items, job)
             raise of_item(group.items[0].number, error) from None
         seconds = perf_counter() - start
-        self.rates.learn(self.work.at(_one(sizes)), seconds)
-        results = layout.apart(outputs, group.items, sizes)
+        self.rates.learn(_one(sizes), seconds)
+        results: list[Any] = job.layout.apart(outputs, group.items, sizes)
         del given, outputs
         if job.check and len(group.items) > 1:
             self._check(group, results, job)
         return results
-
-    def _make_room(self, sizes: Mapping[str, int], limit: int) -> None:
-        """Free cached memory if it and this call would exceed the limit."""
-        held, arena = self.executable.arena_bytes, self.work.arena.evaluate(sizes)
-        if held > arena and held + self.work.bytes.evaluate(sizes) - arena > limit:
-            self.executable.trim()
 
     def _find(self, items: Sequence[Item], job: Job) -> None:
         """Raise the error of the item that fails alone, if there is one."""
@@ -248,22 +327,22 @@ class Mapper:
 
         Raises InputError if they differ: rows depend on each other, or on the padding.
         """
-        layout = job.layout
-        key = (layout.batch, tuple(layout.fills.items()), tuple(s.key for s, _ in layout.results))
+        way: Layout = job.layout
+        key = (way.batch, tuple(way.fills.items()), tuple(s.key for s, _ in way.results))
         if key in self._checked:
             return
-        lengths = [sum(item.sizes[name] for name in layout.padded) for item in group.items]
+        lengths = [sum(item.sizes[name] for name in way.padded) for item in group.items]
         place = lengths.index(min(lengths))
         item = group.items[place]
         if self._problem(item.sizes, job.limit) is None:
             self._make_room(item.sizes, job.limit)
-            outputs = self.executable(layout.stacked([item], item.sizes))
-            (alone,) = layout.apart(outputs, [item], item.sizes)
+            outputs = self.executable(way.stacked([item], item.sizes))
+            (alone,) = way.apart(outputs, [item], item.sizes)
             name = alike(results[place], alone)
             if name is not None:
-                cause = f"rows of '{layout.batch}' depend on each other"
-                if layout.padded:
-                    cause += f", or on what {', '.join(layout.padded)} is padded with"
+                cause = f"rows of '{way.batch}' depend on each other"
+                if way.padded:
+                    cause += f", or on what {', '.join(way.padded)} is padded with"
                 raise of_item(item.number, InputError(
                     f"result '{name}' differs between a group and a single item",
                     f"{cause}: choose another batch=, mask the padding, or accept it (check=False)",

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import cached_property
+from time import perf_counter
 
 import numpy
 
@@ -19,14 +21,17 @@ from anydim.sizes import Sampled, Size, as_size
 
 Columns = Mapping[str, numpy.ndarray]
 _OF_A_CALL = 20  # overhead of a call, in launches
+_WORTH = 50  # time of calls, for the time of a fit to them
 _MOST_TRIES = 60  # maximum steps of the fit
 
 
 @dataclass(frozen=True)
 class Done:
-    """The work of calls: launches [points]; operations and bytes moved [kinds of launches,
-    points]."""
+    """Calls: bytes of the arena and of all [points], launches [points]; operations and bytes moved
+    [kinds of launches, points]."""
 
+    arena: numpy.ndarray
+    bytes: numpy.ndarray
     launches: numpy.ndarray
     flops: numpy.ndarray
     moved: numpy.ndarray
@@ -46,35 +51,42 @@ class Work:
     launches: Size
     kinds: tuple[tuple[int, Size, Size], ...]
 
-    @property
+    @cached_property
     def bytes(self) -> Size:
         """Arena, inputs and outputs."""
         return self.arena + self.inputs + self.outputs
 
-    def fits(self, columns: Columns, limit: int, arena: int) -> numpy.ndarray:
-        """Whether calls of many sizes are within limits of total bytes and arena bytes."""
-        at = Sampled.over(columns)  # exact up to 2**53
-        return (at.at(self.bytes) <= limit) & (at.at(self.arena) <= arena)
+    @cached_property
+    def _terms(self) -> tuple[list[tuple[str, ...]], numpy.ndarray]:
+        """The monomials of all formulas, and their coefficients [formulas, monomials].
+
+        The formulas are arena, bytes and launches, then operations of kinds, then bytes moved.
+        """
+        flops = [often * size for often, size, _ in self.kinds]
+        moved = [often * size for often, _, size in self.kinds]
+        every = [self.arena, self.bytes, self.launches + _OF_A_CALL, *flops, *moved]
+        monomials = list(dict.fromkeys(term for size in every for term in size.coefficients))
+        table = [[float(size.coefficients.get(m, 0)) for m in monomials] for size in every]
+        return monomials, numpy.array(table).reshape(len(every), len(monomials))
 
     def at(self, columns: Columns) -> Done:
-        """Return the work of calls at many sizes."""
+        """Return the bytes and the work of calls at many sizes."""
+        monomials, table = self._terms
         at = Sampled.over(columns)
-        flops = [often * at.at(size) for often, size, _ in self.kinds]
-        moved = [often * at.at(size) for often, _, size in self.kinds]
-        shape = (len(self.kinds), -1)
-        return Done(
-            at.at(self.launches) + _OF_A_CALL,
-            numpy.maximum(flops, 0.0).reshape(shape), numpy.maximum(moved, 0.0).reshape(shape),
-        )  # fmt: skip
+        found = table @ numpy.array([at.monomial(each) for each in monomials])  # exact up to 2**53
+        numpy.maximum(found, 0.0, out=found)
+        kinds = 3 + len(self.kinds)
+        return Done(found[0], found[1], found[2], found[3:kinds], found[kinds:])
 
 
-def work(program: Program) -> Work:
-    """Return the formulas of a program; sizes that data determines count with their upper bounds.
+def work(program: Program, known_dims: frozenset[str] = frozenset()) -> Work:
+    """Return the formulas of a program; sizes that data determines count with their upper bounds,
+    except `known_dims`.
 
     Raises OptionError if one of them has no upper bound.
     """
     signature, known = program.signature, needs(program)
-    dims = determined_dims(signature.box, signature.inputs, frozenset())
+    dims = known_dims | determined_dims(signature.box, signature.inputs, known_dims)
     ranges = known.box.enclosure.ranges
     bounds = {d.name: ranges[d.name].hi for d in known.box.dims if d.name not in dims}
     taken = memory(program)
@@ -114,29 +126,45 @@ class Rates:
     _KEPT = 64  # calls, the last ones
 
     def __init__(self) -> None:
-        self._calls: list[tuple[Done, float]] = []
+        self._calls: list[tuple[Columns, float]] = []
+        self._new = 0.0  # seconds of calls since the last fit
+        self._fit_seconds = 0.005
+        self.fits = 0  # how often `now` changed
         self.now = numpy.array(self._FIRST)
 
     def seconds(self, done: Done) -> numpy.ndarray:
         """Seconds of calls [points]."""
         return _seconds(self.now, done)
 
-    def learn(self, done: Done, seconds: float) -> None:
-        """A call that did so much took so long."""
-        self._calls = [*self._calls, (done, max(seconds, 1e-9))][-self._KEPT :]
+    def serial(self, done: Done, threads: int) -> numpy.ndarray:
+        """Seconds of calls [points] if nothing overlaps."""
+        launch, flop, byte = self.now
+        flops, moved = done.flops.sum(axis=0), done.moved.sum(axis=0)
+        return launch * done.launches + flop / threads * flops + byte * moved
 
-    def fit(self) -> None:
+    def learn(self, columns: Columns, seconds: float) -> None:
+        """A call at these sizes took so long."""
+        self._calls = [*self._calls, (columns, max(seconds, 1e-9))][-self._KEPT :]
+        self._new += seconds
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a fit takes a small part of the time of the calls since the last one."""
+        return self._new > _WORTH * self._fit_seconds
+
+    def fit(self, at: Callable[[Columns], Done]) -> None:
         """Make `now` the best rates for what was learnt: the least sum of errors, in logarithms.
 
-        The search goes along one rate after the other, or all at once, in steps that get smaller.
+        `at` returns the work of calls. The search goes along one rate after the other, or all at
+        once, in steps that get smaller.
         """
-        calls = list(self._calls)
+        calls, start = list(self._calls), perf_counter()
         if not calls:
             return
-        done = Done(*(
-            numpy.concatenate([getattr(each, name) for each, _ in calls], axis=-1)
-            for name in ("launches", "flops", "moved")
-        ))  # fmt: skip
+        names = calls[0][0]
+        done = at({
+            name: numpy.concatenate([each[name] for each, _ in calls]) for name in names
+        })  # fmt: skip
         took = numpy.log([seconds for _, seconds in calls])
         first = numpy.log(self._FIRST)
 
@@ -147,6 +175,8 @@ class Rates:
             return float(numpy.abs(found - took).sum() + self._TRUST * ratios)
 
         self.now = numpy.exp(_least(wrong, numpy.log(self.now)))
+        self._fit_seconds, self._new = perf_counter() - start, 0.0
+        self.fits += 1
 
 
 def _seconds(rates: numpy.ndarray, done: Done) -> numpy.ndarray:
