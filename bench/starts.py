@@ -27,7 +27,8 @@ empty caches, and of a second one.
 
 `--together N`, on the wall and with empty caches: the time until a process alone has its first
 result, and until the last of N that start at once has it; the same where the process that compiles
-is killed halfway. The results of all must be equal. A graph in Python, `Builder`, is a file, too.
+is killed halfway. `processor ratio` is the processor time of all N over that of one. The results of
+all must be equal. A graph in Python, `Builder`, is a file, too.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ import compileall
 import hashlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -262,16 +264,18 @@ def alternated(
 def together(path: str, count: int, rounds: int, threads: int) -> dict[str, float]:
     """The figures of `--together` of one file."""
     work = _OURS.replace("{clock}", "perf_counter")
-    alone, last, killed = [], [], []
+    alone, last, killed, busy, busy_together = [], [], [], [], []
     sums = set()
     for _ in range(rounds):
+        spent = _processor_time()
         with tempfile.TemporaryDirectory() as folder:
             only = started(work, path, threads, folder)
         alone.append(only.result)
+        busy.append(_processor_time() - spent)
         sums.add(only.sums)
         for found, pause in ((last, None), (killed, only.made / 2e3)):
             with tempfile.TemporaryDirectory() as folder:
-                begin = time.perf_counter()
+                begin, spent = time.perf_counter(), _processor_time()
                 every = [Started(work, path, threads, folder) for _ in range(count)]
                 if pause is not None:
                     while not (holder := _compiling(folder, every)):
@@ -281,14 +285,22 @@ def together(path: str, count: int, rounds: int, threads: int) -> dict[str, floa
                 ends = [each.ended() for each in every]
                 assert sum(end is None for end in ends) == (pause is not None)
                 found.append(1e3 * (time.perf_counter() - begin))
+                if pause is None:
+                    busy_together.append(_processor_time() - spent)
                 sums |= {end.sums for end in ends if end is not None}
     if len(sums) > 1:
         raise RuntimeError(f"results differ: {sums}")
     one, many, rest = median(alone), median(last), median(killed)
     return {
         "alone": one, "together": many, "ratio": many / one, "killed": rest,
-        "killed ratio": rest / one,
+        "killed ratio": rest / one, "processor ratio": median(busy_together) / median(busy),
     }  # fmt: skip
+
+
+def _processor_time() -> float:
+    """Seconds of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _compiling(folder: str, every: list[Started]) -> int:
@@ -313,7 +325,7 @@ _CALLED = tuple(
         ("first", ""), ("second", ""), ("ort", ""), ("first", " ratio"), ("second", " ratio")
     )
 )  # fmt: skip
-_TOGETHER = ("alone", "together", "ratio", "killed", "killed ratio")
+_TOGETHER = ("alone", "together", "ratio", "killed", "killed ratio", "processor ratio")
 
 
 def main() -> None:

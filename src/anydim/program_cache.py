@@ -187,6 +187,9 @@ class Entry:
     # ---- keys ----------------------------------------------------------------------------------
 
     def _is_there(self) -> bool:
+        """Whether another process has stored the program since `find`; waiters ask this often."""
+        if not is_there(self._sources.path(self._name)):
+            return False
         key = self._key()
         return key is not None and is_there(self._programs.path(key))
 
