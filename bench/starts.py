@@ -175,12 +175,15 @@ def installed() -> str:
 class Started:
     """A process at work."""
 
-    def __init__(self, work: str, path: str, threads: int, folder: str) -> None:
+    def __init__(self, work: str, path: str, threads: int, folder: str, calls: int = 1) -> None:
         self._begin = time.perf_counter()
         self.running = subprocess.Popen(
             [sys.executable, "-c", work, path, str(threads)], cwd=ROOT, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, "ANYDIM_CACHE_DIR": folder, "OMP_NUM_THREADS": str(threads)},
+            env={
+                **os.environ, "ANYDIM_CACHE_DIR": folder, "OMP_NUM_THREADS": str(threads),
+                "START_CALLS": str(calls),
+            },
         )  # fmt: skip
 
     def ended(self) -> Start | None:
@@ -192,13 +195,15 @@ class Started:
         if self.running.returncode:
             raise RuntimeError(errors[-2000:])
         imported, made, first, calls, sums = json.loads(text.splitlines()[-1])
-        seconds = (imported, made, process, first - self._begin, calls)
-        return Start(*(1e3 * each for each in seconds), tuple(sums))
+        return Start(
+            1e3 * imported, 1e3 * made, 1e3 * process, 1e3 * (first - self._begin), 1e3 * calls,
+            tuple(sums),
+        )  # fmt: skip
 
 
-def started(work: str, path: str, threads: int, folder: str) -> Start:
+def started(work: str, path: str, threads: int, folder: str, calls: int = 1) -> Start:
     """One process. Raises RuntimeError where it fails."""
-    found = Started(work, path, threads, folder).ended()
+    found = Started(work, path, threads, folder, calls).ended()
     if found is None:
         raise RuntimeError("the process was killed")
     return found
@@ -228,8 +233,8 @@ def measured(path: str, rounds: int, threads: int, first: bool, clock: str) -> d
 
 def called(path: str, rounds: int, threads: int, clock: str) -> dict[str, float]:
     """The figures of `--calls` of one file."""
-    ours, theirs, empty = alternated(path, rounds, threads, True, clock)
-    found = {}
+    ours, theirs, empty = alternated(path, rounds, threads, True, clock, CALLS)
+    found: dict[str, float] = {}
     for name in ("result", "calls"):
         first, second, ort = (
             median(getattr(each, name) for each in starts) for starts in (empty, ours, theirs)
@@ -242,7 +247,7 @@ def called(path: str, rounds: int, threads: int, clock: str) -> dict[str, float]
 
 
 def alternated(
-    path: str, rounds: int, threads: int, first: bool, clock: str
+    path: str, rounds: int, threads: int, first: bool, clock: str, calls: int = 1
 ) -> tuple[list[Start], list[Start], list[Start]]:
     """Second starts, onnxruntime's and, where wanted, those with empty caches, in turns."""
     ours: list[Start] = []
@@ -253,18 +258,18 @@ def alternated(
         for _ in range(2):  # the second one compares what the first one has kept
             started(our_work, path, threads, warm)
         for _ in range(rounds):
-            ours.append(started(our_work, path, threads, warm))
-            theirs.append(started(their_work, path, threads, warm))
+            ours.append(started(our_work, path, threads, warm, calls))
+            theirs.append(started(their_work, path, threads, warm, calls))
             if first:
                 with tempfile.TemporaryDirectory() as cold:
-                    empty.append(started(our_work, path, threads, cold))
+                    empty.append(started(our_work, path, threads, cold, calls))
     return ours, theirs, empty
 
 
 def together(path: str, count: int, rounds: int, threads: int) -> dict[str, float]:
     """The figures of `--together` of one file."""
     work = _OURS.replace("{clock}", "perf_counter")
-    alone, last, killed, busy, busy_together = [], [], [], [], []
+    alone, last, killed, busy, busy_together = (list[float]() for _ in range(5))
     sums = set()
     for _ in range(rounds):
         spent = _processor_time()
@@ -342,7 +347,6 @@ def main() -> None:
     given = words.parse_args()
     pinned(given.threads)
     os.environ["START_SIZE"] = str(given.size)
-    os.environ["START_CALLS"] = str(CALLS if given.calls else 1)
     if not given.tree:
         os.environ["PYTHONPATH"] = installed()
     clock = "perf_counter" if given.wall else "process_time"
@@ -360,7 +364,9 @@ def main() -> None:
             for name, value in found.items():
                 every.setdefault(name, []).append(value)
             name = "/".join(Path(path.partition("@")[0]).with_suffix("").parts[-2:])
-            table.add_row(name, *(_text(each, found.get(each)) for each in columns))
+            row = [_text(each, found.get(each)) for each in columns]
+            print(name, *row, file=sys.stderr, flush=True)
+            table.add_row(name, *row)
     means = (geometric_mean(every[name]) if name in every else None for name in columns)
     table.add_row("geometric mean", *map(_text, columns, means))
     Console(width=150).print(table)
