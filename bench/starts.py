@@ -1,6 +1,7 @@
 """Starts of processes with a model from a file, beside onnxruntime: python -m bench.starts FILE ...
 
-    python -m bench.starts FILE@sr=16000,input=1x576 ...   # with the value or shape of some inputs
+    python -m bench.starts FILE@sr=16000,input=1x576 ...   # a scalar, or the shape of an input
+    python -m bench.starts FILE@lengths=1*64 ...           # a shape and the value of all elements
     python -m bench.starts --calls FILE ...                # to the first result, and 100 calls
     python -m bench.starts --together 6 FILE ...           # processes that start at once
 
@@ -72,10 +73,11 @@ size = int(os.environ.get("START_SIZE", 8))
 def inputs(described):
     made = {}
     for name, shape, kind in described:
-        words = [int(word) for word in given.get(name, "").split("x") if word]
+        text, _, value = given.get(name, "").partition("*")
+        words = [int(word) for word in text.split("x") if word]
         if shape:
             sizes = [each if isinstance(each, int) and each > 0 else size for each in shape]
-            made[name] = numpy.ones(words or sizes, kind)
+            made[name] = numpy.full(words or sizes, int(value or 1), kind)
         else:
             made[name] = numpy.array(words[0] if words else 1, kind)
     return made
