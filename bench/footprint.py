@@ -41,23 +41,21 @@ def seen(stage):
     found[stage] = {name: value / 1024 for name, value in kib.items()}
 found = {}
 """
-_OURS = f"""import sys, json
-{INPUTS}{_SEEN}
+_OURS = f"""{INPUTS}{_SEEN}
 import anydim as ad
-model = ad.compile(sys.argv[1], threads=1)
+model = ad.compile(path, threads=1)
 seen('ready')
 model(**inputs([(i.name, [int(str(d)) if str(d).isdigit() else 0 for d in i.shape], str(i.dtype))
                 for i in model.inputs]))
 seen('called')
 print(json.dumps(found))
 """
-_THEIRS = f"""import sys, json
-{INPUTS}{_SEEN}
+_THEIRS = f"""{INPUTS}{_SEEN}
 import onnxruntime
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = options.inter_op_num_threads = 1
 options.log_severity_level = 4
-session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 seen('ready')
 kinds = {KINDS}
 session.run(None, inputs([(i.name, i.shape, kinds[i.type]) for i in session.get_inputs()]))

@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 import numpy
-import onnx
 
 import anydim as ad
 from anydim.base.dtypes import float32
@@ -25,7 +24,7 @@ from anydim.base.records import dataclass
 from bench.decoding import feeds
 from bench.networks.sequences import decoder
 from bench.streams import photographed
-from examples.minilm.model import model_path
+from examples.minilm.model import MINILM, build_model, random_weights
 
 Inputs = dict[str, numpy.ndarray]
 
@@ -99,7 +98,7 @@ WORK: Mapping[str, Work] = {
     "softmax": Work(_softmax, lambda: {"2048 x 1000": {"x": _drawn(2048, 1000)}}),
     "gelu": Work(_gelu, lambda: {"2000000": {"x": _drawn(2_000_000)}}),
     "MiniLM": Work(
-        lambda: onnx.load(model_path()),
+        lambda: build_model(MINILM, random_weights(MINILM)),
         lambda: {f"{b} x {s}": _sentences(b, s) for b, s in ((1, 16), (4, 48), (8, 128))},
     ),
     "resnet50": Work(

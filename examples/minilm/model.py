@@ -51,6 +51,9 @@ class Config:
         return self.hidden // self.heads
 
 
+MINILM = Config(layers=6, hidden=384, heads=12, intermediate=1536, vocabulary=30522, positions=512)
+"""The sizes of all-MiniLM-L6-v2, for `random_weights`."""
+
 SMALL = Config(layers=2, hidden=24, heads=3, intermediate=40, vocabulary=50, positions=20)
 """A few thousand parameters: the same graph for quick tests, with `random_weights`."""
 

@@ -206,7 +206,7 @@ class Compiled:
         log.info("%s: %d launches; %d modules compiled, %d found; %.2f s", name, *made, seconds)
 
 
-@collector_paused()
+@collector_paused(lasting=True)
 def compile_source(
     source: Any, dims: Mapping[str, Dim] | None, threads: int | str, progress: Progress,
     options: Options = PLAIN, operators: Any = None, precision: str | None = None,

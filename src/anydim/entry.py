@@ -144,7 +144,7 @@ def compile(
     entry = program_cache.entry(request)
     if entry is None:
         return _built(request, wanted)
-    found = _found(entry, request, wanted)
+    found = None if entry.is_compiled_elsewhere() else _found(entry, request, wanted)
     if found is None:
         with entry.locked_entry():
             found = _found(entry, request, wanted)

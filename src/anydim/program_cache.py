@@ -125,6 +125,7 @@ class Entry:
         self._compared: list[Any] = []  # the state of the program's file at its last verification
         self._own = [] if data is None else [sha256(data).hexdigest()]
         self._name = key_of(request, path or self._own[0])
+        self._lock = f"{sources.path(self._name)}.lock"
 
     @collector_paused(lasting=True)
     def find(self) -> tuple[LoadedModel, Facts, float] | None:
@@ -156,11 +157,17 @@ class Entry:
         if self._key() != self._found:
             raise OptionError(f"{self._path} has changed since it was compiled", "compile it again")
 
+    def is_compiled_elsewhere(self) -> bool:
+        """Whether another process seems to compile this source for the first time.
+
+        Its digest, which a waiter then need not compute, will be in the record.
+        """
+        return is_there(self._lock) and not is_there(self._sources.path(self._name))
+
     def locked_entry(self) -> AbstractContextManager[bool]:
         """Hold the lock of this program; returns early once another process has stored it."""
-        path = f"{self._sources.path(self._name)}.lock"
         locked = import_module("anydim.base.locks").locked
-        held: AbstractContextManager[bool] = locked(path, self._is_there, _LONGEST_WAIT)
+        held: AbstractContextManager[bool] = locked(self._lock, self._is_there, _LONGEST_WAIT)
         return held
 
     def keep(self, save: Save, facts: Facts, files: Mapping[str, FileState], bytes: int) -> bool:
@@ -188,6 +195,9 @@ class Entry:
     # ---- keys ----------------------------------------------------------------------------------
 
     def _is_there(self) -> bool:
+        """Whether another process has stored the program since `find`; waiters ask this often."""
+        if not is_there(self._sources.path(self._name)):
+            return False
         key = self._key()
         return key is not None and is_there(self._programs.path(key))
 

@@ -81,6 +81,14 @@ def test_file_declares_two_dims_and_passes_the_checker():
     onnx.checker.check_model(str(minilm.model_path()), full_check=True)
 
 
+def test_random_weights_have_the_sizes_of_the_package():
+    assert minilm.load_config() == minilm.MINILM
+    real, drawn = minilm.load_weights(), minilm.random_weights(minilm.MINILM)
+    assert {name: array.shape for name, array in drawn.items()}.items() <= {
+        (name, array.shape) for name, array in real.items()
+    }
+
+
 def test_node_names_are_unique_and_torch_like():
     model = minilm.build_model(minilm.SMALL, minilm.random_weights(minilm.SMALL))
     names = [node.name for node in model.graph.node]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
+from tests import guards
 from tests.fuzz import (
     cuts,
     edges,
@@ -22,6 +25,7 @@ from tests.fuzz import (
 )
 from tests.fuzz.coverage import Coverage
 from tests.fuzz.generate import random_case
+from tests.fuzz.runner import Outcome
 
 KINDS = {
     "graphs": runner.run, "onnx": onnx_peers.run, "laws": metamorphic.run, "cuts": cuts.run,
@@ -45,19 +49,28 @@ KINDS = {
 @click.option("--sizes", "kind", flag_value="sizes", help="Sizes as data, in all integer types.")
 @click.option("--edges", "kind", flag_value="edges", help="Operators at the edges of the allowed.")
 @click.option("--ragged", "kind", flag_value="ragged", help="Rows of their own sizes, and alone.")
+@click.option("--watched", is_flag=True, help="Watch what each launch writes (tests/guards.py).")
 @click.option("--coverage", is_flag=True, help="Print what the graphs try; compile nothing.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")
 def main(
-    count: int, seed: int, shrink: bool, kind: str | None, coverage: bool, out: Path | None
-) -> None:
+    count: int, seed: int, shrink: bool, kind: str | None, watched: bool, coverage: bool,
+    out: Path | None,
+) -> None:  # fmt: skip
     """Compile random graphs, call each at several sizes and compare with what they mean."""
     if coverage:
         make = metamorphic.row_case if kind == "laws" else random_case
         click.echo(Coverage.of(map(make, range(seed, seed + count))).table())
         return
-    run = KINDS[kind or "graphs"]
+    with guards.everywhere() if watched else nullcontext():
+        outcomes = KINDS[kind or "graphs"](range(seed, seed + count), shrink)
+        failures = _failures(outcomes, count, out)
+    sys.exit(bool(failures))
+
+
+def _failures(outcomes: Iterator[Outcome], count: int, out: Path | None) -> int:
+    """Print the failures, and to a file; their number."""
     failures, start = 0, time.perf_counter()
-    for number, outcome in enumerate(run(range(seed, seed + count), shrink), start=1):
+    for number, outcome in enumerate(outcomes, start=1):
         if outcome.failure:
             failures += 1
             report = f"\n=== seed {outcome.seed}: {outcome.failure}\n{outcome.text}\n"
@@ -68,7 +81,7 @@ def main(
         pace = number / (time.perf_counter() - start)
         line = f"\r{number} of {count} graphs, {failures} failed, {pace:.1f} a second"
         click.echo(line, nl=number == count, err=True)
-    sys.exit(bool(failures))
+    return failures
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 
 from tests.fuzz import edges, networks, nnsmith_graphs, onnx_peers
 from tests.fuzz.runner import Outcome, run
+from tests.guards import everywhere
 
 QUICK, MANY = 30, 500
 QUICK_MODELS, MANY_MODELS = 8, 150
@@ -34,6 +35,20 @@ def test_a_few_random_graphs() -> None:
 @pytest.mark.slow
 def test_many_random_graphs() -> None:
     found = failures(range(10_000, 10_000 + MANY))
+    assert not found, found
+
+
+def test_launches_of_random_graphs_write_where_they_may() -> None:
+    with everywhere():
+        found = failures(range(QUICK))
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_launches_of_many_random_graphs_write_where_they_may() -> None:
+    with everywhere():
+        found = failures(range(20_000, 20_000 + MANY))
+        found += failures(range(20_000, 20_000 + MANY_NETWORKS), networks.run)
     assert not found, found
 
 

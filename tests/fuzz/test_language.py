@@ -25,7 +25,7 @@ from anydim.lang.surface.syntax import Name, Spread
 from anydim.lang.surface.tables import load_grammar
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
-from tests.fuzz import typed_texts
+from tests.fuzz import data_ranges, typed_texts
 from tests.fuzz.language_mutants import mutant
 
 MUTANTS = 500
@@ -98,6 +98,10 @@ def test_a_few_programs_with_declared_types_equal_those_with_inferred_ones():
 @pytest.mark.slow
 def test_many_programs_with_declared_types_equal_those_with_inferred_ones():
     assert not typed_failures(range(100_000, 102_000))
+
+
+def test_reductions_over_ranges_that_data_gives():
+    assert not [f"{o.failure}\n{o.text}" for o in data_ranges.run(range(30)) if o.failure]
 
 
 # ---- texts from the grammar ----------------------------------------------------------------------

@@ -10,6 +10,7 @@ from anydim.base.dtypes import DType, bfloat16
 from anydim.base.errors import DeviceError
 from anydim.devices.cuda import CudaDevice, found
 from tests import attentions
+from tests.unit.passes.ragged import test_rows as ragged_rows
 
 ON = {"devices": {"accel": "cuda:0"}, "placement": {"*": "accel"}}
 SIZES = (0, 1, 2, 31, 32, 33, 127, 1000, 4096)
@@ -133,3 +134,17 @@ def test_captured_graphs() -> None:
         given = numpy.random.default_rng(rows).normal(size=(rows, 64)).astype(numpy.float32)
         numpy.testing.assert_allclose(model(x=given)["y"], alone(x=given)["y"], 1e-4, 1e-5)
     model.trim()
+
+
+@pytest.mark.parametrize("name", ["encoder", "scores", "strided", "pairs", "row_values"])
+def test_ragged_rows_are_those_of_the_host(name: str) -> None:
+    graph = ragged_rows.PROGRAMS[name]()
+    plain = ad.compile(graph)
+    model, host = ad.compile(graph, ragged="auto", **ON), ad.compile(graph, ragged="auto")
+    for lengths in ragged_rows.BATCHES[1:]:
+        given = ragged_rows.rows_of(plain, lengths, 0)
+        feeds = {n: each if n in host.lists else numpy.stack(each) for n, each in given.items()}
+        expected = host(**feeds)
+        for key, made in model(**feeds).items():
+            for one, other in zip(made, expected[key]):
+                numpy.testing.assert_allclose(one, other, 1e-4, 1e-5)  # sums in another order

@@ -84,7 +84,8 @@ class _Level:
         self.speeds = {device.name: device.speed for device in options.devices}
         points = list(options.points) or samples(graph.box, _POINTS, graph.guards)
         names = graph.box.names
-        points = [{name: point[name] for name in names} for point in points] or [{}]
+        lowest = {dim.name: dim.lo for dim in graph.box.dims}
+        points = [{name: point[name] for name in names} for point in points] or [lowest]
         columns = {name: numpy.array([p[name] for p in points], float) for name in names}
         self.at, self.count = Sampled.over(columns), len(points)
         self.finding = _finding(graph)

@@ -24,7 +24,13 @@ from anydim.kernels.schedule import parse_options, parse_schedule
 from anydim.kernels.template import Template
 from anydim.lang.surface.printer import print_statement
 from anydim.lang.tree import Group, Read
-from anydim.passes.canonical_groups import Canonical, IndexCheck, canonical, in_canonical_sizes
+from anydim.passes.canonical_groups import (
+    Canonical,
+    IndexCheck,
+    canonical,
+    in_canonical_sizes,
+    with_named_parts,
+)
 from anydim.passes.flow import unused
 from anydim.passes.options import PLAIN, WHOLE, Options
 from anydim.passes.recipes import template_recipe
@@ -102,7 +108,7 @@ class Schedule:
                 result.append(alias)
                 continue
             group, values, found = canonical(node.group)
-            own = in_canonical_sizes(group, graph.box)
+            own = with_named_parts(in_canonical_sizes(group, graph.box))
             constants = frozenset(n for n, value in values.items() if value in graph.constants)
             request = self.options.requested(node.outputs)
             key = (own.group, own.box, constants, "" if request is None else request[1])

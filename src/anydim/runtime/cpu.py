@@ -65,13 +65,18 @@ def processor_name() -> str:
 
 def _said(*names: str) -> str:
     """Return the first processor's value for one of several keys of /proc/cpuinfo."""
-    try:
-        with open("/proc/cpuinfo", "rb") as file:
-            text = file.read(_ENOUGH).decode("ascii", "replace")
-    except OSError:
-        return ""
-    for line in text.splitlines():
+    for line in _first_processor().splitlines():
         name, _, values = line.partition(":")
         if name.strip() in names:
             return values.strip()
     return ""
+
+
+@cache
+def _first_processor() -> str:
+    """Return the beginning of /proc/cpuinfo; the kernel takes a while to write it."""
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            return file.read(_ENOUGH).decode("ascii", "replace")
+    except OSError:
+        return ""

@@ -44,7 +44,7 @@ class Size(Form):
     @staticmethod
     def constant_of(value: int) -> Size:
         """The size that is always `value`."""
-        if 0 <= value < len(_SMALL):
+        if 0 <= value <= _LARGEST_SMALL:
             return _SMALL[value]
         return Size({(): index(value)})
 
@@ -246,7 +246,14 @@ class Size(Form):
         return {name: Size(terms) for name, terms in coefficients.items()}, Size(rest)
 
 
-_SMALL = (Size({}), *(Size({(): value}) for value in range(1, 1025)))
+class _Small(dict[int, Size]):
+    """Constants, each made once, at its first use."""
+
+    def __missing__(self, value: int) -> Size:
+        return self.setdefault(value, Size({(): index(value)} if value else {}))
+
+
+_SMALL, _LARGEST_SMALL = _Small(), 1024
 
 
 def as_constant(value: Size | int) -> Size:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from anydim.base.errors import DimError
 from anydim.sizes.atoms import Atom, Monomial, inside_out
@@ -131,35 +131,49 @@ class Form:
         `apply` gets 'add', 'mul', 'floordiv', 'mod', 'min' or 'max' and two operands. The result
         for a repeated atom is made once; `known` caches these results.
         """
-        seen = {} if known is None else known
-
-        def of_atom(atom: str) -> T:
-            if atom not in seen:
-                if isinstance(atom, Atom):
-                    seen[atom] = chain(atom.function, [of_size(a) for a in atom.arguments])
-                else:
-                    seen[atom] = symbol(atom)
-            return seen[atom]
-
-        def chain(function: str, parts: list[T]) -> T:
-            result = parts[0]
-            for part in parts[1:]:
-                result = apply(function, (result, part))
-            return result
-
-        def of_size(size: Form) -> T:
-            sums: list[T] = []
-            for monomial, coefficient in size.monomials:
-                factors = [of_atom(atom) for atom in monomial]
-                if coefficient != 1 or not factors:
-                    factors.append(constant(coefficient))
-                sums.append(chain("mul", factors))
-            return chain("add", sums) if sums else constant(0)
-
+        fold = _Fold(constant, symbol, apply, {} if known is None else known)
         if self.depth > _DEEP:
-            for inner in inside_out(self, seen):
-                of_atom(inner)
-        return of_size(self)
+            for inner in inside_out(self, fold.known):
+                fold.of_atom(inner)
+        return fold.of_size(self)
+
+
+class _Fold(Generic[T]):
+    """The functions of a `fold` in progress; an object, since closures that call each other are
+    garbage that only a collection finds."""
+
+    def __init__(
+        self,
+        constant: Callable[[int], T],
+        symbol: Callable[[str], T],
+        apply: Callable[[str, tuple[T, ...]], T],
+        known: dict[str, T],
+    ) -> None:
+        self.constant, self.symbol, self.apply, self.known = constant, symbol, apply, known
+
+    def of_atom(self, atom: str) -> T:
+        known = self.known
+        if atom not in known:
+            if isinstance(atom, Atom):
+                known[atom] = self.chain(atom.function, [self.of_size(a) for a in atom.arguments])
+            else:
+                known[atom] = self.symbol(atom)
+        return known[atom]
+
+    def chain(self, function: str, parts: list[T]) -> T:
+        result = parts[0]
+        for part in parts[1:]:
+            result = self.apply(function, (result, part))
+        return result
+
+    def of_size(self, size: Form) -> T:
+        sums: list[T] = []
+        for monomial, coefficient in size.monomials:
+            factors = [self.of_atom(atom) for atom in monomial]
+            if coefficient != 1 or not factors:
+                factors.append(self.constant(coefficient))
+            sums.append(self.chain("mul", factors))
+        return self.chain("add", sums) if sums else self.constant(0)
 
 
 def _evaluate_atom(atom: Atom, env: Mapping[str, int], known: Mapping[str, int]) -> int:

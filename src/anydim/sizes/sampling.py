@@ -36,7 +36,27 @@ def samples(box: Box, count: int, guards: Sequence[Guard] = ()) -> list[dict[str
         (good if _all_hold(guards, point) else other).append(point)
         if len(good) == count:
             break
+    if not good and not other and box.constraints:
+        for point in _candidates(box, count):
+            raised = _raised(box, point)
+            if raised not in good and box.contains(raised):
+                good.append(raised)
     return (good + other)[:count]
+
+
+def _raised(box: Box, point: Mapping[str, int]) -> dict[str, int]:
+    """The point with dims raised to what constraints such as `total - first - count >= 0` need."""
+    found = dict(point)
+    for constraint in box.constraints:
+        least = next((a for (a,), c in _single(constraint) if c == 1 and a in found), None)
+        if least is not None:
+            found[least] += max(0, -constraint.evaluate(found))
+    return found
+
+
+def _single(size: Size) -> Iterator[tuple[Monomial, int]]:
+    """The terms of a size that are a multiple of one dim."""
+    return ((m, c) for m, c in size.monomials if len(m) == 1 and not isinstance(m[0], Atom))
 
 
 def _candidates(box: Box, count: int) -> Iterator[dict[str, int]]:

@@ -195,6 +195,30 @@ def test_flags_and_integers_are_joined_too() -> None:
         np.testing.assert_array_equal(model(*arrays)["y"], np.concatenate(arrays, 1))
 
 
+PARTS = ((16, 17), (40, 3000), (4000, 5000), (65, 32), (16, 16), (8, 40))  # constant lengths
+
+
+def test_concatenations_of_long_constant_parts_share_a_kernel() -> None:
+    g = ad.Builder()
+    rows, cases = g.dim("rows", 0, 50), [(parts, rest) for parts in PARTS for rest in ((), (3,))]
+    for number, (lengths, rest) in enumerate(cases):
+        shapes = [(rows, length, *rest) for length in lengths]
+        parts = [g.input(f"x{number}_{i}", float32, shape) for i, shape in enumerate(shapes)]
+        g.output(f"y{number}", g.concat(*parts, axis=1))
+    model = ad.compile(g)
+    assert len(model.program.sites) == len(cases)
+    assert len({site.kernel for site in model.program.sites}) == 7
+    generator = np.random.default_rng(3)
+    for count in (0, 1, 7):
+        given = [
+            [generator.random((count, length, *rest), np.float32) for length in lengths]
+            for lengths, rest in cases
+        ]
+        found = model(*(part for parts in given for part in parts))
+        for number, parts in enumerate(given):
+            np.testing.assert_array_equal(found[f"y{number}"], np.concatenate(parts, 1))
+
+
 @pytest.mark.parametrize("dtype", [float32, uint8], ids=str)
 @pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
 def test_pads_are_copies_between_a_few_elements(mode: str, dtype: DType) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
@@ -36,6 +35,16 @@ class SizeParameters:
         return tuple(self._names)
 
 
+class Level:
+    """What one level of a loop nest has computed: its steps, and values broadcast to lanes."""
+
+    __slots__ = ("spread", "steps")
+
+    def __init__(self) -> None:
+        self.steps: list[ir.Step] = []
+        self.spread: dict[tuple[ir.Value, int], ir.Value] = {}
+
+
 @dataclass
 class Context:
     """State shared by all scalar lowering of one function. `buffers` maps tensors to buffer names.
@@ -45,7 +54,7 @@ class Context:
     sums of nonnegative expressions to these expressions, `peaks` maps maxima to their arguments
     (`value_bounds.py`). `inside` holds (index, extent) pairs that are in bounds here. `failed`
     names the register that is set when a check fails ('' for none). `nontemporal` is true where
-    results bypass the caches; None: never.
+    results bypass the caches; None: never. `homes` maps named values to the levels that name them.
     """
 
     types: Mapping[str, TensorType]
@@ -60,7 +69,7 @@ class Context:
     failed: str = ""
     nontemporal: ir.Value | None = None
     _used: dict[str, int] = field(default_factory=dict)
-    _homes: dict[str, Any] = field(default_factory=dict)
+    homes: dict[str, Level] = field(default_factory=dict)
 
     def fresh(self, prefix: str = "v") -> str:
         """A name that this function does not use yet."""

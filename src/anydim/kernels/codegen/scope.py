@@ -14,7 +14,7 @@ from typing import TypeVar
 from anydim.base.dtypes import DType, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.codegen.context import Context
+from anydim.kernels.codegen.context import Context, Level
 from anydim.kernels.inference import (
     Linear,
     always_inside,
@@ -53,17 +53,18 @@ class Scope(ABC):
     def inner(
         self: Inside, indices: Mapping[str, ir.Value], *, lane: str | None = None, lanes: int = 1,
         mask: ir.Value | None = None, local: LocalRead | None = None,
-        answers: frozenset[str] = frozenset(),
+        answers: frozenset[str] = frozenset(), certain: bool = True,
     ) -> Inside:  # fmt: skip
         """The body of a loop over the axes of `indices` (lane 0's value for a lane axis).
 
         Lanes, mask and `local` are inherited unless given. `local` may provide the value of a read
         (None: load it). Reads of the tensors in `answers` are resolved at this level, even where
-        they could be hoisted.
+        they could be hoisted. `certain`: the body runs whenever this one does.
         """
         inner = copy(self)
         inner.indices, inner.own = {**self.indices, **indices}, frozenset(indices)
         inner.answers, inner.outer, inner.local = answers, self, local or self.local
+        inner.certain = certain
         if lane is not None:
             inner.lane, inner.lanes = lane, lanes
         if lane is not None or mask is not None:
@@ -74,11 +75,19 @@ class Scope(ABC):
     def _begin(self) -> None:
         """Reset the values known at this level."""
         self.uniform: Scope | None = None  # the same loop without lanes, for uniform values
-        self.steps: list[ir.Step] = []
+        self._level = Level()
         self._known: dict[tuple[Expr, DType], ir.Value] = {}
-        self._spread: dict[tuple[ir.Value, int], ir.Value] = {}
         self._starts: dict[tuple[ir.Value, int], ir.Value] = {}
         self._reported: set[Check] = set()
+
+    @property
+    def steps(self) -> list[ir.Step]:
+        """The steps of this level so far."""
+        return self._level.steps
+
+    @steps.setter
+    def steps(self, steps: list[ir.Step]) -> None:
+        self._level.steps = steps
 
     def dtype(self, expr: Expr) -> DType:
         """The element type of an expression by itself."""
@@ -86,24 +95,27 @@ class Scope(ABC):
 
     def name(self, value: ir.Value) -> ir.Value:
         """Bind a value to a name by a Let step here, so that it is computed once."""
+        return self._named(value, self._level)
+
+    def _named(self, value: ir.Value, level: Level) -> ir.Value:
         if isinstance(value, (ir.Const, ir.Var)):
             return value
         name = self.context.fresh()
-        self.steps.append(ir.Let(name, value))
-        self.context._homes[name] = self
+        level.steps.append(ir.Let(name, value))
+        self.context.homes[name] = level
         return ir.Var(value.type, name)
 
     def spread(self, value: ir.Value, lanes: int) -> ir.Value:
         """A value broadcast to all lanes; a scalar is broadcast once, where it was named."""
         if value.type.lanes == lanes or isinstance(value, ir.Const):
             return splat(value, lanes)
-        home = self
+        home = self._level
         if isinstance(value, ir.Var):
-            home = self.context._homes.get(value.name, self)
+            home = self.context.homes.get(value.name, home)
         key = (value, lanes)
-        if key not in home._spread:
-            home._spread[key] = home.name(splat(value, lanes))
-        return home._spread[key]
+        if key not in home.spread:
+            home.spread[key] = self._named(splat(value, lanes), home)
+        return home.spread[key]
 
     def know(self, expr: Expr, value: ir.Value) -> None:
         """Record that `expr` (of its own type) is `value`: a scalar, or one value per lane."""

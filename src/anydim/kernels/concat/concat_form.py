@@ -135,7 +135,7 @@ def _chains(body: Expr) -> Iterator[tuple[str, tuple[Size, ...]]]:
         stops: list[Size] = []
         name, rest = "", part
         while isinstance(rest, Apply) and rest.function == "select":
-            found = _stop(rest.arguments[0])
+            found = stop_of(rest.arguments[0])
             if found is None or name not in ("", found[0]):
                 break
             name, rest = found[0], rest.arguments[2]
@@ -144,7 +144,7 @@ def _chains(body: Expr) -> Iterator[tuple[str, tuple[Size, ...]]]:
             yield name, tuple(stops)
 
 
-def _stop(condition: Expr) -> tuple[str, Size] | None:
+def stop_of(condition: Expr) -> tuple[str, Size] | None:
     """(k, a) of k < a."""
     if not isinstance(condition, Apply) or condition.function != "less":
         return None
@@ -171,7 +171,7 @@ class _Range:
 
     def taken(self, condition: Expr) -> bool | None:
         """Whether a condition holds in this range; None where unknown."""
-        found = _stop(condition)
+        found = stop_of(condition)
         if found is None or found[0] != self.axis:
             return None
         if found[1] == self.ends[self.number]:

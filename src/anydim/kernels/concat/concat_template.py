@@ -49,7 +49,17 @@ from anydim.kernels.rows.row_passes import FEW
 from anydim.kernels.template import Task, form_template
 from anydim.lang.tree import Axis, Group
 from anydim.lang.tree.affine import reads
-from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import (
+    Box,
+    Size,
+    Truth,
+    as_size,
+    ceil_div,
+    maximum,
+    minimum,
+    product,
+    prove,
+)
 
 PART = "part of the axis"
 _LARGER = 16  # factor of the part size where most parts may have no work
@@ -77,7 +87,7 @@ def _propose(form: RangesForm, task: Task) -> Ranges:
 def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
     touched = Operands.of(task.group, (s.body for g in form.groups for s in g.statements))
     context = Context(touched.types, SizeParameters(), task.machine, touched.buffers)
-    writer, (flops, moved) = _Writer(form, context, schedule), work(task.group)
+    writer, (flops, moved) = _Writer(form, context, schedule, task.box), work(task.group)
     heaviest = max(cost(s.body) for g in form.groups for s in g.statements)
     allow_nontemporal(context, heaviest, moved, task.box)
     pairs = tuple(writer.kept.items())
@@ -93,13 +103,14 @@ def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
 class _Writer:
     """Emits the body: parts of the axis at one point of the outer loops, range by range."""
 
-    def __init__(self, form: RangesForm, context: Context, schedule: Ranges) -> None:
-        self.form, self.context, self.schedule = form, context, schedule
+    def __init__(self, form: RangesForm, context: Context, schedule: Ranges, box: Box) -> None:
+        self.form, self.context, self.schedule, self.box = form, context, schedule, box
         self.kept = in_place_operands(form)
         each = maximum(product(axis.extent for axis in form.inner), 1)
         piece = PIECE * _LARGER if self.kept else PIECE
         self.block = maximum(as_size(piece) // each, 1)  # indices of `axis` in a part
-        self.blocks = ceil_div(form.axis.extent, self.block)
+        whole = self._holds(form.axis.extent, "<=", self.block)
+        self.blocks = as_size(1) if whole else ceil_div(form.axis.extent, self.block)
 
     @property
     def grain(self) -> Size:
@@ -119,18 +130,22 @@ class _Writer:
         """All steps of the main function."""
         kernel = ScalarLowering(self.context)
         stops: list[ir.Value] = []
-        for stop in self.form.stops:
+        for number, stop in enumerate(self.form.stops):
             end = self.value(stop)
-            stops.append(kernel.name(greatest(stops[-1], end)) if stops else end)
+            ordered = not stops or self._holds(self.form.stops[number - 1], "<=", stop)
+            stops.append(end if ordered else kernel.name(greatest(stops[-1], end)))
         axes = [(axis.name, self.value(axis.extent)) for axis in self.form.outer]
         parts = kernel.inner({})
-        split = [*axes, (PART, self.value(self.blocks))]
-        parallel_loop(parts, split, lambda scope: self._part(scope, stops))
+        if self.blocks.constant == 1 and axes:
+            parallel_loop(parts, axes, lambda scope: self._whole(scope, stops))
+        else:
+            split = [*axes, (PART, self.value(self.blocks))]
+            parallel_loop(parts, split, lambda scope: self._part(scope, stops))
+        lanes = min(FEW, self.schedule.lanes)
         lengths = self._lengths(kernel, stops)
-        if not lengths or not axes or self.schedule.lanes == 1:
+        if not lengths or not axes or lanes == 1 or self._long(lanes):
             return (*kernel.steps, *parts.steps)
         shortest, longest = (reduce(pick, lengths) for pick in (least, greatest))
-        lanes = min(FEW, self.schedule.lanes)
 
         def short(lanes: int) -> tuple[ir.Step, ...]:
             rows = kernel.inner({})
@@ -150,6 +165,15 @@ class _Writer:
         firsts = (constant(0), *stops)
         return [kernel.name((stop - first) * each) for first, stop in zip(firsts, stops)]
 
+    def _long(self, lanes: int) -> bool:
+        """Whether some range always has more elements than one vector."""
+        each = product(axis.extent for axis in self.form.inner)
+        ranges = zip((as_size(0), *self.form.stops), self.form.stops)
+        return any(self._holds((stop - first) * each, ">", lanes) for first, stop in ranges)
+
+    def _holds(self, left: Size, relation: str, right: Size | int) -> bool:
+        return prove(left, relation, right, self.box) is Truth.PROVED
+
     def _vectors(
         self, scope: ScalarLowering, stops: list[ir.Value], masks: list[ir.Value | None], lanes: int
     ) -> None:
@@ -161,6 +185,17 @@ class _Writer:
             for copies, made in self._apart(group):
                 with if_block(scope, copies) as part:
                     self._cell(made, made.statements[0].axes[-1], lanes, mask, part, first)
+
+    def _whole(self, scope: ScalarLowering, stops: list[ir.Value]) -> None:
+        """All ranges of an axis that is one part."""
+        starts = zip((as_size(0), *self.form.stops), (constant(0), *stops))
+        for number, ((low, first), stop) in enumerate(zip(starts, stops)):
+            group = self._enter(number)
+            some = self._holds(low, "<", self.form.stops[number])
+            with if_block(scope, None if some else first < stop) as inner:
+                for copies, made in self._apart(group):
+                    with if_block(inner, copies) as part:
+                        self._range(part, number, made, first, stop)
 
     def _part(self, scope: ScalarLowering, stops: list[ir.Value]) -> None:
         """The intersection of a part of the axis with each range."""

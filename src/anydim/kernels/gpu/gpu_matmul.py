@@ -109,6 +109,8 @@ def product_form(group: Group) -> ProductForm | None:
     offset = element_offset(statement)
     values = (a, b, *(output.value for output in outputs))
     types = {tensor.name: tensor.type for tensor in group.inputs}
+    if not {read.tensor for factor in (a, b) for read in reads(factor)} <= types.keys():
+        return None  # a factor that the group computes
     loops = merged(Loops((rows, columns, batch, statement.reduced), values, offset), types)
     (rows, columns, batch, depth), (a, b, *made) = loops.axes, loops.values
     outputs = tuple(Output(old.tensor, value) for old, value in zip(outputs, made))

@@ -80,7 +80,7 @@ class NestElements(ScalarLowering):
         self.variables: dict[str, ir.Value] = {}
 
     def inner(
-        self: NestInside, indices: Mapping[str, ir.Value], *, certain: bool = True,
+        self: NestInside, indices: Mapping[str, ir.Value], *,
         written: frozenset[str] = frozenset(), variables: Mapping[str, ir.Value] | None = None,
         **options: Any,
     ) -> NestInside:  # fmt: skip
@@ -89,7 +89,7 @@ class NestElements(ScalarLowering):
         The other options are those of `Elements`.
         """
         inner = super().inner(indices, **options)
-        inner.certain, inner.written = certain, written
+        inner.written = written
         inner.own_variables = frozenset(variables or ())
         inner.variables = {**self.variables, **(variables or {})}
         return inner

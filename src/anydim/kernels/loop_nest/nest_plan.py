@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Machine
 from anydim.kernels.loop_nest.nest_form import NestForm, Ranges, extremes, loop_ranges
 from anydim.kernels.loop_nest.nest_stages import Staged, Tiles, trips
-from anydim.kernels.loop_nest.nest_writes import Vectorization
+from anydim.kernels.loop_nest.nest_writes import Vectorization, part_of
 from anydim.kernels.rows.fusion_plan import cost
+from anydim.kernels.rows.partial_rows import uncounted
 from anydim.kernels.rows.row_form import PART_WORK, TYPICAL_ROW
 from anydim.lang.dependence.chunks import Chunks
 from anydim.lang.dependence.stages import Stages, stages_of
@@ -121,19 +123,31 @@ def _tiles(some: Stages, each: Size, threads: int) -> Tiles:
     return Tiles(ceil_div(_iterations(some), each), ceil_div(length, across), across)
 
 
-def operations_of(steps: Sequence[OrderedStep], iterations: Size, ranges: Ranges) -> Size:
-    """The number of operations of steps; data-dependent trip counts count as one."""
+def operations_of(
+    steps: Sequence[OrderedStep], iterations: Size, ranges: Ranges,
+    loops: Mapping[str, Size] = MappingProxyType({}),
+) -> Size:  # fmt: skip
+    """The number of operations of steps in `loops`, by variable, and in `iterations` around them.
+
+    Data-dependent trip counts count as one; for ranges of reductions see `uncounted`.
+    """
     total = as_size(0)
     for step in steps:
         if isinstance(step, Loop):
             span = ranges[step.variable]
             more = as_size(1) if span is None else maximum(0, span[1] - span[0] + 1)
-            total = total + operations_of(step.body, iterations * more, ranges)
+            inner = {**loops, step.variable: more}
+            total = total + operations_of(step.body, iterations, ranges, inner)
         elif isinstance(step, Branch):
-            total = total + operations_of((*step.then, *step.otherwise), iterations, ranges)
+            both = (*step.then, *step.otherwise)
+            total = total + operations_of(both, iterations, ranges, loops)
         elif isinstance(step, Write):
-            points = product(_upper_bound(axis, ranges) for axis in (*step.axes, *step.reduced))
-            each = max(1, round(cost(step.body)) + bool(step.combine))
+            part, body = part_of(step)
+            left_out = uncounted(part, [*loops, *(axis.name for axis in step.axes)])
+            axes = (a for a in (*step.axes, *step.reduced) if a.name not in left_out)
+            around = product(more for name, more in loops.items() if name not in left_out)
+            points = around * product(_upper_bound(axis, ranges) for axis in axes)
+            each = max(1, round(cost(body)) + bool(step.combine))
             total = total + iterations * points * each
     return total
 

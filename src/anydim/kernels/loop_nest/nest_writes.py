@@ -8,6 +8,7 @@ y[i]       the lanes share one sum
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from anydim.base.dtypes import DType, int64
@@ -21,14 +22,21 @@ from anydim.kernels.codegen.reduction import (
     neutral_element,
     terms_of,
 )
-from anydim.kernels.codegen.vector_loops import nested_loops, segments, vectors_of
+from anydim.kernels.codegen.vector_loops import for_loop, if_block, segments, vectors_of
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import convert, operate, variable
 from anydim.kernels.launch import Machine, halved_lanes
 from anydim.kernels.loop_nest.nest_elements import NestElements, Storage
 from anydim.kernels.loop_nest.nest_form import NestForm, one_to_one
-from anydim.kernels.rows.partial_rows import limits, part_along
-from anydim.lang.tree import Axis, Expr, Index, Literal, Read, Write
+from anydim.kernels.rows.partial_rows import (
+    Part,
+    limits,
+    neutral_literal,
+    ordered_axes,
+    part_along,
+    repeats,
+)
+from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Write
 from anydim.lang.tree.affine import affine, reads, rewrite
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import product
@@ -68,6 +76,30 @@ class WriteCode:
         self.vectorized = vectorized = Vectorization(None, 1) if single else vectorized
         self.unroll = unroll if vectorized.lanes > 1 else 1
         self.own = frozenset((write.target,))
+        self.reduced = ordered_axes((write,), write.reduced)
+        self.part, self.body = self._part()
+
+    def _part(self) -> tuple[Part, Expr]:
+        """The part of the ranges that the write visits, and its value there."""
+        write, lane = self.write, self.vectorized.lane
+        if write.reduced:
+            apart = {lane.name} if lane is not None and not self.vectorized.along else set()
+            neutral: Expr = neutral_literal(write.combine, self.dtype)
+            return part_along(write.body, neutral, [axis.name for axis in self.reduced], apart)
+        if self.register is not None or write.fresh:
+            return (), write.body
+        axes = [axis.name for axis in (*self._outer, *((lane,) if lane is not None else ()))]
+        same: Expr = Read(write.target, write.indices)
+        if write.combine:
+            same = neutral_literal(write.combine, self.dtype)
+        return part_along(write.body, same, axes)
+
+    def _bounded(self, axis: Axis) -> bool:
+        return any(bound.axis == axis.name for bound in self.part)
+
+    def _range(self, scope: NestElements, axis: Axis) -> Range:
+        extent = scope.size(axis.extent)
+        return limits(self.part, axis.name, scope, extent, self.ranges[axis.name])
 
     @property
     def _outer(self) -> list[Axis]:
@@ -87,9 +119,13 @@ class WriteCode:
     def _nested(
         self, scope: NestElements, axes: Sequence[Axis], body: Callable[[NestElements], None]
     ) -> None:
-        spans = ((axis.name, *self.ranges[axis.name]) for axis in axes)
-        with nested_loops(scope, spans, written=self.own) as inner:
-            body(inner)
+        with ExitStack() as loops:
+            for axis in axes:
+                low, high = self._range(scope, axis)
+                loop = for_loop(scope, high, low, axis=axis.name, written=self.own,
+                                certain=not self._bounded(axis))  # fmt: skip
+                scope, _ = loops.enter_context(loop)
+            body(scope)
 
     # ---- cells ---------------------------------------------------------------------------------
 
@@ -99,13 +135,25 @@ class WriteCode:
         if lane is None or self.vectorized.along:
             self._block([scope.inner({}, written=self.own)], scope)
         else:
-            self._vector_loop(scope, lane, self.ranges[lane.name], self.unroll, self._block)
+            self._vector_loop(scope, lane, self.unroll, self._block)
 
     def _vector_loop(
-        self, scope: NestElements, lane: Axis, span: Range, unroll: int,
+        self, scope: NestElements, lane: Axis, unroll: int,
         body: Callable[[list[NestElements], NestElements], None],
     ) -> None:  # fmt: skip
         """A pass over an axis by vectors; `body` gets the unrolled cells and their block."""
+        span = self._range(scope, lane)
+        if not self._bounded(lane):
+            self._vectors(scope, lane, span, unroll, body)
+            return
+        some = scope.name(span[0] < span[1])
+        with if_block(scope, some, certain=False, written=self.own) as inner:
+            self._vectors(inner, lane, span, unroll, body)
+
+    def _vectors(
+        self, scope: NestElements, lane: Axis, span: Range, unroll: int,
+        body: Callable[[list[NestElements], NestElements], None],
+    ) -> None:  # fmt: skip
         lanes = self.vectorized.lanes
         for segment in segments(scope, *span, lanes, unroll):
             block = scope.inner({}, written=self.own)
@@ -120,11 +168,11 @@ class WriteCode:
         """Some unrolled cells; their steps are appended to `into`."""
         if not self.write.reduced:
             for cell in cells:
-                self._store(cell, cell.value(self.write.body, self.dtype))
+                self._store(cell, cell.value(self.body, self.dtype))
                 into.merge(cell)
             return
         sums = [_Sum(self, cell, self.unroll if self.vectorized.along else 1) for cell in cells]
-        loops = self._sums(cells, sums, self.write.reduced)
+        loops = self._sums(cells, sums, self.reduced)
         for cell in cells:
             into.merge(cell)
         into.steps += loops
@@ -146,22 +194,21 @@ class WriteCode:
             block = scopes[0].inner({}, written=self.own)
             sums[0].along(block, axes[0])
             return block.steps
+        low, high = self._range(scopes[0], axes[0])
+        around = scopes
+        if self._bounded(axes[0]):
+            around = [s.inner({}, written=self.own, certain=False) for s in scopes]
         at = variable(scopes[0].context.fresh("k"))
-        inner = [s.inner({axes[0].name: at}, written=self.own) for s in scopes]
+        inner = [s.inner({axes[0].name: at}, written=self.own) for s in around]
         loops = self._sums(inner, sums, axes[1:])
         for other in inner[1:]:
             inner[0].merge(other)
-        span = self.ranges[axes[0].name]
-        if self.vectorized.lanes == 1 and len(scopes) == 1:
-            span = self._narrowed(scopes[0], axes[0])
-        return [loop(at.name, *span, 1, *inner[0].steps, *loops)]
-
-    def _narrowed(self, scope: NestElements, axis: Axis) -> Range:
-        """The range of a reduced axis, narrowed to a data-dependent part."""
-        write, span = self.write, self.ranges[axis.name]
-        reduced = frozenset(other.name for other in write.reduced)
-        part = part_along(write.body, write.combine, self.dtype, axis.name, reduced)
-        return limits(part, scope, *span) if part.lows or part.highs else span
+        made = loop(at.name, low, high, 1, *inner[0].steps, *loops)
+        if around is scopes:
+            return [made]
+        for other in around[1:]:
+            around[0].merge(other)
+        return [ir.If(low < high, (*around[0].steps, made))]
 
     # ---- storing -------------------------------------------------------------------------------
 
@@ -204,7 +251,7 @@ class _Sum:
 
     def accumulate(self, scope: NestElements, copy: int, mask: ir.Value | None) -> None:
         """Accumulate the element at this point, except for lanes off in `mask`."""
-        body, register = self.code.write.body, self.registers[copy]
+        body, register = self.code.body, self.registers[copy]
         terms = terms_of(scope, body, self.function, self.dtype, self.code.dtype, mask)
         total = accumulated(self.function, ir.Get(self.neutral.type, register), terms)
         scope.steps.append(ir.Assign(register, total))
@@ -217,8 +264,7 @@ class _Sum:
                 self.accumulate(cell, copy % len(self.registers), cell.mask)
                 into.merge(cell)
 
-        span = self.code._narrowed(scope, axis)
-        self.code._vector_loop(scope, axis, span, len(self.registers), body)
+        self.code._vector_loop(scope, axis, len(self.registers), body)
 
     def value(self, scope: NestElements) -> ir.Value:
         """The total, as the element type of the target."""
@@ -269,7 +315,8 @@ def vectorization_of(
     options = [(_score(write, axis, form, storage), axis, False) for axis in write.axes
                if _storable(write, axis, storage)]  # fmt: skip
     if write.reduced:
-        options.append((_score(write, write.reduced[-1], form, storage), write.reduced[-1], True))
+        last = ordered_axes((write,), write.reduced)[-1]
+        options.append((_score(write, last, form, storage), last, True))
     options = [option for option in options if option[1].extent != 1]
     if not options:
         return none
@@ -278,9 +325,19 @@ def vectorization_of(
     return none if score < 0 or lanes < 2 else Vectorization(lane, lanes, along)
 
 
+def part_of(write: Write) -> tuple[Part, Expr]:
+    """The part of the reduced axes that a write visits, whatever the lanes, and its value there."""
+    if not write.reduced or not isinstance(write.body, Apply) or len(write.body.arguments) < 3:
+        return (), write.body
+    names = [axis.name for axis in ordered_axes((write,), write.reduced)]
+    return part_along(write.body, write.body.arguments[2], names)
+
+
 def _storable(write: Write, axis: Axis, storage: Mapping[str, Storage]) -> bool:
     """Whether the stores of adjacent lanes are contiguous, and may be reordered."""
     if any(free_axes(i) & {axis.name} and affine(i) is None for i in write.indices):
+        return False
+    if repeats(write.body, [other.name for other in write.reduced], axis.name):
         return False
     offset = storage[write.target].address(write.indices)
     if offset.affine.stride(axis.name) != 1:
@@ -290,7 +347,7 @@ def _storable(write: Write, axis: Axis, storage: Mapping[str, Storage]) -> bool:
 
 def _score(write: Write, axis: Axis, form: NestForm, storage: Mapping[str, Storage]) -> int:
     score = 0
-    for read in reads(write.body):
+    for read in reads(part_of(write)[1]):
         address = storage[read.tensor].address(read.indices, read.flat)
         if any(free_axes(atom) & {axis.name} for atom, _ in address.atoms):
             score -= 4

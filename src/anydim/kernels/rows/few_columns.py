@@ -23,6 +23,7 @@ from anydim.kernels.codegen.vector_loops import first_lanes
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import Like, constant, iota, least, operate, select, shuffle, variable
 from anydim.kernels.rows.flatten import own_address
+from anydim.kernels.rows.partial_rows import limits
 from anydim.kernels.rows.row_body import Cell, Row, RowForm, Setting
 from anydim.lang.tree import Apply, Cast, Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import Affine, flat_address, parts, reads
@@ -108,15 +109,17 @@ class FewColumns:
     def _pass(self, shared: ScalarLowering, row: Row, pass_number: int) -> None:
         """Vectors of rows: the maximum number of rows that fits."""
         axis = self.form.row[0]
+        part = self.form.part(pass_number)
         rows = self.setting.value(axis.extent)
+        first, rows = limits(part, axis.name, shared, rows)
         step = shared.name(constant(self.lanes) // self.columns)  # rows per vector
         at = variable(self.setting.context.fresh("i"))
-        uniform = shared.inner({axis.name: at})
+        uniform = shared.inner({axis.name: at}, certain=not part)
         remaining = uniform.name(least(uniform.name(rows - at), step))
         mask = first_lanes(uniform, uniform.name(remaining * self.columns), self.lanes)
         _FewCell(self, row, uniform, {axis.name: at}, pass_number, 0, mask).emit()
         if self.setting.plan.made_by(pass_number):
-            shared.steps.append(loop(at.name, 0, rows, step, *uniform.steps))
+            shared.steps.append(loop(at.name, first, rows, step, *uniform.steps))
         else:
             shared.steps.append(interleaved_loop(at, rows, step, uniform.steps, shared))
 

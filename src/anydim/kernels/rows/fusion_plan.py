@@ -12,16 +12,17 @@ recomputed in every pass that needs them, unless that costs more than keeping th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from itertools import count
+from types import MappingProxyType
 
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.rows.flatten import all_axes
 from anydim.lang.tree import Apply, Cast, Expr, Group, Read, Statement
 from anydim.lang.tree.affine import reads
-from anydim.sizes import Size, as_size, product
+from anydim.sizes import Size, as_size, minimum, product
 
 KEEP_ABOVE = 3.0  # the cost of a store and a later load, in unit operations
 
@@ -114,11 +115,17 @@ def cost(expr: Expr) -> float:
     return 1.0 if isinstance(expr, Read) else 0.0
 
 
-def work(group: Group) -> tuple[Size, Size]:
-    """Estimates for reports: operations, and bytes moved in and out, of one launch."""
+def work(
+    group: Group, uncounted: Mapping[str, Collection[str]] = MappingProxyType({})
+) -> tuple[Size, Size]:
+    """Estimates for reports: operations, and bytes moved in and out, of one launch.
+
+    `uncounted` axes of a statement do not multiply its operations.
+    """
     operations = moved = as_size(0)
     for statement in group.statements:
-        points = product(axis.extent for axis in all_axes(statement))
+        left_out = uncounted.get(statement.target, ())
+        points = product(a.extent for a in all_axes(statement) if a.name not in left_out)
         each = max(1, round(cost(statement.body)) + bool(statement.combine))
         operations = operations + points * each
     for tensor in (*group.inputs, *group.outputs):
@@ -132,7 +139,9 @@ def _touched(name: str, group: Group) -> Size:
         extents = {axis.name: axis.extent for axis in all_axes(statement)}
         for read in reads(statement.body):
             if read.tensor == name and any(reads(index) for index in read.indices):
-                return product(extents[axis] for axis in sorted(free_axes(read)))
+                looked_up = product(extents[axis] for axis in sorted(free_axes(read)))
+                whole = product(group.type_of(name).shape)
+                return minimum(looked_up, whole) if statement.reduced else looked_up
     return product(group.type_of(name).shape)
 
 

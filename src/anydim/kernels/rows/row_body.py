@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
@@ -25,7 +25,8 @@ from anydim.kernels.codegen.value_bounds import settled, shares
 from anydim.kernels.ir import constant, convert, number, operate, select
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.fusion_plan import Plan, needed
-from anydim.lang.tree import Axis, Group, Read, SizeTerm, Statement
+from anydim.kernels.rows.partial_rows import Part
+from anydim.lang.tree import Axis, Expr, Group, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import Affine, affine, reads, row_major_strides
 from anydim.sizes import Size, align_up, as_size, maximum, product
 
@@ -40,7 +41,8 @@ class RowForm:
     `lane` is the vectorized axis: the last of `row`, or one of `outer` (then `across`). `scaled`
     are scalars equal to a sum whose factors were moved out of it. With `pieces`, rows are split
     into pieces that threads share; with `cut`, reductions sum each piece of a row on its own, so
-    that threads can share the row without changing the result (`split_rows.py`).
+    that threads can share the row without changing the result (`split_rows.py`). `parts` are the
+    parts of a row that the passes visit; empty where they visit all of it (`partial_rows.py`).
     """
 
     group: Group
@@ -51,6 +53,17 @@ class RowForm:
     scaled: frozenset[str] = frozenset()
     pieces: bool = False
     cut: bool = False
+    parts: tuple[Part, ...] = ()
+
+    def part(self, pass_number: int) -> Part:
+        """The part of a row that a pass visits; empty for all of it."""
+        return self.parts[pass_number] if self.parts else ()
+
+    @property
+    def expressions(self) -> Iterator[Expr]:
+        """All expressions that the kernel computes."""
+        yield from (statement.body for statement in self.group.statements)
+        yield from (bound.value for part in self.parts for bound in part)
 
     @property
     def across(self) -> bool:
@@ -279,6 +292,7 @@ class Cell:
         self.scope = home.inner(
             indices, lane=lane, lanes=self.setting.lanes, mask=mask, local=self.read,
             answers=self.setting.elements,
+            certain=not (row.across and self.setting.form.part(pass_number)),
         )  # fmt: skip
         if row.across:
             self.scope.uniform = scope

@@ -19,7 +19,15 @@ from anydim.kernels.operands import Operands
 from anydim.kernels.rows.call_time_forms import open_strides, stride_variants, unit_form
 from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_same_elements
 from anydim.kernels.rows.fusion_plan import cost, plan_passes, work
-from anydim.kernels.rows.partial_rows import part_of
+from anydim.kernels.rows.partial_rows import (
+    Part,
+    neutral_literal,
+    ordered_axes,
+    part_along,
+    repeats,
+    uncounted,
+    without_numbers,
+)
 from anydim.kernels.rows.row_body import PIECE, RowForm, Setting
 from anydim.kernels.rows.row_in_place import in_place
 from anydim.kernels.rows.row_passes import RowProgram, lookups
@@ -41,7 +49,43 @@ def row_form(group: Group, across: bool) -> RowForm | None:
     if form is None or (across and not (form.outer and form.plan.made)):
         return None
     form = replace(form, lane=form.outer[-1]) if across else form
-    return form if _stores_lanes(form) else None
+    return _with_parts(form) if _stores_lanes(form) else None
+
+
+def _with_parts(form: RowForm) -> RowForm | None:
+    """The form that visits only the parts of rows that its bounds give.
+
+    None for reductions of a pass over different parts, and where lanes across the rows would visit
+    elements that they share for each row, in parts or not.
+    """
+    group, apart = form.group, {form.lane.name} if form.across else set()
+    if form.plan.stored or form.plan.kept:
+        return form
+    elements = {name for name, kind in form.plan.kinds.items() if kind == "element"}
+    row = ordered_axes(group.statements, form.row)
+    parts: list[Part] = [()] * form.plan.passes
+    statements = {statement.target: statement for statement in group.statements}
+    for pass_number in range(form.plan.passes):
+        found = []
+        for name in form.plan.made_by(pass_number):
+            statement, dtype = statements[name], group.type_of(name).dtype
+            names = [axis.name for axis in row]
+            if form.across and repeats(statement.body, names, form.lane.name):
+                return None
+            neutral = neutral_literal(statement.combine, dtype)
+            part, body = part_along(statement.body, neutral, names, apart)
+            statements[name] = statement.with_body(body)
+            if any(read.tensor in elements for bound in part for read in reads(bound.value)):
+                return form
+            found.append(part)
+        if len({*map(without_numbers, found)}) > 1:
+            return None
+        parts[pass_number] = found[0] if found else ()
+    if not any(parts):
+        return form
+    group = replace(group, statements=tuple(statements[s.target] for s in group.statements))
+    lane = form.lane if form.across else row[-1]
+    return replace(form, group=group, row=row, lane=lane, parts=tuple(parts))
 
 
 @lru_cache(maxsize=512)
@@ -174,6 +218,12 @@ def lane_score(form: RowForm) -> int:
     return score
 
 
+def gathers(form: RowForm) -> int:
+    """The number of reads of reductions whose lanes are at looked-up indices."""
+    bodies = (s.body for s in form.group.statements if s.target in form.plan.made)
+    return sum(len(lookups(body, form.lane.name)) for body in bodies)
+
+
 def _read_score(read: Read, form: RowForm) -> int:
     address = read_address(read, form.group.type_of(read.tensor).shape)
     stride = address.affine.stride(form.lane.name).constant
@@ -216,9 +266,9 @@ def row_launch(
     form = replace(form, pieces=bool(form.outer) and form.independent and longest > 2 * PIECE)
     apart = shared(form, box, machine)
     form = replace(form, cut=is_cut(form, box))
-    touched = Operands.of(form.group, (statement.body for statement in form.group.statements))
+    touched = Operands.of(form.group, form.expressions)
     context = _context(form, touched, machine, lanes)
-    sizes, (flops, moved) = context.sizes, work(form.group)
+    sizes, (flops, moved) = context.sizes, work(form.group, _uncounted(form))
     if form.independent:
         heaviest = max(cost(statement.body) for statement in form.group.statements)
         allow_nontemporal(context, heaviest, moved, box)
@@ -248,6 +298,12 @@ def row_launch(
     )  # fmt: skip
 
 
+def _uncounted(form: RowForm) -> dict[str, set[str]]:
+    """The axes that do not multiply the operations of reductions over parts of rows."""
+    rows = [axis.name for axis in form.outer]
+    return {name: uncounted(form.part(at), rows) for name, at in form.plan.made.items()}
+
+
 @dataclass(frozen=True)
 class RowPhase:
     """Launch number `phase` of those for long rows that threads share."""
@@ -270,7 +326,7 @@ def phase_launch(
     form: RowForm, schedule: RowPhase, box: Box, machine: Machine
 ) -> tuple[Launch, tuple[Tensor, ...]]:
     """The launch of a phase, and the tensors passed between phases."""
-    touched = Operands.of(form.group, (statement.body for statement in form.group.statements))
+    touched = Operands.of(form.group, form.expressions)
     context = _context(form, touched, machine, schedule.lanes)
     setting = Setting(form, context, schedule.lanes, schedule.unroll)
     apart = shared(form, box, machine)
@@ -299,7 +355,7 @@ def _context(form: RowForm, touched: Operands, machine: Machine, lanes: int) -> 
         SizeParameters(),
         machine,
         touched.buffers,
-        step=0 if form.whole or part_of(form) is not None else _step(form, lanes),
+        step=0 if form.whole or form.parts else _step(form, lanes),
         totals=totals(group),
         peaks=peaks(group),
         inside=frozenset(
@@ -324,8 +380,12 @@ def _grain(program: RowProgram) -> Size:
     each = max(operations, _moved(form))
     if form.whole:
         return grain_size(each, as_size(1))
-    if part_of(form) is not None:
-        return grain_size(each, as_size(TYPICAL_ROW))
+    if program.shares is not None:
+        return grain_size(each, as_size(program.setting.width if form.across else 1))
+    if form.parts:
+        return grain_size(
+            each, as_size(TYPICAL_ROW * (program.setting.width if form.across else 1))
+        )
     elements = product(axis.extent for axis in form.row)
     if form.pieces or isinstance(program, PhaseProgram):
         elements = minimum(elements, PIECE)

@@ -13,8 +13,9 @@ lanes are adjacent rows; each lane walks its own row, element by element.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 
 from anydim.kernels import ir
@@ -27,7 +28,7 @@ from anydim.kernels.codegen.vector_loops import (
     Segment,
     first_lanes,
     for_loop,
-    nested_loops,
+    if_block,
     open_segments,
     parallel_loop,
     run_segment,
@@ -37,14 +38,16 @@ from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, least, variable
 from anydim.kernels.rows.few_columns import FewColumns, fits_few_columns, interleaved_loop
 from anydim.kernels.rows.flatten import own_address
-from anydim.kernels.rows.partial_rows import limits, part_of
+from anydim.kernels.rows.partial_rows import Part, adjoining, limits, share, without_numbers
 from anydim.kernels.rows.row_body import PIECE, Cell, Row, Setting, whole_pieces
 from anydim.kernels.rows.short_rows import Short, max_columns
 from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import reads
-from anydim.sizes import Size, ceil_div, product
+from anydim.sizes import Size, as_size, ceil_div, product
 
 FEW = 16  # lanes for rows of at most one vector, clamped to the vector's lanes
+FEW_ELEMENTS = 4  # of a part of a row, which are computed one by one
+INTERLEAVED = 2  # accumulators of a column, for elements in turn: an addition takes some cycles
 FEWER = (8, 4)  # if elements are read at looked-up indices
 PART = "part of a row"  # axis over pieces of rows, or over blocks of rows
 
@@ -66,6 +69,7 @@ class RowProgram:
         self.single = single  # each row is one vector, with the same lanes in all rows
         self.short = short  # setting for rows that do not fill a vector
         self.segments: tuple[Segment, ...] = ()
+        self.span: tuple[ir.Value, ir.Value] | None = None  # of the part of a row, if known
 
     # ---- main function -------------------------------------------------------------------------
 
@@ -95,7 +99,8 @@ class RowProgram:
         form, lanes = self.form, min(FEW, self.setting.lanes)
         some = bool(form.outer) and form.lane.extent.constant is None and lanes > 1
         if form.across:
-            return self._fewer() if some else ()
+            one = (1,) if form.parts and not fits_few_columns(form, self.setting.lanes) else ()
+            return (*self._fewer(), *one) if some else ()
         return (lanes, *self._fewer()) if some and form.independent else ()
 
     def _fewer(self) -> tuple[int, ...]:
@@ -116,11 +121,25 @@ class RowProgram:
         """The extent of the parallel range."""
         if self.form.whole:
             return self.form.row[0].extent
+        rows = product(axis.extent for axis in self._shared())
+        if self.shares is not None:
+            rows = rows + self.form.row[0].extent
         if self.form.across:
-            rest = product(axis.extent for axis in self._shared())
-            return rest * ceil_div(self.form.lane.extent, self.setting.width)
-        rows = product(axis.extent for axis in self.form.outer)
+            return rows * self._blocks
         return rows * self._pieces_of_a_row if self.form.pieces else rows
+
+    @property
+    def _blocks(self) -> Size:
+        """Blocks of lanes across the rows."""
+        return ceil_div(self.form.lane.extent, self.setting.width)
+
+    @cached_property
+    def shares(self) -> tuple[Expr, Expr] | None:
+        """The ends of the parts of rows by whose sizes threads share the rows; None: by number."""
+        form, rows = self.form, self._shared()
+        if len(rows) != 1 or not form.parts or self.setting.context.machine.max_lanes:
+            return None
+        return adjoining(form.part(0), form.row[0].name, rows[0].name)
 
     @property
     def _pieces_of_a_row(self) -> Size:
@@ -165,7 +184,6 @@ class RowProgram:
     def _rows_along(self, kernel: ScalarLowering, empty: bool) -> None:
         extent = self.setting.value(self.form.lane.extent)
         low, high = (START, STOP) if self.form.whole else (constant(0), extent)
-        part = None if empty else part_of(self.form)
         if self.single:
             mask = first_lanes(kernel, extent, self.setting.lanes)
             self.segments = (Segment(1, constant(0), None, mask),)
@@ -174,7 +192,7 @@ class RowProgram:
             lanes, unroll = self.setting.lanes, self.setting.unroll
             self.segments = open_segments(kernel, whole, extent, lanes, unroll, lanes)
             self._distances(kernel)
-        elif not empty and not self.form.pieces and part is None:
+        elif not empty and not self.form.pieces and not self.form.parts:
             self.segments = self._segments(kernel, low, high)
             self._distances(kernel)
 
@@ -183,16 +201,10 @@ class RowProgram:
                 first = scope.name(scope.indices[PART] * self.setting.piece)
                 last = scope.name(least(first + self.setting.piece, extent))
                 self.segments = self._segments(scope, first, last)
-            elif part is not None:
-                first, last = limits(part, scope, constant(0), extent)
-                self.segments = self._segments(scope, first, last)
-            row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
-            if empty:
-                row.empty()
-            for pass_number in range(0 if empty else self.plan.passes):
-                self._pass_along(row, pass_number)
-            row.finish()
-            scope.steps += row.scope.steps
+            if not empty and self.setting.lanes > 1 and self._has_one_part():
+                self._row_by_length(scope)
+            else:
+                self._row_along(scope, empty)
 
         if self.form.whole:
             one(kernel)
@@ -202,6 +214,34 @@ class RowProgram:
                 axes.append((PART, self.setting.value(self._pieces_of_a_row)))
             parallel_loop(kernel, axes, one, *self._range(kernel))
 
+    def _row_along(self, scope: ScalarLowering, empty: bool) -> None:
+        """A row: its passes, then its scalar results."""
+        row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
+        if empty:
+            row.empty()
+        for pass_number in range(0 if empty else self.plan.passes):
+            self._pass_along(row, pass_number)
+        row.finish()
+        scope.steps += row.scope.steps
+
+    def _has_one_part(self) -> bool:
+        """Whether all passes visit the same part of a row, whatever the values of the row."""
+        parts = {without_numbers(part) for part in self.form.parts}
+        read = {r.tensor for part in parts for bound in part for r in reads(bound.value)}
+        return len(self.form.row) == len(parts) == 1 and not read & self.form.plan.kinds.keys()
+
+    def _row_by_length(self, scope: ScalarLowering) -> None:
+        """A row by vectors, or element by element if only a few are in its part."""
+        low, high = self._span(scope, self.form.lane, self.form.part(0))
+        few = RowProgram(Setting(self.form, self.setting.context, 1, 1))
+        branches = []
+        for program in (few, self):
+            program.span = low, high
+            branch = scope.inner({})
+            program._row_along(branch, empty=False)
+            branches.append(tuple(branch.steps))
+        scope.steps.append(ir.If(scope.name(high - low) <= FEW_ELEMENTS, *branches))
+
     def _segments(
         self, scope: ScalarLowering, low: ir.Value, high: ir.Value
     ) -> tuple[Segment, ...]:
@@ -210,6 +250,13 @@ class RowProgram:
 
     def _range(self, kernel: ScalarLowering) -> tuple[ir.Value, ir.Value]:
         """The rows to process; for a unit form, those that start in the part of the range."""
+        if self.shares is not None:
+            row = self._shared()[0]
+            blocks = self.setting.value(self._blocks if self.form.across else as_size(1))
+            total = kernel.name(self.setting.value(row.extent) * blocks)
+            of = (self.setting.value(self.form.row[0].extent), self.shares, row.name)
+            first, last = (share(kernel, at, total, blocks, *of) for at in (START, STOP))
+            return first, last
         if not self.unit:
             return START, STOP
         extent = self.setting.value(self.form.lane.extent)
@@ -217,10 +264,12 @@ class RowProgram:
         return first, last
 
     def _pass_along(self, row: Row, pass_number: int) -> None:
-        copies = max((segment.copies for segment in self.segments), default=1)
+        part = self.form.part(pass_number)
+        widest = self.setting.unroll if part else 1
+        copies = max((segment.copies for segment in self.segments), default=widest)
         row.begin(pass_number, copies)
 
-        def part(scope: ScalarLowering, segment: Segment) -> None:
+        def vector(scope: ScalarLowering, segment: Segment) -> None:
             def cell(inner: ScalarLowering, at: ir.Value, copy: int) -> None:
                 Cell(row, inner, {self.form.lane.name: at}, pass_number, copy, segment.mask).emit()
 
@@ -229,19 +278,30 @@ class RowProgram:
 
         def vectors(scope: ScalarLowering) -> None:
             if self.form.cut:
-                self._pieces(scope, row, pass_number, part)
-            for segment in self.segments:
-                part(scope, segment)
+                self._pieces(scope, row, pass_number, vector)
+            if not part:
+                for segment in self.segments:
+                    vector(scope, segment)
+                return
+            low, high = self.span or self._span(scope, self.form.lane, part)
+            with if_block(scope, scope.name(low < high), certain=False) as some:
+                for segment in self._segments(some, low, high):
+                    vector(some, segment)
 
         def one_pass(scope: ScalarLowering) -> None:
-            axes = self.form.row[:-1]
-            with nested_loops(
-                scope, ((a.name, 0, self.setting.value(a.extent)) for a in axes)
-            ) as inner:
-                vectors(inner)
+            with ExitStack() as loops:
+                for axis in self.form.row[:-1]:
+                    low, high = self._span(scope, axis, part)
+                    loop = for_loop(scope, high, low, axis=axis.name, certain=not part)
+                    scope, _ = loops.enter_context(loop)
+                vectors(scope)
 
         self._by_variants(row, one_pass)
         self._finish_pass(row, pass_number)
+
+    def _span(self, scope: ScalarLowering, axis: Axis, part: Part) -> tuple[ir.Value, ir.Value]:
+        """The first index and the end of an axis of a row in a pass over a part of it."""
+        return limits(part, axis.name, scope, self.setting.value(axis.extent))
 
     def _nontemporal(self, scope: ScalarLowering, segment: Segment) -> ir.Value | None:
         """Whether the stores of a segment are nontemporal; None: never."""
@@ -290,7 +350,7 @@ class RowProgram:
     def _rows_across(self, kernel: ScalarLowering, empty: bool) -> None:
         lane = self.form.lane
         extent = self.setting.value(lane.extent)
-        blocks = self.setting.value(ceil_div(lane.extent, self.setting.width))
+        blocks = self.setting.value(self._blocks)
         axes = [(axis.name, self.setting.value(axis.extent)) for axis in self._shared()]
 
         def one(scope: ScalarLowering) -> None:
@@ -319,7 +379,7 @@ class RowProgram:
                 steps = (ir.If(extent <= lanes // 2, few, steps),)
             scope.steps += steps
 
-        parallel_loop(kernel, [*axes, (PART, blocks)], one)
+        parallel_loop(kernel, [*axes, (PART, blocks)], one, *self._range(kernel))
 
     def _pairs(
         self, outer: ScalarLowering, first: ir.Value, remaining: ir.Value, vectors: int
@@ -363,26 +423,53 @@ class RowProgram:
         return tuple(shared.steps)
 
     def _pass_across(self, shared: ScalarLowering, rows: list[Row], pass_number: int) -> None:
+        turns = self._turns(pass_number)
         for row in rows:
-            row.begin(pass_number, 1)
+            row.begin(pass_number, turns)
         masked = rows[-1].scope.mask is not None and not self.plan.made_by(pass_number)
+        part = self.form.part(pass_number)
 
         def nest(
             uniform: ScalarLowering, indices: dict[str, ir.Value], axes: tuple[Axis, ...]
         ) -> None:
             if axes:
                 at = variable(self.setting.context.fresh("i"))
-                inner = uniform.inner({axes[0].name: at})
+                inner = uniform.inner({axes[0].name: at}, certain=not part)
+                if turns > 1 and len(axes) == 1:
+                    in_turns(uniform, indices, axes[0])
+                    return
                 nest(inner, {**indices, axes[0].name: at}, axes[1:])
-                extent = self.setting.value(axes[0].extent)
+                low, high = self._span(uniform, axes[0], part)
                 if masked and len(axes) == 1:
-                    uniform.steps.append(interleaved_loop(at, extent, 1, inner.steps, uniform))
+                    uniform.steps.append(interleaved_loop(at, high, 1, inner.steps, uniform))
                 else:
-                    uniform.steps.append(arithmetic.loop(at.name, 0, extent, 1, *inner.steps))
+                    uniform.steps.append(arithmetic.loop(at.name, low, high, 1, *inner.steps))
                 return
             for row in rows:
                 Cell(row, uniform, indices, pass_number, 0, row.scope.mask).emit()
 
+        def in_turns(uniform: ScalarLowering, indices: dict[str, ir.Value], axis: Axis) -> None:
+            """A loop of `turns` elements an iteration, each with its own accumulators."""
+            low, high = self._span(uniform, axis, part)
+            whole = uniform.name(low + arithmetic.round_down(high - low, turns))
+            for begin, end, count in ((low, whole, turns), (whole, high, 1)):
+                at = variable(self.setting.context.fresh("i"))
+                inner = uniform.inner({axis.name: at}, certain=False)
+                for turn in range(count):
+                    here = inner.name(at + turn) if turn else at
+                    one = inner.inner({axis.name: here})
+                    for row in rows:
+                        index = {**indices, axis.name: here}
+                        Cell(row, one, index, pass_number, turn, row.scope.mask).emit()
+                    inner.steps += one.steps
+                steps = tuple(inner.steps)
+                uniform.steps.append(arithmetic.loop(at.name, begin, end, count, *steps))
+
         nest(shared, {}, self.form.row)
         for row in rows:
             row.end(pass_number)
+
+    def _turns(self, pass_number: int) -> int:
+        """The accumulators of a column in a pass over a part of a row: the same for any columns."""
+        few = fits_few_columns(self.form, self.setting.lanes)
+        return INTERLEAVED if self.form.part(pass_number) and not few else 1

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.rows.row_body import RowForm
 from anydim.kernels.rows.row_form import (
     RowPhase,
+    gathers,
     lane_score,
     lanes_for,
     phase_launch,
@@ -26,6 +28,7 @@ from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box, product
 
+GATHER = 4  # contiguous reads that a gather costs
 SHORT_ROW = 32  # elements; reducing the lanes of a shorter row costs as much as the row
 
 
@@ -51,22 +54,21 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
 
 
 def _merit(form: RowForm) -> tuple[bool, int, bool]:
-    """Ranks forms: rows long enough for vectors, then contiguous reads; ties go to lanes along the
-    row.
+    """Ranks forms: rows long enough for vectors, then contiguous reads, of which a gather costs
+    several; ties go to lanes along the row.
 
     Short adjacent rows do not count against lanes along the row: see `short_rows.py`.
     """
     count = product(axis.extent for axis in form.row).constant
     short = count is not None and count < SHORT_ROW and not form.across and len(form.outer) > 1
-    return not short, lane_score(form), not form.across
+    return not short, lane_score(form) - GATHER * gathers(form), not form.across
 
 
 def lower(
     group: Group, schedule: Rows, box: Box, machine: Machine, constants: frozenset[str]
 ) -> Launch:
-    """The launch of a matched group."""
-    form = row_form(group, schedule.across)
-    assert form is not None
+    """The launch of a matched group; OptionError for lanes in a direction that it does not have."""
+    form = _form_of(group, schedule)
     direction = "across" if schedule.across else "along"
     return row_launch(
         "rows", form, schedule, box, machine,
@@ -74,12 +76,24 @@ def lower(
     )  # fmt: skip
 
 
+def _form_of(group: Group, schedule: Rows) -> RowForm:
+    form = row_form(group, schedule.across)
+    if form is None:
+        value = str(schedule.across).lower()
+        raise OptionError(
+            f"option 'across' of 'rows' cannot be {value} here",
+            "lanes across the rows need contiguous results, and no ranges that data gives each row"
+            if schedule.across
+            else "results are contiguous across the rows alone",
+        )
+    return form
+
+
 def before(
     group: Group, schedule: Rows, box: Box, machine: Machine
 ) -> Iterator[tuple[Launch, tuple[Tensor, ...]]]:
     """The launches for long rows that threads share; see `split_rows.py`."""
-    form = row_form(group, schedule.across)
-    assert form is not None
+    form = _form_of(group, schedule)
     for phase in range(phases(form, box, machine)):
         yield phase_launch(form, RowPhase(schedule.lanes, schedule.unroll, phase), box, machine)
 

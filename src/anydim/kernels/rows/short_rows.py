@@ -23,7 +23,6 @@ from anydim.kernels.codegen.vector_loops import STOP, first_lanes, for_loop
 from anydim.kernels.ir import constant, select
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.fusion_plan import cost
-from anydim.kernels.rows.partial_rows import part_of
 from anydim.kernels.rows.row_body import RowForm, Setting
 from anydim.lang.tree import Read
 from anydim.lang.tree.affine import Affine, affine, flat_address, reads
@@ -46,7 +45,7 @@ def short_form(form: RowForm, box: Box, lanes: int) -> RowForm | None:
     if form.across or len(form.outer) != 1 or len(form.row) != 1 or not form.plan.made:
         return None
     long = bounds(form.lane.extent, box).low > max_columns(form, lanes)
-    if long or lanes == 1 or part_of(form) is not None:
+    if long or lanes == 1 or form.parts:
         return None
     found = replace(form, lane=form.outer[0])
     moved = Panels(found)

@@ -26,7 +26,6 @@ from anydim.kernels.codegen.vector_loops import START, STOP, for_loop, open_segm
 from anydim.kernels.ir import constant, greatest, least, operate
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows.call_time_forms import open_strides
-from anydim.kernels.rows.partial_rows import part_of
 from anydim.kernels.rows.row_body import PIECE, Row, RowForm, Setting
 from anydim.kernels.rows.row_passes import RowProgram
 from anydim.lang.tree import Tensor, TensorType
@@ -54,7 +53,7 @@ def is_cut(form: RowForm, box: Box) -> bool:
         form.plan.stored
     )  # else `passes/split_reduction.py` has split it
     along = wanted and not form.across and len(form.row) == 1 and bool(form.plan.made)
-    fixed = part_of(form) is None and not form.plan.slots and not open_strides(form, box)
+    fixed = not form.parts and not form.plan.slots and not open_strides(form, box)
     fine = not any(checked(statement.body) for statement in form.group.statements)
     return along and fixed and fine and bounds(form.lane.extent, box).high > PIECE
 

@@ -1,18 +1,20 @@
-"""Nodes that hold comprehensions, in graphs over rows: split, renamed, at other sizes."""
+"""Nodes and graphs at other sizes: of one row, over the tokens of all rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from anydim.base.frozen import FrozenMapping
 from anydim.graph.dims import symbols_of
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import Operator, operator
+from anydim.graph.regions import BranchRegion, CallRegion, LoopRegion
 from anydim.lang.tree import Group, Statement, Tensor, TensorType
 from anydim.lang.tree.renaming import renamed, resized
 from anydim.passes.flow import fused_node, group_of, unused
-from anydim.sizes import Guard, Size, as_size
+from anydim.sizes import Box, Guard, Size, as_size
 
 
 def record_of(node: Node) -> Operator | None:
@@ -88,3 +90,93 @@ def group_with(group: Group, change: Callable[[Size], Size], dims: frozenset[str
     if group.steps or symbols_of(group.guards) & dims:
         return None
     return replace(resized(replace(group, guards=()), change), guards=group.guards)
+
+
+# ---- sizes ---------------------------------------------------------------------------------------
+
+
+class Unsuited(Exception):
+    """A size that has no meaning over all tokens."""
+
+
+def at_one_row(graph: Graph, rows: str) -> Graph:
+    """The graph for a batch of one row."""
+    return _substituted(graph, {rows: 1}, keep=graph.box.names)
+
+
+def _substituted(graph: Graph, env: Mapping[str, int], keep: Iterable[str] = ()) -> Graph:
+    def value(held: Any) -> Any:
+        if isinstance(held, Size):
+            return held.substitute(env)
+        if isinstance(held, tuple) and type(held) is tuple:
+            return tuple(map(value, held))
+        if isinstance(held, TensorType):
+            return TensorType(held.dtype, value(held.shape))
+        if isinstance(held, Guard):
+            return replace(held, left=value(held.left), right=value(held.right))
+        if isinstance(held, Group):
+            return group_at(held, env)
+        if isinstance(held, (BranchRegion, CallRegion, LoopRegion)):
+            return region(held)
+        return held
+
+    def region(held: Any) -> Any:
+        if isinstance(held, BranchRegion):
+            condition = None if held.condition is None else value(held.condition)
+            then, otherwise = (_substituted(each, env) for each in (held.then, held.otherwise))
+            return BranchRegion(then, otherwise, condition)
+        body = _substituted(held.body, env)
+        if isinstance(held, CallRegion):
+            return CallRegion(body)
+        scans = tuple(
+            replace(s, position=value(s.position),
+                    extent=None if s.extent is None else value(s.extent))
+            for s in held.scans
+        )  # fmt: skip
+        trips = None if held.trips is None else value(held.trips)
+        return replace(held, body=body, trips=trips, scans=scans)
+
+    gone = [name for name in env if name in graph.box.names and name not in keep]
+    box = Box(
+        tuple(dim for dim in graph.box.dims if dim.name not in gone),
+        tuple(map(value, graph.box.constraints)),
+    )
+    return graph.replace(
+        box=box,
+        types=FrozenMapping({name: value(kind) for name, kind in graph.types.items()}),
+        nodes=tuple(
+            replace(node, attributes=FrozenMapping(
+                {key: value(each) for key, each in node.attributes.items()}
+            ))
+            for node in graph.nodes
+        ),
+        guards=tuple(map(value, graph.guards)),
+    )  # fmt: skip
+
+
+def over_tokens(node: Node, unit: Size, total: Size, dims: frozenset[str]) -> Node:
+    """The node over all tokens; raises Unsuited if an attribute is no multiple of `unit`."""
+
+    def value(held: Any) -> Any:
+        if isinstance(held, Size):
+            return over(held, unit, total, dims)
+        if isinstance(held, tuple) and type(held) is tuple:
+            return tuple(map(value, held))
+        if isinstance(held, Group):
+            made = group_with(held, value, dims)
+            if made is None:
+                raise Unsuited
+            return made
+        return held
+
+    attributes = {key: value(each) for key, each in node.attributes.items()}
+    return replace(node, attributes=FrozenMapping(attributes))
+
+
+def over(size: Size, unit: Size, total: Size, dims: frozenset[str]) -> Size:
+    if not size.symbols & dims:
+        return size
+    count = size.divide_exactly(unit)
+    if count is None or count.symbols & dims:
+        raise Unsuited
+    return total * count

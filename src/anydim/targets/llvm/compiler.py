@@ -10,7 +10,7 @@ from anydim.base.errors import InternalError
 from anydim.kernels.ir import Kernel, Library
 from anydim.targets.compilation import Compilation
 from anydim.targets.llvm.llvm_api import OPTIONS, emit, version
-from anydim.targets.llvm.render import level_of, render
+from anydim.targets.llvm.render import is_quick, level_of, render
 from anydim.targets.processor import Processor
 from anydim.targets.target import Objects, Source
 
@@ -65,7 +65,7 @@ def _compile(text: str, processor: Processor) -> bytes:
 
 
 def _emitted(text: str, processor: Processor, as_object: bool, comments: bool = False) -> bytes:
-    known = (processor.triple, processor.cpu, processor.features)
+    known = (processor.triple, processor.cpu, processor.features, 0 if is_quick(text) else 2)
     try:
         return emit(text, *known, as_object, comments)
     except RuntimeError as error:

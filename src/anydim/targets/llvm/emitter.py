@@ -81,8 +81,11 @@ class Emitter:
         known = self._known.get(instruction)
         if known is not None:
             return known
-        depth = self._depth
-        needed = max((depth.get(operand, 0) for operand in operands), default=0)
+        depth, needed = self._depth, 0
+        for operand in operands:
+            within = depth.get(operand, 0)
+            if within > needed:
+                needed = within
         level = len(self._scopes) - 1
         target = self._lines
         while level > needed:

@@ -16,7 +16,7 @@ from anydim.targets.llvm.convert import convert
 from anydim.targets.llvm.dots import dot_bytes
 from anydim.targets.llvm.emitter import Emitter
 from anydim.targets.llvm.lanes import Lanes
-from anydim.targets.llvm.spelling import constant
+from anydim.targets.llvm.spelling import constant, type_text
 
 Rule = Callable[..., str]
 
@@ -50,29 +50,44 @@ def apply(
 
     The condition of 'select' is boolean for any `dtype`.
     """
+    plain = _plain(function, dtype, lanes)
+    if plain is not None:
+        a, b = arguments
+        return emitter.pure(f"{plain} {a}, {b}", arguments)
     v = Lanes(emitter, dtype, lanes)
     if function == "select":
         return v.select(*arguments)
-    if function in _LOGICAL:
-        return v.flag(_LOGICAL[function], *arguments)
     if function == "not":
         return v.opposite(*arguments)
+    if dtype.is_float:
+        return _floating(v, function, arguments)
+    if function not in _INTEGER:
+        raise InternalError(f"no rule for '{function}' of {dtype}")
+    return _INTEGER[function](v, *arguments)
+
+
+@cache
+def _plain(function: str, dtype: DType, lanes: int) -> str | None:
+    """Return instruction and type of a function that is one instruction on two operands."""
+    if function in _LOGICAL:
+        return f"{_LOGICAL[function]} {type_text(boolean, lanes)}"
     if function in _COMPARISONS:
         signed, unsigned, floating = _COMPARISONS[function]
         predicate = {"int": signed, "float": floating}.get(dtype.kind, unsigned)
-        instruction = "fcmp" if dtype.is_float else "icmp"
-        return v.compare(f"{instruction} {predicate}", *arguments)
-    if dtype.is_float:
-        return _floating(v, function, arguments)
-    return _integer(v, function, arguments)
+        instruction = f"{'fcmp' if dtype.is_float else 'icmp'} {predicate}"
+    else:
+        known = _BOOLEAN_PLAIN if dtype == boolean else _INTEGER_PLAIN
+        found = (_FLOAT_PLAIN if dtype.is_float else known).get(function)
+        if found is None:
+            return None
+        instruction = found
+    return f"{instruction} {type_text(dtype, lanes)}"
 
 
 # ---- floating point ----------------------------------------------------------------------------
 
 
 def _floating(v: Lanes, function: str, arguments: list[str]) -> str:
-    if function in _FLOAT_PLAIN:
-        return v.binary(_FLOAT_PLAIN[function], *arguments)
     if function in _FLOAT_INTRINSICS:
         return v.intrinsic(_FLOAT_INTRINSICS[function], *arguments)
     if function not in _FLOATING:
@@ -104,15 +119,6 @@ _FLOATING: dict[str, Rule] = {
 
 
 # ---- integers and booleans ---------------------------------------------------------------------
-
-
-def _integer(v: Lanes, function: str, arguments: list[str]) -> str:
-    plain = _BOOLEAN_PLAIN if v.dtype == boolean else _INTEGER_PLAIN
-    if function in plain:
-        return v.binary(plain[function], *arguments)
-    if function not in _INTEGER:
-        raise InternalError(f"no rule for '{function}' of {v.dtype}")
-    return _INTEGER[function](v, *arguments)
 
 
 def _signed(v: Lanes) -> bool:

@@ -15,7 +15,11 @@ class Lanes:
         self.dtype = dtype
         self.lanes = lanes
         self.text = type_text(dtype, lanes)
-        self.flags = type_text(boolean, lanes)
+
+    @property
+    def flags(self) -> str:
+        """The type of a flag for each lane."""
+        return type_text(boolean, self.lanes)
 
     def like(self, dtype: DType) -> Lanes:
         """Return the same for another element type."""

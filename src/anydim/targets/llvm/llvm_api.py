@@ -185,11 +185,13 @@ def version() -> str:
 
 
 def emit(
-    text: str, triple: str, cpu: str, features: str, as_object: bool = True, comments: bool = False
-) -> bytes:
+    text: str, triple: str, cpu: str, features: str, level: int, as_object: bool = True,
+    comments: bool = False,
+) -> bytes:  # fmt: skip
     """Return object code or assembly of a module; raises RuntimeError if LLVM rejects it.
 
-    With `comments`, the assembly annotates blocks, loops and spills.
+    `level` is the optimisation level of code generation, 0 to 3. With `comments`, the assembly
+    annotates blocks, loops and spills.
     """
     call = llvm()
     context, module, target = call["ContextCreate"](), None, None
@@ -199,7 +201,7 @@ def emit(
             _made(module, error)
         with _text() as error:
             _made(not call["VerifyModule"](module, ctypes.byref(error)), error)
-        target = _target(triple, cpu, features)
+        target = _target(triple, cpu, features, level)
         if comments:
             call["SetTargetMachineAsmVerbosity"](target, 1)
         with _text() as error:
@@ -217,7 +219,7 @@ def emit(
         call["ContextDispose"](context)
 
 
-def _target(triple: str, cpu: str, features: str) -> Any:
+def _target(triple: str, cpu: str, features: str, level: int) -> Any:
     call = llvm()
     if triple.split("-")[0] != reported_text("GetDefaultTargetTriple").split("-")[0]:
         with _LOCK:
@@ -226,7 +228,7 @@ def _target(triple: str, cpu: str, features: str) -> Any:
         found = call["GetTargetFromTriple"](triple.encode(), ctypes.byref(error))
         _made(found, error)
     names = (triple.encode(), cpu.encode(), features.encode())
-    made = call["CreateTargetMachine"](found, *names, 2, b"pic", b"default", 0, 0, b"")
+    made = call["CreateTargetMachine"](found, *names, level, b"pic", b"default", 0, 0, b"")
     if not made:
         raise RuntimeError(f"LLVM does not support {cpu} of {triple}")
     return made

@@ -23,6 +23,7 @@ from anydim.targets.llvm.values import ZERO, Buffer
 from anydim.targets.processor import Processor
 from anydim.targets.target import Source
 
+_OPTIMISED = "#0"
 _QUICK = "#1"  # compiles in a third of the time; straight-line code runs as fast
 _ZEROS = f"{ZERO} = private unnamed_addr constant i64 0, align 8"
 
@@ -93,7 +94,7 @@ def _module(module: Module, functions: list[str], own: set[str]) -> str:
         module.declarations.pop(symbol(name), None)
     bits = 8 * module.processor.vector_bytes  # widest vector that LLVM may use
     attributes = (
-        f'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" '
+        f'attributes {_OPTIMISED} = {{ nounwind "prefer-vector-width"="{bits}" '
         f'"min-legal-vector-width"="{bits}" }}'
     )
     body = "\n\n".join(functions)
@@ -101,6 +102,11 @@ def _module(module: Module, functions: list[str], own: set[str]) -> str:
         attributes += f"\nattributes {_QUICK} = {{ nounwind noinline optnone }}"
     zeros = [_ZEROS] if ZERO in body else []
     return "\n\n".join([*zeros, body, module.text(), attributes]) + "\n"
+
+
+def is_quick(text: str) -> bool:
+    """Whether all functions of a module are compiled without optimisation."""
+    return f" {_OPTIMISED} {{" not in text
 
 
 def _function(module: Module, function: ir.Function, linkage: str) -> str:
@@ -122,7 +128,7 @@ def _function(module: Module, function: ir.Function, linkage: str) -> str:
             raise InternalError(f"'{function.name}' ends without a result")
         steps.emitter.write("ret void")
     head = f"define {linkage}{result} {symbol(function.name)}({', '.join(parameters)})"
-    attributes = _QUICK if function.quick else "#0"
+    attributes = _QUICK if function.quick else _OPTIMISED
     return f"{head} {attributes} {{\n{steps.emitter.text()}\n}}"
 
 
@@ -137,4 +143,4 @@ def _entry(kernel: ir.Kernel) -> str:
     arguments += ["i64 %start", "i64 %stop", "ptr %scratch"]
     head = f"define void {symbol(kernel.name)}(ptr %arguments, i64 %start, i64 %stop, ptr %scratch)"
     call = f"  tail call void {symbol(kernel.main.name)}({', '.join(arguments)})"
-    return "\n".join([f"{head} #0 {{", *lines, call, "  ret void", "}"])
+    return "\n".join([f"{head} {_OPTIMISED} {{", *lines, call, "  ret void", "}"])

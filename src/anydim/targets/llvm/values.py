@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -30,8 +31,12 @@ class Buffer:
 
 
 Sum = tuple[tuple[str, ...], int]  # summands: names, and a constant
-_FOLDED = frozenset(("add", "sub", "mul", "min", "max", "bit_and"))
+_FOLDED: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "min": min, "max": max,
+    "bit_and": operator.and_,
+}  # fmt: skip
 _PERMUTED = {2: "hi", 4: "d", 8: "q"}  # LLVM's suffix of elements, by bytes
+_HALF = 1 << 63  # int64 values are -_HALF to _HALF - 1
 _DIVISIONS = frozenset(("quotient", "floordiv", "mod"))
 
 
@@ -340,13 +345,16 @@ def _memory_suffix(kind: ir.Type) -> str:
 
 def _folded(function: str, arguments: list[str]) -> str | None:
     """Fold an index function of constants."""
-    if function not in _FOLDED | _DIVISIONS or any(text.startswith("%") for text in arguments):
+    division = function in _DIVISIONS
+    if not (division or function in _FOLDED) or any(text[0] == "%" for text in arguments):
         return None
-    numbers = [numpy.int64(text) for text in arguments]
-    if function in _DIVISIONS and not numbers[1]:
+    left, right = map(int, arguments)
+    if not division:
+        return str((_FOLDED[function](left, right) + _HALF) % (2 * _HALF) - _HALF)
+    if not right:
         return None
     with numpy.errstate(over="ignore"):
-        return str(int(compute(function, numbers)))
+        return str(int(compute(function, [numpy.int64(left), numpy.int64(right)])))
 
 
 def _is_iota(text: str) -> bool:

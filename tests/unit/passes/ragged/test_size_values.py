@@ -14,7 +14,8 @@ from anydim.base.errors import ModelError
 from anydim.graph.regions import LOOP
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.lang.tree.affine import Affine, affine
-from anydim.passes.ragged.rows import RaggedRows, mask_inputs
+from anydim.passes.ragged.placement import mask_inputs
+from anydim.passes.ragged.rows import RaggedRows
 from anydim.passes.ragged.size_values import decided, span_of
 from anydim.sizes import Box, Dim, Size, as_size
 
