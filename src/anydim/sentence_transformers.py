@@ -112,12 +112,14 @@ class _Encoder:
         """Compile the transformer for padded batches."""
         return compile(self.exported(), threads=threads)
 
-    def first(self, threads: int) -> tuple[CallableProgram, bool]:
+    def first(
+        self, threads: int, paths: tuple[str | None, str | None]
+    ) -> tuple[CallableProgram, bool]:
         """Load or compile the transformer; return whether it takes ragged batches.
 
         It does unless its graph is refused; the reason is a warning where it is compiled.
         """
-        padded, ragged = self.cache_paths(threads)
+        padded, ragged = paths
         for path in (ragged, padded):  # a refused graph only has the second one
             if path is not None and is_there(path):
                 made = kept_at(path, lambda: self.made(threads))
@@ -363,9 +365,10 @@ class _Forward:
     def __init__(self, encoder: _Encoder, threads: int) -> None:
         self._encoder, self._threads = encoder, threads
         self._run: CallableProgram | None
-        self._run, self._is_ragged = encoder.first(threads)
+        self._paths = encoder.cache_paths(threads)
+        self._run, self._is_ragged = encoder.first(threads, self._paths)
         self._padded = None if self._is_ragged else self._run
-        self._path = encoder.cache_paths(threads)[self._is_ragged]
+        self._path = self._paths[self._is_ragged]
         self._weights = _Weights(encoder.module)
         self._names = list(inspect.signature(type(encoder.module).forward).parameters)[1:]
         self._refused = False
@@ -389,8 +392,8 @@ class _Forward:
             return run(**tensors)
         if mask is None:
             if self._padded is None:
-                path, _ = self._encoder.cache_paths(self._threads)
-                self._padded = kept_at(path, lambda: self._encoder.made(self._threads))
+                encoder, threads = self._encoder, self._threads
+                self._padded = kept_at(self._paths[0], lambda: encoder.made(threads))
             return self._padded(**tensors)
         ends = numpy.concatenate([[0], numpy.cumsum(mask.sum(axis=1))])
         names = set(run.input_names())
@@ -449,7 +452,7 @@ class _Forward:
         """Whether there is a compiled model; copies from another process load or compile it."""
         if self._run is None and not self._refused:
             try:
-                self._run, self._is_ragged = self._encoder.first(self._threads)
+                self._run, self._is_ragged = self._encoder.first(self._threads, self._paths)
                 self._padded = None if self._is_ragged else self._run
             except UserError as error:
                 self._refused = True
