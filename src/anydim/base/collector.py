@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+_frozen_by_others = False  # to count frozen objects takes as long as there are many: once
+
+
 @contextmanager
 def collector_paused(lasting: bool = False) -> Iterator[None]:
     """Disable the cyclic garbage collector inside the block.
@@ -15,13 +18,16 @@ def collector_paused(lasting: bool = False) -> Iterator[None]:
     `lasting`, such as modules, they are moved to the oldest generation at the end, so that the next
     collection skips them.
     """
+    global _frozen_by_others
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if lasting and enabled and gc.get_freeze_count() == 0:
-            gc.freeze()
-            gc.unfreeze()  # moves all objects to the oldest generation
+        if lasting and enabled and not _frozen_by_others:
+            _frozen_by_others = gc.get_freeze_count() > 0
+            if not _frozen_by_others:
+                gc.freeze()
+                gc.unfreeze()  # moves all objects to the oldest generation
         if enabled:
             gc.enable()
