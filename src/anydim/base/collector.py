@@ -6,7 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-
 _frozen_by_others = False  # to count frozen objects takes as long as there are many: once
 
 
