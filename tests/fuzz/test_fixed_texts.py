@@ -21,7 +21,7 @@ def test_ranges_of_statements_that_depend_on_each_other(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["language.md 36: ragged", "language.md 40: alternate", "written.tc: edges",
+    ["language.md 37: ragged", "language.md 41: alternate", "written.tc: edges",
      "written.tc: windows", "retention: retention"],
 )  # fmt: skip
 def test_fixed_sizes_of_texts_that_were_refused(name: str) -> None:
