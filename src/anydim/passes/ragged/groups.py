@@ -99,6 +99,12 @@ class Unsuited(Exception):
     """A size that has no meaning over all tokens."""
 
 
+def with_fixed_sizes(graph: Graph) -> Graph:
+    """The graph with numbers for dims of one size: elements of rows then count whole units."""
+    fixed = {dim.name: dim.lo for dim in graph.box.dims if dim.lo == dim.hi}
+    return _substituted(graph, fixed) if fixed else graph
+
+
 def at_one_row(graph: Graph, rows: str) -> Graph:
     """The graph for a batch of one row."""
     return _substituted(graph, {rows: 1}, keep=graph.box.names)

@@ -21,7 +21,7 @@ from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.graph.nodes import Graph
-from anydim.passes.ragged.groups import split
+from anydim.passes.ragged.groups import split, with_fixed_sizes
 from anydim.passes.ragged.placement import Placement
 from anydim.passes.ragged.row_graphs import RowGraph
 
@@ -38,6 +38,7 @@ class RaggedRows:
         Raises OptionError for unknown dims, and ModelError for a graph whose rows depend on each
         other.
         """
+        graph = with_fixed_sizes(graph)
         found = auto_dims(graph) if self.dims == "auto" else known_dims(graph, self.dims)
         (rows,) = set(found.values())
         work = Placement(split(graph), rows, tuple(found))
