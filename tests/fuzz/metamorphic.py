@@ -44,8 +44,7 @@ from tests.fuzz.generate import random_case
 from tests.fuzz.judge import Expected, Failure, compiled, said
 from tests.fuzz.points import Sizes, affordable, shown
 from tests.fuzz.rows import RowMaker, Rows, by_rows, rows_of
-from tests.fuzz.runner import BEGIN, SECONDS, Outcome, run_each, stop_after
-from tests.fuzz.shrink import shrink
+from tests.fuzz.runner import Outcome, run_judged
 
 COUNTS = (2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 33)  # rows of a call
 POINTS = 2  # sizes at which the laws of rows are asked
@@ -374,19 +373,4 @@ def differing(came: Mapping[str, numpy.ndarray], expected: Mapping[str, numpy.nd
 
 def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
     """The outcomes of the cases of these seeds, in order."""
-    return run_each(seeds, small, _one, _crashed)
-
-
-def _one(seed: int, small: bool) -> Iterator[Outcome]:
-    yield Outcome(seed, BEGIN)
-    stop_after(SECONDS)
-    case = row_case(seed)
-    found = judge(case)
-    if found and small:
-        stop_after(SECONDS * 10)
-        case, found = shrink(case, found, judge)
-    yield Outcome(seed, str(found) if found else "", case.text() if found else "")
-
-
-def _crashed(seed: int, end: str, small: bool) -> Outcome:
-    return Outcome(seed, f"crash: {end}", row_case(seed).text())
+    return run_judged(seeds, small, row_case, judge)

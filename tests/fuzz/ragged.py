@@ -29,8 +29,7 @@ from tests.fuzz.generate import FAMILIES, step
 from tests.fuzz.judge import Expected, Failure, said
 from tests.fuzz.maker import Maker, Shape
 from tests.fuzz.points import Sizes, affordable, random_points, random_size
-from tests.fuzz.runner import BEGIN, SECONDS, Outcome, run_each, stop_after
-from tests.fuzz.shrink import shrink
+from tests.fuzz.runner import Outcome, run_judged
 
 ROWS = 4
 TRIES = 60
@@ -112,7 +111,7 @@ def dims_of(graph: Graph) -> dict[str, str]:
 
 def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
     """The outcomes of the cases of these seeds, in order."""
-    return run_each(seeds, small, _one, _crashed)
+    return run_judged(seeds, small, ragged_case, judge)
 
 
 def judge(case: Case) -> Failure | None:
@@ -124,21 +123,6 @@ def judge(case: Case) -> Failure | None:
     except Exception as error:
         return Failure("ragged call", said(error))
     return None
-
-
-def _one(seed: int, small: bool) -> Iterator[Outcome]:
-    yield Outcome(seed, BEGIN)
-    stop_after(SECONDS)
-    case = ragged_case(seed)
-    found = judge(case)
-    if found and small:
-        stop_after(SECONDS * 10)
-        case, found = shrink(case, found, judge)
-    yield Outcome(seed, str(found) if found else "", case.text() if found else "")
-
-
-def _crashed(seed: int, end: str, small: bool) -> Outcome:
-    return Outcome(seed, f"crash: {end}", ragged_case(seed).text())
 
 
 def ragged_rows(case: Case) -> Found:

@@ -88,6 +88,27 @@ def _one(seed: int, small: bool) -> Iterator[Outcome]:
     yield Outcome(seed, str(found), f"{case.text()}\n{blame(case, found)}")
 
 
+def run_judged(
+    seeds: range, small: bool, make: Callable[[int], Case], judged: Callable[[Case], Failure | None]
+) -> Iterator[Outcome]:
+    """The outcomes of the cases that `make` makes of these seeds, by a law of their own."""
+
+    def one(seed: int, small: bool) -> Iterator[Outcome]:
+        yield Outcome(seed, BEGIN)
+        stop_after(SECONDS)
+        case = make(seed)
+        found = judged(case)
+        if found and small:
+            stop_after(SECONDS * 10)
+            case, found = shrink(case, found, judged)
+        yield Outcome(seed, str(found) if found else "", case.text() if found else "")
+
+    def crashed(seed: int, end: str, small: bool) -> Outcome:
+        return Outcome(seed, f"crash: {end}", make(seed).text())
+
+    yield from run_each(seeds, small, one, crashed)
+
+
 def stop_after(seconds: int) -> None:
     """Stop this process after some seconds of its own time, or ten times as many of the clock's
     with a word on where it was; 0: never."""
