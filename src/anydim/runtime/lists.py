@@ -84,6 +84,62 @@ class RaggedPort:
         return self.table.rows, self.table.sums
 
 
+@dataclass(frozen=True)
+class FieldPort:
+    """A field of a constructor: the program has an input `values` for it.
+
+    A tensor field has `values` [nodes, shape...]. A field of structure type `type` has int64
+    [nodes]: the nodes of this type that it refers to. If it has any number of structures, `values`
+    has those of all nodes one after another, and `offsets` names the input int64 [nodes + 1] with
+    the first one of each node.
+    """
+
+    name: str
+    values: str
+    type: str = ""
+    shape: tuple[Size, ...] = ()
+    offsets: str = ""
+
+
+@dataclass(frozen=True)
+class ConstructorPort:
+    """A constructor of a structure type; without fields it has exactly one node."""
+
+    name: str
+    fields: tuple[FieldPort, ...]
+
+
+@dataclass(frozen=True)
+class TypePort:
+    """A structure type. Its nodes are numbered constructor after constructor."""
+
+    name: str
+    constructors: tuple[ConstructorPort, ...]
+
+
+@dataclass(frozen=True)
+class StructurePort:
+    """An input that users see as structures, a forest: `roots`, int64 [trees], are nodes of `type`.
+
+    Results of the program have an axis of trees in front.
+    """
+
+    type: str
+    types: tuple[TypePort, ...]
+    roots: str
+
+    @property
+    def elements(self) -> str:
+        """The input of the program that tells the number of trees."""
+        return self.roots
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The other inputs of the program, which users do not see."""
+        fields = (f for t in self.types for c in t.constructors for f in c.fields)
+        return tuple(name for f in fields for name in (f.values, f.offsets) if name)
+
+
 def pack(
     name: str, arrays: Sequence[numpy.ndarray], dtype: DType, rank: int | None
 ) -> tuple[numpy.ndarray, numpy.ndarray]:

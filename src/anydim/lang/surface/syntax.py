@@ -226,7 +226,37 @@ class BranchBlock:
     position: int = _position()
 
 
-Item: TypeAlias = Assignment | Invoke | LoopBlock | BranchBlock
+@dataclass(frozen=True)
+class Pattern:
+    """`node(left, leaf(x))`: a constructor with patterns of its fields, a name, or `_`.
+
+    `arguments` is None for a name and for `_`; a constructor without fields has none: ().
+    """
+
+    name: str
+    arguments: tuple[Pattern, ...] | None = None
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Case:
+    """`leaf(x), _ { body }`: one pattern for each value that is matched, and statements."""
+
+    patterns: tuple[Pattern, ...]
+    body: tuple[Item, ...]
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class MatchBlock:
+    """`match s, t { cases }`: the first case whose patterns fit the structures runs."""
+
+    structures: tuple[Name, ...]
+    cases: tuple[Case, ...]
+    position: int = _position()
+
+
+Item: TypeAlias = Assignment | Invoke | LoopBlock | BranchBlock | MatchBlock
 
 
 @dataclass(frozen=True)
@@ -234,7 +264,8 @@ class Parameter:
     """`T(...b, M) x`: element type (a type name or a type variable), shape and name.
 
     A ragged size is written with the index of its row: `T(B, L(b)) x`. The shape has the size L,
-    and `rows` the pair (L, b).
+    and `rows` the pair (L, b). The type may be a structure type: `Tree t`, `List<Tree> l`; a field
+    `Tree(K) children` is any number of structures.
     """
 
     name: str
@@ -260,10 +291,38 @@ class Attribute:
 
 
 @dataclass(frozen=True)
+class Constructor:
+    """`node(Tree left, Tree right)`: one kind of a structure type, with its fields."""
+
+    name: str
+    fields: tuple[Parameter, ...] = ()
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class StructureType:
+    """`type Tree { leaf(float(D) x); node(Tree left, Tree right) }`.
+
+    `parameters` are the type parameters of a declaration; the types of a definition have none left.
+    """
+
+    name: str
+    constructors: tuple[Constructor, ...]
+    parameters: tuple[str, ...] = ()
+    position: int = _position()
+
+    def constructor(self, name: str) -> Constructor:
+        """The constructor of that name; KeyError if there is none."""
+        return {each.name: each for each in self.constructors}[name]
+
+
+@dataclass(frozen=True)
 class Definition:
     """One `def`. `text` and `file` are its source, for errors.
 
-    `callees` are the definitions that it calls, each with its own.
+    `callees` are the definitions that it calls, each with its own. `types` are the structure types
+    of its parameters and their fields. `family` are the definitions that call it and are called by
+    it, itself included, without families of their own; empty if it does not call itself.
     """
 
     name: str
@@ -273,6 +332,8 @@ class Definition:
     statements: tuple[Item, ...]
     callees: tuple[Definition, ...] = ()
     position: int = _position()
+    types: tuple[StructureType, ...] = ()
+    family: tuple[Definition, ...] = ()
     text: str = field(default="", compare=False, repr=False)
     file: str = field(default="<text>", compare=False, repr=False)
 
@@ -358,6 +419,8 @@ def parts(item: Item) -> tuple[tuple[Item, ...], ...]:
     """The blocks directly inside an item."""
     if isinstance(item, LoopBlock):
         return (item.body,)
+    if isinstance(item, MatchBlock):
+        return tuple(case.body for case in item.cases)
     return (item.then, item.otherwise) if isinstance(item, BranchBlock) else ()
 
 
