@@ -96,8 +96,8 @@ def _check_loop(
         raise GraphError(f"{len(loop.scans)} stacked results, {len(slices)} slices in its body")
     for stack, made_slice, scan in zip(stacks, slices, loop.scans):
         own = made_slice.shape[1:] if scan.joined else made_slice.shape
-        if scan.joined and (scan.extent is None or scan.history or scan.initial):
-            raise GraphError("a concatenated result has an extent, and no earlier contents")
+        if scan.joined and scan.extent is None:
+            raise GraphError("a concatenated result has an extent")
         rows = [TensorType(stack.dtype, stack.shape[1:])]
         _match("stacked result", rows, [TensorType(made_slice.dtype, own)], box, known)
     with_initial = [s for s, scan in zip(stacks, loop.scans) if scan.initial]

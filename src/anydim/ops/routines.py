@@ -100,4 +100,11 @@ ROUTINES = (
         "`width`: the number of weights per leaf, if all have the same.",
         count=REQUIRED, trees=REQUIRED, depth=REQUIRED, columns=REQUIRED, join="sum", width=None,
     ),
+    _row(
+        "call_levels", "levels.CALL_LEVELS",
+        "(sizes, tables of levels, positions of calls and rows of fields) of a recursion over "
+        "structures, which are numbered by constructor: `counts` has the number of nodes of each, "
+        "`plan` (JSON) the definitions, their cases and calls.",
+        plan=REQUIRED, counts=REQUIRED,
+    ),
 )  # fmt: skip
