@@ -85,15 +85,7 @@ def graph_of(
     Sizes in `fixed` are constants in it, not dims. Raises LanguageError for arguments that do not
     fit.
     """
-    terms = _axis_terms(definition, [len(ones) for _, ones in pattern], attributes)
-    types = [
-        _type(definition, parameter, row, dtype, ones)
-        for parameter, row, (dtype, ones) in zip(definition.parameters, terms, pattern)
-    ]
-    names = sorted({name for kind in types for size in kind.shape for name in size.symbols})
-    types = [_with_sizes(kind, _sizes(definition, fixed or {}, names)) for kind in types]
-    free = sorted({name for kind in types for size in kind.shape for name in size.symbols})
-    box = Box.of(*(Dim(name) for name in free))
+    types, box = argument_types(definition, pattern, attributes, fixed)
     source = f"{definition.file}:{definition.line}: {definition.name}"
     group = _group(definition, types, attributes, box, source)
     inputs = tuple(tensor.name for tensor in group.inputs)
@@ -108,6 +100,24 @@ def graph_of(
         nodes=(Node(FUSED, inputs, outputs, FrozenMapping({"group": group}), source),),
         guards=group.guards,
     )
+
+
+def argument_types(
+    definition: Definition,
+    pattern: Pattern,
+    attributes: Mapping[str, Any],
+    fixed: Mapping[str, int] | None = None,
+) -> tuple[list[TensorType], Box]:
+    """The types of a definition's arguments of a pattern, and the box of its free sizes."""
+    terms = _axis_terms(definition, [len(ones) for _, ones in pattern], attributes)
+    types = [
+        _type(definition, parameter, row, dtype, ones)
+        for parameter, row, (dtype, ones) in zip(definition.parameters, terms, pattern)
+    ]
+    names = sorted({name for kind in types for size in kind.shape for name in size.symbols})
+    types = [_with_sizes(kind, _sizes(definition, fixed or {}, names)) for kind in types]
+    free = sorted({name for kind in types for size in kind.shape for name in size.symbols})
+    return types, Box.of(*(Dim(name) for name in free))
 
 
 def _group(

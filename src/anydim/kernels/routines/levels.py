@@ -14,7 +14,7 @@ the routine's inputs, and these records:
     cases        {"definition", "constructor", "calls", "fields", "loop"}: the constructor of the
                  first structure, or -1 for any; whether it calls its own cycle
     cycles       {"first"}: the lowest level of a case that calls its own cycle
-    root         the definition that is called for each root
+    roots        the inputs with the roots; the first definition is called for each of them
 
 A node is a path: [structure, [field, constructor]...], where each step reads an input at the node's
 number within its constructor. A decision is a case, or {"path", "type", "cases"}: decisions by
@@ -170,9 +170,14 @@ class _Bounds:
         return sum((self.definition(n) for n in range(definition)), as_size(0))
 
     @property
+    def roots(self) -> Size:
+        """The number of roots."""
+        return self.types[self.layout.plan["roots"][0]].shape[0]
+
+    @property
     def stack(self) -> Size:
         """The number of calls that wait at most."""
-        total = self.types[-1].shape[0]
+        total = self.roots
         for number, case in enumerate(self.layout.cases):
             for call, record in enumerate(case["calls"]):
                 spread = record["offsets"] is not None
@@ -187,7 +192,7 @@ class _Bounds:
         if word == "table":
             return self.all + 1, as_size(self.layout.columns(parts[0])[2])
         if word == "roots":
-            return (self.types[-1].shape[0],)
+            return (self.roots,)
         if word == "field" or (word == "called" and not self._spread(*parts)):
             return (self.case(parts[0]),)
         if word == "offsets":
@@ -307,8 +312,9 @@ class _Numbering:
 
     def ordered(self) -> list[tuple[int, int]]:
         """All calls, those that a call makes before it."""
-        order, root = [], self.plan["root"]
-        stack = [((root, node), [node]) for node in reversed(self.arrays[-1])]
+        order = []
+        roots = list(zip(*(self.arrays[number] for number in self.plan["roots"])))
+        stack = [((0, nodes[0]), list(nodes)) for nodes in reversed(roots)]
         while stack:
             key, nodes = stack[-1]
             if key in self.level:
@@ -378,8 +384,8 @@ class _Numbering:
             self.table(cycle, place, found)
         for number, size in enumerate(layout.sizes()):
             self.made["sizes",][number] = found.get(size, 0)
-        root = self.plan["root"]
-        self.made["roots",][:] = [position[root, node] for node in self.arrays[-1]]
+        roots = self.arrays[self.plan["roots"][0]]
+        self.made["roots",][:] = [position[0, node] for node in roots]
 
     def case_results(
         self, case: int, members: Mapping[tuple[int, int], list[tuple[int, int]]],
@@ -461,7 +467,7 @@ class _Kernel:
             for number, result in enumerate(self.layout.results())
         }
         self.own = {t.name: code.output(t.name, int64) for t in _temporaries(bounds)}
-        self.roots = code.size(bounds.types[-1].shape[0])
+        self.roots = [self.inputs[number] for number in self.plan["roots"]]
         self.starts = [code.size(bounds.base(n)) for n in range(len(self.plan["definitions"]))]
         self.flags = {flag: code.variable(0) for flag in FLAGS}
         self.highest = {
@@ -475,7 +481,7 @@ class _Kernel:
         code, sizes = self.code, self.results["sizes",]
         with code.range(0, code.size(self.bounds.all)) as call:
             self.own["level"][call] = _NEW
-        with code.range(0, self.roots) as row:
+        with code.range(0, code.size(self.bounds.roots)) as row:
             self._root(row)
         for number in range(len(self.layout.sizes())):
             sizes[number] = 0
@@ -568,8 +574,8 @@ class _Kernel:
     # ---- the order of calls --------------------------------------------------------------------
 
     def _root(self, row: ir.Value) -> None:
-        code, root = self.code, self.plan["root"]
-        self._push(root, [self.inputs[-1][row]])
+        code = self.code
+        self._push(0, [nodes[row] for nodes in self.roots])
         with code.loop(lambda: (self.waiting() > 0) & self._faults().equals(0)):
             call = self.own["stack"][self.waiting() - 1]
             level = self.own["level"][call]
@@ -669,9 +675,8 @@ class _Kernel:
                 sizes[number] = self.results["offsets", case, call][self.counts[case]()]
             elif size in self.widest:
                 sizes[number] = self.widest[size]()
-        start = self.starts[self.plan["root"]]
-        with code.range(0, self.roots) as row:
-            self.results["roots",][row] = self.own["position"][start + self.inputs[-1][row]]
+        with code.range(0, code.size(self.bounds.roots)) as row:
+            self.results["roots",][row] = self.own["position"][self.roots[0][row]]
 
     def _each(self, body: Callable[[ir.Value, int], None]) -> None:
         """Emit `body(call, case)` for all calls in order."""

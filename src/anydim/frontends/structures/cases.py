@@ -1,0 +1,410 @@
+"""The calls of a recursion: which case a call runs, and what the case reads, computes and calls.
+
+    match t {                             decision of t: by constructor
+      leaf(x) { h(i) = x(i) }             case 0: field x, no calls
+      node(l, r) { a = f(l)  b = f(r)     case 1: calls f at t.left and t.right
+                   h(i) = a(i) + b(i) }
+    }
+
+A definition with values for its tensors is an `Instance`: the tensors of a recursion are those of
+the program, the same in all calls. Each of its cases is a definition without structures, over the
+tensors of the program, the fields of its structures and the results of its calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+from anydim.base.errors import LanguageError
+from anydim.base.records import dataclass
+from anydim.base.text import listed
+from anydim.lang.surface.syntax import (
+    TYPE_NAMES,
+    Assignment,
+    CallTerm,
+    Definition,
+    Invoke,
+    Item,
+    MatchBlock,
+    Name,
+    Number,
+    Parameter,
+    Pattern,
+    StructureType,
+    Term,
+    items,
+    targets,
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """From a node to the nodes of a field: `of` is the constructor of the first one."""
+
+    of: tuple[str, str]
+    field: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """The structure that a parameter and fields below it lead to; `several`: any number of them."""
+
+    parameter: int
+    steps: tuple[Step, ...]
+    type: str
+    several: bool = False
+
+
+@dataclass(frozen=True)
+class Field:
+    """A tensor field of the node at a place, which has this constructor."""
+
+    owner: Place
+    constructor: str
+    parameter: Parameter
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call in a case: `targets` are its results in the case, `callee` the instance's key.
+
+    `several` is the size that counts the calls, one for each structure of the first place.
+    """
+
+    targets: tuple[str, ...]
+    callee: Key
+    places: tuple[Place, ...]
+    several: str = ""
+    position: int = 0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """By the constructor of the node at a place: a case, or another decision."""
+
+    place: Place
+    branches: tuple[Decision | int, ...]
+
+
+Key = tuple[str, tuple[int, ...], tuple[tuple[str, str], ...], tuple[tuple[str, Any], ...]]
+
+
+@dataclass(eq=False)
+class Case:
+    """A case of an instance."""
+
+    instance: Instance
+    constructors: dict[Place, str]
+    fields: dict[str, Field]
+    calls: list[Call]
+    statements: tuple[Item, ...]
+    name: str = ""
+
+    @property
+    def constructor(self) -> str:
+        """The constructor of the first structure; empty for any."""
+        return self.constructors.get(self.instance.places[0], "")
+
+
+@dataclass(eq=False)
+class Instance:
+    """A definition with the names of the program's tensors that its parameters are.
+
+    `sources` are the numbers of the program's structures that its structures are parts of.
+    """
+
+    definition: Definition
+    sources: tuple[int, ...]
+    tensors: Mapping[str, str]  # by parameter
+    attributes: Mapping[str, Any]
+    known: Mapping[str, Definition]
+    types: Mapping[str, StructureType]
+    cases: list[Case] = field(default_factory=list)
+    decision: Decision | int = 0
+
+    @property
+    def key(self) -> Key:
+        tensors, attributes = sorted(self.tensors.items()), sorted(self.attributes.items())
+        return self.definition.name, self.sources, tuple(tensors), tuple(attributes)
+
+    @property
+    def places(self) -> list[Place]:
+        """The structure parameters."""
+        structures = structures_of(self.definition)
+        return [Place(number, (), each.type) for number, each in enumerate(structures)]
+
+    @property
+    def kinds(self) -> list[str]:
+        """The types of its structures."""
+        return [place.type for place in self.places]
+
+    def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
+        return self.definition.error(position, problem, hint)
+
+
+def structures_of(definition: Definition) -> list[Parameter]:
+    """The structure parameters of a definition."""
+    known = {each.name for each in definition.types}
+    return [each for each in definition.parameters if each.type in known]
+
+
+def tensors_of(definition: Definition) -> list[Parameter]:
+    """The other parameters."""
+    known = {each.name for each in definition.types}
+    return [each for each in definition.parameters if each.type not in known]
+
+
+def program_of(definition: Definition, attributes: Mapping[str, Any]) -> list[Instance]:
+    """The instances that a call of a definition reaches, itself first, with their cases."""
+    types = {each.name: each for each in definition.types}
+    tensors = {each.name: each.name for each in tensors_of(definition)}
+    sources = tuple(range(len(structures_of(definition))))
+    first = Instance(definition, sources, tensors, attributes, _known(definition), types)
+    found, waiting = {first.key: first}, [first]
+    while waiting:
+        instance = waiting.pop()
+        _Cases(instance).run()
+        for case in instance.cases:
+            for call in case.calls:
+                if call.callee not in found:
+                    callee = instance.known[call.callee[0]]
+                    known = {**instance.known, **_known(callee)}
+                    _, sources, tensors, given = call.callee
+                    made = Instance(callee, sources, dict(tensors), dict(given), known, types)
+                    found[call.callee] = made
+                    waiting.append(made)
+    _name_cases(list(found.values()))
+    return list(found.values())
+
+
+def _known(definition: Definition) -> dict[str, Definition]:
+    """The definitions that one may call; those of a family know each other."""
+    found = {each.name: each for each in definition.callees}
+    found.update({each.name: replace(each, family=definition.family) for each in definition.family})
+    for each in definition.family:
+        found.update({callee.name: callee for callee in each.callees if callee.name not in found})
+    return found
+
+
+def _name_cases(instances: Sequence[Instance]) -> None:
+    """Give each case a name: definition and constructor, and a number where that is ambiguous."""
+    taken: dict[str, int] = {}
+    for instance in instances:
+        for case in instance.cases:
+            stem = ".".join(part for part in (instance.definition.name, case.constructor) if part)
+            number = taken[stem] = taken.get(stem, 0) + 1
+            case.name = stem if number == 1 else f"{stem}.{number}"
+
+
+Scope = Mapping[str, Place | Field]
+Tests = tuple[tuple[Place, Pattern], ...]
+Row = tuple[Tests, tuple[Item, ...], Scope]
+
+
+class _Cases:
+    """Separates the cases of an instance."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.definition = instance.definition
+
+    def run(self) -> None:
+        names = [each.name for each in structures_of(self.definition)]
+        scope: Scope = dict(zip(names, self.instance.places))
+        made = self.expanded(self.definition.statements, scope, {})
+        self.instance.decision = made
+
+    def expanded(
+        self, block: tuple[Item, ...], scope: Scope, known: dict[Place, str]
+    ) -> Decision | int:
+        """The decision of a block."""
+        for number, item in enumerate(block):
+            if isinstance(item, MatchBlock):
+                before, after = block[:number], block[number + 1 :]
+                rows: list[Row] = [
+                    (self.tests(item, case.patterns, scope), (*before, *case.body, *after), scope)
+                    for case in item.cases
+                ]
+                return self.decided(rows, known, item)
+        return self.case(block, scope, known)
+
+    def tests(self, item: MatchBlock, patterns: Sequence[Pattern], scope: Scope) -> Tests:
+        found: list[tuple[Place, Pattern]] = []
+        for structure, pattern in zip(item.structures, patterns):
+            place = scope[structure.name]
+            assert isinstance(place, Place)
+            found.append((place, pattern))
+        return tuple(found)
+
+    def decided(
+        self, rows: list[Row], known: dict[Place, str], item: MatchBlock
+    ) -> Decision | int:
+        """The decision of the first row that fits."""
+        rows = [self.advanced(row, known) for row in rows]
+        if not rows:
+            raise self.instance.error(item.position, "no case of the match fits")
+        tests, block, scope = rows[0]
+        if not tests:
+            return self.expanded(block, scope, known)
+        place = tests[0][0]
+        branches = []
+        for constructor in self.instance.types[place.type].constructors:
+            fitting = [row for row in rows if self.fits(row, place, constructor.name)]
+            branches.append(self.decided(fitting, {**known, place: constructor.name}, item))
+        return Decision(place, tuple(branches))
+
+    def fits(self, row: Row, place: Place, constructor: str) -> bool:
+        """Whether a row may fit a node of this constructor."""
+        return all(p.name == constructor for where, p in row[0] if where == place)
+
+    def advanced(self, row: Row, known: dict[Place, str]) -> Row:
+        """A row without the tests that are decided; names are bound."""
+        tests, block, scope = list(row[0]), row[1], dict(row[2])
+        left: list[tuple[Place, Pattern]] = []
+        while tests:
+            place, pattern = tests.pop(0)
+            if pattern.arguments is None:
+                if pattern.name != "_":
+                    scope[pattern.name] = place
+                continue
+            if place not in known:
+                left.append((place, pattern))
+                continue
+            record = self.instance.types[place.type].constructor(known[place])
+            for parameter, inner in zip(record.fields, pattern.arguments):
+                if parameter.type not in self.instance.types:
+                    if inner.name != "_":
+                        scope[inner.name] = Field(place, record.name, parameter)
+                    continue
+                step = Step((place.type, record.name), parameter.name)
+                below = Place(
+                    place.parameter, (*place.steps, step), parameter.type, bool(parameter.shape)
+                )
+                tests.append((below, inner))
+        return tuple(left), block, scope
+
+    def case(self, block: tuple[Item, ...], scope: Scope, known: dict[Place, str]) -> int:
+        """Add a case; returns its number."""
+        calls, statements = [], []
+        for item in block:
+            call = self.call(item, scope, block) if isinstance(item, Invoke) else None
+            if call is None:
+                statements.append(item)
+            else:
+                calls.append(call)
+        fields = {name: each for name, each in scope.items() if isinstance(each, Field)}
+        self.instance.cases.append(Case(self.instance, known, fields, calls, tuple(statements)))
+        return len(self.instance.cases) - 1
+
+    def call(self, item: Invoke, scope: Scope, block: tuple[Item, ...]) -> Call | None:
+        """A call of a definition over structures; None for another one."""
+        callee = self.instance.known.get(item.call.name)
+        if callee is None or not structures_of(callee):
+            return None
+        kinds = {each.name for each in structures_of(callee)}
+        places, tensors, several = [], {}, ""
+        for parameter, given in zip(callee.parameters, item.call.arguments):
+            if parameter.name in kinds:
+                place = scope[given.name] if isinstance(given, Name) else None
+                assert isinstance(place, Place)
+                places.append(place)
+                if place.several:
+                    several = self.counted(place)
+            else:
+                tensors[parameter.name] = self.program_tensor(parameter, given, block)
+        if several and len(places) > 1:
+            raise self.instance.error(
+                item.position, f"'{callee.name}' takes {len(places)} structures, and one of them "
+                "is any number of structures", "call it for one structure",
+            )  # fmt: skip
+        attributes = {each.name: self.attribute(item.call, each.name) for each in callee.attributes}
+        given_attributes = {name: value for name, value in attributes.items() if value is not None}
+        sources = tuple(self.instance.sources[place.parameter] for place in places)
+        key = (
+            callee.name, sources, tuple(sorted(tensors.items())),
+            tuple(sorted(given_attributes.items())),
+        )  # fmt: skip
+        return Call(item.targets, key, tuple(places), several, item.position)
+
+    def counted(self, place: Place) -> str:
+        """The size that counts the structures of a place."""
+        step = place.steps[-1]
+        constructor = self.instance.types[step.of[0]].constructor(step.of[1])
+        (term,) = next(each.shape for each in constructor.fields if each.name == step.field)
+        assert isinstance(term, Name)
+        return term.name
+
+    def program_tensor(self, parameter: Parameter, given: Term, block: tuple[Item, ...]) -> str:
+        """The tensor of the program that an argument is."""
+        own = self.instance.tensors
+        if isinstance(given, Name) and given.name in own and given.name not in set(targets(block)):
+            return own[given.name]
+        raise self.instance.error(
+            given.position, f"the argument '{parameter.name}' changes from call to call",
+            f"pass a parameter as it is: {listed(own) or 'there is none'}; values that go down a "
+            "structure are not supported yet",
+        )  # fmt: skip
+
+    def attribute(self, call: CallTerm, name: str) -> Any:
+        """The value of an attribute of a call; None for its default."""
+        for setting in call.settings:
+            if setting.name == name:
+                if isinstance(setting.value, Number):
+                    return setting.value.value
+                if isinstance(setting.value, Name) and setting.value.name in TYPE_NAMES:
+                    return setting.value.name
+                known = self.instance.attributes
+                if isinstance(setting.value, Name) and setting.value.name in known:
+                    return known[setting.value.name]
+                raise self.instance.error(setting.position, f"'{name}' is not a constant")
+        return None
+
+
+# ---- cases as definitions ------------------------------------------------------------------------
+
+
+def definition_of(
+    case: Case, results: Mapping[Key, Sequence[tuple[str, int]]]
+) -> tuple[Definition, dict[str, str]]:
+    """A case as a definition without structures, and the name of each argument in the case.
+
+    `results` are the element types and ranks of the results of each callee. The arguments are those
+    fields, results of calls and tensors that the case uses.
+    """
+    own = case.instance.definition
+    written = set(targets(case.statements))
+    parameters, origin = [], dict[str, str]()
+    for name, each in case.fields.items():
+        parameters.append(replace(each.parameter, name=name))
+        origin[name] = name
+    for call in case.calls:
+        count = (Name(call.several),) if call.several else ()
+        for target, (dtype, rank) in zip(call.targets, results[call.callee]):
+            axes = (Name(f"{target}.{axis}") for axis in range(rank))
+            parameters.append(Parameter(target, dtype, (*count, *axes)))
+            origin[target] = target
+    parameters += tensors_of(own)
+    origin.update({each.name: each.name for each in tensors_of(own)})
+    renamed, copies = dict[str, str](), list[Assignment]()
+    for result in own.results:
+        if result in written:
+            continue
+        inner = renamed[result] = f"{result}.given"
+        shape = next(each.shape for each in parameters if each.name == result)
+        indices = tuple(Name(f"i{number}") for number in range(len(shape)))
+        read = CallTerm(inner, indices) if indices else Name(inner)
+        copies.append(Assignment(result, indices, "", False, read))
+    changed = [replace(p, name=renamed.get(p.name, p.name)) for p in parameters]
+    made = replace(
+        own, parameters=tuple(changed), statements=(*case.statements, *copies), types=(), family=(),
+        callees=tuple(case.instance.known[name] for name in _callees(case)),
+    )  # fmt: skip
+    return made, {renamed.get(name, name): name for name in origin}
+
+
+def _callees(case: Case) -> Iterator[str]:
+    """The other definitions that a case calls."""
+    found = dict.fromkeys(i.call.name for i in items(case.statements) if isinstance(i, Invoke))
+    return (name for name in found if name in case.instance.known)

@@ -1,0 +1,440 @@
+"""Makes the graph of a recursion: calls by levels, one step for all calls of a level and a case.
+
+    sizes, tables = call_levels(children, roots)       native; `kernels/routines/levels.py`
+    for each cycle of definitions that call each other, inner ones first:
+      cases that do not call the cycle                 over all calls
+      what other cases compute before their calls      over all calls
+      loop over levels                                 the rest, over the calls of a level
+    results of the calls for the roots
+
+A definition has a table for each of its results, a row for each call, in the order of levels.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from itertools import chain
+from typing import Any
+
+import anydim.ops  # noqa: F401  fills the registry of operators
+from anydim.base.dtypes import DType, int64
+from anydim.base.frozen import FrozenMapping
+from anydim.base.records import dataclass
+from anydim.frontends.definition import Pattern, argument_types
+from anydim.frontends.structures.cases import (
+    Case,
+    Instance,
+    Key,
+    definition_of,
+    program_of,
+    structures_of,
+    tensors_of,
+)
+from anydim.frontends.structures.cycles import SOURCE, Cycle, Emitter
+from anydim.frontends.structures.plan import Plan
+from anydim.graph.nodes import Graph, Node
+from anydim.graph.operator import operator
+from anydim.graph.regions import REGION, SIZES, Sizes
+from anydim.kernels.routines.levels import Layout
+from anydim.lang.resolve.divisions import division_guards
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.syntax import Definition, Parameter, StructureType
+from anydim.lang.tree import Group, TensorType
+from anydim.lang.tree.typing import promote
+from anydim.runtime.lists import ConstructorPort, FieldPort, StructurePort, TypePort
+from anydim.sizes import Box, Dim, Size, as_size
+
+TREES = "trees"  # the dim of the number of structures
+
+
+def flattened(definition: Definition) -> Definition:
+    """The definition with the tensor fields of its structures as parameters."""
+    known = {each.name: each for each in definition.types}
+    parameters: list[Parameter] = []
+    for parameter in definition.parameters:
+        if parameter.type not in known:
+            parameters.append(parameter)
+            continue
+        for kind in reached(parameter.type, known):
+            for constructor in kind.constructors:
+                for each in constructor.fields:
+                    if each.type not in known:
+                        name = input_name(parameter.name, parameter.type, kind, constructor.name)
+                        parameters.append(replace(each, name=f"{name}.{each.name}"))
+    return replace(definition, parameters=tuple(parameters))
+
+
+def reached(root: str, known: Mapping[str, StructureType]) -> list[StructureType]:
+    """A type and those of its fields, in the order of their declarations."""
+    found, waiting = {root}, [root]
+    while waiting:
+        fields = chain.from_iterable(c.fields for c in known[waiting.pop()].constructors)
+        new = {each.type for each in fields if each.type in known} - found
+        found |= new
+        waiting += sorted(new)
+    return [kind for kind in known.values() if kind.name in found]
+
+
+def input_name(parameter: str, root: str, kind: StructureType, constructor: str) -> str:
+    """The name of a constructor's inputs: `t.leaf`, or `t.List<Tree>.cons` of another type."""
+    parts = (parameter, constructor) if kind.name == root else (parameter, kind.name, constructor)
+    return ".".join(parts)
+
+
+def structure_graph(
+    definition: Definition, pattern: Pattern, attributes: Mapping[str, Any],
+    fixed: Mapping[str, int] | None = None,
+) -> Graph:  # fmt: skip
+    """Build the graph of a definition over structures; `pattern` is that of `flattened`.
+
+    Raises LanguageError for a definition whose calls have no form by levels.
+    """
+    flat = flattened(definition)
+    kinds, box = argument_types(flat, pattern, attributes, fixed)
+    return Recursion(definition, dict(zip((p.name for p in flat.parameters), kinds)), box,
+                      attributes).run()  # fmt: skip
+
+
+@dataclass(eq=False)
+class Computed:
+    """A case with its comprehensions for one call."""
+
+    case: Case
+    number: int
+    group: Group
+    arguments: Mapping[str, str]  # the name in the case of each input of the group
+    calls: dict[str, tuple[int, int]] = field(default_factory=dict)  # (call, result) by name
+
+
+class Recursion:
+    def __init__(
+        self, definition: Definition, kinds: Mapping[str, TensorType], box: Box,
+        attributes: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.definition, self.kinds, self.sizes_box = definition, kinds, box
+        own = {name: value for name, value in attributes.items() if not name.startswith("...")}
+        self.attributes = attributes
+        self.instances = program_of(definition, own)
+        self.by_key = {each.key: each for each in self.instances}
+        self.known = {each.name: each for each in definition.types}
+        self.emitter = Emitter(box)
+        self.ports: dict[str, StructurePort] = {}
+        self.cases = [case for each in self.instances for case in each.cases]
+        self.cycles = _cycles(self.instances)
+        self.tables: dict[tuple[Key, int], str] = {}
+
+    def run(self) -> Graph:
+        self._inputs()
+        self.computed = self._results()
+        self._levels()
+        for cycle in range(len(self.cycles)):
+            Cycle(self, cycle).run()
+        outputs = self._outputs()
+        emitter = self.emitter
+        guards = tuple(dict.fromkeys(g for each in self.computed for g in each.group.guards))
+        graph = Graph(
+            self.definition.name, emitter.box, FrozenMapping(emitter.types), tuple(self.inputs),
+            tuple(outputs), nodes=tuple(emitter.nodes), guards=guards,
+            lists=FrozenMapping(self.ports),
+        )  # fmt: skip
+        return graph.pruned()
+
+    # ---- inputs --------------------------------------------------------------------------------
+
+    def _inputs(self) -> None:
+        """Declare the tensors of the program, and the arrays of its structures."""
+        emitter, self.inputs = self.emitter, list[str]()
+        self.fields: dict[tuple[int, str, str, str], str] = {}
+        self.counts: dict[tuple[int, str, str], Size] = {}
+        dims: list[Dim] = []
+        number = 0
+        for parameter in self.definition.parameters:
+            if parameter.type not in self.known:
+                self._input(parameter.name, self.kinds[parameter.name])
+                continue
+            types = [
+                self._type_port(number, parameter, kind, dims)
+                for kind in reached(parameter.type, self.known)
+            ]
+            roots = f"{parameter.name}.roots"
+            self._input(roots, TensorType(int64, (Size.symbol(TREES),)))
+            self.ports[parameter.name] = StructurePort(parameter.type, tuple(types), roots)
+            number += 1
+        emitter.box = emitter.box.also(Dim(TREES), *dims)
+
+    def _input(self, name: str, kind: TensorType) -> str:
+        self.emitter.types[name] = kind
+        self.inputs.append(name)
+        return name
+
+    def _type_port(
+        self, number: int, parameter: Parameter, kind: StructureType, dims: list[Dim]
+    ) -> TypePort:
+        constructors = []
+        for constructor in kind.constructors:
+            stem = input_name(parameter.name, parameter.type, kind, constructor.name)
+            count = as_size(1)
+            if constructor.fields:
+                count = Size.symbol(stem)
+                dims.append(Dim(stem))
+            self.counts[number, kind.name, constructor.name] = count
+            ports = [
+                self._field_port((number, kind.name, constructor.name), stem, each, count, dims)
+                for each in constructor.fields
+            ]
+            constructors.append(ConstructorPort(constructor.name, tuple(ports)))
+        return TypePort(kind.name, tuple(constructors))
+
+    def _field_port(
+        self, owner: tuple[int, str, str], stem: str, each: Parameter, count: Size,
+        dims: list[Dim],
+    ) -> FieldPort:  # fmt: skip
+        name = f"{stem}.{each.name}"
+        self.fields[(*owner, each.name)] = name
+        if each.type not in self.known:
+            own = self.kinds[name]
+            self._input(name, TensorType(own.dtype, (count, *own.shape)))
+            return FieldPort(each.name, name, shape=own.shape)
+        if not each.shape:
+            self._input(name, TensorType(int64, (count,)))
+            return FieldPort(each.name, name, each.type)
+        total = Dim(f"{name}.total")
+        dims.append(total)
+        self._input(name, TensorType(int64, (Size.symbol(total.name),)))
+        offsets = self._input(f"{name}.offsets", TensorType(int64, (count + 1,)))
+        return FieldPort(each.name, name, each.type, offsets=offsets)
+
+    # ---- types of results ----------------------------------------------------------------------
+
+    def _results(self) -> list[Computed]:
+        """The comprehensions of all cases; element types of results are a least fixed point."""
+        self.results: dict[Key, list[TensorType]] = {}
+        for cycle in self.cycles:
+            self._results_of([self.instances[number] for number in cycle])
+        return [self._computed(number, case) for number, case in enumerate(self.cases)]
+
+    def _results_of(self, instances: Sequence[Instance]) -> None:
+        cases = [case for each in instances for case in each.cases]
+        waiting = list(cases)
+        while waiting:
+            ready = [c for c in waiting if all(call.callee in self.results for call in c.calls)]
+            if not ready:
+                case = waiting[0]
+                if all(each.key in self.results for each in instances):
+                    raise AssertionError(case.name)
+                raise case.instance.error(
+                    case.instance.definition.position, "no case ends the recursion",
+                    "add a case that calls nothing",
+                )  # fmt: skip
+            for case in ready:
+                self._merge(case)
+            waiting = [case for case in waiting if case not in ready]
+        while any([self._merge(case) for case in cases]):  # until no element type grows
+            pass
+
+    def _merge(self, case: Case) -> bool:
+        """Take the types of a case's results; returns whether a known one changed."""
+        key, made = case.instance.key, [t.type for t in self._group(case)[0].outputs]
+        known = self.results.get(key)
+        if known is None:
+            self.results[key] = made
+            return True
+        found = []
+        for name, left, right in zip(case.instance.definition.results, known, made):
+            if left.shape != right.shape:
+                raise case.instance.error(
+                    case.instance.definition.position,
+                    f"result '{name}' has the sizes ({_shown(left)}) in one case and "
+                    f"({_shown(right)}) in another ({case.name})",
+                )  # fmt: skip
+            found.append(TensorType(_common(left.dtype, right.dtype), left.shape))
+        self.results[key] = found
+        return found != known
+
+    def _group(self, case: Case) -> tuple[Group, dict[str, str]]:
+        """The comprehensions of a case for one call, and the names of its arguments."""
+        ranks = {
+            key: [(kind.dtype.name, kind.rank) for kind in kinds]
+            for key, kinds in self.results.items()
+        }
+        definition, names = definition_of(case, ranks)
+        kinds = {name: self._field_type(case, name) for name in case.fields}
+        box = self.sizes_box
+        for call in case.calls:
+            count: tuple[Size, ...] = ()
+            if call.several:
+                count = (Size.symbol(call.several),)
+                if call.several not in box.names:
+                    box = box.also(Dim(call.several))
+            for target, kind in zip(call.targets, self.results[call.callee]):
+                kinds[target] = TensorType(kind.dtype, (*count, *kind.shape))
+        for name, tensor in case.instance.tensors.items():
+            kinds[name] = self.kinds[tensor]
+        types = [kinds[names[parameter.name]] for parameter in definition.parameters]
+        given = {
+            name: value for name, value in {**case.instance.attributes, **self._ranks()}.items()
+        }
+        group = instantiate(definition, types, given, box)
+        source = f"{definition.file}:{definition.line}: {case.name}"
+        group = replace(group, guards=division_guards(group, box, source))
+        own = frozenset(call.several for call in case.calls)
+        for guard in group.guards:
+            if (guard.left.symbols | guard.right.symbols) & own:
+                raise case.instance.error(
+                    definition.position, f"{case.name}: a condition on the number of children",
+                    guard.message,
+                )  # fmt: skip
+        return group, names
+
+    def _ranks(self) -> dict[str, Any]:
+        return {n: v for n, v in self.attributes.items() if n.startswith("...")}
+
+    def _field_type(self, case: Case, name: str) -> TensorType:
+        kind = self.emitter.types[self.field_input(case, name)]
+        return TensorType(kind.dtype, kind.shape[1:])
+
+    def field_input(self, case: Case, name: str) -> str:
+        """The input of the program that a field of a case is a row of."""
+        each = case.fields[name]
+        source = case.instance.sources[each.owner.parameter]
+        return self.fields[source, each.owner.type, each.constructor, each.parameter.name]
+
+    def _computed(self, number: int, case: Case) -> Computed:
+        group, names = self._group(case)
+        made = Computed(case, number, group, names)
+        for position, call in enumerate(case.calls):
+            for result, target in enumerate(call.targets):
+                made.calls[target] = position, result
+        return made
+
+    # ---- levels --------------------------------------------------------------------------------
+
+    def _levels(self) -> None:
+        """Number all calls, and find the sizes of levels."""
+        plan, inputs, counts = Plan(self).made()
+        self.layout = Layout(plan)
+        emitter, layout = self.emitter, self.layout
+        attributes = {"plan": json.dumps(plan), "counts": tuple(counts)}
+        given = [emitter.types[name] for name in inputs]
+        kinds = operator("call_levels").infer(given, FrozenMapping(attributes), emitter.box)
+        self.results_of_levels: dict[tuple[Any, ...], str] = {}
+        names = []
+        for result in layout.results():
+            names.append(emitter.fresh(".".join([SOURCE, *map(str, result)])))
+            self.results_of_levels[result] = names[-1]
+        emitter.node(
+            Node("call_levels", tuple(inputs), tuple(names), FrozenMapping(attributes), SOURCE), kinds
+        )
+        self._sizes(dict(zip(layout.results(), kinds)))
+
+    def _sizes(self, kinds: Mapping[tuple[Any, ...], TensorType]) -> None:
+        """Declare the sizes of levels as dims."""
+        emitter, layout, name = self.emitter, self.layout, self.definition.name
+        self.dims: dict[tuple[Any, ...], str] = {}
+        dims, constraints = [], []
+        for size in layout.sizes():
+            word, *parts = size
+            stem = name if word not in ("calls", "edges", "widest") else self.cases[parts[0]].name
+            words = {"calls": (), "edges": ("children",), "widest": ("widest",)}.get(word, (word,))
+            if word == "widest" and len(parts) == 2:
+                words = ("children", "widest")
+            if word == "levels" and len(layout.loops) > 1:
+                words = (str(parts[0]), "levels")
+            if len(parts) == 2 and len(layout.spread(parts[0])) > 1:
+                words = (str(parts[1]), *words)
+            dim = self.free(".".join([stem, *words]))
+            self.dims[size] = dim
+            dims.append(Dim(dim, 0, 0) if word in ("cycles", "outside", "shared") else Dim(dim))
+            symbol = Size.symbol(dim)
+            if word == "levels":
+                constraints.append(kinds["table", parts[0]].shape[0] - symbol)
+            elif word == "calls":
+                constraints.append(self._most(parts[0]) - symbol)
+            elif word == "edges":
+                constraints.append(kinds["owner", parts[0], parts[1]].shape[0] - symbol)
+            elif word == "widest":
+                whole = ("calls", *parts) if len(parts) == 1 else ("edges", *parts)
+                constraints.append(Size.symbol(self.dims[whole]) - symbol)
+        emitter.box = emitter.box.also(*dims).also(constraints=tuple(constraints))
+        region = FrozenMapping({REGION: Sizes(tuple(self.dims.values()))})
+        emitter.node(Node(SIZES, (self.results_of_levels["sizes",],), (), region, SOURCE), ())
+
+    def free(self, name: str) -> str:
+        """A name that no dim has."""
+        taken = {*self.emitter.box.names, *self.dims.values()}
+        return name if name not in taken else self.free(f"{name}_")
+
+    def _most(self, case: int) -> Size:
+        """The largest number of calls of a case."""
+        own = self.cases[case]
+        counts = self.counts_of(own.instance.sources[0], own.instance.places[0].type)
+        if own.constructor:
+            return counts[own.constructor]
+        return sum(counts.values(), as_size(0))
+
+    def counts_of(self, source: int, kind: str) -> dict[str, Size]:
+        """The number of nodes of each constructor of a type, in a structure of the program."""
+        counts = self.counts.items()
+        return {each: size for (*of, each), size in counts if of == [source, kind]}
+
+    def total(self, instance: Instance) -> Size:
+        """The number of calls of an instance."""
+        numbers = [n for n, case in enumerate(self.cases) if case.instance is instance]
+        return sum((self.calls(number) for number in numbers), as_size(0))
+
+    def calls(self, case: int) -> Size:
+        return Size.symbol(self.dims["calls", case])
+
+    # ---- results -------------------------------------------------------------------------------
+
+    def _outputs(self) -> list[str]:
+        roots, instance = self.results_of_levels["roots",], self.instances[0]
+        outputs = []
+        for number, name in enumerate(self.definition.results):
+            table = self.tables[instance.key, number]
+            if name in self.emitter.types:
+                raise self.definition.error(
+                    self.definition.position, f"'{name}' is a parameter and a result", "rename one"
+                )
+            outputs.append(self.emitter.emit("gather", table, roots, called=name))
+        return outputs
+
+
+def _shown(kind: TensorType) -> str:
+    return ", ".join(map(str, kind.shape))
+
+
+def _common(left: DType, right: DType) -> DType:
+    return left if left == right else promote([left, right])
+
+
+def _cycles(instances: Sequence[Instance]) -> list[list[int]]:
+    """The strongly connected components of calls, callees first."""
+    numbers = {each.key: number for number, each in enumerate(instances)}
+    calls = [
+        sorted({numbers[call.callee] for case in each.cases for call in case.calls})
+        for each in instances
+    ]
+    reach = [_reached(number, calls) for number in range(len(instances))]
+    left, found = list(range(len(instances))), []
+    while left:
+        for number in left:
+            own = [n for n in left if n == number or (n in reach[number] and number in reach[n])]
+            if not (reach[number] & set(left)) - set(own):
+                found.append(own)
+                left = [n for n in left if n not in own]
+                break
+    return found
+
+
+def _reached(first: int, calls: Sequence[Sequence[int]]) -> set[int]:
+    found: set[int] = set()
+    waiting = list(calls[first])
+    while waiting:
+        number = waiting.pop()
+        if number not in found:
+            found.add(number)
+            waiting += calls[number]
+    return found

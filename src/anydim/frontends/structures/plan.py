@@ -1,0 +1,127 @@
+"""The plan of a recursion for the routine that numbers its calls (`kernels/routines/levels.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from anydim.frontends.structures.cases import Case, Decision, Instance, Place
+from anydim.sizes import Size
+
+if TYPE_CHECKING:
+    from anydim.frontends.structures.graphs import Recursion
+
+
+class Plan:
+    """The plan of the routine that numbers calls."""
+
+    def __init__(self, recursion: Recursion) -> None:
+        self.recursion = recursion
+        self.inputs: list[str] = []
+        self.types: dict[tuple[int, str], int] = {}
+        self.counts: list[Size] = []
+        self.firsts: list[list[int]] = []
+
+    def made(self) -> tuple[dict[str, Any], list[str], list[Size]]:
+        recursion = self.recursion
+        for number, port in enumerate(recursion.ports.values()):
+            for kind in port.types:
+                counts = recursion.counts_of(number, kind.name)
+                self.types[number, kind.name] = len(self.firsts)
+                self.firsts.append([len(self.counts), len(counts)])
+                self.counts += counts.values()
+        cycle = {n: position for position, own in enumerate(recursion.cycles) for n in own}
+        definitions = [
+            {
+                "types": [self.types[pair] for pair in zip(each.sources, each.kinds)],
+                "cycle": cycle[number],
+                "decision": self.decision(each, each.decision),
+            }
+            for number, each in enumerate(recursion.instances)
+        ]
+        cases = [self.case(case, cycle) for case in recursion.cases]
+        plan = {
+            "types": self.firsts, "definitions": definitions, "cases": cases,
+            "cycles": [{"first": self.first(own, cycle)} for own in range(len(recursion.cycles))],
+        }  # fmt: skip
+        roots = [port.roots for port in recursion.ports.values()]
+        plan["roots"] = [len(self.inputs) + number for number in range(len(roots))]
+        return plan, [*self.inputs, *roots], self.counts
+
+    def decision(self, instance: Instance, decision: Decision | int) -> Any:
+        if isinstance(decision, int):
+            return self.recursion.cases.index(instance.cases[decision])
+        return {
+            "path": self.path(instance, decision.place),
+            "type": self.types[instance.sources[decision.place.parameter], decision.place.type],
+            "cases": [self.decision(instance, each) for each in decision.branches],
+        }  # fmt: skip
+
+    def owner(self, source: int, of: tuple[str, str]) -> list[int]:
+        """A constructor: the number of its type, and its position there."""
+        kinds = {kind.name: kind for kind in list(self.recursion.ports.values())[source].types}
+        names = [each.name for each in kinds[of[0]].constructors]
+        return [self.types[source, of[0]], names.index(of[1])]
+
+    def path(self, instance: Instance, place: Place) -> list[Any]:
+        source = instance.sources[place.parameter]
+        steps = [
+            [self.input(source, step.of, step.field), self.owner(source, step.of)]
+            for step in place.steps
+        ]
+        return [place.parameter, *steps]
+
+    def input(self, source: int, of: tuple[str, str], name: str, offsets: bool = False) -> int:
+        value = self.recursion.fields[source, of[0], of[1], name]
+        if offsets:
+            value = f"{value}.offsets"
+        if value not in self.inputs:
+            self.inputs.append(value)
+        return self.inputs.index(value)
+
+    def case(self, case: Case, cycle: Mapping[int, int]) -> dict[str, Any]:
+        instances = self.recursion.instances
+        own = cycle[instances.index(case.instance)]
+        calls, loop = [], False
+        for call in case.calls:
+            number = instances.index(self.recursion.by_key[call.callee])
+            loop = loop or cycle[number] == own
+            offsets = None
+            if call.several:
+                step = call.places[0].steps[-1]
+                source = case.instance.sources[call.places[0].parameter]
+                offsets = self.input(source, step.of, step.field, True)
+            paths = [self.path(case.instance, place) for place in call.places]
+            calls.append({"definition": number, "paths": paths, "offsets": offsets})
+        constructor = -1
+        if case.constructor:
+            of = (case.instance.kinds[0], case.constructor)
+            constructor = self.owner(case.instance.sources[0], of)[1]
+        fields = [
+            [
+                self.path(case.instance, each.owner),
+                self.owner(
+                    case.instance.sources[each.owner.parameter],
+                    (each.owner.type, each.constructor),
+                ),
+            ]
+            for each in case.fields.values()
+        ]
+        return {
+            "definition": instances.index(case.instance), "constructor": constructor,
+            "calls": calls, "fields": fields, "loop": loop,
+        }  # fmt: skip
+
+    def first(self, own: int, cycle: Mapping[int, int]) -> int:
+        """The lowest level of a case that calls its cycle: 0 if all its calls may be none."""
+        for case in self.recursion.cases:
+            instances = self.recursion.instances
+            if cycle[instances.index(case.instance)] != own:
+                continue
+            inner = [
+                call for call in case.calls
+                if cycle[instances.index(self.recursion.by_key[call.callee])] == own
+            ]  # fmt: skip
+            if inner and all(call.several for call in inner):
+                return 0
+        return 1
