@@ -108,9 +108,7 @@ def batched(statement: Statement, kinds: Mapping[str, TensorType], batch: Batch)
 
 
 class _Batched:
-    def __init__(
-        self, statement: Statement, kinds: Mapping[str, TensorType], batch: Batch
-    ) -> None:
+    def __init__(self, statement: Statement, kinds: Mapping[str, TensorType], batch: Batch) -> None:
         self.statement, self.kinds, self.batch = statement, kinds, batch
         axes = (*statement.axes, *statement.reduced)
         self.axis = next((a for a in axes if batch.counted((a.extent,))), None)
@@ -230,7 +228,9 @@ def batched_steps(
     steps: Sequence[OrderedStep], kinds: Mapping[str, TensorType], batch: Batch
 ) -> tuple[OrderedStep, ...]:
     """Steps of one call as a loop over calls."""
-    if any(name in batch.children for kind in kinds.values() for s in kind.shape for name in s.symbols):
+    if any(
+        name in batch.children for kind in kinds.values() for s in kind.shape for name in s.symbols
+    ):
         raise Unbatched("a loop over children")
     call = SizeTerm(Size.symbol("call"))
 
@@ -262,4 +262,3 @@ def batched_steps(
 
     zero = Literal(0, int64)
     return (Loop("call", zero, SizeTerm(batch.count), 1, tuple(map(one, steps))),)
-

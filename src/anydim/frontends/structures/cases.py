@@ -23,6 +23,7 @@ from anydim.base.text import listed
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
+    BranchBlock,
     CallTerm,
     Definition,
     Invoke,
@@ -81,6 +82,16 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Site:
+    """A node that a case makes: `target` is the number of it, `arguments` its fields."""
+
+    target: str
+    type: str
+    constructor: str
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Decision:
     """By the constructor of the node at a place: a case, or another decision."""
 
@@ -93,12 +104,17 @@ Key = tuple[str, tuple[int, ...], tuple[tuple[str, str], ...], tuple[tuple[str, 
 
 @dataclass(eq=False)
 class Case:
-    """A case of an instance."""
+    """A case of an instance.
+
+    `sites` are the nodes that it makes, `nodes` the structures that it uses as values.
+    """
 
     instance: Instance
     constructors: dict[Place, str]
     fields: dict[str, Field]
     calls: list[Call]
+    sites: list[Site]
+    nodes: dict[str, Place]
     statements: tuple[Item, ...]
     name: str = ""
 
@@ -156,10 +172,14 @@ def tensors_of(definition: Definition) -> list[Parameter]:
     return [each for each in definition.parameters if each.type not in known]
 
 
-def program_of(definition: Definition, attributes: Mapping[str, Any]) -> list[Instance]:
-    """The instances that a call of a definition reaches, itself first, with their cases."""
+def program_of(
+    definition: Definition, attributes: Mapping[str, Any], tensors: Mapping[str, str]
+) -> list[Instance]:
+    """The instances that a call of a definition reaches, itself first, with their cases.
+
+    `tensors` are the tensors of the program, by parameter.
+    """
     types = {each.name: each for each in definition.types}
-    tensors = {each.name: each.name for each in tensors_of(definition)}
     sources = tuple(range(len(structures_of(definition))))
     first = Instance(definition, sources, tensors, attributes, _known(definition), types)
     found, waiting = {first.key: first}, [first]
@@ -238,9 +258,7 @@ class _Cases:
             found.append((place, pattern))
         return tuple(found)
 
-    def decided(
-        self, rows: list[Row], known: dict[Place, str], item: MatchBlock
-    ) -> Decision | int:
+    def decided(self, rows: list[Row], known: dict[Place, str], item: MatchBlock) -> Decision | int:
         """The decision of the first row that fits."""
         rows = [self.advanced(row, known) for row in rows]
         if not rows:
@@ -287,6 +305,8 @@ class _Cases:
 
     def case(self, block: tuple[Item, ...], scope: Scope, known: dict[Place, str]) -> int:
         """Add a case; returns its number."""
+        sites: list[Site] = []
+        block = tuple(self.with_sites(item, scope, sites) for item in block)
         calls, statements = [], []
         for item in block:
             call = self.call(item, scope, block) if isinstance(item, Invoke) else None
@@ -295,8 +315,48 @@ class _Cases:
             else:
                 calls.append(call)
         fields = {name: each for name, each in scope.items() if isinstance(each, Field)}
-        self.instance.cases.append(Case(self.instance, known, fields, calls, tuple(statements)))
+        used = {name for site in sites for name in site.arguments}
+        used |= {
+            item.value.name for item in items(tuple(statements))
+            if isinstance(item, Assignment) and isinstance(item.value, Name)
+        }  # fmt: skip
+        nodes = {
+            name: each for name, each in scope.items() if name in used and isinstance(each, Place)
+        }
+        case = Case(self.instance, known, fields, calls, sites, nodes, tuple(statements))
+        self.instance.cases.append(case)
         return len(self.instance.cases) - 1
+
+    def with_sites(self, item: Item, scope: Scope, sites: list[Site]) -> Item:
+        """An item with the numbers of new nodes in place of constructors."""
+        if isinstance(item, BranchBlock):
+            then, otherwise = (
+                tuple(self.with_sites(inner, scope, sites) for inner in block)
+                for block in (item.then, item.otherwise)
+            )
+            return replace(item, then=then, otherwise=otherwise)
+        made = None
+        if isinstance(item, Invoke):
+            made = self.constructed(item.call.name, item.call.arguments, scope)
+        elif isinstance(item, Assignment) and not item.indices and isinstance(item.value, Name):
+            made = self.constructed(item.value.name, (), scope)
+        if made is None:
+            return item
+        target = item.targets[0] if isinstance(item, Invoke) else item.target
+        name = f"{target}.node{len(sites)}"
+        sites.append(replace(made, target=name))
+        return Assignment(target, (), "", False, Name(name), position=item.position)
+
+    def constructed(self, name: str, arguments: Sequence[Term], scope: Scope) -> Site | None:
+        """A node of a constructor of that name; None if there is none."""
+        if name in scope or name in self.instance.known:
+            return None
+        for kind in self.instance.types.values():
+            for constructor in kind.constructors:
+                if constructor.name == name:
+                    names = tuple(each.name for each in arguments if isinstance(each, Name))
+                    return Site("", kind.name, name, names)
+        return None
 
     def call(self, item: Invoke, scope: Scope, block: tuple[Item, ...]) -> Call | None:
         """A call of a definition over structures; None for another one."""
@@ -366,12 +426,13 @@ class _Cases:
 
 
 def definition_of(
-    case: Case, results: Mapping[Key, Sequence[tuple[str, int]]]
+    case: Case, known: Mapping[Key, Sequence[tuple[str, int]]]
 ) -> tuple[Definition, dict[str, str]]:
     """A case as a definition without structures, and the name of each argument in the case.
 
-    `results` are the element types and ranks of the results of each callee. The arguments are those
-    fields, results of calls and tensors that the case uses.
+    `known` are the element types and ranks of the results of each callee. The arguments are the
+    fields, results of calls, nodes and tensors that the case uses. The tensors that become fields of
+    new nodes are results, too, after those of the definition.
     """
     own = case.instance.definition
     written = set(targets(case.statements))
@@ -381,10 +442,13 @@ def definition_of(
         origin[name] = name
     for call in case.calls:
         count = (Name(call.several),) if call.several else ()
-        for target, (dtype, rank) in zip(call.targets, results[call.callee]):
+        for target, (dtype, rank) in zip(call.targets, known[call.callee]):
             axes = (Name(f"{target}.{axis}") for axis in range(rank))
             parameters.append(Parameter(target, dtype, (*count, *axes)))
             origin[target] = target
+    for name in (*(site.target for site in case.sites), *case.nodes):
+        parameters.append(Parameter(name, "int64"))
+        origin[name] = name
     parameters += tensors_of(own)
     origin.update({each.name: each.name for each in tensors_of(own)})
     renamed, copies = dict[str, str](), list[Assignment]()
@@ -397,8 +461,11 @@ def definition_of(
         read = CallTerm(inner, indices) if indices else Name(inner)
         copies.append(Assignment(result, indices, "", False, read))
     changed = [replace(p, name=renamed.get(p.name, p.name)) for p in parameters]
+    exported = dict.fromkeys(name for site in case.sites for name in site.arguments)
+    more = (name for name in exported if name in written and name not in own.results)
     made = replace(
-        own, parameters=tuple(changed), statements=(*case.statements, *copies), types=(), family=(),
+        own, results=(*own.results, *more), parameters=tuple(changed), types=(), family=(),
+        statements=(*case.statements, *copies),
         callees=tuple(case.instance.known[name] for name in _callees(case)),
     )  # fmt: skip
     return made, {renamed.get(name, name): name for name in origin}

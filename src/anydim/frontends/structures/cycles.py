@@ -7,10 +7,9 @@ are in the order of levels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from anydim.base.dtypes import int64
 from anydim.base.frozen import FrozenMapping
 from anydim.frontends.structures.batching import (
     Batch,
@@ -24,8 +23,18 @@ from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import LOOP, REGION, SIZES, LoopRegion, Scan, Sizes
 from anydim.kernels.routines.levels import AT, COUNT, EDGE, EDGES, FIRST
-from anydim.lang.tree import Apply, Axis, Cast, Group, Index, Read, SizeTerm, Statement, Tensor
-from anydim.lang.tree import TensorType
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Cast,
+    Group,
+    Index,
+    Read,
+    SizeTerm,
+    Statement,
+    Tensor,
+    TensorType,
+)
 from anydim.lang.tree.affine import reads
 from anydim.lang.tree.renaming import renamed
 from anydim.sizes import Box, Dim, Size, as_size
@@ -70,7 +79,12 @@ class Emitter:
         """Slice a value along its first axis."""
         start = as_size(first)
         return self.emit(
-            "slice", value, called=f"{value}.part", starts=(start,), ends=(start + count,), axes=(0,)
+            "slice",
+            value,
+            called=f"{value}.part",
+            starts=(start,),
+            ends=(start + count,),
+            axes=(0,),
         )
 
     def group(self, group: Group) -> None:
@@ -95,9 +109,7 @@ class Emitter:
         axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(own.shape))
         body = Cast(kind.dtype, Read(value, tuple(Index(axis.name) for axis in axes)))
         target = self.fresh(f"{value}.{kind.dtype}")
-        return self.statement(
-            Statement(target, axes, body), TensorType(kind.dtype, own.shape)
-        )
+        return self.statement(Statement(target, axes, body), TensorType(kind.dtype, own.shape))
 
     def moved(self, value: str, by: Size, target: str) -> str:
         """A vector of integers less a size."""
@@ -111,8 +123,6 @@ class Emitter:
         return values[0] if len(values) == 1 else self.emit("concat", *values, axis=0)
 
 
-
-
 class _Values:
     """Values of a case over some of its calls, in one graph; made where they are needed."""
 
@@ -122,7 +132,8 @@ class _Values:
     ) -> None:  # fmt: skip
         self.recursion, self.computed, self.emitter = recursion, computed, emitter
         self.group, self.case = computed.group, computed.case
-        given = {*self.case.fields, *computed.calls}
+        self.sites = {site.target: number for number, site in enumerate(self.case.sites)}
+        given = {*self.case.fields, *computed.calls, *self.sites, *self.case.nodes}
         arguments = {name for name, origin in computed.arguments.items() if origin in given}
         self.batch = Batch(count, varying(self.group, arguments), children)
         tensors = (*self.group.inputs, *self.group.outputs, *self.group.temporaries)
@@ -185,6 +196,25 @@ class _Values:
     def argument(self, tensor: str) -> str:
         raise NotImplementedError
 
+    def tensor(self, name: str) -> str:
+        """The tensor of the group that a name of the case means."""
+        origins = {origin: tensor for tensor, origin in self.computed.arguments.items()}
+        written = {t.name for t in (*self.group.outputs, *self.group.temporaries)}
+        return name if name in written else origins[name]
+
+    def exported(self, name: str) -> str:
+        """A field of new nodes, of all these calls."""
+        tensor = self.tensor(name)
+        held = self.name(tensor)
+        if tensor in self.batch.tensors:
+            return held
+        own = self.kinds[tensor]
+        axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(own.shape))
+        body = Read(held, tuple(Index(axis.name) for axis in axes))
+        target = self.emitter.fresh(f"{self.case.name}/{name}")
+        made = Statement(target, (Axis("n", self.batch.count), *axes), body)
+        return self.emitter.statement(made, TensorType(own.dtype, (self.batch.count, *own.shape)))
+
 
 class _Outside(_Values):
     """Values over all calls of a case."""
@@ -197,7 +227,9 @@ class _Outside(_Values):
         for call in layout.spread(number):
             name = computed.case.calls[call].several
             total = Size.symbol(recursion.dims["edges", number, call])
-            offsets = emitter.part(recursion.results_of_levels["offsets", number, call], 0, count + 1)
+            offsets = emitter.part(
+                recursion.results_of_levels["offsets", number, call], 0, count + 1
+            )
             owner = emitter.part(recursion.results_of_levels["owner", number, call], 0, total)
             children.setdefault(name, Children(total, offsets, owner))
         super().__init__(recursion, computed, emitter, count, children)
@@ -209,14 +241,34 @@ class _Outside(_Values):
         if origin in computed.calls:
             call, result = computed.calls[origin]
             table = recursion.tables[computed.case.calls[call].callee, result]
-            return emitter.emit("gather", table, self.called(call), called=f"{self.case.name}/{origin}")
+            return emitter.emit(
+                "gather", table, self.called(call), called=f"{self.case.name}/{origin}"
+            )
         if origin in self.case.fields:
             position = list(self.case.fields).index(origin)
             rows = recursion.results_of_levels["field", number, position]
             values = recursion.field_input(self.case, origin)
             rows = emitter.part(rows, 0, self.batch.count)
             return emitter.emit("gather", values, rows, called=f"{self.case.name}/{origin}")
+        if origin in self.sites:
+            target = emitter.fresh(f"{self.case.name}/{origin}")
+            made = recursion.new.of_site(number, self.sites[origin], self.batch.count, target)
+            return emitter.statement(made, self.kind(tensor))
+        if origin in self.case.nodes:
+            return self.node(origin, self.kind(tensor))
         return self.case.instance.tensors[origin]
+
+    def node(self, origin: str, kind: TensorType) -> str:
+        """The numbers of structures of the program, as values."""
+        recursion, number = self.recursion, self.computed.number
+        position = list(self.case.nodes).index(origin)
+        held = recursion.results_of_levels["node", number, position]
+        nodes = self.emitter.part(held, 0, self.batch.count)
+        place = self.case.nodes[origin]
+        source = self.case.instance.sources[place.parameter]
+        body = recursion.new.of_source(source, place.type, Read(nodes, (Index("n"),)))
+        target = self.emitter.fresh(f"{self.case.name}/{origin}")
+        return self.emitter.statement(Statement(target, (Axis("n", self.batch.count),), body), kind)
 
     def called(self, call: int) -> str:
         """The positions of calls in the table of their results."""
@@ -249,7 +301,10 @@ class Cycle:
                 values = _Outside(recursion, recursion.computed[case])
                 for step in _steps(values.group):
                     values.run(step)
-                for result, tensor in enumerate(values.group.outputs):
+                for position, site in enumerate(values.case.sites):
+                    for field, name in enumerate(site.arguments):
+                        recursion.exports[case, position, field] = values.exported(name)
+                for result, tensor in enumerate(values.group.outputs[: len(kinds)]):
                     held = self.emitter.converted(values.name(tensor.name), kinds[result])
                     before.setdefault((instance.key, result), []).append(held)
         if self.loop:
@@ -282,6 +337,8 @@ class _Loop:
         ]
         self.given: list[str] = []
         self.captured: dict[str, str] = {}
+        self.depending: dict[int, set[str]] = {}  # by case: tensors that depend on the loop
+        self.exports: dict[tuple[int, int, int], tuple[str, Scan, TensorType]] = {}
 
     def run(self) -> None:
         recursion, outer, number = self.recursion, self.outer, self.cycle.number
@@ -301,11 +358,28 @@ class _Loop:
                 if not self.is_outside(values, step):
                     inside.run(step)
             key = values.case.instance.key
-            for result, tensor in enumerate(inside.group.outputs):
+            self.export(values, inside)
+            outputs = inside.group.outputs[: len(recursion.results[key])]
+            for result, tensor in enumerate(outputs):
                 kind = recursion.results[key][result]
                 held = self.inner.converted(inside.name(tensor.name), kind)
                 parts.setdefault((key, result), []).append(held)
         self.emit(parts, levels)
+
+    def export(self, values: _Outside, inside: _Inside) -> None:
+        """Fields of new nodes: those that depend on calls in the cycle are results of the loop."""
+        case = values.computed.number
+        for position, site in enumerate(values.case.sites):
+            for field, name in enumerate(site.arguments):
+                key = case, position, field
+                if values.tensor(name) not in self.depending[case]:
+                    self.recursion.exports[key] = values.exported(name)
+                    continue
+                held = self.inner.emit("identity", inside.exported(name))
+                kind = self.inner.types[held]
+                whole = self.recursion.calls(case)
+                scan = Scan(self.column(case, FIRST), whole, joined=True)
+                self.exports[key] = held, scan, TensorType(kind.dtype, (whole, *kind.shape[1:]))
 
     def is_outside(self, values: _Outside, step: Any) -> bool:
         """Whether a step has been emitted outside of the loop."""
@@ -331,6 +405,7 @@ class _Loop:
                 inner |= targets
             else:
                 values.run(step)
+        self.depending[computed.number] = inner
 
     # ---- the body ------------------------------------------------------------------------------
 
@@ -411,11 +486,13 @@ class _Loop:
             results.append(held)
             case = next(each.number for each in self.computed if each.case.instance is instance)
             kinds.append(TensorType(kind.dtype, (total, *kind.shape)))
-            scans.append(
-                Scan(self.column(case, AT), total, True, bool(self.before.get(key)), True)
-            )
+            scans.append(Scan(self.column(case, AT), total, True, bool(self.before.get(key)), True))
             if self.before.get(key):
                 initials.append(self.initial(key, instance, kind))
+        for made, scan, kind in self.exports.values():
+            results.append(made)
+            scans.append(scan)
+            kinds.append(kind)
         body = Graph(
             f"{recursion.definition.name}.levels", inner.box, FrozenMapping(inner.types),
             (*self.history.values(), *(self.captured[name] for name in self.given)),
@@ -423,12 +500,17 @@ class _Loop:
         )  # fmt: skip
         region = LoopRegion(body, self.counter, levels, False, 0, tuple(scans))
         names = [outer.fresh(self.history[i.key, r]) for i, r in self.keys]
+        names += [
+            outer.fresh(f"{recursion.cases[case].name}.made{site}.{number}")
+            for case, site, number in self.exports
+        ]
         outer.node(
             Node(LOOP, (*initials, *self.given), tuple(names), FrozenMapping({REGION: region}),
                  SOURCE), kinds,
         )  # fmt: skip
         for (instance, result), name in zip(self.keys, names):
             recursion.tables[instance.key, result] = name
+        recursion.exports.update(zip(self.exports, names[len(self.keys) :]))
 
     def initial(self, key: tuple[Key, int], instance: Instance, kind: TensorType) -> str:
         """A table with the results of the cases that call nothing in the cycle."""

@@ -13,7 +13,7 @@ A definition has a table for each of its results, a row for each call, in the or
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain
 from typing import Any
@@ -29,10 +29,10 @@ from anydim.frontends.structures.cases import (
     Key,
     definition_of,
     program_of,
-    structures_of,
     tensors_of,
 )
 from anydim.frontends.structures.cycles import SOURCE, Cycle, Emitter
+from anydim.frontends.structures.made_nodes import NewNodes, Results
 from anydim.frontends.structures.plan import Plan
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.operator import operator
@@ -44,7 +44,7 @@ from anydim.lang.surface.syntax import Definition, Parameter, StructureType
 from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.typing import promote
 from anydim.runtime.lists import ConstructorPort, FieldPort, StructurePort, TypePort
-from anydim.sizes import Box, Dim, Size, as_size
+from anydim.sizes import Dim, Guard, Size, as_size
 
 TREES = "trees"  # the dim of the number of structures
 
@@ -93,8 +93,76 @@ def structure_graph(
     """
     flat = flattened(definition)
     kinds, box = argument_types(flat, pattern, attributes, fixed)
-    return Recursion(definition, dict(zip((p.name for p in flat.parameters), kinds)), box,
-                      attributes).run()  # fmt: skip
+    types = dict(zip((parameter.name for parameter in flat.parameters), kinds))
+    emitter, ports, inputs = Emitter(box), dict[str, StructurePort](), list[str]()
+    for parameter in definition.parameters:
+        if parameter in tensors_of(definition):
+            emitter.types[parameter.name] = types[parameter.name]
+            inputs.append(parameter.name)
+            continue
+        inner = {
+            name.removeprefix(f"{parameter.name}."): kind for name, kind in types.items()
+            if name.startswith(f"{parameter.name}.")
+        }  # fmt: skip
+        port, dims, held = declared(parameter.name, parameter.type, definition.types, inner)
+        ports[parameter.name] = port
+        emitter.box = emitter.box.also(*(dim for dim in dims if dim.name not in emitter.box.names))
+        emitter.types.update(held)
+        inputs += held
+    given = {parameter.name: parameter.name for parameter in tensors_of(definition)}
+    made = Recursion(definition, emitter, given, ports, attributes)
+    results = made.run(lambda name: name)
+    outputs: list[str] = []
+    for name, result in results.items():
+        if isinstance(result, StructurePort):
+            ports[name] = result
+            outputs += (result.roots, *result.hidden)
+        else:
+            outputs.append(result)
+    return Graph(
+        definition.name, emitter.box, FrozenMapping(emitter.types), tuple(inputs), tuple(outputs),
+        nodes=tuple(emitter.nodes), guards=made.guards, lists=FrozenMapping(ports),
+    ).pruned()  # fmt: skip
+
+
+def declared(
+    name: str, root: str, types: Sequence[StructureType], kinds: Mapping[str, TensorType]
+) -> tuple[StructurePort, list[Dim], dict[str, TensorType]]:
+    """The inputs of a structure: its port, the dims that count nodes, and the types by name.
+
+    `kinds` are the types of tensor fields, of one node, by name: `leaf.x`.
+    """
+    known = {each.name: each for each in types}
+    dims, inputs = [Dim(TREES)], dict[str, TensorType]()
+
+    def field(stem: str, each: Parameter, count: Size) -> FieldPort:
+        value = f"{stem}.{each.name}"
+        if each.type not in known:
+            own = kinds[value.removeprefix(f"{name}.")]
+            inputs[value] = TensorType(own.dtype, (count, *own.shape))
+            return FieldPort(each.name, value, shape=own.shape)
+        if not each.shape:
+            inputs[value] = TensorType(int64, (count,))
+            return FieldPort(each.name, value, each.type)
+        total, offsets = Dim(f"{value}.total"), f"{value}.offsets"
+        dims.append(total)
+        inputs[value] = TensorType(int64, (Size.symbol(total.name),))
+        inputs[offsets] = TensorType(int64, (count + 1,))
+        return FieldPort(each.name, value, each.type, offsets=offsets)
+
+    ports = []
+    for kind in reached(root, known):
+        constructors = []
+        for constructor in kind.constructors:
+            stem = input_name(name, root, kind, constructor.name)
+            if constructor.fields:
+                dims.append(Dim(stem))
+            count = Size.symbol(stem) if constructor.fields else as_size(1)
+            fields = tuple(field(stem, each, count) for each in constructor.fields)
+            constructors.append(ConstructorPort(constructor.name, fields))
+        ports.append(TypePort(kind.name, tuple(constructors)))
+    inputs[f"{name}.roots"] = TensorType(int64, (Size.symbol(TREES),))
+    return StructurePort(root, tuple(ports), f"{name}.roots"), dims, inputs
 
 
 @dataclass(eq=False)
@@ -109,102 +177,43 @@ class Computed:
 
 
 class Recursion:
+    """A call of a definition over structures, emitted into a graph.
+
+    `given` are the values of its tensors, by parameter, and `ports` its structures: their inputs
+    are values of the graph. `guards` are conditions on sizes that the graph needs.
+    """
+
     def __init__(
-        self, definition: Definition, kinds: Mapping[str, TensorType], box: Box,
-        attributes: Mapping[str, Any],
+        self, definition: Definition, emitter: Emitter, given: Mapping[str, str],
+        ports: Mapping[str, StructurePort], attributes: Mapping[str, Any],
     ) -> None:  # fmt: skip
-        self.definition, self.kinds, self.sizes_box = definition, kinds, box
+        self.definition, self.emitter, self.ports = definition, emitter, ports
         own = {name: value for name, value in attributes.items() if not name.startswith("...")}
         self.attributes = attributes
-        self.instances = program_of(definition, own)
+        self.instances = program_of(definition, own, given)
         self.by_key = {each.key: each for each in self.instances}
-        self.known = {each.name: each for each in definition.types}
-        self.emitter = Emitter(box)
-        self.ports: dict[str, StructurePort] = {}
+        self.sizes_box = emitter.box
         self.cases = [case for each in self.instances for case in each.cases]
         self.cycles = _cycles(self.instances)
         self.tables: dict[tuple[Key, int], str] = {}
+        self.exports: dict[tuple[int, int, int], str] = {}  # fields of new nodes
+        self.guards: tuple[Guard, ...] = ()
+        self.fields = {
+            (number, kind.name, constructor.name, each.name): each.values
+            for number, port in enumerate(ports.values()) for kind in port.types
+            for constructor in kind.constructors for each in constructor.fields
+        }  # fmt: skip
 
-    def run(self) -> Graph:
-        self._inputs()
+    def run(self, named: Callable[[str], str]) -> dict[str, str | StructurePort]:
+        """Emit the nodes; `named` gives the name of a value for a result. Returns the results."""
         self.computed = self._results()
+        self.new = NewNodes(self)
+        guards = (guard for each in self.computed for guard in each.group.guards)
+        self.guards = tuple(dict.fromkeys(guards))
         self._levels()
         for cycle in range(len(self.cycles)):
             Cycle(self, cycle).run()
-        outputs = self._outputs()
-        emitter = self.emitter
-        guards = tuple(dict.fromkeys(g for each in self.computed for g in each.group.guards))
-        graph = Graph(
-            self.definition.name, emitter.box, FrozenMapping(emitter.types), tuple(self.inputs),
-            tuple(outputs), nodes=tuple(emitter.nodes), guards=guards,
-            lists=FrozenMapping(self.ports),
-        )  # fmt: skip
-        return graph.pruned()
-
-    # ---- inputs --------------------------------------------------------------------------------
-
-    def _inputs(self) -> None:
-        """Declare the tensors of the program, and the arrays of its structures."""
-        emitter, self.inputs = self.emitter, list[str]()
-        self.fields: dict[tuple[int, str, str, str], str] = {}
-        self.counts: dict[tuple[int, str, str], Size] = {}
-        dims: list[Dim] = []
-        number = 0
-        for parameter in self.definition.parameters:
-            if parameter.type not in self.known:
-                self._input(parameter.name, self.kinds[parameter.name])
-                continue
-            types = [
-                self._type_port(number, parameter, kind, dims)
-                for kind in reached(parameter.type, self.known)
-            ]
-            roots = f"{parameter.name}.roots"
-            self._input(roots, TensorType(int64, (Size.symbol(TREES),)))
-            self.ports[parameter.name] = StructurePort(parameter.type, tuple(types), roots)
-            number += 1
-        emitter.box = emitter.box.also(Dim(TREES), *dims)
-
-    def _input(self, name: str, kind: TensorType) -> str:
-        self.emitter.types[name] = kind
-        self.inputs.append(name)
-        return name
-
-    def _type_port(
-        self, number: int, parameter: Parameter, kind: StructureType, dims: list[Dim]
-    ) -> TypePort:
-        constructors = []
-        for constructor in kind.constructors:
-            stem = input_name(parameter.name, parameter.type, kind, constructor.name)
-            count = as_size(1)
-            if constructor.fields:
-                count = Size.symbol(stem)
-                dims.append(Dim(stem))
-            self.counts[number, kind.name, constructor.name] = count
-            ports = [
-                self._field_port((number, kind.name, constructor.name), stem, each, count, dims)
-                for each in constructor.fields
-            ]
-            constructors.append(ConstructorPort(constructor.name, tuple(ports)))
-        return TypePort(kind.name, tuple(constructors))
-
-    def _field_port(
-        self, owner: tuple[int, str, str], stem: str, each: Parameter, count: Size,
-        dims: list[Dim],
-    ) -> FieldPort:  # fmt: skip
-        name = f"{stem}.{each.name}"
-        self.fields[(*owner, each.name)] = name
-        if each.type not in self.known:
-            own = self.kinds[name]
-            self._input(name, TensorType(own.dtype, (count, *own.shape)))
-            return FieldPort(each.name, name, shape=own.shape)
-        if not each.shape:
-            self._input(name, TensorType(int64, (count,)))
-            return FieldPort(each.name, name, each.type)
-        total = Dim(f"{name}.total")
-        dims.append(total)
-        self._input(name, TensorType(int64, (Size.symbol(total.name),)))
-        offsets = self._input(f"{name}.offsets", TensorType(int64, (count + 1,)))
-        return FieldPort(each.name, name, each.type, offsets=offsets)
+        return Results(self, named).run()
 
     # ---- types of results ----------------------------------------------------------------------
 
@@ -231,18 +240,20 @@ class Recursion:
             for case in ready:
                 self._merge(case)
             waiting = [case for case in waiting if case not in ready]
-        while any([self._merge(case) for case in cases]):  # until no element type grows
-            pass
+        grows = True
+        while grows:  # until no element type changes
+            grows = any(list(map(self._merge, cases)))
 
     def _merge(self, case: Case) -> bool:
         """Take the types of a case's results; returns whether a known one changed."""
-        key, made = case.instance.key, [t.type for t in self._group(case)[0].outputs]
+        key, results = case.instance.key, case.instance.definition.results
+        made = [t.type for t in self._group(case)[0].outputs[: len(results)]]
         known = self.results.get(key)
         if known is None:
             self.results[key] = made
             return True
         found = []
-        for name, left, right in zip(case.instance.definition.results, known, made):
+        for name, left, right in zip(results, known, made):
             if left.shape != right.shape:
                 raise case.instance.error(
                     case.instance.definition.position,
@@ -270,12 +281,12 @@ class Recursion:
                     box = box.also(Dim(call.several))
             for target, kind in zip(call.targets, self.results[call.callee]):
                 kinds[target] = TensorType(kind.dtype, (*count, *kind.shape))
+        for name in (*(site.target for site in case.sites), *case.nodes):
+            kinds[name] = TensorType(int64, ())
         for name, tensor in case.instance.tensors.items():
-            kinds[name] = self.kinds[tensor]
+            kinds[name] = self.emitter.types[tensor]
         types = [kinds[names[parameter.name]] for parameter in definition.parameters]
-        given = {
-            name: value for name, value in {**case.instance.attributes, **self._ranks()}.items()
-        }
+        given = {**case.instance.attributes, **self._ranks()}
         group = instantiate(definition, types, given, box)
         source = f"{definition.file}:{definition.line}: {case.name}"
         group = replace(group, guards=division_guards(group, box, source))
@@ -325,7 +336,8 @@ class Recursion:
             names.append(emitter.fresh(".".join([SOURCE, *map(str, result)])))
             self.results_of_levels[result] = names[-1]
         emitter.node(
-            Node("call_levels", tuple(inputs), tuple(names), FrozenMapping(attributes), SOURCE), kinds
+            Node("call_levels", tuple(inputs), tuple(names), FrozenMapping(attributes), SOURCE),
+            kinds,
         )
         self._sizes(dict(zip(layout.results(), kinds)))
 
@@ -376,8 +388,15 @@ class Recursion:
 
     def counts_of(self, source: int, kind: str) -> dict[str, Size]:
         """The number of nodes of each constructor of a type, in a structure of the program."""
-        counts = self.counts.items()
-        return {each: size for (*of, each), size in counts if of == [source, kind]}
+        types = {each.name: each for each in list(self.ports.values())[source].types}
+        found = {}
+        for constructor in types[kind].constructors:
+            found[constructor.name] = as_size(1)
+            if constructor.fields:
+                first = constructor.fields[0]
+                size = self.emitter.types[first.offsets or first.values].shape[0]
+                found[constructor.name] = size - 1 if first.offsets else size
+        return found
 
     def total(self, instance: Instance) -> Size:
         """The number of calls of an instance."""
@@ -386,20 +405,6 @@ class Recursion:
 
     def calls(self, case: int) -> Size:
         return Size.symbol(self.dims["calls", case])
-
-    # ---- results -------------------------------------------------------------------------------
-
-    def _outputs(self) -> list[str]:
-        roots, instance = self.results_of_levels["roots",], self.instances[0]
-        outputs = []
-        for number, name in enumerate(self.definition.results):
-            table = self.tables[instance.key, number]
-            if name in self.emitter.types:
-                raise self.definition.error(
-                    self.definition.position, f"'{name}' is a parameter and a result", "rename one"
-                )
-            outputs.append(self.emitter.emit("gather", table, roots, called=name))
-        return outputs
 
 
 def _shown(kind: TensorType) -> str:

@@ -107,9 +107,10 @@ class Plan:
             ]
             for each in case.fields.values()
         ]
+        nodes = [self.path(case.instance, place) for place in case.nodes.values()]
         return {
             "definition": instances.index(case.instance), "constructor": constructor,
-            "calls": calls, "fields": fields, "loop": loop,
+            "calls": calls, "fields": fields, "nodes": nodes, "loop": loop,
         }  # fmt: skip
 
     def first(self, own: int, cycle: Mapping[int, int]) -> int:

@@ -11,7 +11,7 @@ the routine's inputs, and these records:
     types        [[first constructor, number of constructors]] of `counts`
     definitions  {"types", "decision", "cycle"}: the types of its structures; which case a call
                  runs; the number of its cycle of definitions that call each other
-    cases        {"definition", "constructor", "calls", "fields", "loop"}: the constructor of the
+    cases        {"definition", "constructor", "calls", "fields", "nodes", "loop"}: the constructor of the
                  first structure, or -1 for any; whether it calls its own cycle
     cycles       {"first"}: the lowest level of a case that calls its own cycle
     roots        the inputs with the roots; the first definition is called for each of them
@@ -120,7 +120,7 @@ class Layout:
         """What each result is.
 
         ("sizes",); ("table", cycle); ("called", case, call), and with offsets before it ("offsets",
-        case, call) and after it ("owner", case, call); ("field", case, field); ("roots",).
+        case, call) and after it ("owner", case, call); ("field", case, field); ("node", case, node); ("roots",).
         """
         found: list[tuple[Any, ...]] = [("sizes",), *(("table", cycle) for cycle in self.loops)]
         for number, case in enumerate(self.cases):
@@ -130,6 +130,7 @@ class Layout:
                     words = ("offsets", "called", "owner")
                 found += [(word, number, call) for word in words]
             found += [("field", number, field) for field in range(len(case["fields"]))]
+            found += [("node", number, node) for node in range(len(case["nodes"]))]
         return [*found, ("roots",)]
 
 
@@ -193,7 +194,7 @@ class _Bounds:
             return self.all + 1, as_size(self.layout.columns(parts[0])[2])
         if word == "roots":
             return (self.roots,)
-        if word == "field" or (word == "called" and not self._spread(*parts)):
+        if word in ("field", "node") or (word == "called" and not self._spread(*parts)):
             return (self.case(parts[0]),)
         if word == "offsets":
             return (self.case(parts[0]) + 1,)
@@ -210,7 +211,9 @@ def _bounds(types: Types, attributes: Attributes) -> _Bounds:
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
     for number, kind in enumerate(types):
         if kind.dtype != int64 or kind.rank != 1:
-            raise GraphError(f"operator '{NAME}': input {number} is {kind}, not int64 with one axis")
+            raise GraphError(
+                f"operator '{NAME}': input {number} is {kind}, not int64 with one axis"
+            )
     bounds = _bounds(types, attributes)
     return tuple(TensorType(int64, bounds.shape(result)) for result in bounds.layout.results())
 
@@ -404,6 +407,8 @@ class _Numbering:
                 made["called", case, number][edges[number]] = position[inner]
                 made["owner", case, number][edges[number]] = row
                 edges[number] += 1
+            for number, path in enumerate(record["nodes"]):
+                made["node", case, number][row] = self.at(path, self.nodes[key])
             for number in edges:
                 made["offsets", case, number][row + 1] = edges[number]
             for number, (path, (kind, constructor)) in enumerate(record["fields"]):
@@ -517,9 +522,7 @@ class _Kernel:
         first = self.code.let(call - self.starts[definition])
         return [first, *(self.own[f"other{n}"][call] for n in range(1, count))]
 
-    def decide(
-        self, decision: Any, nodes: Sequence[ir.Value], body: Callable[[int], None]
-    ) -> None:
+    def decide(self, decision: Any, nodes: Sequence[ir.Value], body: Callable[[int], None]) -> None:
         """Emit `body` for each case, where a call runs it."""
         if isinstance(decision, int):
             body(decision)
@@ -556,10 +559,9 @@ class _Kernel:
             values, low, high = self.children(record, nodes)
             length = self.bounds.edges(case, number)
             legal = (low >= 0) & (low <= high) & (high <= code.size(length))
-            with code.when(legal):
-                with code.range(0, high - low) as position:
-                    where = high - 1 - position if backwards else low + position
-                    body(number, definition, [values[where]], position)
+            with code.when(legal), code.range(0, high - low) as position:
+                where = high - 1 - position if backwards else low + position
+                body(number, definition, [values[where]], position)
             with code.otherwise():
                 self.flags["outside"].set(1)
 
@@ -722,7 +724,10 @@ class _Kernel:
             with code.range(0, self.levels[cycle]) as level:
                 for case, column in columns.items():
                     at = code.let(level * width + column)
-                    end, widest = ends[layout.cases[case]["definition"]], self.widest["widest", case]
+                    end, widest = (
+                        ends[layout.cases[case]["definition"]],
+                        self.widest["widest", case],
+                    )
                     count = table[at + COUNT]
                     table[at + AT] = end()
                     table[at + FIRST] = self.counts[case]()
@@ -780,6 +785,8 @@ class _Kernel:
         for number, (path, owner) in enumerate(self.layout.cases[case]["fields"]):
             row = self.at(path, nodes) - self.base(*owner)
             self.results["field", case, number][index] = row
+        for number, path in enumerate(self.layout.cases[case]["nodes"]):
+            self.results["node", case, number][index] = self.at(path, nodes)
 
     def _edges(self, cycle: int) -> None:
         """The edges of each level."""
