@@ -20,6 +20,7 @@ from anydim.lang.interpreter.survey import branches, invoked, surveyed
 from anydim.lang.interpreter.terms import Stored, Terms
 from anydim.lang.surface.syntax import (
     Assignment,
+    BranchBlock,
     Definition,
     Invoke,
     Item,
@@ -112,7 +113,7 @@ class _Run:
                 self._loop(item, loops)
             else:
                 sides = branches(item, self.frame)
-                if len(sides) > 1:
+                if isinstance(item, BranchBlock) and len(sides) > 1:
                     holds = self._terms(loops).truth(item.condition)(dict(loops))
                     sides = [item.then if holds else item.otherwise]
                 self.block(sides[0], loops)

@@ -76,8 +76,10 @@ def statements(
                 yield from statements(inner, frame, loops)
 
 
-def branches(item: BranchBlock, frame: Frame) -> Sequence[tuple[Item, ...]]:
+def branches(item: Item, frame: Frame) -> Sequence[tuple[Item, ...]]:
     """The blocks of a branch that attributes and constants do not exclude."""
+    if not isinstance(item, BranchBlock):
+        raise NotCovered("a match, outside of `structures.py`")
     holds = constant_truth(item.condition, frame)
     return parts(item) if holds is None else [item.then if holds else item.otherwise]
 

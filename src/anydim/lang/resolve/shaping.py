@@ -15,13 +15,14 @@ from dataclasses import field, replace
 from functools import partial
 from typing import ClassVar
 
+from anydim.base.components import components
 from anydim.base.dtypes import DType
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
 from anydim.lang.resolve import assignment_steps, ranges
 from anydim.lang.resolve.binding import Binding
 from anydim.lang.resolve.calls import Calls
-from anydim.lang.resolve.element_types import Source, Types, components, element_types
+from anydim.lang.resolve.element_types import Source, Types, element_types
 from anydim.lang.resolve.extents import Work
 from anydim.lang.resolve.ranges import UNKNOWN, is_known, unknown_in
 from anydim.lang.resolve.roles import Role, accumulates, names_in, tensors_named
@@ -312,8 +313,10 @@ def _read_by(item: Item) -> set[str]:
         terms = (item.start, item.stop, item.step)
     elif isinstance(item, BranchBlock):
         terms = (item.condition,)
-    else:
+    elif isinstance(item, Invoke):
         terms = (*item.call.arguments, *(setting.value for setting in item.call.settings))
+    else:
+        terms = item.structures
     return {name for term in terms for name in names_in(term)}
 
 

@@ -62,7 +62,10 @@ class Walker(ABC):
             return self.assignment(item, scope)
         if isinstance(item, Invoke):
             return self.invoke(item, scope)
-        return self._loop(item, scope) if isinstance(item, LoopBlock) else self._branch(item, scope)
+        if isinstance(item, LoopBlock):
+            return self._loop(item, scope)
+        assert isinstance(item, BranchBlock)  # no match: its cases are compiled one by one
+        return self._branch(item, scope)
 
     def scalar(self, term: Term, scope: Scope) -> Work:
         """Resolve a term without indices, with its reads checked."""

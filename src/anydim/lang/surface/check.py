@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from anydim.base.errors import LanguageError
-from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, suggestion
 from anydim.lang.functions import FUNCTIONS
-from anydim.lang.surface.hints import BEYOND, OVER_INDICES, shown_read
+from anydim.lang.surface.hints import BEYOND, OVER_INDICES
+from anydim.lang.surface.names import Names, rank_of, unassigned
 from anydim.lang.surface.operator_names import LIBRARY
+from anydim.lang.surface.patterns import Bound
+from anydim.lang.surface.structure_calls import check_structure_call
+from anydim.lang.surface.structure_types import Types, check_type, element_types, sizes_of
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
     RESERVED,
@@ -27,9 +29,11 @@ from anydim.lang.surface.syntax import (
     Invoke,
     Item,
     LoopBlock,
+    MatchBlock,
     Name,
     Number,
     Parameter,
+    Problem,
     Range,
     Spread,
     Term,
@@ -41,42 +45,16 @@ from anydim.lang.surface.syntax import (
 from anydim.lang.tree.composed import COMPOSED
 
 
-@dataclass
-class _Names:
-    """Meanings of the names of a definition; `tensors` grows as statements write."""
-
-    definition: Definition
-    others: Mapping[str, Definition]
-    tensors: dict[str, int | None] = field(default_factory=dict)  # rank; None when it varies
-    sizes: set[str] = field(default_factory=set)
-    types: set[str] = field(default_factory=set)
-    attributes: set[str] = field(default_factory=set)
-    ellipses: set[str] = field(default_factory=set)
-    loops: list[str] = field(default_factory=list)  # variables of the loops around
-
-    def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
-        return self.definition.error(position, problem, hint)
-
-    def is_index(self, name: str) -> bool:
-        return self.role(name) == "index"
-
-    def role(self, name: str) -> str:
-        """The role of a name in a statement: tensor, size, attribute, loop variable or index."""
-        kinds = {"tensor": self.tensors, "size": self.sizes, "attribute": self.attributes,
-                 "loop variable": self.loops}  # fmt: skip
-        return next((kind for kind, names in kinds.items() if name in names), "index")
-
-    def read(self, tensor: str) -> str:
-        """Text of a read of a tensor: `x(i,j)`."""
-        return shown_read(tensor, self.tensors.get(tensor))
-
-
-def check(definition: Definition, others: Mapping[str, Definition] | None = None) -> None:
+def check(
+    definition: Definition, others: Mapping[str, Definition] | None = None,
+    types: Types | None = None, family: frozenset[str] = frozenset(),
+) -> None:  # fmt: skip
     """Raise LanguageError for a definition that is invalid for any arguments.
 
-    `others` are the other definitions of the text, which it may call.
+    `others` are the other definitions of the text, which it may call, `types` its structure types,
+    and `family` the definitions that it calls and that call it.
     """
-    names = _Names(definition, others or {})
+    names = Names(definition, others or {}, types or Types(), family)
     _check_head(names)
     _check_block(definition.statements, names)
     written = set(targets(definition.statements))
@@ -86,13 +64,17 @@ def check(definition: Definition, others: Mapping[str, Definition] | None = None
             hint = "it is a parameter: rename the result" if parameter else ""
             hint = hint or suggestion(result, written) or f"add a statement: {result}(...) = ..."
             raise names.error(definition.position, f"no statement assigns result '{result}'", hint)
+        case = None if result in names.tensors else unassigned(definition.statements, result)
+        if case is not None:
+            hint = f"add a statement: {result}(...) = ..., here or after the match"
+            raise names.error(case.position, f"the case does not assign result '{result}'", hint)
     if len(set(definition.results)) != len(definition.results):
         raise names.error(definition.position, "a result is listed twice", "name it once")
     if not definition.results:
         raise names.error(definition.position, "there is no result", "write -> (name)")
 
 
-def _check_head(names: _Names) -> None:
+def _check_head(names: Names) -> None:
     seen: set[str] = set()
     heads: tuple[Parameter | Attribute, ...] = names.definition.parameters
     for declared in (*heads, *names.definition.attributes):
@@ -105,7 +87,10 @@ def _check_head(names: _Names) -> None:
         kind = names.types if attribute.kind == "type" else names.attributes
         kind.add(attribute.name)
     for parameter in names.definition.parameters:
-        names.tensors[parameter.name] = _rank(parameter.shape)
+        if names.structure_types.is_structure(parameter) or parameter.arguments:
+            _check_structure(parameter, names)
+            continue
+        names.tensors[parameter.name] = rank_of(parameter.shape)
         if parameter.type not in TYPE_NAMES:
             if not parameter.type[0].isupper():
                 hint = suggestion(parameter.type, TYPE_NAMES)
@@ -120,8 +105,9 @@ def _check_head(names: _Names) -> None:
     names.sizes -= names.attributes
     for parameter in names.definition.parameters:
         if parameter.name in names.sizes:
+            what = "structure" if parameter.name in names.structures else "tensor"
             raise names.error(
-                parameter.position, f"'{parameter.name}' is both a tensor and a size",
+                parameter.position, f"'{parameter.name}' is both a {what} and a size",
                 "rename one of them",
             )  # fmt: skip
         for term in parameter.shape:
@@ -129,7 +115,24 @@ def _check_head(names: _Names) -> None:
         _check_rows(parameter, names)
 
 
-def _check_rows(parameter: Parameter, names: _Names) -> None:
+def _check_structure(parameter: Parameter, names: Names) -> None:
+    """Check a parameter that is a structure, and add the names of its type."""
+    types = names.structure_types
+    try:
+        check_type(parameter, types, None)
+        types.instances([parameter])
+    except Problem as found:
+        raise names.error(found.position, found.text, found.hint) from None
+    if parameter.shape:
+        problem = f"parameter '{parameter.name}' is one structure"
+        hint = f"write {parameter.type} {parameter.name}; only a field is any number of structures"
+        raise names.error(parameter.position, problem, hint)
+    names.structures[parameter.name] = Bound(parameter, parameter.name)
+    names.sizes.update(sizes_of(parameter))
+    names.types.update({*element_types(parameter)} - TYPE_NAMES.keys() - types.declared.keys())
+
+
+def _check_rows(parameter: Parameter, names: Names) -> None:
     """Check the ragged sizes of a parameter: each has one row, the same in all parameters."""
     for size, index in parameter.rows:
         rows = [name for name in parameter.sizes_before(size) if name and name.lower() == index]
@@ -148,7 +151,7 @@ def _check_rows(parameter: Parameter, names: _Names) -> None:
             raise names.error(parameter.position, problem, "such as float(B, Q(b), K(b)) x")
 
 
-def _check_shape(term: Term, names: _Names) -> None:
+def _check_shape(term: Term, names: Names) -> None:
     for inner in walk(term):
         nested = isinstance(inner, Spread) and inner is not term
         if nested or isinstance(inner, (Flat, Convert, Count, Dimension)):
@@ -164,14 +167,10 @@ def _check_shape(term: Term, names: _Names) -> None:
 _DIMENSIONS = "such as N, 3, N + 1 or ...s"
 
 
-def _rank(indices: tuple[Term, ...]) -> int | None:
-    return None if any(isinstance(i, Spread) for i in indices) else len(indices)
-
-
 # ---- statements --------------------------------------------------------------------------------
 
 
-def _check_block(block: tuple[Item, ...], names: _Names) -> None:
+def _check_block(block: tuple[Item, ...], names: Names) -> None:
     for item in block:
         if isinstance(item, Assignment):
             _check_assignment(item, names)
@@ -179,14 +178,21 @@ def _check_block(block: tuple[Item, ...], names: _Names) -> None:
             _check_invoke(item, names)
         elif isinstance(item, LoopBlock):
             _check_loop(item, names)
+        elif isinstance(item, MatchBlock):
+            scopes = [names.case(item, case) for case in item.cases]
+            for case, inner in zip(item.cases, scopes):
+                _check_block(case.body, inner)
+            names.join(item, scopes)
         else:
             _check_terms(item.condition, names)
             _no_indices(item.condition, names, "a condition")
+            names.branches += 1
             _check_block(item.then, names)
             _check_block(item.otherwise, names)
+            names.branches -= 1
 
 
-def _check_loop(loop: LoopBlock, names: _Names) -> None:
+def _check_loop(loop: LoopBlock, names: Names) -> None:
     for end in (loop.start, loop.stop, loop.step):
         _check_terms(end, names)
         _no_indices(end, names, "the range of a loop")
@@ -199,13 +205,13 @@ def _check_loop(loop: LoopBlock, names: _Names) -> None:
     if not names.loops:  # an iteration may read what a later statement of an earlier one wrote
         for item in items(loop.body):
             if isinstance(item, Assignment):
-                names.tensors.setdefault(item.target, _rank(item.indices))
+                names.tensors.setdefault(item.target, rank_of(item.indices))
     names.loops.append(name)
     _check_block(loop.body, names)
     names.loops.pop()
 
 
-def _no_indices(term: Term, names: _Names, what: str) -> None:
+def _no_indices(term: Term, names: Names, what: str) -> None:
     for inner in walk(term):
         if isinstance(inner, Name) and names.is_index(inner.name):
             known = (*names.tensors, *names.sizes, *names.attributes, *names.loops)
@@ -215,10 +221,10 @@ def _no_indices(term: Term, names: _Names, what: str) -> None:
             )  # fmt: skip
 
 
-def _check_assignment(statement: Assignment, names: _Names) -> None:
+def _check_assignment(statement: Assignment, names: Names) -> None:
     target = statement.target
     _check_target(target, statement.position, names)
-    rank = _rank(statement.indices)
+    rank = rank_of(statement.indices)
     known = names.tensors.setdefault(target, rank)
     if rank != known and None not in (rank, known):
         problem = f"'{target}' has {counted(known or 0, 'dimension')}, but {rank} here"
@@ -237,17 +243,19 @@ def _check_assignment(statement: Assignment, names: _Names) -> None:
         _check_no_unused(statement, left, names)
 
 
-def _check_target(target: str, position: int, names: _Names) -> None:
+def _check_target(target: str, position: int, names: Names) -> None:
     taken = target in names.sizes or target in names.attributes or target in names.loops
+    taken = taken or target in names.structures or target in names.fields
     if taken or target in names.types or target in RESERVED:
         role = names.role(target)
         what = "a reserved word" if target in RESERVED else f"the name of a {role}"
         what = "a type" if target in names.types else what
+        what = "a field of a structure" if target in names.fields else what
         hint = f"it is {what}: rename the tensor"
         raise names.error(position, f"'{target}' cannot be assigned", hint)
 
 
-def _check_invoke(invoke: Invoke, names: _Names) -> None:
+def _check_invoke(invoke: Invoke, names: Names) -> None:
     call = invoke.call
     callee = names.others.get(call.name)
     if callee is None and call.name not in LIBRARY:
@@ -265,8 +273,9 @@ def _check_invoke(invoke: Invoke, names: _Names) -> None:
             f"but {len(invoke.targets)} are assigned",
             f"write: {results} = {call.name}(...)",
         )
+    check_structure_call(invoke, names)
     for argument in call.arguments:
-        if isinstance(argument, Name) and argument.name in names.tensors:
+        if names.role(getattr(argument, "name", "")) in ("tensor", "structure"):
             continue
         _no_tensors(argument, names)
         _check_terms(argument, names)
@@ -282,7 +291,7 @@ def _check_invoke(invoke: Invoke, names: _Names) -> None:
         names.tensors.setdefault(target, None)
 
 
-def _no_tensors(argument: Term, names: _Names) -> None:
+def _no_tensors(argument: Term, names: Names) -> None:
     for inner in walk(argument):
         if isinstance(inner, Name) and names.tensors.get(inner.name, 0) not in (0, None):
             raise names.error(
@@ -292,7 +301,7 @@ def _no_tensors(argument: Term, names: _Names) -> None:
             )  # fmt: skip
 
 
-def _left_indices(statement: Assignment, names: _Names) -> set[str]:
+def _left_indices(statement: Assignment, names: Names) -> set[str]:
     """The indices and ellipses on the left side."""
     left: set[str] = set()
     for term in statement.indices:
@@ -305,7 +314,7 @@ def _left_indices(statement: Assignment, names: _Names) -> set[str]:
     return left
 
 
-def _check_no_reduction(statement: Assignment, left: set[str], names: _Names) -> None:
+def _check_no_reduction(statement: Assignment, left: set[str], names: Names) -> None:
     for term in walk(statement.value):
         label = term.name if isinstance(term, Name) else ""
         label = f"...{term.name}" if isinstance(term, Spread) else label
@@ -319,7 +328,7 @@ def _check_no_reduction(statement: Assignment, left: set[str], names: _Names) ->
             )
 
 
-def _check_no_unused(statement: Assignment, left: set[str], names: _Names) -> None:
+def _check_no_unused(statement: Assignment, left: set[str], names: Names) -> None:
     """Raise LanguageError for an index that only the `where` clauses of an assignment use."""
     for clause in statement.where:
         ends = (clause.low, clause.high) if isinstance(clause, Range) else clause.indices
@@ -334,7 +343,7 @@ def _check_no_unused(statement: Assignment, left: set[str], names: _Names) -> No
                 )  # fmt: skip
 
 
-def _check_clause(clause: Range | Exists, names: _Names) -> None:
+def _check_clause(clause: Range | Exists, names: Names) -> None:
     if isinstance(clause, Range):
         if not names.is_index(clause.index):
             hint = f"it is a {names.role(clause.index)}; only an index of the statement has a range"
@@ -342,7 +351,7 @@ def _check_clause(clause: Range | Exists, names: _Names) -> None:
         _check_terms(clause.low, names)
         _check_terms(clause.high, names)
         return
-    if clause.tensor not in names.tensors:
+    if clause.tensor not in names.tensors and clause.tensor not in names.structures:
         raise names.error(
             clause.position, f"there is no tensor '{clause.tensor}'",
             suggestion(clause.tensor, names.tensors) or f"there is {listed(names.tensors)}",
@@ -351,7 +360,7 @@ def _check_clause(clause: Range | Exists, names: _Names) -> None:
     _check_terms(call, names)
 
 
-def _check_terms(term: Term, names: _Names) -> None:
+def _check_terms(term: Term, names: Names) -> None:
     """Check a term and all its subterms."""
     waiting = [term]
     while waiting:
@@ -369,7 +378,11 @@ def _check_terms(term: Term, names: _Names) -> None:
         raise names.error(term.position, "an ellipsis is only allowed among indices")
 
 
-def _check_term(term: Term, names: _Names) -> None:
+def _check_term(term: Term, names: Names) -> None:
+    name = getattr(term, "tensor", getattr(term, "name", ""))
+    if name in names.structures:
+        hint = f"match it, or pass it to a definition: y = f({name})"
+        raise names.error(term.position, f"'{name}' is a structure, not a tensor", hint)
     if isinstance(term, CallTerm):
         _check_call(term, names)
     elif isinstance(term, Name):
@@ -393,13 +406,13 @@ def _check_term(term: Term, names: _Names) -> None:
         raise names.error(term.position, "an integer exceeds 64 bits", BEYOND)
 
 
-def _check_call(call: CallTerm, names: _Names) -> None:
+def _check_call(call: CallTerm, names: Names) -> None:
     if call.settings and call.name not in (*names.others, *LIBRARY):
         raise names.error(call.position, f"'{call.name}' has no attributes")
     count = len(call.arguments)
     if call.name in names.tensors:
         rank = names.tensors[call.name]
-        if rank is not None and _rank(call.arguments) not in (rank, None):
+        if rank is not None and rank_of(call.arguments) not in (rank, None):
             raise names.error(
                 call.position,
                 f"tensor '{call.name}' has {counted(rank, 'dimension')}, not {count}",
@@ -433,7 +446,7 @@ def _within(tensor: str, rank: int) -> str:
     return f"write {tensor}.0" if rank == 1 else f"write {tensor}.0 to {tensor}.{rank - 1}"
 
 
-def _unknown(call: CallTerm, names: _Names) -> LanguageError:
+def _unknown(call: CallTerm, names: Names) -> LanguageError:
     if call.name in names.others or call.name in LIBRARY.keys() - OVER_INDICES.keys():
         return names.error(
             call.position, f"the call of '{call.name}' is part of an expression",
@@ -443,14 +456,15 @@ def _unknown(call: CallTerm, names: _Names) -> LanguageError:
     known = (*names.tensors, *names.others, *functions, *COMPOSED, *TYPE_NAMES, *LIBRARY)
     hint = OVER_INDICES.get(call.name) or suggestion(call.name, known)
     if call.name in targets(names.definition.statements):
-        hint = "it is assigned only after this statement"
+        matched = any(isinstance(each, MatchBlock) for each in names.definition.statements)
+        hint = "it is assigned only after this statement" + (", or in other cases" * matched)
     elif names.role(call.name) not in ("index", "tensor"):
         hint = f"it is a {names.role(call.name)}, without indices"
     hint = hint or f"the tensors here are {listed(names.tensors)}"
     return names.error(call.position, f"there is no tensor or function '{call.name}'", hint)
 
 
-def _check_ellipsis(name: str, position: int, names: _Names) -> None:
+def _check_ellipsis(name: str, position: int, names: Names) -> None:
     if name not in names.ellipses:
         hint = suggestion(name, names.ellipses) or f"declare it: float(...{name}) x"
         raise names.error(position, f"no parameter has '...{name}'", hint)

@@ -1,12 +1,19 @@
-"""Links the calls between the definitions of a text: each definition gets its callees."""
+"""Links the definitions of a text: each gets its callees, structure types and resolved patterns.
+
+Definitions that call each other with parts of structures are a family; other cycles are refused.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from anydim.base.components import components
 from anydim.lang.surface.check import check
+from anydim.lang.surface.names import first_structure
 from anydim.lang.surface.operator_names import LIBRARY
+from anydim.lang.surface.patterns import Resolver, pattern_names
+from anydim.lang.surface.structure_types import Types
 from anydim.lang.surface.syntax import (
     Assignment,
     BranchBlock,
@@ -15,6 +22,7 @@ from anydim.lang.surface.syntax import (
     Invoke,
     Item,
     LoopBlock,
+    MatchBlock,
     items,
     targets,
 )
@@ -22,18 +30,22 @@ from anydim.lang.surface.syntax import (
 DEEPEST_CALLS = 32
 
 
-def link(definitions: Sequence[Definition]) -> tuple[Definition, ...]:
+def link(definitions: Sequence[Definition], types: Types) -> tuple[Definition, ...]:
     """Check the definitions, separate calls from reads and functions, and link the callees.
 
-    Raises LanguageError for an invalid definition, or one that calls itself.
+    Raises LanguageError for an invalid definition, or one that calls itself, unless the first
+    structure of each such call is a part of the caller's.
     """
     heads = {definition.name: definition for definition in definitions}
     called = {name: _with_calls(definition, set(heads)) for name, definition in heads.items()}
+    called = {name: _resolved(definition, types) for name, definition in called.items()}
+    families = _families(called, types)
     for definition in called.values():
-        check(definition, heads)
+        check(definition, heads, types, frozenset(families.get(definition.name, ())))
+    called = {name: _typed(definition, types) for name, definition in called.items()}
     done: dict[str, Definition] = {}
     for name in called:
-        _linked(name, called, done, ())
+        _linked(name, called, done, (), families)
     return tuple(done[name] for name in called)
 
 
@@ -41,6 +53,7 @@ def _with_calls(definition: Definition, names: set[str]) -> Definition:
     """Convert assignments `y = g(A)` to calls where g is a definition or an operator of the
     library."""
     tensors = {*targets(definition.statements), *(p.name for p in definition.parameters)}
+    tensors.update(pattern_names(definition.statements))
     callable_names = (names | LIBRARY.keys()) - tensors
 
     def change(item: Item) -> Item:
@@ -49,6 +62,9 @@ def _with_calls(definition: Definition, names: set[str]) -> Definition:
         if isinstance(item, BranchBlock):
             then, otherwise = map(change, item.then), map(change, item.otherwise)
             return replace(item, then=tuple(then), otherwise=tuple(otherwise))
+        if isinstance(item, MatchBlock):
+            cases = (replace(case, body=tuple(map(change, case.body))) for case in item.cases)
+            return replace(item, cases=tuple(cases))
         if not isinstance(item, Assignment) or item.indices or item.combine or item.where:
             return item
         if isinstance(item.value, CallTerm) and item.value.name in callable_names:
@@ -58,32 +74,73 @@ def _with_calls(definition: Definition, names: set[str]) -> Definition:
     return replace(definition, statements=tuple(map(change, definition.statements)))
 
 
+def _resolved(definition: Definition, types: Types) -> Definition:
+    """A definition with resolved patterns."""
+    scope = {each.name: each for each in definition.parameters if types.is_structure(each)}
+    resolver = Resolver(definition, types)
+    return replace(definition, statements=resolver.block(definition.statements, scope))
+
+
+def _typed(definition: Definition, types: Types) -> Definition:
+    """A definition with the structure types of its parameters, by their canonical names."""
+    parameters = tuple(map(types.linked, definition.parameters))
+    return replace(definition, parameters=parameters, types=types.reached(definition.parameters))
+
+
+def _families(called: dict[str, Definition], types: Types) -> dict[str, tuple[str, ...]]:
+    """The definitions that call each other, all with structures, by name."""
+    calls = {
+        name: {item.call.name for item in items(definition.statements) if isinstance(item, Invoke)}
+        & called.keys()
+        for name, definition in called.items()
+    }
+    found: dict[str, tuple[str, ...]] = {}
+    for members in components(calls):
+        recursive = len(members) > 1 or members[0] in calls[members[0]]
+        if recursive and all(first_structure(called[name], types) for name in members):
+            found.update(dict.fromkeys(members, tuple(members)))
+    return found
+
+
 def _linked(
-    name: str, called: dict[str, Definition], done: dict[str, Definition], within: tuple[str, ...]
-) -> Definition:
+    name: str, called: dict[str, Definition], done: dict[str, Definition], within: tuple[str, ...],
+    families: dict[str, tuple[str, ...]],
+) -> Definition:  # fmt: skip
     if name in done:
         return done[name]
-    definition = called[name]
+    members = families.get(name, (name,))
+    family = tuple(
+        _with_callees(called[member], called, done, (*within, member), families)
+        for member in members
+    )
+    for each in family:
+        done[each.name] = replace(each, family=family if name in families else ())
+    return done[name]
+
+
+def _with_callees(
+    definition: Definition, called: dict[str, Definition], done: dict[str, Definition],
+    within: tuple[str, ...], families: dict[str, tuple[str, ...]],
+) -> Definition:  # fmt: skip
     callees: dict[str, Definition] = {}
     heights: dict[str, int] = {}
     for item in items(definition.statements):
         if not isinstance(item, Invoke):
             continue
         callee = item.call.name
-        if callee not in called:
-            continue  # an operator of the library
-        if callee in (*within, name):
-            cycle = " -> ".join((*within, name, callee)[(*within, name).index(callee) :])
+        if callee not in called or callee in families.get(definition.name, ()):
+            continue  # an operator of the library, or recursion on a structure
+        if callee in within:
+            cycle = " -> ".join((*within, callee)[within.index(callee) :])
             raise definition.error(
                 item.call.position, f"'{callee}' calls itself: {cycle}", "write a loop instead"
             )
-        if len(within) < DEEPEST_CALLS:
-            callees[callee] = _linked(callee, called, done, (*within, name))
-        if len(within) >= DEEPEST_CALLS or _height(callees[callee], heights) >= DEEPEST_CALLS:
+        if len(within) <= DEEPEST_CALLS:
+            callees[callee] = _linked(callee, called, done, within, families)
+        if len(within) > DEEPEST_CALLS or _height(callees[callee], heights) >= DEEPEST_CALLS:
             problem = f"calls nested more than {DEEPEST_CALLS} deep"
             raise definition.error(item.call.position, problem)
-    done[name] = replace(definition, callees=tuple(callees.values()))
-    return done[name]
+    return replace(definition, callees=tuple(callees.values()))
 
 
 def _height(definition: Definition, known: dict[str, int]) -> int:

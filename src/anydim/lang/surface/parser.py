@@ -6,7 +6,7 @@ cached by text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from re import MULTILINE
@@ -17,7 +17,8 @@ from anydim.base.errors import LanguageError
 from anydim.lang.surface.hints import mistake
 from anydim.lang.surface.linking import link
 from anydim.lang.surface.rules import builder
-from anydim.lang.surface.syntax import Definition, Problem, error_at
+from anydim.lang.surface.structure_types import declared_types
+from anydim.lang.surface.syntax import Definition, Problem, StructureType, error_at
 from anydim.lang.surface.tables import load_language
 
 if TYPE_CHECKING:
@@ -69,9 +70,32 @@ class Library(Mapping[str, Definition]):
 _START = pattern(r"^def\s+([A-Za-z_]\w*)", MULTILINE)
 
 
+def parse_types(text: str, file: str = "<text>") -> dict[str, StructureType]:
+    """Parse a text and return the structure types that it declares, by name, in order.
+
+    Raises LanguageError for a bad text.
+    """
+    _parsed(text, file)
+    return {declared.name: declared for declared in unlinked(text, file)[0]}
+
+
 @lru_cache(maxsize=4096)
 def _parsed(text: str, file: str) -> tuple[Definition, ...]:
-    definitions: list[Definition] = run_grammar(grammar(), text, file)
+    return linked(*unlinked(text, file), text, file)
+
+
+def linked(
+    types: Sequence[StructureType], definitions: Sequence[Definition], text: str, file: str
+) -> tuple[Definition, ...]:
+    """Check and link what `unlinked` read from a text; raises LanguageError."""
+    located = [replace(definition, text=text, file=file) for definition in definitions]
+    return link(located, declared_types(types, text, file))
+
+
+@lru_cache(maxsize=64)
+def unlinked(text: str, file: str) -> tuple[list[StructureType], list[Definition]]:
+    """The declarations and definitions of a text, as they are written; raises LanguageError."""
+    types, definitions = run_grammar(grammar(), text, file)
     names: set[str] = set()
     for definition in definitions:
         if definition.name in names:
@@ -80,8 +104,7 @@ def _parsed(text: str, file: str) -> tuple[Definition, ...]:
                 "give one of them another name",
             )  # fmt: skip
         names.add(definition.name)
-    located = [replace(definition, text=text, file=file) for definition in definitions]
-    return link(located)
+    return types, definitions
 
 
 # ---- the grammar -------------------------------------------------------------------------------
@@ -136,7 +159,8 @@ _WORDS = {
     "LBRACE": "'{'", "RBRACE": "'}'", "COMMA": "','", "SEMICOLON": "';'", "COLON": "':'",
     "QMARK": "'?'", "EQUAL": "'='", "DEF": "'def'", "WHERE": "'where'", "ELSE": "'else'",
     "IN": "'in'", "BRACED": "", "QUOTED": "", "EXISTS": "'exists'", "$END": "the end",
-    "_ARROW": "'->'",
+    "_ARROW": "'->'", "STRUCTURE": "'type'", "MATCH": "'match'", "LESSTHAN": "'<'",
+    "MORETHAN": "'>'",
 }  # fmt: skip
 
 

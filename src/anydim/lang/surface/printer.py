@@ -98,6 +98,14 @@ def _block(block: tuple[syntax.Item, ...], margin: str) -> list[str]:
             if item.otherwise:
                 lines += [f"{margin}}} else {{", *_block(item.otherwise, margin + "  ")]
             lines.append(f"{margin}}}")
+        elif isinstance(item, syntax.MatchBlock):
+            names = ", ".join(name.name for name in item.structures)
+            lines.append(f"{margin}match {names} {{")
+            for case in item.cases:
+                patterns = ", ".join(map(print_pattern, case.patterns))
+                inner = _block(case.body, margin + "    ")
+                lines += [f"{margin}  {patterns} {{", *inner, f"{margin}  }}"]
+            lines.append(f"{margin}}}")
         elif isinstance(item, syntax.Invoke):
             lines.append(f"{margin}{', '.join(item.targets)} = {print_term(item.call)}")
         else:
@@ -110,7 +118,30 @@ def print_term(term: syntax.Term) -> str:
     return _term(term)[0]
 
 
+def print_pattern(pattern: syntax.Pattern) -> str:
+    """Print a pattern: `node(leaf(x), _)`."""
+    if not pattern.arguments:
+        return pattern.name
+    return f"{pattern.name}({', '.join(map(print_pattern, pattern.arguments))})"
+
+
+def print_type(declared: syntax.StructureType) -> str:
+    """Print a declaration of a structure type, one constructor per line."""
+    parameters = f"<{', '.join(declared.parameters)}>" if declared.parameters else ""
+    constructors = (
+        f"  {each.name}({', '.join(map(_parameter, each.fields))})" if each.fields
+        else f"  {each.name}"
+        for each in declared.constructors
+    )  # fmt: skip
+    return "\n".join([f"type {declared.name}{parameters} {{", *constructors, "}"])
+
+
 def _parameter(parameter: syntax.Parameter) -> str:
+    return f"{print_type_name(parameter)} {parameter.name}"
+
+
+def print_type_name(parameter: syntax.Parameter) -> str:
+    """Print the type of a parameter: `float(N, 2 * M)`, `List<float(D)>`."""
     rows = dict(parameter.rows)
     sizes = [
         f"{term.name}({rows[term.name]})" if isinstance(term, syntax.Name) and term.name in rows
@@ -118,7 +149,8 @@ def _parameter(parameter: syntax.Parameter) -> str:
         for term in parameter.shape
     ]  # fmt: skip
     shape = f"({', '.join(sizes)})" if sizes else ""
-    return f"{parameter.type}{shape} {parameter.name}"
+    arguments = ", ".join(map(print_type_name, parameter.arguments))
+    return f"{parameter.type}{f'<{arguments}>' if arguments else ''}{shape}"
 
 
 def _attribute(attribute: syntax.Attribute) -> str:

@@ -22,6 +22,8 @@ from anydim.lang.surface.syntax import (
     Attribute,
     BranchBlock,
     CallTerm,
+    Case,
+    Constructor,
     Convert,
     Count,
     Definition,
@@ -32,14 +34,17 @@ from anydim.lang.surface.syntax import (
     Invoke,
     Item,
     LoopBlock,
+    MatchBlock,
     Name,
     Number,
     Operation,
     Parameter,
+    Pattern,
     Problem,
     Range,
     Setting,
     Spread,
+    StructureType,
     Term,
     changed,
     depth,
@@ -53,8 +58,9 @@ if TYPE_CHECKING:
 DEEPEST = 100
 LARGEST = 4000  # terms of a statement, with the named terms of its `where`
 DEEPEST_BLOCK = 32
+LARGEST_PATTERN = 200  # constructors and names of a case
 DEEPEST_LOOPS = 8  # proofs about sizes get slower with every enclosing loop
-Block = TypeVar("Block", LoopBlock, BranchBlock)
+Block = TypeVar("Block", LoopBlock, BranchBlock, MatchBlock)
 CONSTANTS = {"true": True, "false": False, "inf": math.inf, "nan": math.nan}
 COMBINES = {"": "", "+": "add", "*": "mul", "min": "min", "max": "max"}
 OPERATORS = {row.operator: row.name for row in FUNCTIONS.values() if row.arity == 2}
@@ -72,8 +78,11 @@ def _at(token: Token) -> int:
     return token.start_pos or 0
 
 
-def _start(_: Any, *definitions: Definition) -> list[Definition]:
-    return list(definitions)
+def _start(
+    _: Any, *declared: Definition | StructureType
+) -> tuple[list[StructureType], list[Definition]]:
+    types = [each for each in declared if isinstance(each, StructureType)]
+    return types, [each for each in declared if isinstance(each, Definition)]
 
 
 def _definition(
@@ -97,7 +106,14 @@ def _together(_: Any, *parts: Any) -> tuple[Any, ...]:
     return parts
 
 
-def _parameter(_: Any, kind: Token, shape: tuple[Term, ...] | None, name: Token) -> Parameter:
+def _parameter(_: Any, kind: Parameter, name: Token) -> Parameter:
+    return replace(kind, name=str(name))
+
+
+def _type_name(
+    _: Any, kind: Token, arguments: tuple[Parameter, ...] | None, shape: tuple[Term, ...] | None
+) -> Parameter:
+    """A type, as a parameter without a name."""
     rows, sizes = [], []
     for term in shape or ():
         index = _row_of(term)
@@ -105,7 +121,24 @@ def _parameter(_: Any, kind: Token, shape: tuple[Term, ...] | None, name: Token)
             rows.append((term.name, index))
             term = Name(term.name, term.position)
         sizes.append(term)
-    return Parameter(str(name), str(kind), tuple(sizes), _at(kind), tuple(rows))
+    made = Parameter("", str(kind), tuple(sizes), _at(kind), tuple(rows), arguments or ())
+    level = [made]
+    for _depth in range(DEEPEST_BLOCK):
+        level = [inner for outer in level for inner in outer.arguments]
+    if level:
+        raise Problem(made.position, f"types nested more than {DEEPEST_BLOCK} deep")
+    return made
+
+
+def _structure(
+    _: Any, word: Token, name: Token, parameters: tuple[Token, ...] | None,
+    *constructors: Constructor,
+) -> StructureType:  # fmt: skip
+    return StructureType(str(name), constructors, tuple(map(str, parameters or ())), _at(name))
+
+
+def _constructor(_: Any, name: Token, fields: tuple[Parameter, ...] | None) -> Constructor:
+    return Constructor(str(name), fields or (), _at(name))
 
 
 def _row_of(term: Term) -> str | None:
@@ -216,8 +249,7 @@ def _clause_with(clause: Range | Exists, inside: Callable[[Term], Term]) -> Rang
 def _given(_: Any, name: Token, assign: Token, value: Term) -> Given:
     if assign != "=":
         raise Problem(_at(assign), f"a name is defined by '=', not '{assign}'")
-    if name in RESERVED:
-        raise Problem(_at(name), f"'{name}' is a reserved word, not a name")
+    _allowed(name)
     return Given(str(name), value, _at(name))
 
 
@@ -251,6 +283,32 @@ def _branch(
     return _shallow_blocks(BranchBlock(condition, then, rest, _at(word)))
 
 
+def _match(_: Any, word: Token, *rest: Any) -> MatchBlock:
+    names = [each for each in rest if not isinstance(each, Case)]
+    for name in names:
+        _allowed(name)
+    structures = tuple(Name(str(name), _at(name)) for name in names)
+    cases = tuple(each for each in rest if isinstance(each, Case))
+    return _shallow_blocks(MatchBlock(structures, cases, _at(word)))
+
+
+def _case(_: Any, *parts: Any) -> Case:
+    *patterns, body = parts
+    waiting, count = list(patterns), 0
+    while waiting:
+        waiting.extend(waiting.pop().arguments or ())
+        count += 1
+    if count > LARGEST_PATTERN:
+        problem = f"a pattern has more than {LARGEST_PATTERN} names"
+        raise Problem(patterns[0].position, problem, "match the parts in a case of its own")
+    return Case(tuple(patterns), body, patterns[0].position)
+
+
+def _pattern(_: Any, name: Token, *rest: Any) -> Pattern:
+    _allowed(name)
+    return Pattern(str(name), rest[0] or () if rest else None, _at(name))
+
+
 def _shallow(*terms: Term) -> None:
     for term in terms:
         if depth(term) > DEEPEST:
@@ -259,13 +317,13 @@ def _shallow(*terms: Term) -> None:
 
 def _shallow_blocks(item: Block) -> Block:
     deepest = 0
-    level: list[LoopBlock | BranchBlock] = [item]
+    level: list[LoopBlock | BranchBlock | MatchBlock] = [item]
     if _loops_within(item) > DEEPEST_LOOPS:
         raise Problem(item.position, f"loops nested more than {DEEPEST_LOOPS} deep")
     while level:
         deepest += 1
         blocks = (inner for outer in level for block in parts(outer) for inner in block)
-        level = [inner for inner in blocks if isinstance(inner, (LoopBlock, BranchBlock))]
+        level = [i for i in blocks if isinstance(i, (LoopBlock, BranchBlock, MatchBlock))]
     if deepest > DEEPEST_BLOCK:
         raise Problem(item.position, f"blocks nested more than {DEEPEST_BLOCK} deep")
     return item
@@ -273,7 +331,7 @@ def _shallow_blocks(item: Block) -> Block:
 
 def _loops_within(item: Item) -> int:
     """Nesting depth of loops, this item included."""
-    if not isinstance(item, (LoopBlock, BranchBlock)):
+    if not isinstance(item, (LoopBlock, BranchBlock, MatchBlock)):
         return 0
     inner = max((_loops_within(i) for block in parts(item) for i in block), default=0)
     return inner + isinstance(item, LoopBlock)
@@ -358,9 +416,14 @@ def _number(_: Any, token: Token) -> Number:
 def _name(_: Any, token: Token) -> Term:
     if token in CONSTANTS:
         return Number(CONSTANTS[str(token)], _at(token))
+    _allowed(token)
+    return Name(str(token), _at(token))
+
+
+def _allowed(token: Token) -> None:
+    """Raise Problem for a reserved word."""
     if token in RESERVED:
         raise Problem(_at(token), f"'{token}' is a reserved word, not a name")
-    return Name(str(token), _at(token))
 
 
 def _spread(_: Any, token: Token) -> Spread:
@@ -384,7 +447,10 @@ def _convert(_: Any, token: Token, argument: Term) -> Convert:
 
 _RULES = {
     "start": _start, "definition": _definition, "results": _results, "parameters": _together,
-    "parameter": _parameter, "attributes": _together, "attribute": _attribute,
+    "parameter": _parameter, "type_name": _type_name, "type_arguments": _together,
+    "structure": _structure, "type_parameters": _together, "constructor": _constructor,
+    "match": _match, "case": _case, "pattern": _pattern, "patterns": _together,
+    "attributes": _together, "attribute": _attribute,
     "assignment": _assignment, "several": _several, "loop": _loop, "branch": _branch,
     "block": _together, "settings": _together, "setting": _setting, "target": _target,
     "where": _together, "range": _range, "given": _given,

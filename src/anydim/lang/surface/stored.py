@@ -11,8 +11,7 @@ from typing import Any
 
 from anydim.base.cache import code_version, key_of, user_cache
 from anydim.lang.surface import syntax
-from anydim.lang.surface.linking import link
-from anydim.lang.surface.parser import parse, parse_definition
+from anydim.lang.surface.parser import linked, parse, parse_definition, unlinked
 from anydim.lang.surface.syntax import Definition
 
 _KINDS: dict[str, Any] = {
@@ -21,7 +20,8 @@ _KINDS: dict[str, Any] = {
         syntax.Number, syntax.Name, syntax.Spread, syntax.Dimension, syntax.Count, syntax.CallTerm,
         syntax.Setting, syntax.Flat, syntax.Operation, syntax.Convert, syntax.Range,
         syntax.Exists, syntax.Assignment, syntax.Invoke, syntax.LoopBlock, syntax.BranchBlock,
-        syntax.Parameter, syntax.Attribute, syntax.Definition,
+        syntax.Parameter, syntax.Attribute, syntax.Definition, syntax.MatchBlock, syntax.Case,
+        syntax.Pattern, syntax.Constructor, syntax.StructureType,
     )
 }  # fmt: skip
 
@@ -37,7 +37,9 @@ def stored_definition(text: str, file: str) -> Definition:
     key = key_of("definition", code_version(), text)
     data = cache.get(key)
     if data is not None:
-        return replace(from_json(data), text=text, file=file)
+        made = from_json(data)
+        family = tuple(replace(each, text=text, file=file) for each in made.family)
+        return replace(made, text=text, file=file, family=family)
     definition = parse_definition(text, file)
     cache.put(key, to_json(definition))
     return definition
@@ -55,16 +57,15 @@ def stored_definitions(text: str, file: str) -> dict[str, Definition]:
     data = cache.get(key)
     if data is None:
         found = parse(text, file)
-        alone = (replace(d, text="", file="", callees=()) for d in found.values())
-        cache.put(key, json.dumps([_listed(definition) for definition in alone]).encode())
+        cache.put(key, json.dumps([_listed(tuple(part)) for part in unlinked(text, file)]).encode())
         return found
-    made = [replace(_made(part), text=text, file=file) for part in json.loads(data)]
-    return {definition.name: definition for definition in link(made)}
+    types, definitions = map(_made, json.loads(data))
+    return {definition.name: definition for definition in linked(types, definitions, text, file)}
 
 
 def to_json(definition: Definition) -> bytes:
     """Serialise a definition, without its text and file."""
-    return json.dumps(_listed(replace(definition, text="", file=""))).encode()
+    return json.dumps(_listed(definition)).encode()
 
 
 def from_json(data: bytes) -> Definition:
@@ -78,7 +79,11 @@ def _listed(value: Any) -> Any:
     if isinstance(value, tuple):
         return ["", *map(_listed, value)]
     kind = type(value).__name__
-    return [kind, *map(_listed, vars(value).values())] if kind in _KINDS else value
+    if kind not in _KINDS:
+        return value
+    if kind == "Definition":
+        value = replace(value, text="", file="")
+    return [kind, *map(_listed, vars(value).values())]
 
 
 def _made(value: Any) -> Any:

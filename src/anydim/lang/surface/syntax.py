@@ -265,7 +265,8 @@ class Parameter:
 
     A ragged size is written with the index of its row: `T(B, L(b)) x`. The shape has the size L,
     and `rows` the pair (L, b). The type may be a structure type: `Tree t`, `List<Tree> l`; a field
-    `Tree(K) children` is any number of structures.
+    `Tree(K) children` is any number of structures. `arguments` are the type arguments as written,
+    without names; linking moves them into the name of the type.
     """
 
     name: str
@@ -273,6 +274,7 @@ class Parameter:
     shape: tuple[Term, ...] = ()
     position: int = _position()
     rows: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[Parameter, ...] = ()
 
     def sizes_before(self, ragged: str) -> list[str]:
         """The sizes of the axes before that of a ragged size."""
