@@ -19,11 +19,13 @@ from itertools import chain
 from typing import Any
 
 import anydim.ops  # noqa: F401  fills the registry of operators
-from anydim.base.dtypes import DType, int64
+from anydim.base.dtypes import DType, float32, float64, int64
+from anydim.base.errors import LanguageError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.frontends.definition import Pattern, argument_types
 from anydim.frontends.structures.cases import (
+    Call,
     Case,
     Instance,
     Key,
@@ -37,10 +39,18 @@ from anydim.frontends.structures.plan import Plan
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import REGION, SIZES, Sizes
-from anydim.kernels.routines.levels import Layout
+from anydim.kernels.routines.levels import Layout, bounds_of
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
-from anydim.lang.surface.syntax import Definition, Parameter, StructureType
+from anydim.lang.surface.syntax import (
+    Assignment,
+    CallTerm,
+    Definition,
+    Parameter,
+    StructureType,
+    items,
+    walk,
+)
 from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.typing import promote
 from anydim.runtime.lists import ConstructorPort, FieldPort, StructurePort, TypePort
@@ -229,20 +239,44 @@ class Recursion:
         waiting = list(cases)
         while waiting:
             ready = [c for c in waiting if all(call.callee in self.results for call in c.calls)]
-            if not ready:
-                case = waiting[0]
-                if all(each.key in self.results for each in instances):
-                    raise AssertionError(case.name)
-                raise case.instance.error(
-                    case.instance.definition.position, "no case ends the recursion",
-                    "add a case that calls nothing",
-                )  # fmt: skip
-            for case in ready:
+            for case in ready or [self._guessed(waiting)]:
                 self._merge(case)
             waiting = [case for case in waiting if case not in ready]
         grows = True
         while grows:  # until no element type changes
             grows = any(list(map(self._merge, cases)))
+
+    def _guessed(self, cases: Sequence[Case]) -> Case:
+        """A case whose calls may be none: the types of its results that give themselves.
+
+        Sizes are those that the results have if the results of its calls have unknown sizes.
+        """
+        for case in cases:
+            key, unknown = case.instance.key, [c for c in case.calls if c.callee not in self.results]
+            if not all(call.several and call.callee == key for call in unknown):
+                continue
+            for dtype in (int64, float32, float64):
+                ranks = [_rank_in(case, unknown[0], n) for n in range(len(unknown[0].targets))]
+                kinds = [
+                    TensorType(dtype, tuple(Size.symbol(f"_result{n}.{axis}") for axis in range(rank)))
+                    for n, rank in enumerate(ranks)
+                ]
+                try:
+                    self.results[key] = kinds
+                    made = [t.type for t in self._group(case)[0].outputs[: len(kinds)]]
+                    self.results[key] = [
+                        TensorType(each.dtype, tuple(map(_known_size, each.shape))) for each in made
+                    ]
+                    found = [t.type for t in self._group(case)[0].outputs[: len(kinds)]]
+                except LanguageError:
+                    found = []
+                if found and found == self.results[key]:
+                    return case
+            del self.results[key]
+        instance = cases[0].instance
+        raise instance.error(
+            instance.definition.position, "no case ends the recursion", "add a case that calls nothing"
+        )
 
     def _merge(self, case: Case) -> bool:
         """Take the types of a case's results; returns whether a known one changed."""
@@ -273,6 +307,8 @@ class Recursion:
         definition, names = definition_of(case, ranks)
         kinds = {name: self._field_type(case, name) for name in case.fields}
         box = self.sizes_box
+        unknown = {n for kinds in self.results.values() for k in kinds for s in k.shape for n in s.symbols}
+        box = box.also(*(Dim(name) for name in sorted(unknown - set(box.names))))
         for call in case.calls:
             count: tuple[Size, ...] = ()
             if call.several:
@@ -330,6 +366,7 @@ class Recursion:
         attributes = {"plan": json.dumps(plan), "counts": tuple(counts)}
         given = [emitter.types[name] for name in inputs]
         kinds = operator("call_levels").infer(given, FrozenMapping(attributes), emitter.box)
+        self.bounds = bounds_of(given, attributes)
         self.results_of_levels: dict[tuple[Any, ...], str] = {}
         names = []
         for result in layout.results():
@@ -363,7 +400,7 @@ class Recursion:
             if word == "levels":
                 constraints.append(kinds["table", parts[0]].shape[0] - symbol)
             elif word == "calls":
-                constraints.append(self._most(parts[0]) - symbol)
+                constraints.append(self.bounds.case(parts[0]) - symbol)
             elif word == "edges":
                 constraints.append(kinds["owner", parts[0], parts[1]].shape[0] - symbol)
             elif word == "widest":
@@ -377,14 +414,6 @@ class Recursion:
         """A name that no dim has."""
         taken = {*self.emitter.box.names, *self.dims.values()}
         return name if name not in taken else self.free(f"{name}_")
-
-    def _most(self, case: int) -> Size:
-        """The largest number of calls of a case."""
-        own = self.cases[case]
-        counts = self.counts_of(own.instance.sources[0], own.instance.places[0].type)
-        if own.constructor:
-            return counts[own.constructor]
-        return sum(counts.values(), as_size(0))
 
     def counts_of(self, source: int, kind: str) -> dict[str, Size]:
         """The number of nodes of each constructor of a type, in a structure of the program."""
@@ -405,6 +434,25 @@ class Recursion:
 
     def calls(self, case: int) -> Size:
         return Size.symbol(self.dims["calls", case])
+
+
+def _known_size(size: Size) -> Size:
+    """A size without the unknown ones that it is the smaller one of."""
+    known = [name for name in sorted(size.symbols) if not name.startswith("_result")]
+    if len(known) == len(size.symbols):
+        return size
+    return Size.symbol(known[0]) if len(known) == 1 else size
+
+
+def _rank_in(case: Case, call: Call, result: int) -> int:
+    """The rank of a result of a call, as the case reads it."""
+    name, more = call.targets[result], 1 if call.several else 0
+    for item in items(case.statements):
+        terms = [item.value] if isinstance(item, Assignment) else []
+        for term in chain.from_iterable(map(walk, terms)):
+            if isinstance(term, CallTerm) and term.name == name:
+                return len(term.arguments) - more
+    return 0
 
 
 def _shown(kind: TensorType) -> str:

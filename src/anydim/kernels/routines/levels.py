@@ -34,7 +34,7 @@ from anydim.base.dtypes import int64
 from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.codegen.writer import Buffer
+from anydim.kernels.codegen.writer import Buffer, Variable
 from anydim.kernels.ir import constant
 from anydim.kernels.launch import Machine
 from anydim.kernels.routines.ir_builder import Code
@@ -47,6 +47,7 @@ FLAGS = ("cycles", "outside", "shared")  # of faults in the data: 0, or 1
 AT, FIRST, COUNT = range(3)  # columns of a case in the table of a cycle
 EDGE, EDGES = range(2)  # columns of a call with offsets
 _NEW, _OPEN = -2, -1  # states of a call without a level
+_MIX, _LOW = 0x9E3779B1, (1 << 31) - 1  # of hashes
 
 Path = list[Any]
 
@@ -135,7 +136,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class _Bounds:
+class Bounds:
     """The largest numbers of calls, over the sizes of the inputs."""
 
     layout: Layout
@@ -147,12 +148,26 @@ class _Bounds:
         first, number = self.layout.plan["types"][kind]
         return sum(self.counts[first : first + number], as_size(0))
 
+    def several(self, number: int) -> bool:
+        """Whether a definition has several structures."""
+        return len(self.layout.plan["definitions"][number]["types"]) > 1
+
     def definition(self, number: int) -> Size:
-        return self.nodes(self.layout.plan["definitions"][number]["types"][0])
+        """The number of calls of a definition.
+
+        One with several structures is called at most once for each node of one of them by each call
+        in a case, unless structures share nodes.
+        """
+        kinds = self.layout.plan["definitions"][number]["types"]
+        if not self.several(number):
+            return self.nodes(kinds[0])
+        calls = [c for case in self.layout.cases for c in case["calls"] if c["definition"] == number]
+        nodes = sum((self.nodes(kind) for kind in range(len(self.layout.plan["types"]))), as_size(0))
+        return (self.roots + nodes) * max(1, len(calls)) + self.roots
 
     def case(self, number: int) -> Size:
         case = self.layout.cases[number]
-        if case["constructor"] < 0:
+        if case["constructor"] < 0 or self.several(case["definition"]):
             return self.definition(case["definition"])
         kind = self.layout.plan["definitions"][case["definition"]]["types"][0]
         return self.counts[self.layout.plan["types"][kind][0] + case["constructor"]]
@@ -174,6 +189,12 @@ class _Bounds:
     def roots(self) -> Size:
         """The number of roots."""
         return self.types[self.layout.plan["roots"][0]].shape[0]
+
+    @property
+    def slots(self) -> Size:
+        """The size of the hash table of calls with several structures."""
+        numbers = filter(self.several, range(len(self.layout.plan["definitions"])))
+        return 2 * sum((self.definition(n) for n in numbers), as_size(0)) + 1
 
     @property
     def stack(self) -> Size:
@@ -204,8 +225,8 @@ class _Bounds:
         return self.layout.cases[case]["calls"][call]["offsets"] is not None
 
 
-def _bounds(types: Types, attributes: Attributes) -> _Bounds:
-    return _Bounds(Layout.of(attributes), tuple(map(as_size, attributes["counts"])), types)
+def bounds_of(types: Types, attributes: Attributes) -> Bounds:
+    return Bounds(Layout.of(attributes), tuple(map(as_size, attributes["counts"])), types)
 
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
@@ -214,7 +235,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
             raise GraphError(
                 f"operator '{NAME}': input {number} is {kind}, not int64 with one axis"
             )
-    bounds = _bounds(types, attributes)
+    bounds = bounds_of(types, attributes)
     return tuple(TensorType(int64, bounds.shape(result)) for result in bounds.layout.results())
 
 
@@ -226,7 +247,7 @@ def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     layout = Layout.of(attributes)
     counts = [as_size(count).evaluate(sizes) for count in attributes["counts"]]
     types = [TensorType(int64, tuple(map(as_size, a.shape))) for a in arrays]
-    bounds = _Bounds(layout, [as_size(count) for count in counts], types)
+    bounds = Bounds(layout, [as_size(count) for count in counts], types)
     made: dict[tuple[Any, ...], numpy.ndarray] = {}
     for result in layout.results():
         shape = [size.evaluate({}) for size in bounds.shape(result)]
@@ -248,9 +269,8 @@ class _Numbering:
     ) -> None:  # fmt: skip
         self.layout, self.plan, self.counts = layout, layout.plan, counts
         self.arrays, self.made = arrays, made
-        self.level: dict[tuple[int, int], int] = {}  # -1: open
-        self.nodes: dict[tuple[int, int], list[int]] = {}
-        self.case: dict[tuple[int, int], int] = {}
+        self.level: dict[tuple[int, ...], int] = {}  # -1: open
+        self.case: dict[tuple[int, ...], int] = {}
         self.flags = dict.fromkeys(FLAGS, 0)
 
     def constructor(self, kind: int, node: int) -> tuple[int, int]:
@@ -282,16 +302,16 @@ class _Numbering:
             decision = decision["cases"][self.constructor(decision["type"], node)[0]]
         return int(decision)
 
-    def calls(self, key: tuple[int, int]) -> Iterator[tuple[int, tuple[int, int], list[int]]]:
-        """Yield the number of a call that a call makes, its key, and its nodes."""
-        nodes = self.nodes[key]
+    def calls(self, key: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the number of a call that a call makes, and its key: definition and nodes."""
+        nodes = key[1:]
         for number, call in enumerate(self.layout.cases[self.case[key]]["calls"]):
             if call["offsets"] is None:
                 given = [self.at(path, nodes) for path in call["paths"]]
-                yield number, (call["definition"], given[0]), given
+                yield number, (call["definition"], *given)
                 continue
             for child in self.children(call, nodes):
-                yield number, (call["definition"], child), [child]
+                yield number, (call["definition"], child)
 
     def children(self, call: Mapping[str, Any], nodes: Sequence[int]) -> list[int]:
         *before, (field, owner) = call["paths"][0]
@@ -313,46 +333,41 @@ class _Numbering:
             return
         self.number(order)
 
-    def ordered(self) -> list[tuple[int, int]]:
+    def ordered(self) -> list[tuple[int, ...]]:
         """All calls, those that a call makes before it."""
         order = []
         roots = list(zip(*(self.arrays[number] for number in self.plan["roots"])))
-        stack = [((0, nodes[0]), list(nodes)) for nodes in reversed(roots)]
+        stack: list[tuple[int, ...]] = [(0, *nodes) for nodes in reversed(roots)]
         while stack:
-            key, nodes = stack[-1]
+            key = stack[-1]
             if key in self.level:
                 stack.pop()
-                if self.level[key] >= 0:
-                    if self.nodes[key] != nodes:
-                        self.flags["shared"] = 1
-                    continue
-                self.level[key] = self.level_of(key)
-                order.append(key)
+                if self.level[key] < 0:
+                    self.level[key] = self.level_of(key)
+                    order.append(key)
                 continue
-            for kind, node in zip(self.plan["definitions"][key[0]]["types"], nodes):
+            for kind, node in zip(self.plan["definitions"][key[0]]["types"], key[1:]):
                 self.constructor(kind, node)
-            self.level[key], self.nodes[key] = -1, nodes
-            self.case[key] = self.decided(key[0], nodes)
-            for _, inner, given in reversed(list(self.calls(key))):
+            self.level[key] = -1
+            self.case[key] = self.decided(key[0], key[1:])
+            for _, inner in reversed(list(self.calls(key))):
                 if self.level.get(inner, 0) == -1:
                     self.flags["cycles"] = 1
                     return []
-                if inner in self.level and self.nodes[inner] != given:
-                    self.flags["shared"] = 1
                 if inner not in self.level:
-                    stack.append((inner, given))
+                    stack.append(inner)
         return order
 
-    def level_of(self, key: tuple[int, int]) -> int:
+    def level_of(self, key: tuple[int, ...]) -> int:
         cycle = self.layout.cycle_of(self.case[key])
         definitions = self.plan["definitions"]
-        inner = [i for _, i, _ in self.calls(key) if definitions[i[0]]["cycle"] == cycle]
+        inner = [i for _, i in self.calls(key) if definitions[i[0]]["cycle"] == cycle]
         return max((self.level[i] + 1 for i in inner), default=0)
 
-    def number(self, order: list[tuple[int, int]]) -> None:
+    def number(self, order: list[tuple[int, ...]]) -> None:
         """The positions of calls, and all results."""
         layout, position, index = self.layout, {}, {}
-        members: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        members: dict[tuple[int, int], list[tuple[int, ...]]] = {}
         for key in order:
             case = self.case[key]
             level = self.level[key] if layout.cases[case]["loop"] else -1
@@ -387,12 +402,12 @@ class _Numbering:
             self.table(cycle, place, found)
         for number, size in enumerate(layout.sizes()):
             self.made["sizes",][number] = found.get(size, 0)
-        roots = self.arrays[self.plan["roots"][0]]
-        self.made["roots",][:] = [position[0, node] for node in roots]
+        roots = zip(*(self.arrays[number] for number in self.plan["roots"]))
+        self.made["roots",][:] = [position[0, *nodes] for nodes in roots]
 
     def case_results(
-        self, case: int, members: Mapping[tuple[int, int], list[tuple[int, int]]],
-        index: Mapping[tuple[int, int], int], position: Mapping[tuple[int, int], int],
+        self, case: int, members: Mapping[tuple[int, int], list[tuple[int, ...]]],
+        index: Mapping[tuple[int, ...], int], position: Mapping[tuple[int, ...], int],
         found: dict[tuple[Any, ...], int],
     ) -> None:  # fmt: skip
         own = sorted((k for (c, _), keys in members.items() if c == case for k in keys),
@@ -400,7 +415,7 @@ class _Numbering:
         record, made = self.layout.cases[case], self.made
         edges = dict.fromkeys(self.layout.spread(case), 0)
         for row, key in enumerate(own):
-            for number, inner, _ in self.calls(key):
+            for number, inner in self.calls(key):
                 if number not in edges:
                     made["called", case, number][row] = position[inner]
                     continue
@@ -408,11 +423,11 @@ class _Numbering:
                 made["owner", case, number][edges[number]] = row
                 edges[number] += 1
             for number, path in enumerate(record["nodes"]):
-                made["node", case, number][row] = self.at(path, self.nodes[key])
+                made["node", case, number][row] = self.at(path, key[1:])
             for number in edges:
                 made["offsets", case, number][row + 1] = edges[number]
             for number, (path, (kind, constructor)) in enumerate(record["fields"]):
-                node = self.at(path, self.nodes[key])
+                node = self.at(path, key[1:])
                 made["field", case, number][row] = node - self.base(kind, constructor)
         for number, count in edges.items():
             made["offsets", case, number][len(own) + 1 :] = count
@@ -442,7 +457,7 @@ class _Numbering:
 
 
 def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
-    bounds = _bounds(types, attributes)
+    bounds = bounds_of(types, attributes)
     code = Code(NAME, machine, box)
     with code.range(code.start, code.stop):
         _Kernel(code, bounds, len(types)).run()
@@ -450,11 +465,14 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
     return Steps((launch,), tuple(_temporaries(bounds)))
 
 
-def _temporaries(bounds: _Bounds) -> Iterator[Tensor]:
+def _temporaries(bounds: Bounds) -> Iterator[Tensor]:
     """By call: its level, case, number within its case and position; calls in order; the calls
     that wait; the further structures of each call."""
     most = max(len(each["types"]) for each in bounds.layout.plan["definitions"])
-    names = ["level", "case", "index", "position", "order", *(f"other{n}" for n in range(1, most))]
+    names = ["level", "case", "index", "position", "order"]
+    if most > 1:
+        names += [f"node{n}" for n in range(most)]
+        yield Tensor("slots", TensorType(int64, (bounds.slots,)))
     for name in names:
         yield Tensor(name, TensorType(int64, (bounds.all,)))
     yield Tensor("stack", TensorType(int64, (bounds.stack,)))
@@ -463,7 +481,7 @@ def _temporaries(bounds: _Bounds) -> Iterator[Tensor]:
 class _Kernel:
     """The passes of the routine."""
 
-    def __init__(self, code: Code, bounds: _Bounds, inputs: int) -> None:
+    def __init__(self, code: Code, bounds: Bounds, inputs: int) -> None:
         self.code, self.bounds, self.layout = code, bounds, bounds.layout
         self.plan = bounds.layout.plan
         self.inputs = [code.input(f"x{number}", int64) for number in range(inputs)]
@@ -480,12 +498,17 @@ class _Kernel:
             for cycle in self.layout.loops
         }
         self.count = code.variable(0)  # of calls in order
+        self.several = [bounds.several(n) for n in range(len(self.plan["definitions"]))]
+        self.known = {n: code.variable(0) for n, each in enumerate(self.several) if each}
         self.waiting = code.variable(0)
 
     def run(self) -> None:
         code, sizes = self.code, self.results["sizes",]
         with code.range(0, code.size(self.bounds.all)) as call:
             self.own["level"][call] = _NEW
+        if self.known:
+            with code.range(0, code.size(self.bounds.slots)) as slot:
+                self.own["slots"][slot] = 0
         with code.range(0, code.size(self.bounds.roots)) as row:
             self._root(row)
         for number in range(len(self.layout.sizes())):
@@ -518,9 +541,61 @@ class _Kernel:
 
     def nodes_of(self, call: ir.Value, definition: int) -> list[ir.Value]:
         """The structures of a call."""
+        if not self.several[definition]:
+            return [self.code.let(call - self.starts[definition])]
         count = len(self.plan["definitions"][definition]["types"])
-        first = self.code.let(call - self.starts[definition])
-        return [first, *(self.own[f"other{n}"][call] for n in range(1, count))]
+        return [self.own[f"node{n}"][call] for n in range(count)]
+
+    def call_of(
+        self, definition: int, nodes: Sequence[ir.Value], adds: bool = False
+    ) -> ir.Value:
+        """The number of a call of structures of the right types.
+
+        With several structures, the call is looked up in a hash table; a new one is added there if
+        `adds`.
+        """
+        code, start = self.code, self.starts[definition]
+        if not self.several[definition]:
+            return code.let(start + nodes[0])
+        slots, count = self.own["slots"], code.size(self.bounds.slots)
+        mixed = constant(definition)
+        for node in nodes:
+            mixed = code.let((mixed * _MIX + node) & _LOW)
+        slot, found = code.variable(mixed % count), code.variable(-1)
+        looking = code.variable(1)
+        with code.loop(lambda: looking().differs(0)):
+            held = slots[slot()]
+            with code.when(held.equals(0)):
+                looking.set(0)
+            with code.otherwise():
+                same = (held > start) & (held <= start + code.size(self.bounds.definition(definition)))
+                for number, node in enumerate(nodes):
+                    same = same & self.own[f"node{number}"][held - 1].equals(node)
+                with code.when(same):
+                    found.set(held - 1)
+                    looking.set(0)
+                with code.otherwise():
+                    following = slot() + 1
+                    slot.set(ir.select(following.equals(count), constant(0), following))
+        if adds:
+            self._add(definition, nodes, slot, found)
+        return code.let(found())
+
+    def _add(
+        self, definition: int, nodes: Sequence[ir.Value], slot: Variable, found: Variable
+    ) -> None:
+        """Number a call that has none."""
+        code, known = self.code, self.known[definition]
+        with code.when(found() < 0):
+            with code.when(known() < code.size(self.bounds.definition(definition))):
+                call = code.let(self.starts[definition] + known())
+                known += 1
+                self.own["slots"][slot()] = call + 1
+                for number, node in enumerate(nodes):
+                    self.own[f"node{number}"][call] = node
+                found.set(call)
+            with code.otherwise():
+                self.flags["shared"].set(1)
 
     def decide(self, decision: Any, nodes: Sequence[ir.Value], body: Callable[[int], None]) -> None:
         """Emit `body` for each case, where a call runs it."""
@@ -590,15 +665,14 @@ class _Kernel:
         """Let a call wait if it is new."""
         code = self.code
         with code.when(self.inside(definition, nodes)):
-            call = code.let(self.starts[definition] + nodes[0])
-            level = self.own["level"][call]
-            with code.when(level.equals(_OPEN)):
-                self.flags["cycles"].set(1)
-            with code.when(level.equals(_NEW)):
-                for number, node in enumerate(nodes[1:], 1):
-                    self.own[f"other{number}"][call] = node
-                self.own["stack"][self.waiting()] = call
-                self.waiting += 1
+            call = self.call_of(definition, nodes, adds=True)
+            with code.when(call >= 0):
+                level = self.own["level"][call]
+                with code.when(level.equals(_OPEN)):
+                    self.flags["cycles"].set(1)
+                with code.when(level.equals(_NEW)):
+                    self.own["stack"][self.waiting()] = call
+                    self.waiting += 1
         with code.otherwise():
             self.flags["outside"].set(1)
 
@@ -628,15 +702,12 @@ class _Kernel:
             self.count += 1
             self.waiting += -1
 
-    def _close(self, case: int, nodes: Sequence[ir.Value], level: Any) -> None:
+    def _close(self, case: int, nodes: Sequence[ir.Value], level: Variable) -> None:
         code, cycle = self.code, self.layout.cycle_of(case)
 
         def look(_: int, definition: int, given: list[ir.Value], __: ir.Value | None) -> None:
-            call = code.let(self.starts[definition] + given[0])
-            for number, node in enumerate(given[1:], 1):
-                with code.when(self.own[f"other{number}"][call].differs(node)):
-                    self.flags["shared"].set(1)
             if self.plan["definitions"][definition]["cycle"] == cycle:
+                call = self.call_of(definition, given)
                 level.set(ir.greatest(level(), self.own["level"][call] + 1))
 
         self.each_call(case, nodes, look)
@@ -678,7 +749,8 @@ class _Kernel:
             elif size in self.widest:
                 sizes[number] = self.widest[size]()
         with code.range(0, code.size(self.bounds.roots)) as row:
-            self.results["roots",][row] = self.own["position"][self.roots[0][row]]
+            call = self.call_of(0, [nodes[row] for nodes in self.roots])
+            self.results["roots",][row] = self.own["position"][call]
 
     def _each(self, body: Callable[[ir.Value, int], None]) -> None:
         """Emit `body(call, case)` for all calls in order."""
@@ -773,7 +845,7 @@ class _Kernel:
         def called(
             number: int, definition: int, given: list[ir.Value], within: ir.Value | None
         ) -> None:
-            position = self.own["position"][self.starts[definition] + given[0]]
+            position = self.own["position"][self.call_of(definition, given)]
             if within is None:
                 self.results["called", case, number][index] = position
                 return
