@@ -20,7 +20,7 @@ from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, suggestion
 from anydim.frontends.custom import read_text
-from anydim.frontends.definition import Pattern, graph_of, keywords, pattern_of
+from anydim.frontends.definition import Pattern, graph_of, keywords, pattern_of, tensor_parameters
 from anydim.frontends.pragmas import options_of
 from anydim.graph.nodes import Graph
 from anydim.lang.resolve.ranks import ellipses_of, spreads_of
@@ -64,7 +64,8 @@ def text_graph(source: TextSource, dims: Mapping[str, Dim] | None) -> Graph:
     """
     definition = definition_of(source)
     attributes = _attributes(source, definition)
-    graph = graph_of(definition, _pattern(source, definition, attributes), attributes)
+    pattern = _pattern(source, tensor_parameters(definition), attributes)
+    graph = graph_of(definition, pattern, attributes)
     return graph.replace(box=_bounded(graph.box, dims or {}, definition.name))
 
 
@@ -72,7 +73,7 @@ def text_call(source: TextSource) -> tuple[Definition, Mapping[str, Any]]:
     """The definition of a source, and the attributes and ranks that it is compiled with."""
     definition = definition_of(source)
     attributes = _attributes(source, definition)
-    _pattern(source, definition, attributes)
+    _pattern(source, tensor_parameters(definition), attributes)
     return definition, attributes
 
 
