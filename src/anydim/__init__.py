@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from anydim.model import Model
     from anydim.program.limits import MemoryLimit
     from anydim.runtime.ragged import Ragged
+    from anydim.runtime.structures import Structure
     from anydim.sizes import Dim
     from anydim.variants import strategies
 
@@ -84,6 +85,7 @@ __all__ = [
     "OptionError",
     "OutOfMemoryError",
     "Ragged",
+    "Structure",
     "TimeLimitError",
     "UserError",
     "__version__",
@@ -116,6 +118,7 @@ _RUNNING = {
     "LoadedModel": "anydim.deploy.load",
     "MemoryLimit": "anydim.program.limits",
     "Ragged": "anydim.runtime.ragged",
+    "Structure": "anydim.runtime.structures",
     "inspect": "anydim.deploy.inspect",
     "load": "anydim.deploy.load",
 }

@@ -231,10 +231,12 @@ class Model(Fitted, CallableProgram):
         Returns:
             The verdict, the oracle, the number of sizes, and the differences.
         """
-        if self._conversion.packing is not None:
+        if self._conversion.packing is not None or self._conversion.forests is not None:
+            advice = "check the model compiled without ragged: it says what a row alone gives"
+            if self._conversion.forests is not None:
+                advice = "compare a call with the interpreter of the language"
             raise OptionError(
-                f"{self.name} takes ragged batches, and `check` draws arrays",
-                "check the model compiled without ragged: it says what a row alone gives",
+                f"{self.name} takes {self._shown_lists()}, and `check` draws arrays", advice
             )
         unset = self.executable.interface.requested_dims
         if unset:

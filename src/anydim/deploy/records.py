@@ -101,7 +101,7 @@ def _size_text(size: Size) -> str:
 # members of unions are tagged
 _TAGGED = frozenset((
     "SegmentStep", "FindStep", "BranchStep", "CallStep", "LoopStep", "CopyStep", "EngineStep",
-    "ReleaseStep", "Listed", "RaggedPort",
+    "ReleaseStep", "Listed", "RaggedPort", "StructurePort",
 ))  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from anydim.base.records import dataclass
 from anydim.program.variants import StoredSite
 from anydim.runtime.cpu import Level
 from anydim.runtime.interface import Interface
-from anydim.runtime.lists import Listed, RaggedPort
+from anydim.runtime.lists import Listed, RaggedPort, StructurePort
 from anydim.runtime.signature import Signature
 
 
@@ -61,7 +61,7 @@ class Saved:
     interface: Interface
     threads: int
     arrays: tuple[SavedArray, ...]
-    lists: Mapping[str, Listed | RaggedPort] = field(default_factory=dict)
+    lists: Mapping[str, Listed | RaggedPort | StructurePort] = field(default_factory=dict)
     devices: tuple[SavedDevice, ...] = ()
     places: tuple[StoredSite, ...] = ()
 

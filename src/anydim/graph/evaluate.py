@@ -44,7 +44,7 @@ def evaluate(
         results.update(zip(graph.outputs, _run(graph, arrays, sizes, precision)[0]))
         return results
 
-    return Conversion(graph.name, graph.lists, specs).run(call, inputs)
+    return Conversion(graph.name, graph.lists, specs, graph.box).run(call, inputs)
 
 
 def _run(

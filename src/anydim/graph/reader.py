@@ -18,7 +18,15 @@ from anydim.graph.scan import Scanner
 from anydim.graph.text import FOREIGN_WORDS, held_path
 from anydim.lang.surface.group_text import parse_group
 from anydim.lang.tree import TensorType
-from anydim.runtime.lists import Listed, RaggedPort, RowTable
+from anydim.runtime.lists import (
+    ConstructorPort,
+    FieldPort,
+    Listed,
+    RaggedPort,
+    RowTable,
+    StructurePort,
+    TypePort,
+)
 from anydim.sizes import Box, Dim, Guard, Size
 
 
@@ -44,7 +52,7 @@ class _Reader:
         self.constants: dict[str, Constant] = {}
         self.nodes: list[Node] = []
         self.guards: list[Guard] = []
-        self.lists: dict[str, Listed | RaggedPort] = {}
+        self.lists: dict[str, Listed | RaggedPort | StructurePort] = {}
 
     def read(self, text: str) -> Graph:
         for number, first, body in _blocks(text):
@@ -83,6 +91,9 @@ class _Reader:
         elif word == "ragged":
             name = scanner.name()
             self.lists[name] = _ragged(scanner)
+        elif word == "structure":
+            name = scanner.name()
+            self.lists[name] = _structure(scanner)
         elif word == "constant":
             self.constant(scanner)
         elif word == "node":
@@ -249,6 +260,33 @@ def _ragged(scanner: Scanner) -> RaggedPort:
     of_dims = (tuple(dims), tuple(longest))
     table = RowTable(rows, sums, *of_dims, tuple(units), tuple(totals), tuple(summed))
     return RaggedPort(values, table, shape, counted, *flags)
+
+
+def _structure(scanner: Scanner) -> StructurePort:
+    scanner.take("=")
+    roots = scanner.name()
+    scanner.take("of")
+    type = scanner.name()
+    types = []
+    while scanner.accept("type"):
+        name, constructors = scanner.name(), []
+        while scanner.accept("constructor"):
+            of, fields = scanner.name(), []
+            while scanner.accept("field"):
+                fields.append(_field(scanner))
+            constructors.append(ConstructorPort(of, tuple(fields)))
+        types.append(TypePort(name, tuple(constructors)))
+    return StructurePort(type, tuple(types), roots)
+
+
+def _field(scanner: Scanner) -> FieldPort:
+    name = scanner.name()
+    scanner.take("=")
+    values = scanner.name()
+    if not scanner.accept("of"):
+        return FieldPort(name, values, shape=scanner.shape())
+    type = scanner.name()
+    return FieldPort(name, values, type, (), scanner.name() if scanner.accept("offsets") else "")
 
 
 def _guard(scanner: Scanner) -> Guard:

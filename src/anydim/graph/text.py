@@ -41,7 +41,7 @@ from anydim.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.graph.regions import REGION, BranchRegion, Foreign, LoopRegion, Region, Scan, Sizes
 from anydim.lang.surface.printer import print_group
 from anydim.lang.tree import TensorType
-from anydim.runtime.lists import RaggedPort
+from anydim.runtime.lists import FieldPort, RaggedPort, StructurePort
 from anydim.sizes import Guard, Size
 
 _BARE = re.compile(r"[A-Za-z_/][\w./$#@]*")
@@ -67,6 +67,9 @@ def print_graph(graph: Graph) -> str:
         if isinstance(listed, RaggedPort):
             lines.append(_ragged(name, listed))
             continue
+        if isinstance(listed, StructurePort):
+            lines.append(_structure(name, listed))
+            continue
         kind = "single" if listed.single else "optional" if listed.optional else "list"
         lines.append(f"{kind} {_name(name)} = {_name(listed.elements)}, {_name(listed.shapes)}")
     return "\n".join(lines) + "\n"
@@ -88,6 +91,22 @@ def _ragged(name: str, port: RaggedPort) -> str:
         f"counted {{{port.counted}}}{flags} rows {_name(table.rows)} sums {_name(table.sums)} "
         f"{dims} {units}"
     )
+
+
+def _structure(name: str, port: StructurePort) -> str:
+    parts = [f"structure {_name(name)} = {_name(port.roots)} of {_name(port.type)}"]
+    for each in port.types:
+        parts.append(f"type {_name(each.name)}")
+        for constructor in each.constructors:
+            parts.append(f"constructor {_name(constructor.name)}")
+            parts += map(_field, constructor.fields)
+    return " ".join(parts)
+
+
+def _field(field: FieldPort) -> str:
+    of = f"of {_name(field.type)}" if field.type else f"[{', '.join(map(str, field.shape))}]"
+    offsets = f" offsets {_name(field.offsets)}" if field.offsets else ""
+    return f"field {_name(field.name)} = {_name(field.values)} {of}{offsets}"
 
 
 def contents(graph: Graph) -> bytes:

@@ -14,7 +14,7 @@ from anydim.base.text import listed
 from anydim.base.user_values import flag_of, path_of, shown, text_of
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
-from anydim.runtime.lists import Conversion, Lists, RaggedPort
+from anydim.runtime.lists import Conversion, Listed, Lists, RaggedPort, StructurePort
 from anydim.runtime.output_arrays import called_into
 from anydim.runtime.signature import TensorSpec
 from anydim.runtime.stopping import known_timeout
@@ -138,7 +138,8 @@ class CallableProgram:
     @cached_property
     def _conversion(self) -> Conversion:
         """Converts lists to arrays, and back."""
-        return Conversion(self.name, self._lists, {spec.name: spec for spec in self.inputs})
+        specs = {spec.name: spec for spec in self.inputs}
+        return Conversion(self.name, self._lists, specs, self.dims)
 
     @property
     def lists(self) -> Lists:
@@ -277,11 +278,16 @@ class CallableProgram:
         recording: Recording = made(path_of("path", path), self.executable)
         return recording.start()
 
-    def plan(self, *, lengths: Any = None, **sizes: int) -> Plan:
+    def plan(self, *, lengths: Any = None, **sizes: Any) -> Plan:
         """What a call at these sizes will do; runs nothing. Raises DimError for what is no size.
 
-        `lengths` are the sizes of the rows of a ragged batch.
+        `lengths` are the sizes of the rows of a ragged batch. A structure input is given by its
+        name: `plan(t=forest)`.
         """
+        forests = self._conversion.forests
+        if forests is not None:
+            given = {name: sizes.pop(name) for name in forests.schemas if name in sizes}
+            sizes = {**forests.sizes(given), **sizes}
         if lengths is not None:
             sizes = {**sizes, **self._described(lengths, sizes)}
         known = {**self.executable.watched.sizes, **given_sizes(self.name, sizes)}
@@ -349,7 +355,10 @@ class CallableProgram:
             mapping = import_module("anydim.program.batches.mapping")
             return mapping.Mapper(self.executable, self.program)
         if not all(isinstance(each, RaggedPort) for each in self._lists.values()):
-            raise OptionError(f"{self.name} has {self._shown_lists()}", "call it for each item")
+            advice = "call it for each item"
+            if self._conversion.forests is not None:
+                advice = "call it with a list of structures"
+            raise OptionError(f"{self.name} has {self._shown_lists()}", advice)
         ragged = import_module("anydim.program.batches.ragged_map")
         return ragged.RaggedMapper(self.executable, self.program, self._lists, self._given_names)
 
@@ -440,16 +449,23 @@ class CallableProgram:
                 problem = f"{self.name} takes ragged batches, and `{what}` draws arrays"
                 raise OptionError(problem, f"give it rows: {what}(inputs={{'x': [row, row]}})")
             return packing.packed(inputs)[0]
-        if any(isinstance(each, RaggedPort) or not each.single for each in self._lists.values()):
+        forests = self._conversion.forests
+        if forests is not None:
+            if not isinstance(inputs, Mapping):
+                problem = f"{self.name} takes structures, and `{what}` draws arrays"
+                raise OptionError(problem, f"give it structures: {what}(inputs={{...}})")
+            return forests.packed(inputs)[0]
+        if not all(isinstance(each, Listed) and each.single for each in self._lists.values()):
             problem = f"{self.name} takes lists of arrays, and `{what}` single ones"
             raise OptionError(problem, f"{what} what makes and takes no sequences")
         return inputs
 
     def _shown_lists(self) -> str:
         """What is not one tensor among inputs and outputs, in words."""
-        if any(isinstance(parts, RaggedPort) for parts in self._lists.values()):
-            return "ragged batches"
-        ranked = [n for n, e in self._lists.items() if isinstance(e, RaggedPort) or e.single]
+        for kind, text in ((RaggedPort, "ragged batches"), (StructurePort, "structures")):
+            if any(isinstance(parts, kind) for parts in self._lists.values()):
+                return text
+        ranked = [n for n, e in self._lists.items() if isinstance(e, Listed) and e.single]
         if len(ranked) < len(self._lists):
             return "lists of arrays"
         return f"results whose rank depends on the sizes of a call ({listed(ranked)})"

@@ -15,7 +15,7 @@ from anydim.base.dtypes import DType, from_numpy
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Dim, Size
+from anydim.sizes import Box, Dim, Size
 
 
 @dataclass(frozen=True)
@@ -163,17 +163,20 @@ def pack(
     return numpy.concatenate(flat) if flat else numpy.zeros(0, dtype.numpy), shapes
 
 
-Lists = Mapping[str, Listed | RaggedPort]
+Lists = Mapping[str, Listed | RaggedPort | StructurePort]
 
 
 class Conversion:
     """Converts between what the user sees and what the program takes; made once for all calls.
 
-    `specs` are the inputs of the program by name.
+    `specs` are the inputs of the program by name, `box` has the bounds of its dims.
     """
 
-    def __init__(self, model: str, lists: Lists, specs: Mapping[str, TensorSpec]) -> None:
-        self._lists, self._specs, self._packing = lists, specs, None
+    def __init__(self, model: str, lists: Lists, specs: Mapping[str, TensorSpec], box: Box) -> None:
+        self._lists, self._specs, self._packing, self._forests = lists, specs, None, None
+        if any(isinstance(parts, StructurePort) for parts in lists.values()):
+            structures: Any = import_module("anydim.runtime.structures")
+            self._forests = structures.Forests(model, lists, specs, box)
         if any(isinstance(parts, RaggedPort) for parts in lists.values()):
             packing: Any = import_module("anydim.runtime.ragged").Packing(model, lists, specs)
             self._packing = packing
@@ -183,11 +186,25 @@ class Conversion:
         """The conversions of ragged batches; None if there are none."""
         return self._packing
 
+    @property
+    def forests(self) -> Any:
+        """The conversions of structures; None if there are none."""
+        return self._forests
+
     def run(
         self, call: Callable[[dict[str, Any]], dict[str, Any]], given: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Call the program with converted inputs; the results as the user sees them."""
-        feeds = dict(given)
+        if self._forests is not None:
+            feeds, single = self._forests.packed(given)
+            results = self._run(call, feeds)
+            return dict(self._forests.unpacked(results, single))
+        return self._run(call, dict(given))
+
+    def _run(
+        self, call: Callable[[dict[str, Any]], dict[str, Any]], feeds: dict[str, Any]
+    ) -> dict[str, Any]:
+        """As `run`, for arrays of structures."""
         for name, parts in self._lists.items():
             if isinstance(parts, Listed) and name in feeds and parts.elements in self._specs:
                 arrays = feeds.pop(name)
@@ -199,17 +216,17 @@ class Conversion:
         if self._packing is None:
             return seen(call(feeds), self._lists)
         feeds, *rows = self._packing.packed(feeds)
-        results: dict[str, Any] = self._packing.unpacked(call(feeds), *rows)
-        return results
+        return dict(self._packing.unpacked(call(feeds), *rows))
 
 
 def seen(results: dict[str, Any], lists: Mapping[str, Any]) -> dict[str, Any]:
     """Convert results to what the user sees, in their order."""
-    found, of = {}, {parts.elements: name for name, parts in lists.items()}
-    hidden = {parts.shapes for parts in lists.values()}
+    listed = {name: parts for name, parts in lists.items() if isinstance(parts, Listed)}
+    found, of = {}, {parts.elements: name for name, parts in listed.items()}
+    hidden = {parts.shapes for parts in listed.values()}
     for key, value in results.items():
         if key in of:
-            parts = lists[of[key]]
+            parts = listed[of[key]]
             found[of[key]] = _seen(value, results[parts.shapes], parts)
         elif key not in hidden:
             found[key] = value

@@ -14,10 +14,11 @@ from anydim.deploy.saved import SavedArray
 from anydim.program.program_reports import ProgramReports
 from anydim.program.region import CallStep, FindStep, Region
 from anydim.runtime.cpu import Level
-from anydim.runtime.lists import Listed
+from anydim.runtime.lists import Listed, StructurePort
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Dim, Guard, parse
 from tests.unit.deploy.kinds import KINDS
+from tests.unit.runtime.forests import BUSH, PARITY, TREE
 
 N = parse("n")
 SIGNATURE = Signature(
@@ -49,6 +50,11 @@ def test_sets_and_mappings_are_in_order() -> None:
     assert b'["a","b","c","d","e","f"]' in print_record(level)
     assert parse_record(Level, print_record(level)) == level
     assert parse_record(Listed, print_record(Listed("a", "b", True))) == Listed("a", "b", True)
+
+
+@pytest.mark.parametrize("port", [TREE, BUSH, PARITY])
+def test_structure_inputs_come_back_equal(port: StructurePort) -> None:
+    assert parse_record(StructurePort, print_record(port)) == port
 
 
 def changed(path: str, value: Any) -> bytes:

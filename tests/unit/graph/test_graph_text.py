@@ -17,6 +17,7 @@ from anydim.graph.reader import read_graph
 from anydim.graph.text import print_graph
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, Guard, as_size
+from tests.unit.runtime.forests import BUSH, PARITY, TREE, program
 
 
 def every_kind_of_attribute() -> Graph:
@@ -94,6 +95,19 @@ def test_text_reads_back(make):
     again = read_graph(text, graph.constants)
     assert again == graph
     assert print_graph(again) == text
+
+
+@pytest.mark.parametrize("port", [TREE, BUSH, PARITY])
+def test_structure_inputs_read_back(port):
+    graph = program().replace(lists={"t": port, "float32": port})
+    assert read_graph(print_graph(graph), graph.constants) == graph
+
+
+def test_text_shows_structure_inputs():
+    assert print_graph(program().replace(lists={"t": BUSH})).splitlines()[-1] == (
+        "structure t = t of Bush type Bush constructor bush field x = t.x [D] "
+        "field children = t.children of Bush offsets t.offsets"
+    )
 
 
 def test_text_shows_the_graph():

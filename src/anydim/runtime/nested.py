@@ -1,0 +1,298 @@
+"""Nested values of structure types as arrays, and back.
+
+A node is a tuple of the constructor's name and its fields, `("node", left, right)`; a constructor
+without fields may be its name alone. A field with any number of structures is a list. Values are
+read level by level, with a cost per level and none per node in the interpreter. A Python object
+that occurs several times is one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from itertools import accumulate, chain, groupby
+from operator import itemgetter
+from typing import Any, NoReturn
+
+import numpy
+
+from anydim.base.errors import InputError
+from anydim.base.text import counted
+from anydim.base.user_values import shown
+from anydim.runtime.forest import Arrays, Fail, Schema, references
+from anydim.runtime.lists import ConstructorPort, FieldPort
+
+_FIRST = itemgetter(0)
+
+
+# ---- nested values to arrays ---------------------------------------------------------------------
+
+
+def arrays_of(schema: Schema, given: Any) -> tuple[Arrays, bool]:
+    """The arrays of nested values, and whether it is a single structure.
+
+    A tensor field without nodes has no array. Raises InputError for what is no such structure.
+    """
+    single = not isinstance(given, list)
+    roots = [given] if single else given
+    walk = _Walk(schema, roots)
+    try:
+        walk.find()
+        found = walk.arrays()
+    except (TypeError, IndexError, KeyError, AttributeError):
+        _explain(schema, roots)  # the fast path does not say which node
+        raise
+    if schema.has_lists and walk.references > walk.found:
+        _refuse_cycles(schema, found)
+    return found, single
+
+
+class _Walk:
+    """Finds the nodes of nested values, each once."""
+
+    def __init__(self, schema: Schema, roots: list[Any]) -> None:
+        self.schema, self.roots = schema, roots
+        self.members: dict[tuple[str, str], list[Any]] = {
+            (type, name): [] for type, known in schema.types.items() for name in known
+        }
+        self.references = self.found = 0
+
+    def find(self) -> None:
+        """Find all nodes of each constructor."""
+        seen: dict[str, dict[int, Any]] = {type: {} for type in self.schema.types}
+        waiting = {self.schema.port.type: self.roots}
+        while waiting:
+            type, level = waiting.popitem()
+            known = seen[type]
+            fresh = dict(zip(map(id, level), level))
+            if not fresh.keys().isdisjoint(known.keys()):
+                fresh = {key: node for key, node in fresh.items() if key not in known}
+            known.update(fresh)
+            self.references += len(level)
+            self.found += len(fresh)
+            self._level(type, list(fresh.values()), waiting)
+
+    def _level(self, type: str, nodes: list[Any], waiting: dict[str, list[Any]]) -> None:
+        """Sort new nodes by constructor; their structures wait to be read."""
+        if not _all_are(tuple, nodes):
+            for node in (each for each in nodes if isinstance(each, str)):
+                if self.schema.types[type][node].fields:
+                    raise TypeError("a constructor with fields is a tuple")
+                self.members[type, node].append(node)
+            nodes = [node for node in nodes if not isinstance(node, str)]
+            if not _all_are(tuple, nodes):
+                raise TypeError("a node is a tuple")
+        readers = self.schema.readers[type]
+        for name, group in groupby(sorted(nodes, key=_FIRST), _FIRST):
+            same, reader = list(group), readers[name]
+            self.members[type, name] += same
+            for item, inner in reader.single:
+                waiting.setdefault(inner, []).extend(map(item, same))
+            for item, inner in reader.lists:
+                parts = list(map(item, same))
+                if not _all_are(list, parts):
+                    raise TypeError("any number of structures is a list")
+                waiting.setdefault(inner, []).extend(chain.from_iterable(parts))
+
+    def arrays(self) -> Arrays:
+        """The arrays of the nodes that were found."""
+        schema, numbers = self.schema, dict[str, dict[int, int]]()
+        for type in schema.types:
+            numbers[type] = {}
+            ids = schema.numbering(type, lambda c: len(self.members[type, c.name]))  # noqa: B023
+            for name, (first, _) in ids.items():
+                same = self.members[type, name]
+                if schema.types[type][name].fields:
+                    numbers[type].update(zip(map(id, same), range(first, first + len(same))))
+                else:
+                    numbers[type].update(dict.fromkeys(map(id, same), first))
+
+        def ids_of(type: str, nodes: Iterable[Any], count: int) -> numpy.ndarray:
+            return numpy.fromiter(map(numbers[type].__getitem__, map(id, nodes)), numpy.int64,
+                                  count)  # fmt: skip
+
+        made = {schema.port.roots: ids_of(schema.port.type, self.roots, len(self.roots))}
+        for (type, name), same in self.members.items():
+            reader = schema.readers[type][name]
+            if not set(map(len, same)) <= {reader.length} and reader.fields:
+                raise TypeError("a node has another number of fields")
+            for item, field in reader.fields:
+                column = list(map(item, same))
+                if field.offsets:
+                    ends = [0, *accumulate(map(len, column))]
+                    made[field.offsets] = numpy.array(ends, numpy.int64)
+                    made[field.values] = ids_of(field.type, chain.from_iterable(column), ends[-1])
+                elif field.type:
+                    made[field.values] = ids_of(field.type, column, len(column))
+                elif column:
+                    made[field.values] = schema.column(field, column, self._fail(same, field))
+        return made
+
+    def _fail(self, nodes: list[Any], field: FieldPort) -> Fail:
+        """Raises InputError for the field of a node, by its position among those."""
+
+        def fail(number: int, problem: str) -> NoReturn:
+            wanted = nodes[number]
+            at = next((s.at for s in _preorder(self.schema, self.roots) if s.node is wanted), "")
+            raise InputError(
+                f"{self.schema.where}{at}: field '{field.name}' {problem}",
+                "the values of a field have one shape and dtype in all nodes",
+            )
+
+        return fail
+
+
+def _all_are(kind: type, values: Iterable[Any]) -> bool:
+    return all(issubclass(each, kind) for each in set(map(type, values)))
+
+
+class _Step:
+    """A node that a walk in preorder visits, and its address in errors."""
+
+    def __init__(self, tree: int, number: int, type: str, node: Any, above: str) -> None:
+        self.type, self.node, self.above = type, node, above
+        name = node if isinstance(node, str) else _name_of(node)
+        self.name = name
+        self.at = f", tree {tree}, node {number}" + (f" ('{name}')" if name else "")
+        self.tree = tree
+
+
+def _name_of(node: Any) -> str:
+    """The constructor that a node names, '' for what is no node."""
+    named = isinstance(node, tuple) and node and isinstance(node[0], str)
+    return str(node[0]) if named else ""
+
+
+def _preorder(schema: Schema, roots: list[Any]) -> Iterator[_Step]:
+    """The nodes of trees, each once, numbered in each tree; skips what is no structure."""
+    seen = set[tuple[str, int]]()
+    for tree, root in enumerate(roots):
+        stack, number = [(schema.port.type, root, "")], 0
+        while stack:
+            type, node, above = stack.pop()
+            if (type, id(node)) in seen:
+                continue
+            seen.add((type, id(node)))
+            step = _Step(tree, number, type, node, above)
+            yield step
+            number += 1
+            constructor = schema.types[type].get(step.name)
+            if constructor is None or isinstance(node, str):
+                continue
+            below = []
+            for field, value in zip(constructor.fields, node[1:]):
+                parts = value if field.offsets and isinstance(value, list) else [value]
+                above = f"{step.at}: field '{field.name}'"
+                below += [(field.type, part, above) for part in parts if field.type]
+            stack += reversed(below)
+
+
+def _explain(schema: Schema, roots: list[Any]) -> None:
+    """Raise InputError for the first node that is no value of its type."""
+    for step in _preorder(schema, roots):
+        type, node = step.type, step.node
+        where = f"{schema.where}{step.above or f', tree {step.tree}'}"
+        if not isinstance(node, (tuple, str)):
+            raise InputError(
+                f"{where}: got {kind_of(node)}, expected a {type}",
+                f"a {type} is a tuple, one of: {', '.join(map(form, schema.types[type].values()))}",
+            )
+        if step.name not in schema.types[type]:
+            raise schema.unknown(type, node[0] if node and not step.name else step.name, step.at)
+        constructor = schema.types[type][step.name]
+        count = 0 if isinstance(node, str) else len(node) - 1
+        if count != len(constructor.fields):
+            raise InputError(
+                f"{schema.where}{step.at}: got {counted(count, 'field')}, "
+                f"expected {len(constructor.fields)}",
+                f"write {form(constructor)}",
+            )
+        for field, value in zip(constructor.fields, node[1:] if count else ()):
+            if field.offsets and not isinstance(value, list):
+                raise InputError(
+                    f"{schema.where}{step.at}: field '{field.name}' is {kind_of(value)}, "
+                    f"expected a list of {field.type}",
+                    "any number of structures is a list, also one or none",
+                )
+
+
+def kind_of(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple):
+        return f"a tensor of shape {list(shape)}"
+    return f"{type(value).__name__} {shown(value)}"
+
+
+def form(constructor: ConstructorPort) -> str:
+    """How a node of a constructor is written."""
+    fields = (f"[{f.name}, ...]" if f.offsets else f.name for f in constructor.fields)
+    return f'("{constructor.name}"{"".join(f", {each}" for each in fields)})'.replace(
+        '")', '",)' if not constructor.fields else '")'
+    )
+
+
+def _refuse_cycles(schema: Schema, arrays: Arrays) -> None:
+    """Raise InputError for a list that contains itself; only lists can."""
+    try:
+        TopologicalSorter(references(schema, arrays)).prepare()
+    except CycleError as error:
+        (type, _), *_ = error.args[1]
+        raise InputError(
+            f"{schema.where}: a {type} contains itself, "
+            f"over {counted(len(error.args[1]) - 1, 'node')}",
+            "structures have no cycles",
+        ) from None
+
+
+# ---- arrays to nested values ---------------------------------------------------------------------
+
+
+def nested_of(schema: Schema, arrays: Arrays, root: int) -> Any:
+    """The structure of a node as nested tuples; a node that occurs several times is one object."""
+    numbers = {type: schema.numbered(arrays, type) for type in schema.types}
+    made: dict[tuple[str, int], Any] = {}
+    opened = set[tuple[str, int]]()
+    stack = [(schema.port.type, root)]
+    while stack:
+        key = stack[-1]
+        if key in made:
+            stack.pop()
+            continue
+        name, place = _constructor_of(numbers[key[0]], key[1])
+        fields = schema.types[key[0]][name].fields
+        below = [(f, _children(arrays, f, place)) for f in fields if f.type]
+        missing = [(f.type, n) for f, nodes in below for n in nodes if (f.type, n) not in made]
+        if missing:
+            if key in opened:
+                raise InputError(f"{schema.where}, node {key[1]} ('{name}'): contains itself",
+                                 "structures have no cycles")  # fmt: skip
+            opened.add(key)
+            stack += reversed(missing)
+            continue
+        stack.pop()
+        parts: list[Any] = [name]
+        for field in fields:
+            if not field.type:
+                parts.append(arrays[field.values][place])
+                continue
+            inner = [made[field.type, node] for node in _children(arrays, field, place)]
+            parts.append(inner if field.offsets else inner[0])
+        made[key] = tuple(parts)
+    return made[schema.port.type, root]
+
+
+def _constructor_of(numbers: Mapping[str, tuple[int, int]], node: int) -> tuple[str, int]:
+    """The constructor of a node, and the position among its nodes."""
+    for name, (first, count) in numbers.items():
+        if first <= node < first + count:
+            return name, node - first
+    raise IndexError(node)
+
+
+def _children(arrays: Arrays, field: FieldPort, place: int) -> list[int]:
+    """The nodes that a field of a node refers to."""
+    first, end = place, place + 1
+    if field.offsets:
+        first, end = arrays[field.offsets][place : place + 2].tolist()
+    nodes: list[int] = arrays[field.values][first:end].tolist()
+    return nodes

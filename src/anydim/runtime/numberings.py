@@ -1,0 +1,330 @@
+"""Structures in other numberings: nodes of all constructors together, parents, graphs, lists.
+
+All are converted to nodes with the children of each one after another, and these, once the
+declaration is known, to the numbering of the declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any, NoReturn
+
+import numpy
+
+from anydim.base.errors import InputError
+from anydim.base.records import dataclass
+from anydim.base.text import counted, listed
+from anydim.base.user_values import shown
+from anydim.runtime.forest import (
+    Arrays,
+    Fields,
+    Schema,
+    by_constructor,
+    check_names,
+    increasing,
+    integers,
+    put,
+    within,
+)
+from anydim.runtime.lists import ConstructorPort, FieldPort
+
+_WHERE = "structure"  # in errors before the input is known
+
+
+def of_kinds(kinds: Any, children: Any, fields: Fields, roots: Any) -> Numbered:
+    """Nodes with a row of children each, -1 for none."""
+    table, found = integers(_WHERE, "children", children, 2), numpy.asarray(kinds)
+    if found.ndim != 1 or len(found) != len(table):
+        raise InputError(
+            f"{_WHERE}: kinds has shape {list(found.shape)}, children {list(table.shape)}",
+            "give one kind and one row of children per node",
+        )
+    there = table >= 0
+    return _numbered(found, table[there], there.sum(axis=1), fields, roots)
+
+
+def of_parents(parents: Any, fields: Fields, kinds: Any) -> Numbered:
+    """Nodes with a parent each, -1 for none."""
+    above = integers(_WHERE, "parents", parents)
+    within(_WHERE, above, -1, len(above), "parents refer", counted(len(above), "node"))
+    roots = numpy.flatnonzero(above < 0)
+    order = numpy.argsort(above, kind="stable")[len(roots) :]
+    sizes = numpy.bincount(above[above >= 0], minlength=len(above))
+    return _numbered(kinds, order, sizes, fields, roots)
+
+
+def of_graph(graph: Any, data: Mapping[str, str], kind: str) -> Numbered:
+    """The nodes of a directed graph of networkx; edges lead to children."""
+    if not graph.is_directed():
+        raise InputError(
+            f"{_WHERE}: the graph is not directed, so its nodes have no children",
+            "use networkx.bfs_tree(graph, root)",
+        )
+    names = {node: number for number, node in enumerate(graph)}
+    edges = map(names.__getitem__, chain.from_iterable(graph.edges()))
+    ends = numpy.fromiter(edges, numpy.int64).reshape(-1, 2)
+    order = numpy.argsort(ends[:, 0], kind="stable")
+    sizes = numpy.bincount(ends[:, 0], minlength=len(names))
+    kinds = [each for _, each in graph.nodes(data=kind)]
+    known = None if None in kinds else kinds
+    return _numbered(known, ends[order, 1], sizes, _Attributes(graph, data), None)
+
+
+def of_lists(schema: Schema, given: Any) -> Numbered:
+    """Lists of lists of values in the layout of Arrow.
+
+    A list is a node of the constructor with any number of structures alone; a value is one of the
+    constructor with one tensor alone.
+    """
+    known = schema.types[schema.port.type].values()
+    lists = [c.name for c in known if [bool(f.offsets) for f in c.fields] == [True]]
+    values = [c for c in known if [bool(f.type) for f in c.fields] == [False]]
+    if len(lists) != 1 or len(values) != 1:
+        raise InputError(
+            f"{schema.where}: nested lists need a constructor with any number of structures alone, "
+            f"and one with a tensor alone; {schema.port.type} has {listed(c.name for c in known)}",
+            "give nested tuples, or ad.Structure",
+        )
+    *sizes, held = _levels(schema, given)
+    counts = [len(each) for each in sizes]
+    inner = sum(counts)
+    children = numpy.arange(counts[0], inner + len(held))
+    sizes.append(numpy.zeros(len(held), numpy.int64))
+    kinds = numpy.repeat([lists[0], values[0].name], [inner, len(held)])
+    fields = {values[0].name: {values[0].fields[0].name: held}}
+    return _numbered(kinds, children, numpy.concatenate(sizes), fields, numpy.arange(counts[0]))
+
+
+def _levels(schema: Schema, given: Any) -> Iterator[numpy.ndarray]:
+    """The lengths of the lists of each level, then the values of the last one."""
+    first, end = 0, None
+    while getattr(given, "offsets", None) is not None:
+        parts = (each() if callable(each) else each for each in (given.offsets, given.values))
+        offsets, given = parts
+        until = None if end is None else end + 1
+        offsets = integers(schema.where, "offsets", offsets)[first:until]
+        increasing(schema.where, offsets, "offsets of lists", None)
+        yield numpy.diff(offsets)
+        first, end = int(offsets[0]), int(offsets[-1])  # a slice keeps the values of the whole
+        if end > len(given):
+            raise InputError(
+                f"{schema.where}: offsets of lists end with {end}, of {len(given)} values"
+            )
+    yield numpy.asarray(given)[first:end]
+
+
+def _numbered(
+    kinds: Any, children: numpy.ndarray, sizes: numpy.ndarray, fields: Any, roots: Any
+) -> Numbered:
+    """Check the children of nodes; without roots, they are the nodes that no node refers to."""
+    count = len(sizes)
+    within(_WHERE, children, 0, count, "children refer", counted(count, "node"))
+    if roots is None:
+        inner = numpy.zeros(count, bool)
+        inner[children] = True
+        roots = numpy.flatnonzero(~inner)
+    ends = numpy.concatenate([[0], numpy.cumsum(sizes)])
+    known = None if kinds is None else numpy.asarray(kinds)
+    if known is not None and known.shape != (count,):
+        raise InputError(f"{_WHERE}: kinds has shape {list(known.shape)}, expected [{count}]")
+    return Numbered(known, children, ends, fields, roots)
+
+
+@dataclass(frozen=True, eq=False)
+class Numbered:
+    """Nodes numbered over all constructors, with the children of each node one after another."""
+
+    kinds: Any
+    children: numpy.ndarray
+    ends: numpy.ndarray
+    fields: Any
+    roots: Any
+
+    def counts(self) -> dict[str, int]:
+        if self.kinds is None:
+            return {"nodes": len(self.ends) - 1}
+        names, counts = numpy.unique(self.kinds, return_counts=True)
+        return dict(zip(map(str, names.tolist()), counts.tolist()))
+
+    def arrays(self, schema: Schema) -> Arrays:
+        keys = [(type, name) for type, known in schema.types.items() for name in known]
+        kinds = self._kinds(schema, keys)
+        ids, types = numpy.zeros(len(kinds), numpy.int64), numpy.zeros(len(kinds), numpy.int64)
+        members = [numpy.flatnonzero(kinds == number) for number in range(len(keys))]
+        for place, type in enumerate(schema.types):
+            counts = {name: len(members[keys.index((type, name))]) for name in schema.types[type]}
+            numbers = schema.numbering(type, lambda c: counts[c.name])  # noqa: B023
+            for name, (first, _) in numbers.items():
+                nodes = members[keys.index((type, name))]
+                shared = not schema.types[type][name].fields
+                ids[nodes] = first if shared else numpy.arange(first, first + len(nodes))
+                types[nodes] = place
+        made: Arrays = {}
+        view = _Numbers(schema, self, ids, types)
+        roots = integers(schema.where, "roots", numpy.reshape(self.roots, -1))
+        made[schema.port.roots] = view.of(schema.port.type, roots, "roots")
+        for (type, name), nodes in zip(keys, members):
+            view.structures(schema.types[type][name], nodes, made)
+        self._tensors(schema, keys, members, made)
+        return made
+
+    def _kinds(self, schema: Schema, keys: list[tuple[str, str]]) -> numpy.ndarray:
+        """The number of the constructor of each node, over all types."""
+        if self.kinds is None:
+            return self._kinds_of_counts(schema, keys)
+        if self.kinds.dtype.kind in "iu":
+            within(schema.where, self.kinds, 0, len(keys), "kinds refer",
+                    counted(len(keys), "constructor"))  # fmt: skip
+            return self.kinds
+        names, numbers = numpy.unique(self.kinds, return_inverse=True)
+        table = []
+        for name in map(str, names.tolist()):
+            (key,) = by_constructor(schema, {name: {}})
+            table.append(keys.index(key))
+        return numpy.array(table, numpy.int64)[numbers.reshape(-1)]
+
+    def _kinds_of_counts(self, schema: Schema, keys: list[tuple[str, str]]) -> numpy.ndarray:
+        """The constructor of each node by its number of children."""
+        sizes = numpy.diff(self.ends)
+        made = numpy.full(len(sizes), -1)
+        for number, (type, name) in enumerate(keys):
+            fields = [f for f in schema.types[type][name].fields if f.type]
+            if any(f.offsets for f in fields):
+                continue
+            same = sizes == len(fields)
+            _one_kind(schema, made[same], name)
+            made[same] = number
+        rest = made < 0
+        for number, (type, name) in enumerate(keys):
+            fields = [f for f in schema.types[type][name].fields if f.type]
+            if any(f.offsets for f in fields):
+                _one_kind(schema, made[rest & (made >= 0)], name)
+                made[rest] = number
+        if (made < 0).any():
+            node = int(numpy.flatnonzero(made < 0)[0])
+            raise InputError(
+                f"{schema.where}, node {node}: no constructor has {int(sizes[node])} structures",
+                f"constructors: {listed(name for _, name in keys)}",
+            )
+        return made
+
+    def _tensors(
+        self, schema: Schema, keys: Any, members: list[numpy.ndarray], made: Arrays
+    ) -> None:
+        """Add the arrays of tensor fields."""
+        attributes = isinstance(self.fields, _Attributes)
+        given = {} if attributes else by_constructor(schema, self.fields)
+        for key, nodes in zip(keys, members):
+            constructor = schema.types[key[0]][key[1]]
+            wanted = [f for f in constructor.fields if not f.type]
+            if attributes:
+                parts = {f.name: self.fields.column(schema, f, nodes) for f in wanted}
+            else:
+                parts = dict(given.get(key, {}))
+            if not len(nodes) and not parts:
+                continue
+            check_names(schema, ConstructorPort(key[1], tuple(wanted)), parts)
+            for field in wanted:
+                put(schema, constructor, field, parts[field.name], made)
+                have = len(made[field.values])
+                if have != len(nodes):
+                    raise InputError(
+                        f"{schema.where}: field '{field.name}' of '{key[1]}' has "
+                        f"{counted(have, 'value')}, and {counted(len(nodes), 'node')} "
+                        f"of this constructor",
+                        "give one value per node, in the order of the nodes",
+                    )
+                if not have and attributes:
+                    del made[field.values]
+
+
+def _one_kind(schema: Schema, others: numpy.ndarray, name: str) -> None:
+    if (others >= 0).any():
+        raise InputError(
+            f"{schema.where}: several constructors have the same number of structures as '{name}'",
+            "give the constructor of each node: kinds=",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Numbers:
+    """The numbers that the declaration gives to nodes, and their types."""
+
+    schema: Schema
+    source: Numbered
+    ids: numpy.ndarray
+    types: numpy.ndarray
+
+    def of(self, type: str, nodes: numpy.ndarray, what: str) -> numpy.ndarray:
+        """The numbers of nodes, which must be of a type."""
+        place = list(self.schema.types).index(type)
+        within(self.schema.where, nodes, 0, len(self.ids), f"{what} refer",
+                counted(len(self.ids), "node"))  # fmt: skip
+        wrong = self.types[nodes] != place
+        if wrong.any():
+            node = int(nodes[numpy.flatnonzero(wrong)[0]])
+            other = list(self.schema.types)[self.types[node]]
+            raise InputError(
+                f"{self.schema.where}: {what} refer to node {node}, a {other}, expected a {type}"
+            )
+        return self.ids[nodes]
+
+    def structures(self, constructor: ConstructorPort, nodes: numpy.ndarray, made: Arrays) -> None:
+        """Add the arrays of the fields of structures of a constructor with these nodes."""
+        fields = [field for field in constructor.fields if field.type]
+        starts, sizes = self.source.ends[nodes], numpy.diff(self.source.ends)[nodes]
+        lists = [field for field in fields if field.offsets]
+        least = len(fields) - len(lists)
+        if len(lists) > 1:
+            raise InputError(
+                f"{self.schema.where}: '{constructor.name}' has {len(lists)} lists of structures",
+                "children of a node in one row do not say where a list ends: "
+                "give nested values, or the arrays of the fields",
+            )
+        wrong = (sizes < least) if lists else (sizes != least)
+        if wrong.any():
+            first = numpy.flatnonzero(wrong)[0]
+            raise InputError(
+                f"{self.schema.where}, node {int(nodes[first])} ('{constructor.name}'): has "
+                f"{counted(int(sizes[first]), 'child', 'ren')}, expected "
+                f"{'at least ' if lists else ''}{least}",
+            )
+        before = 0  # fields in front of the place, of one structure each
+        listed_sizes = sizes - least
+        after_list = numpy.zeros_like(sizes)
+        for field in fields:
+            what = f"children of '{constructor.name}'"
+            if not field.offsets:
+                inner = self.source.children[starts + before + after_list]
+                made[field.values] = self.of(field.type, inner, what)
+                before += 1
+                continue
+            ends = numpy.concatenate([[0], numpy.cumsum(listed_sizes)])
+            places = numpy.arange(ends[-1]) + numpy.repeat(starts + before - ends[:-1],
+                                                           listed_sizes)  # fmt: skip
+            made[field.offsets] = ends
+            made[field.values] = self.of(field.type, self.source.children[places], what)
+            after_list = listed_sizes
+
+
+@dataclass(frozen=True, eq=False)
+class _Attributes:
+    """The attributes of the nodes of a graph of networkx."""
+
+    graph: Any
+    names: Mapping[str, str]
+
+    def column(self, schema: Schema, field: FieldPort, nodes: numpy.ndarray) -> Any:
+        """The values of a field for some nodes."""
+        name = self.names.get(field.name, field.name)
+        values = [value for _, value in self.graph.nodes(data=name)]
+        held = [values[node] for node in nodes.tolist()]
+
+        def fail(number: int, problem: str) -> NoReturn:
+            node = list(self.graph)[nodes[number]]
+            raise InputError(f"{schema.where}, node {shown(node)}: attribute '{name}' {problem}")
+
+        if any(value is None for value in held):
+            fail(next(n for n, value in enumerate(held) if value is None), "is missing")
+        return schema.column(field, held, fail) if held else []

@@ -1,0 +1,478 @@
+"""Structures of user-declared types: forests of nodes as arrays.
+
+The nodes of a type are numbered constructor after constructor, in the order of the declaration. A
+field is an array with one value per node of its constructor; a field of structures has the numbers
+of nodes. Other numberings are converted with numpy. Nested values are read by `nested.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import DimError, InputError
+from anydim.base.keywords import public
+from anydim.base.records import dataclass
+from anydim.base.text import counted, listed
+from anydim.runtime import numberings
+from anydim.runtime.forest import (
+    Arrays,
+    Fields,
+    Schema,
+    by_constructor,
+    check_names,
+    checked,
+    integers,
+    is_pair,
+    put,
+    solved,
+)
+from anydim.runtime.lists import StructurePort
+from anydim.runtime.nested import arrays_of, form, kind_of, nested_of
+from anydim.runtime.signature import TensorSpec
+from anydim.sizes import Box
+
+
+@public
+class Structure:
+    """A forest of structures as arrays.
+
+    Nodes of a type are numbered constructor after constructor, in the order of the declaration:
+    with `type Tree { leaf(float(D) x); node(Tree left, Tree right) }` and 3 leaves, the nodes 0 to
+    2 are leaves, and 3 is the first `node`. A constructor without fields has one node. A node may
+    be part of several others.
+
+        ad.Structure({"leaf": {"x": x}, "node": {"left": [0, 3], "right": [1, 2]}}, roots=[4])
+
+    Args:
+        fields: By constructor and field: an array with one value per node of the constructor, or
+            the numbers of nodes. A field with any number of structures is a pair: the numbers of
+            nodes for all nodes one after another, and offsets `[nodes + 1]` that increase from 0.
+            Constructors without nodes may be missing. A constructor's name that several types have
+            is `"Type.constructor"`.
+        roots: The numbers of the roots, one per tree; an integer for a single structure.
+        declared: The declaration, `model.lists["t"]`. With it, the arrays are checked now, and
+            `nested` works.
+
+    Raises:
+        InputError: The arrays do not fit the declaration.
+    """
+
+    def __init__(self, fields: Fields, roots: Any, declared: StructurePort | None = None) -> None:
+        self._take(_Fields(fields, roots), declared)
+
+    def _take(self, source: Any, declared: StructurePort | None) -> None:
+        """Keep a source of arrays: `arrays(schema)` makes them, `counts()` counts nodes."""
+        roots = source.roots
+        if roots is None:
+            raise InputError(
+                "a structure needs `roots`, the numbers of the roots of its trees",
+                "give roots=[...], or an integer for a single structure",
+            )
+        self.single = numpy.ndim(roots) == 0
+        self.roots = integers("structure", "roots", numpy.reshape(roots, -1) if self.single
+                              else roots)  # fmt: skip
+        self._source, self.declared = source, declared
+        self._arrays = None if declared is None else source.arrays(Schema(declared))
+
+    @staticmethod
+    def _made(source: Any, declared: StructurePort | None) -> Structure:
+        made = object.__new__(Structure)
+        made._take(source, declared)
+        return made
+
+    @staticmethod
+    def of(given: Any, declared: StructurePort) -> Structure:
+        """A structure from any form that a model takes, converted once for many calls.
+
+        Args:
+            given: Nested tuples, a list of them, or another form of structures.
+            declared: The declaration, `model.lists["t"]`.
+
+        Raises:
+            InputError: The values do not fit the declaration.
+        """
+        arrays, single = read(Schema(declared), given)
+        return Structure._made(_Bound(declared, arrays, single), declared)
+
+    @staticmethod
+    def from_kinds(
+        kinds: Any, children: Any, fields: Fields, roots: Any = None,
+        declared: StructurePort | None = None,
+    ) -> Structure:  # fmt: skip
+        """A structure whose nodes have numbers in any order of kinds.
+
+        Args:
+            kinds: `[N]`: the constructor of each node, by name, or by its number in the
+                declaration.
+            children: `[N, most]`: the structures of each node in the order of its fields; -1 for
+                none.
+            fields: By constructor: the values of its tensor fields, one per node of this
+                constructor, in the order of the nodes.
+            roots: Nodes. None: those that no node refers to.
+            declared: As in `Structure`.
+
+        Raises:
+            InputError: The arrays do not fit each other or the declaration.
+        """
+        return Structure._made(numberings.of_kinds(kinds, children, fields, roots), declared)
+
+    @staticmethod
+    def from_parents(
+        parents: Any, fields: Fields, kinds: Any = None, declared: StructurePort | None = None
+    ) -> Structure:
+        """A structure from the parent of each node; children are in the order of their numbers.
+
+        Args:
+            parents: `[N]`: the number of the parent, -1 for a root.
+            fields: As in `from_kinds`.
+            kinds: As in `from_kinds`. None: the constructor with this number of structures, or
+                else the one with any number.
+            declared: As in `Structure`.
+
+        Raises:
+            InputError: As in `from_kinds`.
+        """
+        return Structure._made(numberings.of_parents(parents, fields, kinds), declared)
+
+    @staticmethod
+    def from_networkx(
+        graph: Any, data: Mapping[str, str] | None = None, kind: str = "kind",
+        declared: StructurePort | None = None,
+    ) -> Structure:  # fmt: skip
+        """A structure from a directed graph of networkx: a tree, a forest or any acyclic graph.
+
+        Edges lead to children, which are in the order of the edges. Nodes without incoming edges
+        are the roots.
+
+        Args:
+            graph: The graph.
+            data: The attribute of nodes for each field. None: attributes have the field's name.
+            kind: The attribute with the constructor. Without it, as in `from_parents`.
+            declared: As in `Structure`.
+
+        Raises:
+            InputError: The graph is not directed, or a node does not fit the declaration.
+        """
+        return Structure._made(numberings.of_graph(graph, data or {}, kind), declared)
+
+    @staticmethod
+    def concat(parts: Sequence[Structure]) -> Structure:
+        """One forest with the trees of several.
+
+        Args:
+            parts: Structures of one declaration.
+        """
+        declared = next((part.declared for part in parts if part.declared), None)
+        return Structure._made(_Parts(tuple(parts)), declared)
+
+    def __len__(self) -> int:
+        """The number of trees."""
+        return len(self.roots)
+
+    def nested(self, row: int = 0) -> Any:
+        """A tree as nested tuples; nodes that are shared are one object.
+
+        Args:
+            row: The number of the tree.
+
+        Raises:
+            InputError: It was made without `declared`, or the tree has a cycle.
+        """
+        if self.declared is None or self._arrays is None:
+            raise InputError("structure: its declaration is not known",
+                             'give declared=model.lists["t"]')  # fmt: skip
+        root = self._arrays[self.declared.roots][range(len(self))[row]]
+        return nested_of(Schema(self.declared), self._arrays, int(root))
+
+    def arrays(self, schema: Schema) -> Arrays:
+        """The inputs of the program; raises InputError for arrays that do not fit."""
+        if self._arrays is not None and self.declared is not None:
+            if self.declared == schema.port:
+                return checked(schema, self._arrays)
+            return _Bound(self.declared, self._arrays, self.single).arrays(schema)
+        made: Arrays = self._source.arrays(schema)
+        return made
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in self._source.counts().items())
+        return f"<structure: {counted(len(self), 'tree')}; nodes: {counts or 'none'}>"
+
+
+# ---- sources of arrays ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """Arrays in the numbering of the declaration."""
+
+    fields: Any
+    roots: Any
+
+    def counts(self) -> dict[str, int]:
+        return {name: _count(parts) for name, parts in self.fields.items()}
+
+    def arrays(self, schema: Schema) -> Arrays:
+        made: Arrays = {schema.port.roots: numpy.reshape(self.roots, -1)}
+        given = by_constructor(schema, self.fields)
+        for type, known in schema.types.items():
+            for constructor in known.values():
+                parts = given.get((type, constructor.name))
+                if parts is not None:
+                    check_names(schema, constructor, parts)
+                for field in constructor.fields:
+                    if parts is not None:
+                        put(schema, constructor, field, parts[field.name], made)
+                    elif field.type:  # no nodes
+                        empty = numpy.zeros(0, numpy.int64)
+                        value = (empty, numpy.zeros(1, numpy.int64)) if field.offsets else empty
+                        put(schema, constructor, field, value, made)
+        return checked(schema, made)
+
+
+def _count(fields: Mapping[str, Any]) -> int:
+    """The number of nodes of a constructor."""
+    for value in fields.values():
+        return len(value[1]) - 1 if is_pair(value) else len(value)
+    return 1
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """Arrays by the names of a declaration; another one may name them otherwise."""
+
+    port: StructurePort
+    held: Any
+    single: bool
+
+    @property
+    def roots(self) -> Any:
+        found = self.held[self.port.roots]
+        return found[0] if self.single else found
+
+    def _fields(self) -> dict[str, dict[str, Any]]:
+        fields: dict[str, dict[str, Any]] = {}
+        for type, constructor, field in Schema(self.port).fields():
+            if field.values in self.held:
+                value = self.held[field.values]
+                value = (value, self.held[field.offsets]) if field.offsets else value
+                fields.setdefault(f"{type}.{constructor.name}", {})[field.name] = value
+        return fields
+
+    def counts(self) -> dict[str, int]:
+        schema = Schema(self.port)
+        ids = {type: schema.numbered(self.held, type) for type in schema.types}
+        several = len(ids) > 1
+        return {
+            f"{type}.{name}" if several else name: count
+            for type, numbers in ids.items() for name, (_, count) in numbers.items()
+        }  # fmt: skip
+
+    def arrays(self, schema: Schema) -> Arrays:
+        if self.port == schema.port:
+            return checked(schema, self.held)
+        return _Fields(self._fields(), self.held[self.port.roots]).arrays(schema)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The forests of several structures, one after another."""
+
+    parts: tuple[Structure, ...]
+
+    @property
+    def roots(self) -> Any:
+        return numpy.concatenate([numpy.zeros(0, numpy.int64), *(p.roots for p in self.parts)])
+
+    def counts(self) -> dict[str, int]:
+        made: dict[str, int] = {}
+        for part in self.parts:
+            for name, count in part._source.counts().items():
+                made[name] = made.get(name, 0) + count
+        return made
+
+    def arrays(self, schema: Schema) -> Arrays:
+        return joined(schema, [part.arrays(schema) for part in self.parts])
+
+
+def joined(schema: Schema, forests: Sequence[Arrays]) -> Arrays:
+    """The arrays of several forests as one forest."""
+    if len(forests) == 1:
+        return forests[0]
+    shifts: dict[str, list[Any]] = {}
+    for type in schema.types:
+        ids = [schema.numbered(each, type) for each in forests]
+        counts = {name: [each[name][1] for each in ids] for name in schema.types[type]}
+        shared = {name for name, each in schema.types[type].items() if not each.fields}
+        total = schema.numbering(type, lambda c: sum(counts[c.name]))  # noqa: B023
+        shifts[type] = [numpy.zeros(0, numpy.int64) for _ in forests]
+        before = dict.fromkeys(counts, 0)
+        for number, each in enumerate(ids):
+            table = []
+            for name, (_, count) in each.items():
+                start = total[name][0] + before[name]
+                table.append(numpy.arange(start, start + count))
+                before[name] += 0 if name in shared else count
+            shifts[type][number] = numpy.concatenate(table)
+    made: Arrays = {}
+
+    def nodes(type: str, name: str) -> numpy.ndarray:
+        return numpy.concatenate(
+            [table[each[name]] for table, each in zip(shifts[type], forests)]
+            or [numpy.zeros(0, numpy.int64)]
+        )
+
+    made[schema.port.roots] = nodes(schema.port.type, schema.port.roots)
+    for _, _, field in schema.fields():
+        if field.type:
+            made[field.values] = nodes(field.type, field.values)
+            if field.offsets:
+                sizes = [numpy.diff(each[field.offsets]) for each in forests]
+                made[field.offsets] = numpy.concatenate([[0], *sizes]).cumsum()
+            continue
+        parts = [each[field.values] for each in forests if field.values in each]
+        full = [part for part in parts if len(part)] or parts[:1]
+        if len({(part.dtype, part.shape[1:]) for part in full}) > 1:
+            raise InputError(
+                f"{schema.where}: the parts have shapes "
+                f"{', '.join(sorted({str(list(part.shape)) for part in full}))} in a field",
+                "the values of a field have one shape and dtype in all nodes",
+            )
+        if full:
+            made[field.values] = numpy.concatenate(full)
+    return made
+
+
+# ---- inputs of a program -------------------------------------------------------------------------
+
+
+def read(schema: Schema, given: Any) -> tuple[Arrays, bool]:
+    """The arrays of a structure input in any form, and whether it is a single structure."""
+    if isinstance(given, Structure):
+        return given.arrays(schema), given.single
+    if isinstance(given, list) and given and all(isinstance(each, Structure) for each in given):
+        return _Parts(tuple(given)).arrays(schema), False
+    if hasattr(given, "nodes") and hasattr(given, "is_directed"):
+        return numberings.of_graph(given, {}, "kind").arrays(schema), False
+    if hasattr(given, "offsets") and hasattr(given, "values"):
+        return numberings.of_lists(schema, given).arrays(schema), False
+    if not isinstance(given, (list, tuple, str)):
+        type = schema.port.type
+        forms = ", ".join(map(form, schema.types[type].values()))
+        raise InputError(
+            f"{schema.where}: got {kind_of(given)}, expected a {type}, or a list of them",
+            f"a {type} is a tuple, one of: {forms}; or give an ad.Structure",
+        )
+    return arrays_of(schema, given)
+
+
+class Forests:
+    """Converts the structure inputs and the results of a program; made once for all calls.
+
+    `specs` are the inputs of the program by name, `box` has the bounds of its dims.
+    """
+
+    def __init__(
+        self, model: str, lists: Mapping[str, Any], specs: Mapping[str, TensorSpec], box: Box
+    ) -> None:
+        self.model, self.specs, self.box = model, specs, box
+        self.schemas = {
+            name: Schema(port, f"{model}: input '{name}'", specs)
+            for name, port in lists.items() if isinstance(port, StructurePort)
+        }  # fmt: skip
+        self.tensors = {
+            field.values: (schema.where, constructor.name, field)
+            for schema in self.schemas.values()
+            for _, constructor, field in schema.fields() if not field.type
+        }  # fmt: skip
+        dims = frozenset[str]().union(
+            *(size.symbols for _, _, field in self.tensors.values() for size in field.shape)
+        )
+        hidden = {
+            name for schema in self.schemas.values()
+            for name in (schema.port.roots, *schema.port.hidden)
+        }  # fmt: skip
+        self.others = {
+            name: spec for name, spec in specs.items()
+            if name not in hidden and any(size.symbols & dims for size in spec.shape)
+        }  # fmt: skip
+
+    def packed(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+        """The inputs of the program, and whether all structures are single ones.
+
+        Raises InputError for what is no structure, and DimError for sizes that do not agree.
+        """
+        feeds, all_single = dict(given), True
+        for name, schema in self.schemas.items():
+            if name not in feeds:
+                raise InputError(
+                    f"{self.model}: input '{name}' is missing", f"inputs: {listed(self.schemas)}"
+                )
+            arrays, single = read(schema, feeds.pop(name))
+            feeds.update(arrays)
+            all_single &= single
+        feeds.update(self._empty(feeds))
+        return feeds, all_single
+
+    def _empty(self, feeds: Mapping[str, Any]) -> Arrays:
+        """Arrays of the tensor fields without nodes, in the sizes of the other inputs.
+
+        A dim that no other input tells has its lower bound. Raises DimError where the values of two
+        fields, or of a field and another input, do not agree on a dim.
+        """
+        source = dict[str, tuple[int, str]]()
+        pairs = []
+        for name, spec in self.others.items():
+            if name in feeds:
+                shape = numpy.shape(feeds[name])
+                pairs += list(zip(spec.shape, shape))
+                for size, length in zip(spec.shape, shape):
+                    if size.atom is not None:
+                        source.setdefault(str(size), (length, f"input '{name}'"))
+        missing = []
+        for name, (where, constructor, field) in self.tensors.items():
+            if name not in feeds:
+                missing.append((name, field))
+                continue
+            what = f"field '{field.name}' of '{constructor}'"
+            for size, length in zip(field.shape, feeds[name].shape[1:]):
+                pairs.append((size, length))
+                if size.atom is None:
+                    continue
+                known, first = source.setdefault(str(size), (length, what))
+                if known != length:
+                    raise DimError(
+                        f"{where}: dim '{size}' is {length} in {what}, and {known} in {first}",
+                        "inputs must agree on every dim",
+                    )
+        if not missing:
+            return {}
+        dims = solved(pairs)
+        sizes = {dim.name: dims.get(dim.name, dim.lo) for dim in self.box.dims}
+        return {
+            name: numpy.zeros((0, *(size.evaluate(sizes) for size in field.shape)),
+                              self.specs[name].dtype.numpy)
+            for name, field in missing
+        }  # fmt: skip
+
+    def unpacked(self, results: Mapping[str, Any], single: bool) -> dict[str, Any]:
+        """Remove the axis of trees from the results for a single structure."""
+        if not single:
+            return dict(results)
+        return {name: value.reshape(value.shape[1:]) for name, value in results.items()}
+
+    def sizes(self, given: Mapping[str, Any]) -> dict[str, int]:
+        """The dims of a call with these structures that shapes determine.
+
+        Other structure inputs of the program may be missing.
+        """
+        pairs: list[Any] = []
+        for name, value in given.items():
+            arrays, _ = read(self.schemas[name], value)
+            pairs += [
+                pair for each, array in arrays.items()
+                for pair in zip(self.specs[each].shape, array.shape)
+            ]  # fmt: skip
+        return solved(pairs)
