@@ -22,7 +22,7 @@ from anydim.frontends.structures.batching import (
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import LOOP, REGION, SIZES, LoopRegion, Scan, Sizes
-from anydim.kernels.routines.levels import AT, COUNT, EDGE, EDGES, FIRST
+from anydim.kernels.routines.level_plan import AT, COUNT, EDGE, EDGES, FIRST
 from anydim.lang.tree import (
     Apply,
     Axis,

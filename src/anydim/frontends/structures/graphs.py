@@ -39,7 +39,7 @@ from anydim.frontends.structures.plan import Plan
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import REGION, SIZES, Sizes
-from anydim.kernels.routines.levels import Layout, bounds_of
+from anydim.kernels.routines.level_plan import Layout, bounds_of
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.syntax import (
@@ -252,13 +252,18 @@ class Recursion:
         Sizes are those that the results have if the results of its calls have unknown sizes.
         """
         for case in cases:
-            key, unknown = case.instance.key, [c for c in case.calls if c.callee not in self.results]
+            key, unknown = (
+                case.instance.key,
+                [c for c in case.calls if c.callee not in self.results],
+            )
             if not all(call.several and call.callee == key for call in unknown):
                 continue
             for dtype in (int64, float32, float64):
                 ranks = [_rank_in(case, unknown[0], n) for n in range(len(unknown[0].targets))]
                 kinds = [
-                    TensorType(dtype, tuple(Size.symbol(f"_result{n}.{axis}") for axis in range(rank)))
+                    TensorType(
+                        dtype, tuple(Size.symbol(f"_result{n}.{axis}") for axis in range(rank))
+                    )
                     for n, rank in enumerate(ranks)
                 ]
                 try:
@@ -275,7 +280,9 @@ class Recursion:
             del self.results[key]
         instance = cases[0].instance
         raise instance.error(
-            instance.definition.position, "no case ends the recursion", "add a case that calls nothing"
+            instance.definition.position,
+            "no case ends the recursion",
+            "add a case that calls nothing",
         )
 
     def _merge(self, case: Case) -> bool:
@@ -307,7 +314,9 @@ class Recursion:
         definition, names = definition_of(case, ranks)
         kinds = {name: self._field_type(case, name) for name in case.fields}
         box = self.sizes_box
-        unknown = {n for kinds in self.results.values() for k in kinds for s in k.shape for n in s.symbols}
+        unknown = {
+            n for kinds in self.results.values() for k in kinds for s in k.shape for n in s.symbols
+        }
         box = box.also(*(Dim(name) for name in sorted(unknown - set(box.names))))
         for call in case.calls:
             count: tuple[Size, ...] = ()

@@ -180,7 +180,9 @@ class Results:
                     f"the result '{name}' has no node '{constructor}', so field "
                     f"'{parameter.name}' has no sizes", "make one in a case",
                 )  # fmt: skip
-            made = self.emitter.emit("fill", shape=(as_size(0),), value=0.0, dtype=dtype, called=value)
+            made = self.emitter.emit(
+                "fill", shape=(as_size(0),), value=0.0, dtype=dtype, called=value
+            )
             return FieldPort(parameter.name, made, structure)
         if parameter.shape and structure:
             raise self.recursion.definition.error(
@@ -245,7 +247,11 @@ def _sources(case: Case, name: str) -> list[str]:
             continue
         found.append(name)
         for item in items(case.statements):
-            if isinstance(item, Assignment) and item.target == name and isinstance(item.value, Name):
+            if (
+                isinstance(item, Assignment)
+                and item.target == name
+                and isinstance(item.value, Name)
+            ):
                 waiting.append(item.value.name)
     return found
 
