@@ -42,7 +42,7 @@ class Plan:
         cases = [self.case(case, cycle) for case in recursion.cases]
         plan = {
             "types": self.firsts, "definitions": definitions, "cases": cases,
-            "cycles": [{"first": self.first(own, cycle)} for own in range(len(recursion.cycles))],
+            "cycles": [{"first": self.first(own, cycle), "passed": False} for own in range(len(recursion.cycles))],
         }  # fmt: skip
         roots = [port.roots for port in recursion.ports.values()]
         plan["roots"] = [len(self.inputs) + number for number in range(len(roots))]

@@ -11,9 +11,10 @@ the routine's inputs, and these records:
     types        [[first constructor, number of constructors]] of `counts`
     definitions  {"types", "decision", "cycle"}: the types of its structures; which case a call
                  runs; the number of its cycle of definitions that call each other
-    cases        {"definition", "constructor", "calls", "fields", "nodes", "loop"}: the constructor of the
-                 first structure, or -1 for any; whether it calls its own cycle
-    cycles       {"first"}: the lowest level of a case that calls its own cycle
+    cases        {"definition", "constructor", "calls", "fields", "nodes", "loop"}: the constructor
+                 of the first structure, or -1 for any; whether it calls its own cycle
+    cycles       {"first", "passed"}: the lowest level of a case that calls its own cycle; whether
+                 calls get values of their own from their callers, so that no two calls are one
     roots        the inputs with the roots; the first definition is called for each of them
 
 A node is a path: [structure, [field, constructor]...], where each step reads an input at the node's
@@ -36,6 +37,8 @@ NAME = "call_levels"
 FLAGS = ("cycles", "outside", "shared")  # of faults in the data: 0, or 1
 AT, FIRST, COUNT = range(3)  # columns of a case in the table of a cycle
 EDGE, EDGES = range(2)  # columns of a call with offsets
+DOWN, DOWNS = range(2)  # columns of a case in the table of depths of a cycle
+PASSED = ("site", "row", "down_call", "down_site", "down_row")
 
 Path = list[Any]
 
@@ -78,6 +81,29 @@ class Layout:
         """The cycles with a loop over levels."""
         return [n for n in range(len(self.plan["cycles"])) if self.in_loop(n)]
 
+    # ---- values from callers -------------------------------------------------------------------
+
+    def passed(self, definition: int) -> bool:
+        """Whether calls of a definition get values of their own."""
+        return bool(self.plan["cycles"][self.plan["definitions"][definition]["cycle"]]["passed"])
+
+    def sites(self, definition: int) -> list[tuple[int, int]]:
+        """The calls in cases that call a definition."""
+        cases = enumerate(self.cases)
+        return [
+            (number, call) for number, case in cases for call, record in enumerate(case["calls"])
+            if record["definition"] == definition
+        ]  # fmt: skip
+
+    def going_down(self, cycle: int) -> list[int]:
+        """The cases of a cycle that pass values to calls in it, if it has any."""
+        return self.in_loop(cycle) if self.plan["cycles"][cycle]["passed"] else []
+
+    @property
+    def downs(self) -> list[int]:
+        """The cycles with a loop over depths."""
+        return [n for n in range(len(self.plan["cycles"])) if self.going_down(n)]
+
     def columns(self, cycle: int) -> tuple[dict[int, int], dict[tuple[int, int], int], int]:
         """The first column of each case, and of each call with offsets; the number of columns."""
         width, cases, calls = 0, {}, {}
@@ -92,11 +118,15 @@ class Layout:
     def sizes(self) -> list[tuple[str, ...]]:
         """What each element of the first result is.
 
-        ("cycles",), ("outside",), ("shared",); ("levels", cycle); ("calls", case) and ("widest",
-        case); ("edges", case, call) and ("widest", case, call).
+        ("cycles",), ("outside",), ("shared",); ("levels", cycle); ("depths", cycle) and
+        ("broadest", case); ("calls", case) and ("widest", case); ("edges", case, call) and
+        ("widest", case, call).
         """
         found: list[tuple[Any, ...]] = [(flag,) for flag in FLAGS]
         found += [("levels", cycle) for cycle in self.loops]
+        for cycle in self.downs:
+            found.append(("depths", cycle))
+            found += [("broadest", case) for case in self.going_down(cycle)]
         for case in range(len(self.cases)):
             parts = [(case,), *((case, call) for call in self.spread(case))]
             for part in parts:
@@ -108,10 +138,15 @@ class Layout:
     def results(self) -> list[tuple[Any, ...]]:
         """What each result is.
 
-        ("sizes",); ("table", cycle); ("called", case, call), and with offsets before it ("offsets",
-        case, call) and after it ("owner", case, call); ("field", case, field); ("node", case, node); ("roots",).
+        ("sizes",); ("table", cycle) of levels; ("down", cycle), the table of depths; ("called",
+        case, call), and with offsets before it ("offsets", case, call) and after it ("owner", case,
+        call); ("field", case, field); ("node", case, node); ("roots",). Of cases that get values:
+        ("site", case) and ("row", case), the call in a case that makes each call, and the number of
+        the caller in its case; ("down_call", case), ("down_site", case) and ("down_row", case): the
+        calls in the order of depths, and the same for them.
         """
         found: list[tuple[Any, ...]] = [("sizes",), *(("table", cycle) for cycle in self.loops)]
+        found += [("down", cycle) for cycle in self.downs]
         for number, case in enumerate(self.cases):
             for call, record in enumerate(case["calls"]):
                 words = ("called",)
@@ -120,6 +155,10 @@ class Layout:
                 found += [(word, number, call) for word in words]
             found += [("field", number, field) for field in range(len(case["fields"]))]
             found += [("node", number, node) for node in range(len(case["nodes"]))]
+            words = ("site", "row") if self.passed(case["definition"]) else ()
+            if number in self.going_down(self.cycle_of(number)):
+                words = ("site", "row", "down_call", "down_site", "down_row")
+            found += [(word, number) for word in words]
         return [*found, ("roots",)]
 
 
@@ -137,14 +176,15 @@ class Bounds:
         return sum(self.counts[first : first + number], as_size(0))
 
     def several(self, number: int) -> bool:
-        """Whether a definition has several structures."""
-        return len(self.layout.plan["definitions"][number]["types"]) > 1
+        """Whether a definition has several structures, or gets values: nodes do not tell a call."""
+        kinds = self.layout.plan["definitions"][number]["types"]
+        return len(kinds) > 1 or self.layout.passed(number)
 
     def definition(self, number: int) -> Size:
         """The number of calls of a definition.
 
-        One with several structures is called at most once for each node of one of them by each call
-        in a case, unless structures share nodes.
+        One with several structures, or with values, is called at most once for each node by each
+        call in a case, unless structures share nodes.
         """
         kinds = self.layout.plan["definitions"][number]["types"]
         if not self.several(number):
@@ -205,9 +245,11 @@ class Bounds:
             return (as_size(len(self.layout.sizes())),)
         if word == "table":
             return self.all + 1, as_size(self.layout.columns(parts[0])[2])
+        if word == "down":
+            return self.all + 1, as_size(2 * len(self.layout.going_down(parts[0])))
         if word == "roots":
             return (self.roots,)
-        if word in ("field", "node") or (word == "called" and not self._spread(*parts)):
+        if word in ("field", "node", *PASSED) or (word == "called" and not self._spread(*parts)):
             return (self.case(parts[0]),)
         if word == "offsets":
             return (self.case(parts[0]) + 1,)
@@ -218,4 +260,5 @@ class Bounds:
 
 
 def bounds_of(types: Types, attributes: Attributes) -> Bounds:
+    """The bounds for inputs of these types and a node's plan."""
     return Bounds(Layout.of(attributes), tuple(map(as_size, attributes["counts"])), types)

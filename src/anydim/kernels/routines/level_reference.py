@@ -43,6 +43,9 @@ class _Numbering:
         self.arrays, self.made = arrays, made
         self.level: dict[tuple[int, ...], int] = {}  # -1: open
         self.case: dict[tuple[int, ...], int] = {}
+        self.inner: dict[tuple[int, ...], list[tuple[int, tuple[int, ...]]]] = {}  # calls by call
+        self.caller: dict[tuple[int, ...], tuple[int, tuple[int, ...]]] = {}
+        self.depth: dict[tuple[int, ...], int] = {}
         self.flags = dict.fromkeys(FLAGS, 0)
 
     def constructor(self, kind: int, node: int) -> tuple[int, int]:
@@ -74,16 +77,36 @@ class _Numbering:
             decision = decision["cases"][self.constructor(decision["type"], node)[0]]
         return int(decision)
 
-    def calls(self, key: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield the number of a call that a call makes, and its key: definition and nodes."""
+    def opened(self, key: tuple[int, ...]) -> None:
+        """Find the calls that a call makes: the number in its case, and their keys.
+
+        A key is a definition and nodes, and a number of its own for a call that gets values.
+        """
         nodes = key[1:]
+        found: list[tuple[int, tuple[int, ...]]] = []
         for number, call in enumerate(self.layout.cases[self.case[key]]["calls"]):
             if call["offsets"] is None:
                 given = [self.at(path, nodes) for path in call["paths"]]
-                yield number, (call["definition"], *given)
+                found.append((number, (call["definition"], *given)))
                 continue
             for child in self.children(call, nodes):
-                yield number, (call["definition"], child)
+                found.append((number, (call["definition"], child)))
+        for position in reversed(range(len(found))):
+            number, inner = found[position]
+            if self.layout.passed(inner[0]):
+                inner = (*inner, len(self.caller))
+                found[position] = number, inner
+                self.caller[inner] = number, key
+                same = self.plan["definitions"][key[0]]["cycle"] == self._cycle(inner)
+                self.depth[inner] = self.depth.get(key, 0) + 1 if same else 0
+        self.inner[key] = found
+
+    def _cycle(self, key: tuple[int, ...]) -> int:
+        return int(self.plan["definitions"][key[0]]["cycle"])
+
+    def calls(self, key: tuple[int, ...]) -> list[tuple[int, tuple[int, ...]]]:
+        """The calls that a call makes."""
+        return self.inner[key]
 
     def children(self, call: Mapping[str, Any], nodes: Sequence[int]) -> list[int]:
         *before, (field, owner) = call["paths"][0]
@@ -122,6 +145,7 @@ class _Numbering:
                 self.constructor(kind, node)
             self.level[key] = -1
             self.case[key] = self.decided(key[0], key[1:])
+            self.opened(key)
             for _, inner in reversed(list(self.calls(key))):
                 if self.level.get(inner, 0) == -1:
                     self.flags["cycles"] = 1
@@ -167,15 +191,61 @@ class _Numbering:
             for level in range(first, last + 1):
                 for case in own:
                     put(case, level)
+        downs = self.down(order, found)
         for case, count in numbered.items():
             found["calls", case] = count
+            self.callers(case, members, index, downs)
             self.case_results(case, members, index, position, found)
         for cycle in layout.loops:
             self.table(cycle, place, found)
         for number, size in enumerate(layout.sizes()):
             self.made["sizes",][number] = found.get(size, 0)
         roots = zip(*(self.arrays[number] for number in self.plan["roots"]))
-        self.made["roots",][:] = [position[0, *nodes] for nodes in roots]
+        self.made["roots",][:] = [position[(0, *nodes)] for nodes in roots]
+
+    def down(
+        self, order: list[tuple[int, ...]], found: dict[tuple[Any, ...], int]
+    ) -> dict[tuple[int, ...], int]:
+        """The numbers of calls in the order of depths, within their cases; tables of depths."""
+        numbers: dict[tuple[int, ...], int] = {}
+        for cycle in self.layout.downs:
+            cases = self.layout.going_down(cycle)
+            own = [key for key in order if self.case[key] in cases]
+            depths = max((self.depth.get(key, 0) for key in own), default=-1) + 1
+            found["depths", cycle] = depths
+            for column, case in enumerate(cases):
+                ordered = [key for key in own if self.case[key] == case]
+                ordered.sort(key=lambda key: self.depth.get(key, 0))
+                numbers.update((key, number) for number, key in enumerate(ordered))
+                for depth in range(depths):
+                    count = sum(self.depth.get(key, 0) == depth for key in ordered)
+                    first = sum(self.depth.get(key, 0) < depth for key in ordered)
+                    self.made["down", cycle][depth, 2 * column : 2 * column + 2] = first, count
+                    key = ("broadest", case)
+                    found[key] = max(found.get(key, 0), count)
+        return numbers
+
+    def callers(
+        self, case: int, members: Mapping[tuple[int, int], list[tuple[int, ...]]],
+        index: Mapping[tuple[int, ...], int], downs: Mapping[tuple[int, ...], int],
+    ) -> None:  # fmt: skip
+        """Which call in a case makes each call of a case."""
+        definition = self.layout.cases[case]["definition"]
+        if not self.layout.passed(definition):
+            return
+        sites, made = self.layout.sites(definition), self.made
+        for key in (k for (c, _), keys in members.items() if c == case for k in keys):
+            site, row = -1, 0
+            if key in self.caller:
+                number, caller = self.caller[key]
+                site = sites.index((self.case[caller], number))
+                same = self._cycle(caller) == self._cycle(key)
+                row = downs[caller] if same else index[caller]
+            made["site", case][index[key]], made["row", case][index[key]] = site, row
+            if key in downs:
+                at = downs[key]
+                made["down_call", case][at] = index[key]
+                made["down_site", case][at], made["down_row", case][at] = site, row
 
     def case_results(
         self, case: int, members: Mapping[tuple[int, int], list[tuple[int, ...]]],

@@ -24,6 +24,8 @@ from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.level_plan import (
     AT,
     COUNT,
+    DOWN,
+    DOWNS,
     EDGE,
     EDGES,
     FIRST,
@@ -66,12 +68,19 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
 
 def _temporaries(bounds: Bounds) -> Iterator[Tensor]:
     """By call: its level, case, number within its case and position; calls in order; the calls
-    that wait; the further structures of each call."""
-    most = max(len(each["types"]) for each in bounds.layout.plan["definitions"])
+    that wait; structures; by call that gets values: its depth, its caller, the number of the call
+    in the caller's case, the number within its case by depth, and the calls that it makes."""
+    layout = bounds.layout
+    definitions = range(len(layout.plan["definitions"]))
+    several = list(filter(bounds.several, definitions))
     names = ["level", "case", "index", "position", "order"]
-    if most > 1:
+    if several:
+        most = max(len(layout.plan["definitions"][number]["types"]) for number in several)
         names += [f"node{n}" for n in range(most)]
         yield Tensor("slots", TensorType(int64, (bounds.slots,)))
+    if any(map(layout.passed, definitions)):
+        calls = max(len(case["calls"]) for case in layout.cases)
+        names += ["depth", "caller", "number", "down", *(f"callee{n}" for n in range(calls))]
     for name in names:
         yield Tensor(name, TensorType(int64, (bounds.all,)))
     yield Tensor("stack", TensorType(int64, (bounds.stack,)))
@@ -99,6 +108,8 @@ class _Kernel:
         self.count = code.variable(0)  # of calls in order
         self.several = [bounds.several(n) for n in range(len(self.plan["definitions"]))]
         self.known = {n: code.variable(0) for n, each in enumerate(self.several) if each}
+        self.passed = [self.layout.passed(n) for n in range(len(self.several))]
+        self.deepest = {cycle: code.variable(-1) for cycle in self.layout.downs}
         self.waiting = code.variable(0)
 
     def run(self) -> None:
@@ -177,24 +188,60 @@ class _Kernel:
                     following = slot() + 1
                     slot.set(ir.select(following.equals(count), constant(0), following))
         if adds:
-            self._add(definition, nodes, slot, found)
+            with code.when(found() < 0):
+                self._add(definition, nodes, found)
+                with code.when(found() >= 0):
+                    slots[slot()] = found() + 1
         return code.let(found())
 
-    def _add(
-        self, definition: int, nodes: Sequence[ir.Value], slot: Variable, found: Variable
-    ) -> None:
+    def _add(self, definition: int, nodes: Sequence[ir.Value], found: Variable) -> None:
         """Number a call that has none."""
         code, known = self.code, self.known[definition]
-        with code.when(found() < 0):
-            with code.when(known() < code.size(self.bounds.definition(definition))):
-                call = code.let(self.starts[definition] + known())
-                known += 1
-                self.own["slots"][slot()] = call + 1
-                for number, node in enumerate(nodes):
-                    self.own[f"node{number}"][call] = node
-                found.set(call)
-            with code.otherwise():
-                self.flags["shared"].set(1)
+        with code.when(known() < code.size(self.bounds.definition(definition))):
+            call = code.let(self.starts[definition] + known())
+            known += 1
+            for number, node in enumerate(nodes):
+                self.own[f"node{number}"][call] = node
+            found.set(call)
+        with code.otherwise():
+            self.flags["shared"].set(1)
+
+    def callee(
+        self, call: ir.Value, number: int, definition: int, nodes: Sequence[ir.Value],
+        before: ir.Value | None,
+    ) -> ir.Value:  # fmt: skip
+        """The number of a call that another one makes; `before` of one with offsets: how many of
+        them come later, as the last one has the first number."""
+        if not self.passed[definition]:
+            return self.call_of(definition, nodes)
+        first = self.own[f"callee{number}"][call]
+        return first if before is None else self.code.let(first + before)
+
+    def _pass(
+        self, call: ir.Value, number: int, definition: int, nodes: Sequence[ir.Value],
+        before: ir.Value | None, case: int,
+    ) -> None:  # fmt: skip
+        """Let a call wait that gets values from its caller."""
+        code, own = self.code, self.own
+        with code.when(self.inside(definition, nodes)):
+            made = code.variable(-1)
+            self._add(definition, nodes, made)
+            with code.when(made() >= 0):
+                if before is None:
+                    own[f"callee{number}"][call] = made()
+                else:
+                    with code.when(before.equals(0)):
+                        own[f"callee{number}"][call] = made()
+                depth = constant(0)
+                if self.plan["definitions"][definition]["cycle"] == self.layout.cycle_of(case):
+                    depth = own["depth"][call] + 1
+                own["depth"][made()] = depth
+                own["caller"][made()] = call
+                own["number"][made()] = number
+                own["stack"][self.waiting()] = made()
+                self.waiting += 1
+        with code.otherwise():
+            self.flags["outside"].set(1)
 
     def decide(self, decision: Any, nodes: Sequence[ir.Value], body: Callable[[int], None]) -> None:
         """Emit `body` for each case, where a call runs it."""
@@ -221,8 +268,8 @@ class _Kernel:
         self, case: int, nodes: Sequence[ir.Value],
         body: Callable[[int, int, list[ir.Value], ir.Value | None], None], backwards: bool = False,
     ) -> None:  # fmt: skip
-        """Emit `body(number, definition, nodes, position)` for each call of a case; `position` is
-        that within a call with offsets."""
+        """Emit `body(number, definition, nodes, position)` for each call of a case; `position`
+        counts the calls of one with offsets, from the last one if `backwards`."""
         code, calls = self.code, list(enumerate(self.layout.cases[case]["calls"]))
         for number, record in reversed(calls) if backwards else calls:
             definition = record["definition"]
@@ -270,6 +317,9 @@ class _Kernel:
                 with code.when(level.equals(_OPEN)):
                     self.flags["cycles"].set(1)
                 with code.when(level.equals(_NEW)):
+                    if self.passed[definition]:
+                        self.own["depth"][call] = 0
+                        self.own["caller"][call] = -1
                     self.own["stack"][self.waiting()] = call
                     self.waiting += 1
         with code.otherwise():
@@ -284,11 +334,10 @@ class _Kernel:
                 nodes = self.nodes_of(call, definition)
 
                 def opened(case: int, nodes: Sequence[ir.Value] = nodes) -> None:
-                    self.own["case"][call] = case
-                    self.each_call(case, nodes, lambda _, d, n, __: self._push(d, n), True)
+                    self._open(call, case, nodes)
 
                 def closed(case: int, nodes: Sequence[ir.Value] = nodes) -> None:
-                    self._close(case, nodes, level)
+                    self._close(call, case, nodes, level)
 
                 with code.when(is_new):
                     self.own["level"][call] = _OPEN
@@ -301,18 +350,38 @@ class _Kernel:
             self.count += 1
             self.waiting += -1
 
-    def _close(self, case: int, nodes: Sequence[ir.Value], level: Variable) -> None:
-        code, cycle = self.code, self.layout.cycle_of(case)
+    def _open(self, call: ir.Value, case: int, nodes: Sequence[ir.Value]) -> None:
+        self.own["case"][call] = case
 
-        def look(_: int, definition: int, given: list[ir.Value], __: ir.Value | None) -> None:
+        def wait(
+            number: int, definition: int, given: list[ir.Value], before: ir.Value | None
+        ) -> None:
+            if self.passed[definition]:
+                self._pass(call, number, definition, given, before, case)
+            else:
+                self._push(definition, given)
+
+        self.each_call(case, nodes, wait, backwards=True)
+
+    def _close(
+        self, call: ir.Value, case: int, nodes: Sequence[ir.Value], level: Variable
+    ) -> None:
+        cycle = self.layout.cycle_of(case)
+
+        def look(
+            number: int, definition: int, given: list[ir.Value], before: ir.Value | None
+        ) -> None:
             if self.plan["definitions"][definition]["cycle"] == cycle:
-                call = self.call_of(definition, given)
-                level.set(ir.greatest(level(), self.own["level"][call] + 1))
+                inner = self.callee(call, number, definition, given, before)
+                level.set(ir.greatest(level(), self.own["level"][inner] + 1))
 
-        self.each_call(case, nodes, look)
+        self.each_call(case, nodes, look, backwards=True)
         if self.layout.cases[case]["loop"]:
             highest = self.highest[cycle]
             highest.set(ir.greatest(highest(), level()))
+        if case in self.layout.going_down(cycle):
+            deepest = self.deepest[cycle]
+            deepest.set(ir.greatest(deepest(), self.own["depth"][call]))
 
     # ---- numbers -------------------------------------------------------------------------------
 
@@ -330,6 +399,8 @@ class _Kernel:
         self._each(self._counted)
         self._places()
         self._each(self._placed)
+        for cycle in layout.downs:
+            self._down(cycle)
         for case in range(len(layout.cases)):
             for call in layout.spread(case):
                 self._sum_offsets(case, call)
@@ -345,6 +416,8 @@ class _Kernel:
             elif size[0] == "edges":
                 case, call = map(int, size[1:])
                 sizes[number] = self.results["offsets", case, call][self.counts[case]()]
+            elif size[0] == "depths":
+                sizes[number] = self.deepest[int(size[1])]() + 1
             elif size in self.widest:
                 sizes[number] = self.widest[size]()
         with code.range(0, code.size(self.bounds.roots)) as row:
@@ -442,22 +515,83 @@ class _Kernel:
         code, index, nodes = self.code, self.own["index"][call], self._nodes(call, case)
 
         def called(
-            number: int, definition: int, given: list[ir.Value], within: ir.Value | None
+            number: int, definition: int, given: list[ir.Value], before: ir.Value | None
         ) -> None:
-            position = self.own["position"][self.call_of(definition, given)]
-            if within is None:
+            inner = self.callee(call, number, definition, given, before)
+            position = self.own["position"][inner]
+            if before is None:
                 self.results["called", case, number][index] = position
                 return
-            edge = code.let(self.results["offsets", case, number][index] + within)
+            end = self.results["offsets", case, number][index + 1]
+            edge = code.let(end - 1 - before)
             self.results["called", case, number][edge] = position
             self.results["owner", case, number][edge] = index
 
-        self.each_call(case, nodes, called)
+        self.each_call(case, nodes, called, backwards=True)
         for number, (path, owner) in enumerate(self.layout.cases[case]["fields"]):
             row = self.at(path, nodes) - self.base(*owner)
             self.results["field", case, number][index] = row
         for number, path in enumerate(self.layout.cases[case]["nodes"]):
             self.results["node", case, number][index] = self.at(path, nodes)
+        if self.layout.passed(self.layout.cases[case]["definition"]):
+            self._callers(call, case, index)
+
+    def _callers(self, call: ir.Value, case: int, index: ir.Value) -> None:
+        """Which call in a case makes a call, and the number of its caller."""
+        code, own, layout = self.code, self.own, self.layout
+        caller = own["caller"][call]
+        site, row = code.variable(-1), code.variable(0)
+        cycle = layout.cycle_of(case)
+        with code.when(caller >= 0):
+            number, of = own["number"][call], own["case"][caller]
+            for position, (other, own_call) in enumerate(
+                layout.sites(layout.cases[case]["definition"])
+            ):
+                with code.when(of.equals(other) & number.equals(own_call)):
+                    site.set(position)
+                    same = layout.cycle_of(other) == cycle
+                    row.set(own["down" if same else "index"][caller])
+        self.results["site", case][index] = site()
+        self.results["row", case][index] = row()
+        if case in layout.going_down(cycle):
+            at = own["down"][call]
+            self.results["down_call", case][at] = index
+            self.results["down_site", case][at] = site()
+            self.results["down_row", case][at] = row()
+
+    def _down(self, cycle: int) -> None:
+        """Number the calls of each case by depth."""
+        code, own, cases = self.code, self.own, self.layout.going_down(cycle)
+        table, width = self.results["down", cycle], 2 * len(cases)
+        depths = code.let(self.deepest[cycle]() + 1)
+        with code.range(0, depths * width) as at:
+            table[at] = 0
+        places = {case: 2 * number for number, case in enumerate(cases)}
+
+        def count(call: ir.Value, case: int) -> None:
+            if case in places:
+                at = code.let(own["depth"][call] * width + places[case] + DOWNS)
+                table[at] = table[at] + 1
+
+        def number(call: ir.Value, case: int) -> None:
+            if case in places:
+                at = code.let(own["depth"][call] * width + places[case])
+                done = table[at + DOWNS]
+                own["down"][call] = table[at + DOWN] + done
+                table[at + DOWNS] = done + 1
+
+        self._each(count)
+        for case, column in places.items():
+            end = code.variable(0)
+            broadest = self.widest["broadest", case] = code.variable(0)
+            with code.range(0, depths) as depth:
+                at = code.let(depth * width + column)
+                found = table[at + DOWNS]
+                table[at + DOWN] = end()
+                table[at + DOWNS] = 0
+                end += found
+                broadest.set(ir.greatest(broadest(), found))
+        self._each(number)
 
     def _edges(self, cycle: int) -> None:
         """The edges of each level."""
