@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.frontends.structures.cases import Case, Place, Site
-from anydim.lang.surface.syntax import Assignment, StructureType, items
-from anydim.lang.surface.syntax import Name
-from anydim.lang.tree import Apply, Axis, Expr, Index, Read, SizeTerm, Statement, TensorType
+from anydim.lang.surface.syntax import Assignment, Name, StructureType, items
+from anydim.lang.tree import Apply, Axis, Expr, Index, Read, SizeTerm, Statement
 from anydim.runtime.lists import ConstructorPort, FieldPort, StructurePort, TypePort
 from anydim.sizes import Size, as_size
 
@@ -42,7 +41,7 @@ class NewNodes:
         self.kept: list[tuple[int, str]] = []  # structures of the program that results refer to
         for case in recursion.cases:
             for place in case.nodes.values():
-                self._keep(case.instance.sources[place.parameter], place.type)
+                self._keep(case.instance.held[place.parameter], place.type)
 
     def _keep(self, source: int, kind: str) -> None:
         if (source, kind) in self.kept:

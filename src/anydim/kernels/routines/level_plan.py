@@ -205,7 +205,11 @@ class Bounds:
         return self.counts[self.layout.plan["types"][kind][0] + case["constructor"]]
 
     def edges(self, case: int, call: int) -> Size:
-        return self.types[self.layout.cases[case]["calls"][call]["paths"][0][-1][0]].shape[0]
+        """The number of calls that all calls of a case make by one with offsets."""
+        record = self.layout.cases[case]["calls"][call]
+        children = self.types[record["paths"][0][-1][0]].shape[0]
+        own = self.layout.cases[case]["definition"]
+        return children + self.definition(own) if self.several(own) else children
 
     @property
     def all(self) -> Size:

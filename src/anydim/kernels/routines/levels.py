@@ -123,10 +123,10 @@ class _Kernel:
             self._root(row)
         for number in range(len(self.layout.sizes())):
             sizes[number] = 0
-        for number, flag in enumerate(FLAGS):
-            sizes[number] = self.flags[flag]()
         with code.when(self._faults().equals(0)):
             self._number()
+        for number, flag in enumerate(FLAGS):
+            sizes[number] = self.flags[flag]()
 
     def _faults(self) -> ir.Value:
         found = constant(0)
@@ -266,12 +266,13 @@ class _Kernel:
 
     def each_call(
         self, case: int, nodes: Sequence[ir.Value],
-        body: Callable[[int, int, list[ir.Value], ir.Value | None], None], backwards: bool = False,
+        body: Callable[[int, int, list[ir.Value], ir.Value | None], None],
     ) -> None:  # fmt: skip
-        """Emit `body(number, definition, nodes, position)` for each call of a case; `position`
-        counts the calls of one with offsets, from the last one if `backwards`."""
+        """Emit `body(number, definition, nodes, before)` for each call of a case, from the last one.
+
+        `before` counts the calls of one with offsets."""
         code, calls = self.code, list(enumerate(self.layout.cases[case]["calls"]))
-        for number, record in reversed(calls) if backwards else calls:
+        for number, record in reversed(calls):
             definition = record["definition"]
             if record["offsets"] is None:
                 given = [code.let(self.at(path, nodes)) for path in record["paths"]]
@@ -281,8 +282,7 @@ class _Kernel:
             length = self.bounds.edges(case, number)
             legal = (low >= 0) & (low <= high) & (high <= code.size(length))
             with code.when(legal), code.range(0, high - low) as position:
-                where = high - 1 - position if backwards else low + position
-                body(number, definition, [values[where]], position)
+                body(number, definition, [values[high - 1 - position]], position)
             with code.otherwise():
                 self.flags["outside"].set(1)
 
@@ -361,11 +361,9 @@ class _Kernel:
             else:
                 self._push(definition, given)
 
-        self.each_call(case, nodes, wait, backwards=True)
+        self.each_call(case, nodes, wait)
 
-    def _close(
-        self, call: ir.Value, case: int, nodes: Sequence[ir.Value], level: Variable
-    ) -> None:
+    def _close(self, call: ir.Value, case: int, nodes: Sequence[ir.Value], level: Variable) -> None:
         cycle = self.layout.cycle_of(case)
 
         def look(
@@ -375,7 +373,7 @@ class _Kernel:
                 inner = self.callee(call, number, definition, given, before)
                 level.set(ir.greatest(level(), self.own["level"][inner] + 1))
 
-        self.each_call(case, nodes, look, backwards=True)
+        self.each_call(case, nodes, look)
         if self.layout.cases[case]["loop"]:
             highest = self.highest[cycle]
             highest.set(ir.greatest(highest(), level()))
@@ -404,6 +402,12 @@ class _Kernel:
         for case in range(len(layout.cases)):
             for call in layout.spread(case):
                 self._sum_offsets(case, call)
+        with code.when(self._faults().equals(0)):
+            self._write()
+
+    def _write(self) -> None:
+        """The results that need the numbers of all calls."""
+        code, layout = self.code, self.layout
         self._each(self._written)
         for cycle in layout.loops:
             self._edges(cycle)
@@ -509,6 +513,9 @@ class _Kernel:
         offsets[0] = 0
         with self.code.range(0, self.counts[case]()) as row:
             offsets[row + 1] = offsets[row + 1] + offsets[row]
+        end = offsets[self.counts[case]()]
+        with self.code.when(end > self.code.size(self.bounds.edges(case, call))):
+            self.flags["shared"].set(1)
 
     def _written(self, call: ir.Value, case: int) -> None:
         """The calls and fields of a call."""
@@ -527,7 +534,7 @@ class _Kernel:
             self.results["called", case, number][edge] = position
             self.results["owner", case, number][edge] = index
 
-        self.each_call(case, nodes, called, backwards=True)
+        self.each_call(case, nodes, called)
         for number, (path, owner) in enumerate(self.layout.cases[case]["fields"]):
             row = self.at(path, nodes) - self.base(*owner)
             self.results["field", case, number][index] = row
