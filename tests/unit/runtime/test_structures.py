@@ -431,6 +431,8 @@ def test_numbers_and_lists_take_the_declared_type(model: ad.Model) -> None:
 def test_reports_take_forests(model: ad.Model) -> None:
     sizes = {"trees": 1, "leaves": 2, "nodes": 2, "D": 3}
     assert model.plan(t=FORK, D=3).bytes == model.plan(**sizes).bytes
+    assert model.plan(t=LEAF, D=3).bytes == model.plan(**{**sizes, "leaves": 1, "nodes": 0}).bytes
+    assert model.plan(t=[], D=3).bytes == model.plan(trees=0, leaves=0, nodes=0, D=3).bytes
     assert model.plan(t=ad.Structure.of([FORK] * 9, TREE)).bytes
     assert "launch" in str(model.profile({"t": FORK, "w": W}, repeat=1))
     with pytest.raises(ad.OptionError, match="takes structures, and `profile` draws arrays"):
