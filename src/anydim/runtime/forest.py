@@ -118,7 +118,9 @@ class Schema:
             size.constant not in (None, have) for size, have in zip(field.shape, array.shape[1:])
         ):
             fail(0, f"has shape {list(array.shape)}, expected [{wanted}]")
-        if dtype is not None and array.dtype != dtype:
+        if dtype is None and array.dtype.kind in "OSUmM":
+            fail(0, f"is {array.dtype}, expected numbers")
+        if dtype is not None and array.dtype.newbyteorder("=") != dtype:
             raise InputError(f"{self.where}: {what} is {array.dtype}, expected {dtype.name}",
                              f"convert it: array.astype('{dtype.name}')")  # fmt: skip
         return array
@@ -175,7 +177,7 @@ def _fits(field: FieldPort, shape: tuple[int, ...], given: Any, dtype: Any) -> b
     """Whether a value has the dtype, the rank and the fixed sizes of its field."""
     return (
         len(shape) == len(field.shape)
-        and (dtype is None or given == dtype)
+        and (given.kind not in "OSUmM" if dtype is None else given.newbyteorder("=") == dtype)
         and all(size.constant in (None, have) for size, have in zip(field.shape, shape))
     )
 
@@ -186,6 +188,8 @@ def _of_numbers(values: Any, dtype: Any) -> numpy.ndarray:
 
 def _array(value: Any, dtype: Any, number: int, fail: Fail) -> numpy.ndarray:
     """A value of a tensor field as an array."""
+    if isinstance(value, numpy.ma.MaskedArray):
+        fail(number, "is a masked array, expected a plain one: array.filled(value)")
     if isinstance(value, (numpy.ndarray, numpy.generic)):
         return numpy.asarray(value)
     try:

@@ -246,7 +246,7 @@ def kind_of(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
         return f"a tensor of shape {list(shape)}"
-    return f"{type(value).__name__} {shown(value)}"
+    return f"{type(value).__name__} {' '.join(shown(value).split())}"
 
 
 def form(constructor: ConstructorPort) -> str:
