@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import DType, from_numpy
-from anydim.base.errors import InputError
+from anydim.base.errors import DimError, InputError
 from anydim.base.records import dataclass
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box, Dim, Size
@@ -197,7 +197,10 @@ class Conversion:
         """Call the program with converted inputs; the results as the user sees them."""
         if self._forests is not None:
             feeds, single = self._forests.packed(given)
-            results = self._run(call, feeds)
+            try:
+                results = self._run(call, feeds)
+            except DimError as error:
+                raise self._forests.explained(error, feeds) from None
             return dict(self._forests.unpacked(results, single))
         return self._run(call, dict(given))
 
