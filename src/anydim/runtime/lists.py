@@ -128,9 +128,13 @@ class Conversion:
         return self._packing
 
     def run(
-        self, call: Callable[[dict[str, Any]], dict[str, Any]], given: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Call the program with converted inputs; the results as the user sees them."""
+        self, call: Callable[[dict[str, Any]], dict[str, Any]], given: Mapping[str, Any],
+        out: Any = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Call the program with converted inputs; the results as the user sees them.
+
+        `out` are arrays for the results of an executable with ragged batches.
+        """
         feeds = dict(given)
         for name, parts in self._lists.items():
             if isinstance(parts, Listed) and name in feeds and parts.elements in self._specs:
@@ -143,7 +147,14 @@ class Conversion:
         if self._packing is None:
             return seen(call(feeds), self._lists)
         feeds, *rows = self._packing.packed(feeds)
-        results: dict[str, Any] = self._packing.unpacked(call(feeds), *rows)
+        packing = self._packing
+        results: dict[str, Any]
+        if out is None:
+            results = packing.unpacked(call(feeds), *rows)
+        else:
+            made: Any = import_module("anydim.runtime.ragged_results").RaggedOutput
+            filled = made(call, packing, out, *rows).filled
+            results = filled(feeds, lambda results: packing.unpacked(results, *rows))
         return results
 
 
