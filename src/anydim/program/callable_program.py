@@ -337,9 +337,8 @@ class CallableProgram:
             DimError: A size is out of bounds.
             OptionError: An argument is invalid.
         """
-        mapped = import_module("anydim.program.batches.mapped")
-        found: list[dict[str, Any]] | Iterator[dict[str, Any]] = mapped.mapped(
-            self._mapper, inputs, memory, batch, pad, outputs, window, check, progress
+        found: list[dict[str, Any]] | Iterator[dict[str, Any]] = self._mapper.mapped(
+            inputs, memory, batch, pad, outputs, window, check, progress
         )
         return found
 
