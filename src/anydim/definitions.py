@@ -36,10 +36,12 @@ from anydim.compile_progress import Schedules
 from anydim.entry import compile
 from anydim.frontends.arguments import (
     any_shape,
+    array_for,
     array_of,
     constant,
     known_sizes,
     own_sizes,
+    rows_of,
     shaped,
     sizes_of,
 )
@@ -158,6 +160,7 @@ class _Case:
     executable: Any
     names: tuple[str, ...]
     kinds: tuple[tuple[numpy.dtype, int], ...]  # types and ranks of the arguments
+    ragged: bool = False  # whether arguments are rows of unlike sizes
 
 
 _HEADERS = ("name", "inputs", "attributes", "results", "compiled for")
@@ -185,7 +188,8 @@ class Function(Shown):
         """Call with arrays by position or name; attributes, and ranks of ellipses, by name.
 
         `out=` passes arrays for the results, `fixed=` sizes that become constants in the code.
-        Values of a Builder add a node to its graph.
+        Values of a Builder add a node to its graph. An argument with ragged sizes, `float(B, T(b))
+        x`, is an `ad.Ragged`, a list of arrays, or an array of rows of one size.
         """
         usual = self._usual
         if usual is not None and not named and _alike(values, usual.kinds):
@@ -194,6 +198,9 @@ class Function(Shown):
         for value in given:
             if isinstance(value, Value):
                 return value.builder.call(self, *given, **attributes)
+        rows = self._rows(given)
+        if rows:
+            return self._called_with(rows, given, attributes, fixed, out)
         arrays = self._arrays(given)
         case = self._case(arrays, attributes, fixed)
         feeds = dict(zip(case.names, arrays))
@@ -211,7 +218,9 @@ class Function(Shown):
     def model(self, *values: Any, **named: Any) -> Model:
         """The compiled model for such arguments, to plan, explain and check."""
         _, fixed, attributes, given = self._sorted(values, named)
-        return self._case(self._arrays(given), attributes, fixed).model
+        rows = self._rows(given)
+        arrays = self._arrays(given, rows)
+        return self._case(arrays, attributes, fixed, bool(rows)).model
 
     @reported
     def sizes(self, *values: Any, **named: Any) -> Any:
@@ -283,7 +292,8 @@ class Function(Shown):
     def _kinds(self) -> str:
         """The types and ranks of arguments that there is code for."""
         return "; ".join(
-            ", ".join(f"{dtype}[{', '.join('?' * rank)}]" for dtype, rank in case.kinds)
+            ("rows: " if case.ragged else "")
+            + ", ".join(f"{dtype}[{', '.join('?' * rank)}]" for dtype, rank in case.kinds)
             for case in list(self._models.values())
         ) or "nothing yet"  # fmt: skip
 
@@ -335,18 +345,54 @@ class Function(Shown):
             raise InputError(f"{takes}; {listed(missing)} is missing")
         return [found[name] for name in names]
 
-    def _arrays(self, given: Sequence[Any]) -> list[numpy.ndarray]:
-        if all(type(value) is numpy.ndarray for value in given):
+    def _arrays(
+        self, given: Sequence[Any], rows: Mapping[str, Any] | None = None
+    ) -> list[numpy.ndarray]:
+        """The arguments as arrays; those of `rows` as arrays of one element with their kind."""
+        if not rows and all(type(value) is numpy.ndarray for value in given):
             return list(given)
+        taken, shared = self._shared(given, rows or {})
+        return [
+            array_for(rows[p.name], p, shared)
+            if rows and p.name in rows
+            else array_of(v, p, shared)
+            for v, p in zip(taken, self.definition.parameters)
+        ]
+
+    def _rows(self, given: Sequence[Any]) -> dict[str, Any]:
+        """The arguments that are rows, by name."""
+        if not self.definition.ragged:
+            return {}
+        _, shared = self._shared(given, {})
+        pairs = zip(given, self.definition.parameters)
+        found = {p.name: rows_of(value, p, shared) for value, p in pairs}
+        return {name: rows for name, rows in found.items() if rows is not None}
+
+    def _shared(
+        self, given: Sequence[Any], rows: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, numpy.dtype]]:
+        """The arguments, tensors of other libraries as arrays, and the types of type variables."""
         shared: dict[str, numpy.dtype] = {}
         taken = []
         for value, parameter in zip(given, self.definition.parameters):
-            if hasattr(value, "__dlpack__") and not isinstance(value, numpy.ndarray):
+            if parameter.name in rows:
+                value = array_for(rows[parameter.name], parameter, {})
+            elif hasattr(value, "__dlpack__") and not isinstance(value, numpy.ndarray):
                 value = shared_array(value, f"argument '{parameter.name}'")
             if isinstance(value, (numpy.ndarray, numpy.generic)):
                 shared.setdefault(parameter.type, value.dtype)
             taken.append(value)
-        return [array_of(v, p, shared) for v, p in zip(taken, self.definition.parameters)]
+        return taken, shared
+
+    def _called_with(
+        self, rows: Mapping[str, Any], given: Sequence[Any], attributes: Mapping[str, Any],
+        fixed: Mapping[str, int] | None, out: Any,
+    ) -> Any:  # fmt: skip
+        """Call with rows of unlike sizes: results with ragged sizes are `ad.Ragged`."""
+        arrays = self._arrays(given, rows)
+        model = self._case(arrays, attributes, fixed, ragged=True).model
+        feeds = {**dict(zip(self._names, arrays)), **rows}
+        return self._result(model(**feeds, **({} if out is None else {"out": out})).values())
 
     # ---- compiled ------------------------------------------------------------------------------
 
@@ -359,6 +405,7 @@ class Function(Shown):
         arrays: list[numpy.ndarray],
         attributes: Mapping[str, Any],
         fixed: Mapping[str, int] | None,
+        ragged: bool = False,
     ) -> _Case:
         key: Any
         if self._broadcasts or attributes or fixed is not None:
@@ -367,11 +414,15 @@ class Function(Shown):
             key = (pattern, frozen, self._fixing(fixed))
         else:
             key = tuple([(array.dtype, array.ndim) for array in arrays])
+        if ragged:
+            key = ("ragged", key)
         case = self._models.get(key)
         if case is None:
             with self._lock:
                 if key not in self._models:
-                    self._models[key] = self._last = self._compiled(arrays, attributes, fixed)
+                    self._models[key] = self._last = self._compiled(
+                        arrays, attributes, fixed, ragged
+                    )
                 case = self._models[key]
         if key == case.kinds:
             self._usual = case
@@ -383,17 +434,23 @@ class Function(Shown):
         arrays: list[numpy.ndarray],
         attributes: Mapping[str, Any],
         fixed: Mapping[str, int] | None,
+        ragged: bool,
     ) -> _Case:
         frozen = FrozenMapping({name: freeze_value(v) for name, v in attributes.items()})
         pattern = pattern_of(self.definition, arrays, attributes)
-        origin = (self.definition.text, self.definition.file)
+        origin, known = (self.definition.text, self.definition.file), self._fixing(fixed)
+        named = {name for both in self.definition.ragged.items() for name in both} & known.keys()
+        if ragged and named:
+            raise OptionError(
+                f"{self.definition.name}: size '{min(named)}' is fixed, and rows decide it",
+                "leave it out of fixed=, or give arrays with rows of one size",
+            )
         model = _model(
-            self.definition, origin, pattern, frozen, self._fixing(fixed), self._threads,
-            self._wishes,
-        )  # fmt: skip
+            self.definition, origin, pattern, frozen, known, self._threads, self._wishes, ragged
+        )
         names = tuple(spec.name for spec in model.inputs)
         kinds = tuple((array.dtype, array.ndim) for array in arrays)
-        return _Case(model, model.executable, names, kinds)
+        return _Case(model, model.executable, names, kinds, ragged)
 
     # ---- results -------------------------------------------------------------------------------
 
@@ -428,10 +485,12 @@ def _model(
     fixed: FrozenMapping[str, int],
     threads: int,
     options: Options,
+    ragged: bool = False,
 ) -> Model:
     """The model of a definition, shared by equal definitions."""
     graph = graph_of(definition, pattern, attributes, fixed)
-    model = compile(graph, threads=threads, options=options)
+    rows = definition.ragged if ragged else None
+    model = compile(graph, threads=threads, options=options, ragged=rows)
     model._origin = lambda: DefinitionCall(definition, attributes)
     return model
 

@@ -95,6 +95,93 @@ WHOLE = [
     ("def f(float(¦...) x) -> (y) { y(...) = x(...) }", "an ellipsis has a name: ...s"),
 ]  # fmt: skip
 
+# Types and matches of other languages, with structures.
+STRUCTURES = [
+    (
+        "type Tree ¦= leaf(float x) | node(Tree l)",
+        "a structure type is: type Tree { leaf(float(D) x); node(Tree left, Tree right) }",
+    ),
+    ("type Tree { leaf(float x) ¦| node(Tree l, Tree r) }", "constructors are separated by ';'"),
+    ("type Tree { leaf(float x)¦, nil }", "constructors are separated by ';'"),
+    ("type Tree { leaf(x¦: float) }", "the type goes before the name: leaf(float(D) x)"),
+    ("type Tree { leaf(float¦) }", "a field has a type and a name: leaf(float(D) x)"),
+    ("type Tree { ¦float x }", "a field belongs to a constructor: node(float x)"),
+    ("type Tree¦(A) { leaf(A x) }", "type parameters are written: type List<A> { ... }"),
+    ("type Tree¦[A] { leaf(A x) }", "type parameters are written: type List<A> { ... }"),
+    (
+        "def f(Tree t) -> (y) { match t { case ¦leaf(x) { y = 1 } } }",
+        "a case is a pattern and a block: leaf(x) { ... }",
+    ),
+    (
+        "def f(Tree t) -> (y) { match t { leaf(x)¦: y = 1 } }",
+        "a case is a pattern and a block: leaf(x) { ... }",
+    ),
+    (
+        "def f(Tree t) -> (y) { match t { leaf(x) ¦=> y = 1 } }",
+        "a case is a pattern and a block: leaf(x) { ... }",
+    ),
+    (
+        "def f(Tree t) -> (y) { match t { leaf(x) ¦-> { y = 1 } } }",
+        "a case is a pattern and a block: leaf(x) { ... }",
+    ),
+    (
+        "def f(Tree t) -> (y) { match t { ¦| leaf(x) { y = 1 } } }",
+        "each case has its own block, and _ fits everything",
+    ),
+    (
+        "def f(Tree t) -> (y) { match t { leaf(x) ¦| nil { y = 1 } } }",
+        "each case has its own block, and _ fits everything",
+    ),
+    (
+        "def f(Tree t) -> (y) { match (t) ¦{ leaf(x) { y = 1 } } }",
+        "a match is: match t { leaf(x) { ... } node(left, right) { ... } }",
+    ),
+    (
+        "def f(Tree t) -> (y) { match t ¦with leaf(x) { y = 1 } }",
+        "a match is: match t { leaf(x) { ... } node(left, right) { ... } }",
+    ),
+    (
+        "def f(Tree t) -> (y) { match t¦: { leaf(x) { y = 1 } } }",
+        "a match is: match t { leaf(x) { ... } node(left, right) { ... } }",
+    ),
+    (
+        "def f(Tree t) -> (y) { match f¦(t) { leaf(x) { y = 1 } } }",
+        "a match is: match t { leaf(x) { ... } node(left, right) { ... } }",
+    ),
+    (
+        "def f(Tree t) -> (y) { match t { leaf(¦0) { y = 1 } } }",
+        "a pattern has names: compare numbers in the block",
+    ),
+    (
+        "def f(Tree t) -> (y) { match t { leaf(x) ¦if x > 0 { y = 1 } } }",
+        "a pattern has no condition: write if in the block",
+    ),
+    (
+        "def f(Tree t) -> (y) { match t { leaf(x) { y = 1 } ¦else { y = 2 } } }",
+        "the case for everything else is: _ { ... }",
+    ),
+    (
+        "def f(Tree t) -> (y) { match t { leaf(float ¦x) { y = 1 } } }",
+        "a pattern has no types: leaf(x)",
+    ),
+    (
+        "¦struct Tree { leaf }",
+        "a structure type is: type Tree { leaf(float(D) x); node(Tree left, Tree right) }",
+    ),
+    (
+        "¦data Tree { leaf }",
+        "a structure type is: type Tree { leaf(float(D) x); node(Tree left, Tree right) }",
+    ),
+    (
+        "¦enum Tree { leaf }",
+        "a structure type is: type Tree { leaf(float(D) x); node(Tree left, Tree right) }",
+    ),
+    (
+        "def f(Tree t) -> (y) { switch ¦t { leaf(x) { y = 1 } } }",
+        "a match is: match t { leaf(x) { ... } node(left, right) { ... } }",
+    ),
+]
+
 # Programs that parse: names, ranks and indices that are wrong.
 MEANING = [
     ("y(i) = 1 where i in 0:N, ¦j in 0:3", "remove 'j' from the 'where', or add it on the left"),
@@ -156,13 +243,15 @@ def read(text):
     return parse(text, "demo.tc")
 
 
-@pytest.mark.parametrize("marked, hint", [(around(s), h) for s, h in STATEMENTS] + WHOLE)
+@pytest.mark.parametrize(
+    "marked, hint", [(around(s), h) for s, h in STATEMENTS] + WHOLE + STRUCTURES
+)
 def test_habits(marked, hint):
     checked(marked, read, hint)
 
 
 def test_every_known_habit_has_a_program():
-    told = {hint for _, hint in STATEMENTS + WHOLE}
+    told = {hint for _, hint in STATEMENTS + WHOLE + STRUCTURES}
     assert {row.advice for row in MISTAKES} <= told
 
 

@@ -9,9 +9,11 @@ import numpy
 
 from anydim.base.dtypes import DTYPES, array_of_numbers
 from anydim.base.errors import InputError
+from anydim.base.text import axes_text
 from anydim.base.user_values import by_names, whole_within
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Parameter, Spread
 from anydim.runtime.arrays import shared_array
+from anydim.runtime.ragged import parts_of
 from anydim.sizes import LARGEST
 
 Shape = tuple[int, ...]
@@ -74,6 +76,45 @@ def array_of(value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]
         raise InputError(f"argument '{parameter.name}': {error}", hint) from None
 
 
+def rows_of(value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]) -> Any:
+    """The rows of an argument for a parameter with ragged sizes; None for an array of all rows.
+
+    Rows are an `ad.Ragged` or alike, a list with arrays, or nested lists of unlike lengths.
+    """
+    if not parameter.rows or isinstance(value, (numpy.ndarray, numpy.generic)):
+        return None
+    if parts_of(value) is not None:
+        return value
+    if not isinstance(value, (list, tuple)):
+        return None
+    rows = [array_of(row, parameter, shared) for row in value]
+    are_arrays = any(hasattr(row, "shape") for row in value)
+    return rows if are_arrays or len({row.shape for row in rows}) != 1 else None
+
+
+def array_for(rows: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]) -> numpy.ndarray:
+    """An array of the element type and rank of rows joined along a new axis, of one element."""
+    dtype: numpy.dtype | None
+    if not isinstance(rows, list):
+        values, _, *shapes = parts_of(rows) or (numpy.zeros(0), None)
+        row = shapes[0][0] if shapes and shapes[0] else numpy.shape(values)
+        dtype, rank = numpy.asarray(values).dtype, len(row) + 1
+    elif rows:
+        dtype, rank = rows[0].dtype, rows[0].ndim + 1
+    else:
+        kind = TYPE_NAMES.get(parameter.type)
+        usual = shared.get(parameter.type, numpy.dtype(numpy.float32))
+        dtype = usual if kind is None else DTYPES[kind].numpy
+        rank = len(parameter.shape)
+    wanted = len(parameter.shape)
+    if rank != wanted and not any(isinstance(term, Spread) for term in parameter.shape):
+        raise InputError(
+            f"argument '{parameter.name}': a row has {axes_text(rank - 1)}, expected {wanted - 1}",
+            "give one array per row, without the axis of the batch",
+        )
+    return numpy.broadcast_to(numpy.zeros((), dtype), (2,) * rank)
+
+
 def shaped(value: Any, parameter: Parameter, types: Mapping[str, str]) -> numpy.ndarray:
     """An array of a given shape that stores one element; `types` maps type variables."""
     if isinstance(value, numpy.ndarray) or hasattr(value, "__dlpack__"):
@@ -85,7 +126,10 @@ def shaped(value: Any, parameter: Parameter, types: Mapping[str, str]) -> numpy.
     try:
         return numpy.broadcast_to(numpy.zeros((), DTYPES[kind].numpy), tuple(shape))
     except (TypeError, ValueError):
-        raise InputError(f"argument '{parameter.name}': {value!r} is no shape") from None
+        raise InputError(
+            f"argument '{parameter.name}': {value!r} is no shape",
+            "give sizes, such as (3, 4), an array, or a number",
+        ) from None
 
 
 def any_shape(parameter: Parameter) -> Shape:

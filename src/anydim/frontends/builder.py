@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from anydim.base.dtypes import float32, int64
 from anydim.base.errors import GraphError, UserError
@@ -29,6 +30,9 @@ from anydim.frontends.graph_builder import GraphBuilder, Operand, Value
 from anydim.frontends.nesting import BuilderNode, branch, loop, size_of
 from anydim.lang.surface.syntax import Definition
 from anydim.sizes import Guard, Size
+
+if TYPE_CHECKING:
+    from anydim.frontends.structures.building import StructureValue
 
 __all__ = ["Builder", "Operand", "Value"]
 
@@ -55,6 +59,8 @@ class Builder(GraphBuilder):
         definition = getattr(function, "definition", function)
         if not isinstance(definition, Definition):
             raise GraphError(f"g.call takes a definition, not {type(function).__name__}")
+        if definition.types:
+            return self._over_structures(definition, inputs, attributes)
         values = self._values(definition.name, inputs)
         frozen = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
         source = f"{self.name}: {definition.name}"
@@ -68,6 +74,41 @@ class Builder(GraphBuilder):
         self._nodes.append(replace(node, device=self._device))
         self._guards += [guard for guard in group.guards if guard not in self._guards]
         made = tuple(Value(self, output) for output in node.outputs)
+        return made[0] if len(made) == 1 else made
+
+    def structure(
+        self, name: str, function: Any, parameter: str = "", **sizes: Size | int
+    ) -> StructureValue:
+        """Declare structures as an input: `t = g.structure("t", lib.tree_lstm, D=300)`.
+
+        Args:
+            name: Name of the input. A call takes nested tuples, lists of them, or `ad.Structure`.
+            function: A function of `define`, or a parsed definition, that takes such structures.
+            parameter: The name of its parameter; empty: its first structure.
+            **sizes: Sizes of the fields. The others are dims of their names.
+
+        Returns:
+            The structures, for `call`.
+
+        Raises:
+            GraphError: The definition has no such parameter, or the name is taken.
+        """
+        definition = getattr(function, "definition", function)
+        if not isinstance(definition, Definition):
+            raise GraphError(f"g.structure takes a definition, not {type(function).__name__}")
+        building = import_module("anydim.frontends.structures.building")
+        made: StructureValue = building.structure_input(self, name, definition, parameter, sizes)
+        self._lists[name] = made.port
+        return made
+
+    def _over_structures(
+        self, definition: Definition, inputs: Sequence[Any], attributes: dict[str, Any]
+    ) -> Any:
+        building = import_module("anydim.frontends.structures.building")
+        try:
+            made = building.called_over_structures(self, definition, inputs, attributes)
+        except UserError as error:
+            raise GraphError(f"'{self.name}': {error.problem}", error.hint) from None
         return made[0] if len(made) == 1 else made
 
     # ---- data-dependent sizes ----

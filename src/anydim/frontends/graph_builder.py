@@ -148,6 +148,7 @@ class GraphBuilder:
         self._constants: dict[str, Constant] = {}
         self._nodes: list[Node] = []
         self._guards: list[Guard] = []
+        self._lists: dict[str, Any] = {}  # inputs and outputs that users see as structures
         self._sizes_in: dict[str, tuple[Size, ...]] = {}  # by name, of values that hold sizes
         self._parent: GraphBuilder | None = None  # of the enclosing graph of a branch or body
         self._captured: dict[str, str] = {}  # outer value -> own input
@@ -243,10 +244,15 @@ class GraphBuilder:
 
         Args:
             name: Its name.
-            value: A value of this builder.
+            value: A value of this builder, or structures that a definition makes.
         """
-        if text_of("the name of an output", name) in self._outputs:
+        if text_of("the name of an output", name) in (*self._outputs, *self._lists):
             raise GraphError(f"output '{name}' is declared twice")
+        port = getattr(value, "port", None)
+        if port is not None and getattr(value, "builder", None) is self:
+            self._lists[name] = port
+            self._outputs.update({each: each for each in (port.roots, *port.hidden)})
+            return
         self._outputs[name] = self._own(value).name
 
     def graph(self) -> Graph:
@@ -264,6 +270,7 @@ class GraphBuilder:
         return Graph(
             self.name, self._box, FrozenMapping(types), tuple(self._inputs), tuple(self._outputs),
             FrozenMapping(self._constants), tuple(nodes), tuple(self._guards),
+            FrozenMapping(self._lists),
         ).pruned()  # fmt: skip
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

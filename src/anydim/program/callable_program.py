@@ -74,7 +74,8 @@ class CallableProgram:
             **named: Inputs by name, and `out`: arrays for the results. `out` is one array, a
                 sequence with one per result (None: a new one), or a mapping by name. These arrays
                 are checked, filled and returned. They may be inputs or overlap them; reads see the
-                values from before the call.
+                values from before the call. For a ragged result: an `ad.Ragged`, or a list of
+                arrays, one per row.
 
         Returns:
             The outputs by name, of the kind of the inputs.
@@ -130,10 +131,10 @@ class CallableProgram:
 
     def _with_lists(self, named: Mapping[str, Any], out: Any) -> dict[str, Any]:
         """Run with lists of arrays, each as its two arrays."""
-        if out is not None:
+        if out is not None and self._conversion.packing is None:
             problem = f"{self.name} has {self._shown_lists()}, and `out` is for single arrays"
             raise OptionError(problem, "leave `out` away: results are new arrays")
-        return self._conversion.run(self.executable, named)
+        return self._conversion.run(self.executable, named, out)
 
     @cached_property
     def _conversion(self) -> Conversion:
@@ -342,9 +343,8 @@ class CallableProgram:
             DimError: A size is out of bounds.
             OptionError: An argument is invalid.
         """
-        mapped = import_module("anydim.program.batches.mapped")
-        found: list[dict[str, Any]] | Iterator[dict[str, Any]] = mapped.mapped(
-            self._mapper, inputs, memory, batch, pad, outputs, window, check, progress
+        found: list[dict[str, Any]] | Iterator[dict[str, Any]] = self._mapper.mapped(
+            inputs, memory, batch, pad, outputs, window, check, progress
         )
         return found
 

@@ -61,9 +61,14 @@ class Schema:
         }
 
     @cached_property
+    def references(self) -> list[tuple[str, ConstructorPort, FieldPort]]:
+        """The fields of structures, as `fields`."""
+        return [each for each in self.fields() if each[2].type]
+
+    @property
     def has_lists(self) -> bool:
         """Whether a field has any number of structures."""
-        return any(field.offsets for _, _, field in self.fields())
+        return any(field.offsets for _, _, field in self.references)
 
     def fields(self) -> Iterator[tuple[str, ConstructorPort, FieldPort]]:
         """All fields, with the type and the constructor of each."""
@@ -113,7 +118,9 @@ class Schema:
             size.constant not in (None, have) for size, have in zip(field.shape, array.shape[1:])
         ):
             fail(0, f"has shape {list(array.shape)}, expected [{wanted}]")
-        if dtype is not None and array.dtype != dtype:
+        if dtype is None and array.dtype.kind in "OSUmM":
+            fail(0, f"is {array.dtype}, expected numbers")
+        if dtype is not None and array.dtype.newbyteorder("=") != dtype:
             raise InputError(f"{self.where}: {what} is {array.dtype}, expected {dtype.name}",
                              f"convert it: array.astype('{dtype.name}')")  # fmt: skip
         return array
@@ -170,7 +177,7 @@ def _fits(field: FieldPort, shape: tuple[int, ...], given: Any, dtype: Any) -> b
     """Whether a value has the dtype, the rank and the fixed sizes of its field."""
     return (
         len(shape) == len(field.shape)
-        and (dtype is None or given == dtype)
+        and (given.kind not in "OSUmM" if dtype is None else given.newbyteorder("=") == dtype)
         and all(size.constant in (None, have) for size, have in zip(field.shape, shape))
     )
 
@@ -181,6 +188,8 @@ def _of_numbers(values: Any, dtype: Any) -> numpy.ndarray:
 
 def _array(value: Any, dtype: Any, number: int, fail: Fail) -> numpy.ndarray:
     """A value of a tensor field as an array."""
+    if isinstance(value, numpy.ma.MaskedArray):
+        fail(number, "is a masked array, expected a plain one: array.filled(value)")
     if isinstance(value, (numpy.ndarray, numpy.generic)):
         return numpy.asarray(value)
     try:
@@ -303,12 +312,11 @@ def increasing(where: str, offsets: numpy.ndarray, what: str, total: int | None)
 
 def checked(schema: Schema, arrays: Arrays) -> Arrays:
     """Raise InputError for arrays of a forest that do not fit each other; else return them."""
-    for each in schema.port.types:
-        for constructor in each.constructors:
-            _check_lengths(schema, constructor, arrays)
-    numbers = {type: schema.numbered(arrays, type) for type in schema.types}
-    totals = {type: sum(count for _, count in ids.values()) for type, ids in numbers.items()}
     port = schema.port
+    totals = {
+        each.name: sum([_count(schema, constructor, arrays) for constructor in each.constructors])
+        for each in port.types
+    }
     roots = arrays[port.roots] = integers(schema.where, "roots", arrays[port.roots])
     wrong = _outside(roots, totals[port.type])
     if wrong is not None:
@@ -317,15 +325,13 @@ def checked(schema: Schema, arrays: Arrays) -> Arrays:
             f"{totals[port.type]}",
             f"nodes of {port.type} have the numbers 0 to {totals[port.type] - 1}",
         )
-    for type, constructor, field in schema.fields():
-        if not field.type:
-            continue
+    for type, constructor, field in schema.references:
         wrong = _outside(arrays[field.values], totals[field.type])
         if wrong is not None:
             place = wrong
             if field.offsets:
                 place = int(numpy.searchsorted(arrays[field.offsets], wrong, "right")) - 1
-            node = numbers[type][constructor.name][0] + place
+            node = schema.numbered(arrays, type)[constructor.name][0] + place
             tree = _tree_of(schema, arrays, (type, node))
             raise InputError(
                 f"{schema.where}{'' if tree is None else f', tree {tree}'}, node {node} "
@@ -337,14 +343,17 @@ def checked(schema: Schema, arrays: Arrays) -> Arrays:
 
 
 def _outside(nodes: numpy.ndarray, total: int) -> int | None:
-    """The position of the first number that is not below a total."""
-    if not len(nodes) or (nodes.min() >= 0 and nodes.max() < total):
+    """The position of the first number that is negative, or not below a total."""
+    unsigned = nodes.view(numpy.uint64)  # negative numbers are large
+    if not len(nodes) or numpy.maximum.reduce(unsigned) < total:
         return None
-    return int(numpy.flatnonzero((nodes < 0) | (nodes >= total))[0])
+    return int(numpy.flatnonzero(unsigned >= total)[0])
 
 
-def _check_lengths(schema: Schema, constructor: ConstructorPort, arrays: Arrays) -> None:
-    """Raise InputError if fields of a constructor have different numbers of nodes."""
+def _count(schema: Schema, constructor: ConstructorPort, arrays: Arrays) -> int:
+    """The number of nodes of a constructor; raises InputError if its fields have several."""
+    if not constructor.fields:
+        return 1
     first, count = "", 0
     for field in constructor.fields:
         if field.offsets:
@@ -362,6 +371,7 @@ def _check_lengths(schema: Schema, constructor: ConstructorPort, arrays: Arrays)
                 "each field has one value per node of the constructor",
             )
         first, count = field.name, have
+    return count
 
 
 # ---- references ----------------------------------------------------------------------------------

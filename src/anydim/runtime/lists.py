@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import DType, from_numpy
-from anydim.base.errors import InputError
+from anydim.base.errors import DimError, InputError
 from anydim.base.records import dataclass
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box, Dim, Size
@@ -192,17 +192,21 @@ class Conversion:
         return self._forests
 
     def run(
-        self, call: Callable[[dict[str, Any]], dict[str, Any]], given: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Call the program with converted inputs; the results as the user sees them."""
+        self, call: Callable[[dict[str, Any]], dict[str, Any]], given: Mapping[str, Any],
+        out: Any = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Call the program with converted inputs; the results as the user sees them.
+
+        `out` are arrays for the results of an executable with ragged batches.
+        """
         if self._forests is not None:
             feeds, single = self._forests.packed(given)
-            results = self._run(call, feeds)
+            results = self._run(call, feeds, out)
             return dict(self._forests.unpacked(results, single))
-        return self._run(call, dict(given))
+        return self._run(call, dict(given), out)
 
     def _run(
-        self, call: Callable[[dict[str, Any]], dict[str, Any]], feeds: dict[str, Any]
+        self, call: Callable[[dict[str, Any]], dict[str, Any]], feeds: dict[str, Any], out: Any
     ) -> dict[str, Any]:
         """As `run`, for arrays of structures."""
         for name, parts in self._lists.items():
@@ -216,7 +220,15 @@ class Conversion:
         if self._packing is None:
             return seen(call(feeds), self._lists)
         feeds, *rows = self._packing.packed(feeds)
-        return dict(self._packing.unpacked(call(feeds), *rows))
+        packing = self._packing
+        results: dict[str, Any]
+        if out is None:
+            results = packing.unpacked(call(feeds), *rows)
+        else:
+            made: Any = import_module("anydim.runtime.ragged_results").RaggedOutput
+            filled = made(call, packing, out, *rows).filled
+            results = filled(feeds, lambda results: packing.unpacked(results, *rows))
+        return results
 
 
 def seen(results: dict[str, Any], lists: Mapping[str, Any]) -> dict[str, Any]:

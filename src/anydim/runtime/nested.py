@@ -8,6 +8,7 @@ that occurs several times is one node.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate, chain, groupby
@@ -22,7 +23,9 @@ from anydim.base.user_values import shown
 from anydim.runtime.forest import Arrays, Fail, Schema, references
 from anydim.runtime.lists import ConstructorPort, FieldPort
 
+Waiting = defaultdict[str, list[Any]]  # by type
 _FIRST = itemgetter(0)
+_FEW = 16  # nodes that are read faster one by one
 
 
 # ---- nested values to arrays ---------------------------------------------------------------------
@@ -60,39 +63,55 @@ class _Walk:
     def find(self) -> None:
         """Find all nodes of each constructor."""
         seen: dict[str, dict[int, Any]] = {type: {} for type in self.schema.types}
-        waiting = {self.schema.port.type: self.roots}
+        waiting = defaultdict(list, {self.schema.port.type: self.roots})
         while waiting:
             type, level = waiting.popitem()
-            known = seen[type]
-            fresh = dict(zip(map(id, level), level))
-            if not fresh.keys().isdisjoint(known.keys()):
-                fresh = {key: node for key, node in fresh.items() if key not in known}
-            known.update(fresh)
             self.references += len(level)
-            self.found += len(fresh)
-            self._level(type, list(fresh.values()), waiting)
+            (self._level if len(level) > _FEW else self._each)(type, level, seen[type], waiting)
+        self.found = sum(map(len, seen.values()))
 
-    def _level(self, type: str, nodes: list[Any], waiting: dict[str, list[Any]]) -> None:
-        """Sort new nodes by constructor; their structures wait to be read."""
+    def _each(self, type: str, level: list[Any], known: dict[int, Any], waiting: Waiting) -> None:
+        """Sort new nodes by constructor, one by one; their structures wait to be read."""
+        readers = self.schema.readers[type]
+        for node in level:
+            if id(node) in known:
+                continue
+            known[id(node)] = node
+            if not isinstance(node, tuple):
+                self._name(type, node)
+                continue
+            reader = readers[node[0]]
+            self.members[type, node[0]].append(node)
+            for item, inner in reader.single:
+                waiting[inner].append(item(node))
+            for item, inner in reader.lists:
+                waiting[inner] += _lists([item(node)])[0]
+
+    def _level(self, type: str, level: list[Any], known: dict[int, Any], waiting: Waiting) -> None:
+        """As `_each`, for many nodes at once."""
+        fresh = dict(zip(map(id, level), level))
+        if not fresh.keys().isdisjoint(known.keys()):
+            fresh = {key: node for key, node in fresh.items() if key not in known}
+        known.update(fresh)
+        nodes: Iterable[Any] = fresh.values()
         if not _all_are(tuple, nodes):
-            for node in (each for each in nodes if isinstance(each, str)):
-                if self.schema.types[type][node].fields:
-                    raise TypeError("a constructor with fields is a tuple")
-                self.members[type, node].append(node)
-            nodes = [node for node in nodes if not isinstance(node, str)]
-            if not _all_are(tuple, nodes):
-                raise TypeError("a node is a tuple")
+            for node in (each for each in nodes if not isinstance(each, tuple)):
+                self._name(type, node)
+            nodes = [node for node in nodes if isinstance(node, tuple)]
         readers = self.schema.readers[type]
         for name, group in groupby(sorted(nodes, key=_FIRST), _FIRST):
             same, reader = list(group), readers[name]
             self.members[type, name] += same
             for item, inner in reader.single:
-                waiting.setdefault(inner, []).extend(map(item, same))
+                waiting[inner] += map(item, same)
             for item, inner in reader.lists:
-                parts = list(map(item, same))
-                if not _all_are(list, parts):
-                    raise TypeError("any number of structures is a list")
-                waiting.setdefault(inner, []).extend(chain.from_iterable(parts))
+                waiting[inner] += chain.from_iterable(_lists(list(map(item, same))))
+
+    def _name(self, type: str, node: Any) -> None:
+        """A node that is the name of a constructor without fields."""
+        if not isinstance(node, str) or self.schema.types[type][node].fields:
+            raise TypeError("a node is a tuple, or the name of a constructor without fields")
+        self.members[type, node].append(node)
 
     def arrays(self) -> Arrays:
         """The arrays of the nodes that were found."""
@@ -140,6 +159,13 @@ class _Walk:
             )
 
         return fail
+
+
+def _lists(parts: list[Any]) -> list[list[Any]]:
+    """The values of a field with any number of structures."""
+    if not _all_are(list, parts):
+        raise TypeError("any number of structures is a list")
+    return parts
 
 
 def _all_are(kind: type, values: Iterable[Any]) -> bool:
@@ -220,7 +246,7 @@ def kind_of(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
         return f"a tensor of shape {list(shape)}"
-    return f"{type(value).__name__} {shown(value)}"
+    return f"{type(value).__name__} {' '.join(shown(value).split())}"
 
 
 def form(constructor: ConstructorPort) -> str:

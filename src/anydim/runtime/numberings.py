@@ -100,6 +100,7 @@ def _levels(schema: Schema, given: Any) -> Iterator[numpy.ndarray]:
     """The lengths of the lists of each level, then the values of the last one."""
     first, end = 0, None
     while getattr(given, "offsets", None) is not None:
+        _refuse_nulls(schema, given)
         parts = (each() if callable(each) else each for each in (given.offsets, given.values))
         offsets, given = parts
         until = None if end is None else end + 1
@@ -111,7 +112,15 @@ def _levels(schema: Schema, given: Any) -> Iterator[numpy.ndarray]:
             raise InputError(
                 f"{schema.where}: offsets of lists end with {end}, of {len(given)} values"
             )
+    _refuse_nulls(schema, given)
     yield numpy.asarray(given)[first:end]
+
+
+def _refuse_nulls(schema: Schema, given: Any) -> None:
+    nulls = getattr(given, "null_count", 0)
+    if nulls:
+        raise InputError(f"{schema.where}: the array has {counted(nulls, 'null')}",
+                         "fill or drop the nulls")  # fmt: skip
 
 
 def _numbered(

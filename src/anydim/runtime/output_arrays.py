@@ -84,11 +84,11 @@ def results_given(
     if out is None:
         return {}, {}
     keys = [spec.key for spec in specs]
-    given = _by_name(out, keys, name)
+    given = given_by_name(out, keys, name)
     arrays = {}
     for spec in specs:
         if spec.key in given:
-            arrays[spec.key] = _array(given[spec.key], spec, name)
+            arrays[spec.key] = output_array(given[spec.key], spec, name)
     for number, left in enumerate(arrays):
         for right in list(arrays)[number + 1 :]:
             if numpy.may_share_memory(arrays[left], arrays[right]):
@@ -99,7 +99,8 @@ def results_given(
     return arrays, given
 
 
-def _by_name(out: Any, keys: Sequence[str], name: str) -> dict[str, Any]:
+def given_by_name(out: Any, keys: Sequence[str], name: str) -> dict[str, Any]:
+    """Return the entries of `out` that are not None, by result name."""
     if isinstance(out, Mapping):
         for key in out:
             if key not in keys:
@@ -116,7 +117,7 @@ def _by_name(out: Any, keys: Sequence[str], name: str) -> dict[str, Any]:
     return {key: array for key, array in zip(keys, out) if array is not None}
 
 
-def _array(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
+def output_array(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
     """Return a writable numpy array over a given array."""
     where = f"{name}: the array for '{spec.key}'"
     if isinstance(value, numpy.ndarray):

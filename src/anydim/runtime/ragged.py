@@ -179,7 +179,7 @@ class Packing:
 
     def counts(self, lengths: Lengths, shared: Mapping[str, int]) -> list[Sequence[int]]:
         """The part of each row in each total."""
-        return [_sizes_of(unit, lengths, shared) for unit in self.table.units]
+        return [row_sizes(unit, lengths, shared) for unit in self.table.units]
 
     def _learn(
         self, name: str, port: RaggedPort, axes: Sequence[Sequence[int]],
@@ -239,10 +239,10 @@ class Packing:
             if port is None:
                 made[name] = value
                 continue
-            ends = [0, *accumulate(_sizes_of(port.counted, lengths, shared))]
+            ends = [0, *accumulate(row_sizes(port.counted, lengths, shared))]
             shapes = None
             if port.flat:
-                shapes = list(zip(*(_sizes_of(size, lengths, shared) for size in port.shape)))
+                shapes = list(zip(*(row_sizes(size, lengths, shared) for size in port.shape)))
             ragged = object.__new__(Ragged)  # its offsets fit
             ragged.values, ragged.offsets, ragged.shapes = value, numpy.array(ends), shapes
             made[name] = ragged
@@ -289,7 +289,7 @@ def shared_sizes(feeds: Mapping[str, Any], specs: Specs) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _sizes_of(size: Size, lengths: Lengths, shared: Mapping[str, int]) -> Sequence[int]:
+def row_sizes(size: Size, lengths: Lengths, shared: Mapping[str, int]) -> Sequence[int]:
     """A size of each row."""
     whole = lengths.get(str(size))
     if whole is not None:
@@ -311,7 +311,7 @@ def _read(
 ) -> tuple[numpy.ndarray, Sequence[Sequence[int]]]:
     """The values of a ragged input, and for each axis of a row the size in each row."""
     rank = len(port.shape)
-    parts = _parts(given)
+    parts = parts_of(given)
     if parts is not None:
         ragged = Ragged(*parts)
         if ragged.shapes is not None:
@@ -346,7 +346,7 @@ def _wanted(port: RaggedPort) -> str:
     return ", ".join(map(str, port.shape))
 
 
-def _parts(given: Any) -> tuple[Any, ...] | None:
+def parts_of(given: Any) -> tuple[Any, ...] | None:
     """Values and offsets of a ragged batch, a nested tensor or an Arrow list; None for others."""
     if isinstance(given, Ragged):
         return given.values, given.offsets, given.shapes
@@ -367,20 +367,25 @@ def _parts(given: Any) -> tuple[Any, ...] | None:
 
 def joined(rows: Sequence[numpy.ndarray]) -> numpy.ndarray:
     """Concatenate rows along axis 0; a view, without a copy, where they lie back to back."""
+    whole = rows[0] if len(rows) == 1 else together(rows)
+    return numpy.concatenate(rows) if whole is None else whole
+
+
+def together(rows: Sequence[numpy.ndarray], writeable: bool = False) -> numpy.ndarray | None:
+    """A view of rows that lie back to back in one array; None if they do not."""
     base = rows[0].base
-    if base is not None and all(row.base is base and row.flags.c_contiguous for row in rows):
-        address = rows[0].ctypes.data
-        for row in rows:
-            if row.ctypes.data != address and row.size:
-                break
-            address += row.nbytes
-        else:
-            count = sum(len(row) for row in rows)
-            shape = (count, *rows[0].shape[1:])
-            strides = rows[0].strides
-            if isinstance(base, numpy.ndarray) and len(rows) > 1:
-                return numpy.lib.stride_tricks.as_strided(rows[0], shape, strides, writeable=False)
-    return numpy.concatenate(rows)
+    if not isinstance(base, numpy.ndarray) or not all(
+        row.base is base and row.flags.c_contiguous for row in rows
+    ):
+        return None
+    address = rows[0].ctypes.data
+    for row in rows:
+        if row.ctypes.data != address and row.size:
+            return None
+        address += row.nbytes
+    shape = (sum(len(row) for row in rows), *rows[0].shape[1:])
+    strided = numpy.lib.stride_tricks.as_strided
+    return strided(rows[0], shape, rows[0].strides, writeable=writeable)
 
 
 def _same_kind(where: str, rows: Sequence[numpy.ndarray]) -> None:

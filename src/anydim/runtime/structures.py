@@ -7,7 +7,7 @@ of nodes. Other numberings are converted with numpy. Nested values are read by `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -32,7 +32,7 @@ from anydim.runtime.forest import (
 from anydim.runtime.lists import StructurePort
 from anydim.runtime.nested import arrays_of, form, kind_of, nested_of
 from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Box
+from anydim.sizes import Box, Size
 
 
 @public
@@ -402,7 +402,7 @@ class Forests:
     def packed(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
         """The inputs of the program, and whether all structures are single ones.
 
-        Raises InputError for what is no structure, and DimError for sizes that do not agree.
+        Raises InputError for what is no structure.
         """
         feeds, all_single = dict(given), True
         for name, schema in self.schemas.items():
@@ -413,49 +413,49 @@ class Forests:
             arrays, single = read(schema, feeds.pop(name))
             feeds.update(arrays)
             all_single &= single
-        feeds.update(self._empty(feeds))
+        missing = [name for name in self.tensors if name not in feeds]
+        if missing:
+            feeds.update(self._empty(feeds, missing))
         return feeds, all_single
 
-    def _empty(self, feeds: Mapping[str, Any]) -> Arrays:
+    def _empty(self, feeds: Mapping[str, Any], missing: Sequence[str]) -> Arrays:
         """Arrays of the tensor fields without nodes, in the sizes of the other inputs.
 
-        A dim that no other input tells has its lower bound. Raises DimError where the values of two
-        fields, or of a field and another input, do not agree on a dim.
+        A dim that no other input determines has its lower bound.
         """
-        source = dict[str, tuple[int, str]]()
-        pairs = []
+        dims = solved((size, length) for size, length, _, _ in self._axes(feeds))
+        sizes = {dim.name: dims.get(dim.name, dim.lo) for dim in self.box.dims}
+        made = {}
+        for name in missing:
+            shape = (size.evaluate(sizes) for size in self.tensors[name][2].shape)
+            made[name] = numpy.zeros((0, *shape), self.specs[name].dtype.numpy)
+        return made
+
+    def _axes(self, feeds: Mapping[str, Any]) -> Iterator[tuple[Size, int, str, str]]:
+        """(size, length, input, owner) of the axes that tell the dims of tensor fields."""
         for name, spec in self.others.items():
             if name in feeds:
-                shape = numpy.shape(feeds[name])
-                pairs += list(zip(spec.shape, shape))
-                for size, length in zip(spec.shape, shape):
-                    if size.atom is not None:
-                        source.setdefault(str(size), (length, f"input '{name}'"))
-        missing = []
+                where = f"{self.model}: input '{name}'"
+                for size, length in zip(spec.shape, numpy.shape(feeds[name])):
+                    yield size, length, where, f"input '{name}'"
         for name, (where, constructor, field) in self.tensors.items():
-            if name not in feeds:
-                missing.append((name, field))
+            if name in feeds:
+                for size, length in zip(field.shape, feeds[name].shape[1:]):
+                    yield size, length, where, f"field '{field.name}' of '{constructor}'"
+
+    def explained(self, error: DimError, feeds: Mapping[str, Any]) -> DimError:
+        """The error of a call, in terms of fields where two of them disagree on a dim."""
+        source = dict[str, tuple[int, str]]()
+        for size, length, where, what in self._axes(feeds):
+            if size.atom is None:
                 continue
-            what = f"field '{field.name}' of '{constructor}'"
-            for size, length in zip(field.shape, feeds[name].shape[1:]):
-                pairs.append((size, length))
-                if size.atom is None:
-                    continue
-                known, first = source.setdefault(str(size), (length, what))
-                if known != length:
-                    raise DimError(
-                        f"{where}: dim '{size}' is {length} in {what}, and {known} in {first}",
-                        "inputs must agree on every dim",
-                    )
-        if not missing:
-            return {}
-        dims = solved(pairs)
-        sizes = {dim.name: dims.get(dim.name, dim.lo) for dim in self.box.dims}
-        return {
-            name: numpy.zeros((0, *(size.evaluate(sizes) for size in field.shape)),
-                              self.specs[name].dtype.numpy)
-            for name, field in missing
-        }  # fmt: skip
+            known, first = source.setdefault(str(size), (length, what))
+            if known != length:
+                return DimError(
+                    f"{where}: dim '{size}' is {length} in {what}, and {known} in {first}",
+                    "inputs must agree on every dim",
+                )
+        return error
 
     def unpacked(self, results: Mapping[str, Any], single: bool) -> dict[str, Any]:
         """Remove the axis of trees from the results for a single structure."""
@@ -470,9 +470,9 @@ class Forests:
         """
         pairs: list[Any] = []
         for name, value in given.items():
-            arrays, _ = read(self.schemas[name], value)
-            pairs += [
-                pair for each, array in arrays.items()
-                for pair in zip(self.specs[each].shape, array.shape)
-            ]  # fmt: skip
+            schema = self.schemas[name]
+            arrays, _ = read(schema, value)
+            for each in (schema.port.roots, *schema.port.hidden):
+                shape = arrays[each].shape if each in arrays else (0,)
+                pairs += zip(self.specs[each].shape, shape)
         return solved(pairs)

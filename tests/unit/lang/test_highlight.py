@@ -40,6 +40,17 @@ def test_words_have_their_kinds():
     assert kinds["N"] is kinds["y"] is Name
 
 
+def test_type_and_match_are_words_only_where_they_begin_something():
+    found = tokens(
+        "type Tree<A> { leaf } def f(Tree t, float type) { match s, t { _ { match(i) = type } } }"
+    )
+    words = [(kind, part) for kind, part in found if part in ("type", "match", "Tree")]
+    assert words == [
+        (Keyword, "type"), (Name.Class, "Tree"), (Name, "Tree"), (Keyword.Type, "type"),
+        (Keyword, "match"), (Name, "match"), (Keyword.Type, "type"),
+    ]  # fmt: skip
+
+
 def test_the_lexer_is_registered():
     text = (ROOT / "pyproject.toml").read_text("utf-8")
     (target,) = re.findall(r'entry-points."pygments.lexers"\]\ntc = "([^"]+)"', text)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import anydim as ad
 from anydim.base.dtypes import float32
 from anydim.base.errors import DimError, InputError, LanguageError
 from anydim.lang.meaning.evaluate import evaluate
@@ -379,6 +380,36 @@ def test_a_fresh_scatter_in_a_loop_keeps_other_turns():
 def test_an_uneven_range_keeps_what_is_there():
     text = f"{head('float(N,N) x')} {{ y(i,j) = x(i,j) y(i,j) = 0 where i in 0:N, j in 0:i }}"
     check(text, np.triu(random(4, 4)), random(4, 4))
+    x = random(4, 5)
+    kept = np.triu(-x) + np.tril(x, -1)
+    text = f"{head('float(N,M) x')} {{ y(i,j) = x(i,j) y(i,j) = -x(i,j) where j in i:M }}"
+    check(text, kept, x)  # indices that cover the whole tensor
+    text = "def f(float(N,M) x) -> (x) { x(i,j) = -x(i,j) where j in i:M }"
+    np.testing.assert_array_equal(ad.define(text).f(x), kept)
+    ends = np.array([2, 0, 5, 1])
+    text = f"""{head("float(N,M) x", "int64(N) n")} {{
+      y(i,j) = x(i,j)
+      y(i,j) = -x(i,j) where j in 0:n(i)
+    }}"""
+    check(text, np.where(np.arange(5) < ends[:, None], -x, x), x, ends)
+
+
+def test_an_uneven_range_that_defines_is_0_outside():
+    x = random(4, 5)
+    check(f"{head('float(N,M) x')} {{ y(i,j) = x(i,j) where j in i:M }}", np.triu(x), x)
+    text = f"""{head("float(N,M) x")} {{
+      for t in 0:2 {{
+        y(i,j) = x(i,j) where j in i:M
+        y(3,0) = 7
+      }}
+    }}"""
+    expected = np.triu(x)
+    expected[3, 0] = 7
+    check(text, expected, x)
+    text = f"""{head("float(N,M) x")} {{
+      if N > 3 {{ y(i,j) = x(i,j) where j in i:M }} else {{ y(i,j) = -x(i,j) where j in i:M }}
+    }}"""
+    check(text, np.triu(x), x)  # branches do not follow each other
 
 
 def test_types_are_common_to_all_writes():

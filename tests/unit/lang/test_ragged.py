@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
 
 import anydim as ad
-from anydim.base.errors import LanguageError
+from anydim.base.errors import DimError, InputError, LanguageError, OptionError
 from anydim.lang.surface.parser import parse, parse_definition
 from anydim.lang.surface.printer import print_definition
 
@@ -101,3 +102,72 @@ def test_rows_with_two_sizes(file: Path) -> None:
     for row, found in zip(rows, ad.compile(f"{file}:centred")(x=rows)["y"]):
         expected = row - row.astype(numpy.float64).sum() / max(row.size, 1)
         numpy.testing.assert_allclose(found, expected, 1e-5, 1e-6)  # float32 sums of 15 terms
+
+
+# ---- called from Python ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lib() -> Any:
+    return ad.define(ATTENTION + DEFINITIONS)
+
+
+def test_functions_take_rows_as_the_compiled_file_does(lib: Any, file: Path) -> None:
+    rows, w = [drawn(length, 4) for length, _ in ROWS], drawn(4, 3)
+    expected = ad.compile(f"{file}:before")(x=rows)["y"].values
+    for given in (rows, tuple(rows), ad.Ragged.of(rows), [row.tolist() or row for row in rows]):
+        found = lib.before(given)
+        assert isinstance(found, ad.Ragged) and found.lengths.tolist() == [r[0] for r in ROWS]
+        numpy.testing.assert_array_equal(found.values, expected)
+    means = ad.compile(f"{file}:means")(x=rows, w=w)["y"]
+    numpy.testing.assert_array_equal(lib.means(rows, w), means)
+    numpy.testing.assert_array_equal(lib.means(w=w, x=ad.Ragged.of(rows)), means)
+    two = [drawn(*sizes) for sizes in ROWS]
+    for one, other in zip(lib.centred(two), ad.compile(f"{file}:centred")(x=two)["y"]):
+        numpy.testing.assert_array_equal(one, other)
+
+
+def test_arrays_and_equal_lists_of_numbers_are_arrays(lib: Any) -> None:
+    x = [[[1.0, 2], [3, 4]], [[5, 6], [7, 9]]]
+    eye = numpy.eye(2, dtype=numpy.float32)
+    assert lib.means(x, eye).tolist() == [[2, 3], [6, 7.5]]
+    assert isinstance(lib.before(numpy.float32(x)), numpy.ndarray)
+    found = lib.before([numpy.float32(row) for row in x])  # a list of arrays is rows
+    numpy.testing.assert_array_equal(numpy.stack(list(found)), lib.before(x))
+    assert lib.means([[[1.0, 2], [3, 4]], [[5, 6]]], eye).tolist() == [[2, 3], [5, 6]]
+
+
+def test_a_function_writes_rows_into_given_arrays(lib: Any) -> None:
+    rows = [drawn(length, 4) for length, _ in ROWS]
+    out = [numpy.full_like(row, 7) for row in rows]
+    assert lib.before(rows, out=out) is out
+    numpy.testing.assert_array_equal(numpy.concatenate(out), lib.before(rows).values)
+    model = lib.before.model(rows)
+    assert model.plan(lengths=[3, 1], D=4).sizes["T.total"] == 4
+    assert "rows: float32[?, ?, ?]" in lib.before._kinds()
+    assert len(lib.before([])) == 0
+
+
+R = [drawn(3, 4), drawn(5, 4)]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "problem"),
+    [
+        (lambda lib: lib.before([drawn(3)]), InputError, "a row has 1 axis, expected 2"),
+        (lambda lib: lib.before([R[0], drawn(5, 3)]), InputError, "differ in more than axis 0"),
+        (lambda lib: lib.before([R[0], R[1].astype("f8")]), InputError, "row 1 is float64"),
+        (lambda lib: lib.before([r.astype("f8") for r in R]), LanguageError, "'x' is float32"),
+        (lambda lib: lib.before([None]), InputError, "None is no number"),
+        (lambda lib: lib.before(R, fixed={"T": 5}), OptionError, "'T' is fixed, and rows decide"),
+        (lambda lib: lib.before(R, fixed={"B": 2}), OptionError, "'B' is fixed, and rows decide"),
+        (lambda lib: lib.attention(R, R[:1], R), InputError, "'v' has 2 rows, input 'k' has 1"),
+        (lambda lib: lib.attention(R, R, R[::-1]), InputError, "'K' is 5 in input 'v', 3 in"),
+        (lambda lib: lib.means(R, drawn(5, 2)), DimError, "D"),
+        (lambda lib: lib.before(R, out=R[:1]), InputError, "has 1 rows, the result has 2"),
+        (lambda lib: lib.before.sizes(R), InputError, "is no shape"),
+    ],
+)
+def test_rows_that_do_not_fit_a_function(lib: Any, call: Any, error: Any, problem: str) -> None:
+    with pytest.raises(error, match=problem):
+        call(lib)

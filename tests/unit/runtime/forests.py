@@ -70,6 +70,27 @@ def bush(random: Random, depth: int = 3) -> Any:
 KINDS = {"tree": (TREE, tree), "list": (LIST, chain), "bush": (BUSH, bush)}
 
 
+def preorder(trees: list[Any]) -> list[tuple[str, list[int], list[Any]]]:
+    """(constructor, numbers of children, values) of all nodes; a shared one occurs several times.
+
+    The number of a node is smaller than that of its next sibling.
+    """
+    made: list[tuple[str, list[int], list[Any]]] = []
+    stack = [(tree, None) for tree in reversed(trees)]
+    while stack:
+        node, siblings = stack.pop()
+        name, *fields = (node,) if isinstance(node, str) else node
+        if siblings is not None:
+            siblings.append(len(made))
+        inner: list[int] = []
+        parts = [part for each in fields for part in (each if isinstance(each, list) else [each])]
+        below = [part for part in parts if isinstance(part, (tuple, str))]
+        values = [part for part in parts if not isinstance(part, (tuple, str))]
+        made.append((name, inner, values))
+        stack += [(part, inner) for part in reversed(below)]
+    return made
+
+
 def same(one: Any, other: Any) -> bool:
     """Whether two nested values are equal; a constructor alone is a tuple of its name."""
     stack = [(one, other)]

@@ -47,6 +47,32 @@ def test_nested_values_come_back(kind: str, seed: int) -> None:
     assert repr(again) == repr(made)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(10))
+def test_other_numberings_come_back(kind: str, seed: int) -> None:
+    """The same forest from nodes in preorder, and, if no node is shared, from their parents."""
+    port, draw = KINDS[kind]
+    random = Random(f"{kind}{seed}")
+    trees = [draw(random) for _ in range(random.randrange(1, 6))]
+    nodes = forests.preorder(trees)
+    kinds = [name for name, _, _ in nodes]
+    most = max(len(children) for _, children, _ in nodes)
+    rows = [children + [-1] * (most - len(children)) for _, children, _ in nodes]
+    table = numpy.array(rows, numpy.int32).reshape(len(nodes), most)
+    fields: dict[str, dict[str, list[Any]]] = {}
+    for name, _, values in nodes:
+        for field, value in zip(("x", "head")[kind == "list" :], values):
+            fields.setdefault(name, {}).setdefault(field, []).append(value)
+    made = ad.Structure.from_kinds(kinds, table, fields, declared=port)
+    assert all(same(made.nested(row), tree) for row, tree in enumerate(trees))
+    parents = numpy.full(len(nodes), -1)
+    for number, row in enumerate(table):
+        parents[row[row >= 0]] = number
+    for given in (None, kinds):
+        made = ad.Structure.from_parents(parents, fields, given, declared=port)
+        assert all(same(made.nested(row), tree) for row, tree in enumerate(trees))
+
+
 def test_nodes_are_numbered_constructor_after_constructor() -> None:
     found = arrays([FORK, ("leaf", C)], TREE)
     assert found["t"] == [3, 0]  # three leaves, then two nodes
@@ -233,6 +259,11 @@ def test_nested_lists_of_arrow() -> None:
     assert same(made.nested(), ("branch", [("branch", leaves[1:4]), ("branch", leaves[4:])]))
     with pytest.raises(ad.InputError, match="nested lists need a constructor"):
         ad.Structure.of(given, TREE)
+    given.null_count = 2
+    with pytest.raises(ad.InputError, match="the array has 2 nulls"):
+        ad.Structure.of(given, ROSE)
+    with pytest.raises(ad.InputError, match="offsets of lists end with 3, of 1 values"):
+        ad.Structure.of(_ListArray([0, 3], _ListArray([0, 6], held)), ROSE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -268,6 +299,8 @@ def test_concat(kind: str) -> None:
         ([LEAF, ("node", LEAF, ("leaf", A[:2]))], TREE,
          r"tree 1, node 1 \('leaf'\): field 'x' is float32 \[2\], in another node float32 \[3\]"),
         (("node", LEAF, ("leaf", A[None])), TREE, r"field 'x' is float32 \[1, 3\], expected \[D\]"),
+        (("leaf", "abc"), TREE, r"field 'x' is 'abc', expected a tensor"),
+        (("leaf", numpy.ma.array(A, mask=[0, 1, 0])), TREE, "is a masked array, expected a plain"),
         (("leaf", object()), TREE, "field 'x' is <object.*expected a tensor"),
     ],
 )  # fmt: skip
@@ -304,6 +337,7 @@ NODE = FIELDS["node"]
         (FIELDS, [5], "tree 0: its root is node 5 of 5"),
         (FIELDS, None, "needs `roots`"),
         (FIELDS, [4.0], "roots is float64"),
+        ({**FIELDS, "leaf": {"x": LEAVES.astype(str)}}, [4], "expected numbers"),
         ({**FIELDS, "leaf": {"x": A}}, [4], r"has shape \[3\], expected \[nodes, D\]"),
     ],
 )  # fmt: skip
@@ -423,6 +457,15 @@ def test_inputs_that_do_not_agree(model: ad.Model) -> None:
         model(t=FORK, w=W, out=W)
 
 
+def test_arrays_of_another_byte_order_and_layout(model: ad.Model) -> None:
+    expected = both(model, t=ad.Structure(FIELDS, [4]), w=W)["y"]
+    for x in (LEAVES.astype(">f4"), numpy.asfortranarray(LEAVES)):
+        fields = {"leaf": {"x": x}, "node": {n: numpy.array(i, ">i2") for n, i in NODE.items()}}
+        numpy.testing.assert_array_equal(model(t=ad.Structure(fields, [4]), w=W)["y"], expected)
+    swapped = ("node", ("leaf", A.astype(">f4")), ("leaf", B.astype(">f4")))
+    assert both(model, t=[swapped], w=W)["y"].shape == (1, 3)
+
+
 def test_numbers_and_lists_take_the_declared_type(model: ad.Model) -> None:
     found = both(model, t=("node", ("leaf", [1, 2, 3]), ("leaf", [1.5, 2, 3])), w=W)
     assert found["y"].tolist() == [6.5, 8.0, 10.0]  # root 2, children 0 + 1
@@ -431,6 +474,8 @@ def test_numbers_and_lists_take_the_declared_type(model: ad.Model) -> None:
 def test_reports_take_forests(model: ad.Model) -> None:
     sizes = {"trees": 1, "leaves": 2, "nodes": 2, "D": 3}
     assert model.plan(t=FORK, D=3).bytes == model.plan(**sizes).bytes
+    assert model.plan(t=LEAF, D=3).bytes == model.plan(**{**sizes, "leaves": 1, "nodes": 0}).bytes
+    assert model.plan(t=[], D=3).bytes == model.plan(trees=0, leaves=0, nodes=0, D=3).bytes
     assert model.plan(t=ad.Structure.of([FORK] * 9, TREE)).bytes
     assert "launch" in str(model.profile({"t": FORK, "w": W}, repeat=1))
     with pytest.raises(ad.OptionError, match="takes structures, and `profile` draws arrays"):

@@ -19,15 +19,18 @@ from typing import Any
 
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
-from anydim.base.text import listed
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
     BranchBlock,
     CallTerm,
     Definition,
+    Dimension,
+    Exists,
+    Flat,
     Invoke,
     Item,
+    LoopBlock,
     MatchBlock,
     Name,
     Number,
@@ -37,6 +40,7 @@ from anydim.lang.surface.syntax import (
     Term,
     items,
     targets,
+    walk,
 )
 
 
@@ -71,13 +75,15 @@ class Field:
 class Call:
     """A call in a case: `targets` are its results in the case, `callee` the instance's key.
 
-    `several` is the size that counts the calls, one for each structure of the first place.
+    `several` is the size that counts the calls, one for each structure of the first place. `passed`
+    are the values of the case that the callee gets, by parameter.
     """
 
     targets: tuple[str, ...]
     callee: Key
     places: tuple[Place, ...]
     several: str = ""
+    passed: tuple[tuple[str, str], ...] = ()
     position: int = 0
 
 
@@ -128,7 +134,8 @@ class Case:
 class Instance:
     """A definition with the names of the program's tensors that its parameters are.
 
-    `sources` are the numbers of the program's structures that its structures are parts of.
+    `sources` are the numbers of the program's structures that its structures are parts of. Each call
+    gets values for the other parameters, `passed`, also for structures that the recursion makes.
     """
 
     definition: Definition
@@ -146,15 +153,35 @@ class Instance:
         return self.definition.name, self.sources, tuple(tensors), tuple(attributes)
 
     @property
+    def structures(self) -> list[Parameter]:
+        """The parameters that are parts of the program's structures."""
+        own = structures_of(self.definition)
+        return [each for each, source in zip(own, self.sources) if source >= 0]
+
+    @property
     def places(self) -> list[Place]:
-        """The structure parameters."""
-        structures = structures_of(self.definition)
-        return [Place(number, (), each.type) for number, each in enumerate(structures)]
+        """The structures of these parameters."""
+        return [Place(number, (), each.type) for number, each in enumerate(self.structures)]
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The program's structures that they are parts of."""
+        return tuple(source for source in self.sources if source >= 0)
+
+    @property
+    def passed(self) -> list[Parameter]:
+        """The parameters that get a value in each call."""
+        known = {each.name for each in self.structures} | self.tensors.keys()
+        return [each for each in self.definition.parameters if each.name not in known]
 
     @property
     def kinds(self) -> list[str]:
         """The types of its structures."""
         return [place.type for place in self.places]
+
+    def declared(self, name: str) -> Parameter:
+        """The parameter of that name."""
+        return next(each for each in self.definition.parameters if each.name == name)
 
     def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
         return self.definition.error(position, problem, hint)
@@ -231,7 +258,7 @@ class _Cases:
         self.definition = instance.definition
 
     def run(self) -> None:
-        names = [each.name for each in structures_of(self.definition)]
+        names = [each.name for each in self.instance.structures]
         scope: Scope = dict(zip(names, self.instance.places))
         made = self.expanded(self.definition.statements, scope, {})
         self.instance.decision = made
@@ -253,8 +280,12 @@ class _Cases:
     def tests(self, item: MatchBlock, patterns: Sequence[Pattern], scope: Scope) -> Tests:
         found: list[tuple[Place, Pattern]] = []
         for structure, pattern in zip(item.structures, patterns):
-            place = scope[structure.name]
-            assert isinstance(place, Place)
+            place = scope.get(structure.name)
+            if not isinstance(place, Place):
+                raise self.instance.error(
+                    item.position, f"'{structure.name}' is a structure that the recursion makes",
+                    "a match takes parts of the structures that the program gets",
+                )  # fmt: skip
             found.append((place, pattern))
         return tuple(found)
 
@@ -308,14 +339,17 @@ class _Cases:
         sites: list[Site] = []
         block = tuple(self.with_sites(item, scope, sites) for item in block)
         calls, statements = [], []
+        self.values: list[Assignment] = []
         for item in block:
             call = self.call(item, scope, block) if isinstance(item, Invoke) else None
             if call is None:
                 statements.append(item)
             else:
                 calls.append(call)
+        statements += self.values
         fields = {name: each for name, each in scope.items() if isinstance(each, Field)}
         used = {name for site in sites for name in site.arguments}
+        used |= {name for call in calls for _, name in call.passed}
         used |= {
             item.value.name for item in items(tuple(statements))
             if isinstance(item, Assignment) and isinstance(item.value, Name)
@@ -364,16 +398,23 @@ class _Cases:
         if callee is None or not structures_of(callee):
             return None
         kinds = {each.name for each in structures_of(callee)}
-        places, tensors, several = [], {}, ""
+        places, sources, tensors, several = [], [], {}, ""
+        passed: list[tuple[str, str]] = []
         for parameter, given in zip(callee.parameters, item.call.arguments):
-            if parameter.name in kinds:
-                place = scope[given.name] if isinstance(given, Name) else None
-                assert isinstance(place, Place)
+            place = scope.get(given.name) if isinstance(given, Name) else None
+            if parameter.name in kinds and isinstance(place, Place):
                 places.append(place)
+                sources.append(self.instance.held[place.parameter])
                 if place.several:
                     several = self.counted(place)
+                continue
+            if parameter.name in kinds:
+                sources.append(-1)
+            tensor = self.program_tensor(given, block)
+            if tensor:
+                tensors[parameter.name] = tensor
             else:
-                tensors[parameter.name] = self.program_tensor(parameter, given, block)
+                passed.append((parameter.name, self.passed(parameter, given)))
         if several and len(places) > 1:
             raise self.instance.error(
                 item.position, f"'{callee.name}' takes {len(places)} structures, and one of them "
@@ -381,12 +422,16 @@ class _Cases:
             )  # fmt: skip
         attributes = {each.name: self.attribute(item.call, each.name) for each in callee.attributes}
         given_attributes = {name: value for name, value in attributes.items() if value is not None}
-        sources = tuple(self.instance.sources[place.parameter] for place in places)
+        if not places:
+            raise self.instance.error(
+                item.position, f"'{callee.name}' takes no structure of the program",
+                "give it a part of a structure that the program gets",
+            )  # fmt: skip
         key = (
-            callee.name, sources, tuple(sorted(tensors.items())),
+            callee.name, tuple(sources), tuple(sorted(tensors.items())),
             tuple(sorted(given_attributes.items())),
         )  # fmt: skip
-        return Call(item.targets, key, tuple(places), several, item.position)
+        return Call(item.targets, key, tuple(places), several, tuple(passed), item.position)
 
     def counted(self, place: Place) -> str:
         """The size that counts the structures of a place."""
@@ -396,16 +441,20 @@ class _Cases:
         assert isinstance(term, Name)
         return term.name
 
-    def program_tensor(self, parameter: Parameter, given: Term, block: tuple[Item, ...]) -> str:
-        """The tensor of the program that an argument is."""
+    def program_tensor(self, given: Term, block: tuple[Item, ...]) -> str:
+        """The tensor of the program that an argument is; '' for another value."""
         own = self.instance.tensors
         if isinstance(given, Name) and given.name in own and given.name not in set(targets(block)):
             return own[given.name]
-        raise self.instance.error(
-            given.position, f"the argument '{parameter.name}' changes from call to call",
-            f"pass a parameter as it is: {listed(own) or 'there is none'}; values that go down a "
-            "structure are not supported yet",
-        )  # fmt: skip
+        return ""
+
+    def passed(self, parameter: Parameter, given: Term) -> str:
+        """The value of the case that an argument is; an expression gets a name."""
+        if isinstance(given, Name):
+            return given.name
+        name = f"{parameter.name}.value{len(self.values)}"
+        self.values.append(Assignment(name, (), "", False, given, position=given.position))
+        return name
 
     def attribute(self, call: CallTerm, name: str) -> Any:
         """The value of an attribute of a call; None for its default."""
@@ -426,33 +475,23 @@ class _Cases:
 
 
 def definition_of(
-    case: Case, known: Mapping[Key, Sequence[tuple[str, int]]]
+    case: Case, known: Mapping[Key, Sequence[tuple[str, int]]], tensor: str = ""
 ) -> tuple[Definition, dict[str, str]]:
     """A case as a definition without structures, and the name of each argument in the case.
 
     `known` are the element types and ranks of the results of each callee. The arguments are the
-    fields, results of calls, nodes and tensors that the case uses. The tensors that become fields of
-    new nodes are results, too, after those of the definition.
+    fields, results of calls, nodes and tensors that the case uses. The tensors that become fields
+    of new nodes, or values of calls, are results, too, after those of the definition. With
+    `tensor`, this is the only result, and the arguments are what it depends on.
     """
     own = case.instance.definition
-    written = set(targets(case.statements))
-    parameters, origin = [], dict[str, str]()
-    for name, each in case.fields.items():
-        parameters.append(replace(each.parameter, name=name))
-        origin[name] = name
-    for call in case.calls:
-        count = (Name(call.several),) if call.several else ()
-        for target, (dtype, rank) in zip(call.targets, known[call.callee]):
-            axes = (Name(f"{target}.{axis}") for axis in range(rank))
-            parameters.append(Parameter(target, dtype, (*count, *axes)))
-            origin[target] = target
-    for name in (*(site.target for site in case.sites), *case.nodes):
-        parameters.append(Parameter(name, "int64"))
-        origin[name] = name
-    parameters += tensors_of(own)
-    origin.update({each.name: each.name for each in tensors_of(own)})
+    statements, names, results = case.statements, None, own.results
+    if tensor:
+        (statements, names), results = needed(case, tensor), (tensor,)
+    written = set(targets(statements))
+    parameters = [each for each in _parameters(case, known) if names is None or each.name in names]
     renamed, copies = dict[str, str](), list[Assignment]()
-    for result in own.results:
+    for result in results:
         if result in written:
             continue
         inner = renamed[result] = f"{result}.given"
@@ -460,15 +499,71 @@ def definition_of(
         indices = tuple(Name(f"i{number}") for number in range(len(shape)))
         read = CallTerm(inner, indices) if indices else Name(inner)
         copies.append(Assignment(result, indices, "", False, read))
-    changed = [replace(p, name=renamed.get(p.name, p.name)) for p in parameters]
     exported = dict.fromkeys(name for site in case.sites for name in site.arguments)
-    more = (name for name in exported if name in written and name not in own.results)
+    exported.update(dict.fromkeys(name for call in case.calls for _, name in call.passed))
+    more = (n for n in exported if not tensor and n in written and n not in results)
     made = replace(
-        own, results=(*own.results, *more), parameters=tuple(changed), types=(), family=(),
-        statements=(*case.statements, *copies),
+        own, results=(*results, *more), types=(), family=(), statements=(*statements, *copies),
+        parameters=tuple(replace(p, name=renamed.get(p.name, p.name)) for p in parameters),
         callees=tuple(case.instance.known[name] for name in _callees(case)),
     )  # fmt: skip
-    return made, {renamed.get(name, name): name for name in origin}
+    return made, {renamed.get(each.name, each.name): each.name for each in parameters}
+
+
+def _parameters(case: Case, known: Mapping[Key, Sequence[tuple[str, int]]]) -> Iterator[Parameter]:
+    """The arguments of a case: fields, results of calls, nodes, tensors and values."""
+    for name, each in case.fields.items():
+        yield replace(each.parameter, name=name)
+    for call in case.calls:
+        count = (Name(call.several),) if call.several else ()
+        for target, (dtype, rank) in zip(call.targets, known.get(call.callee, ())):
+            axes = (Name(f"{target}.{axis}") for axis in range(rank))
+            yield Parameter(target, dtype, (*count, *axes))
+    for name in (*(site.target for site in case.sites), *case.nodes):
+        yield Parameter(name, "int64")
+    own = case.instance.definition
+    types = {each.name for each in own.types}
+    passed = case.instance.passed
+    yield from (each for each in tensors_of(own) if each not in passed)
+    for each in passed:
+        yield Parameter(each.name, "int64") if each.type in types else each
+
+
+def needed(case: Case, tensor: str) -> tuple[tuple[Item, ...], set[str]]:
+    """The statements of a case that a tensor depends on, and all names in them."""
+    names, kept = {tensor}, list[Item]()
+    for item in reversed(case.statements):
+        if names.isdisjoint(targets((item,))):
+            continue
+        kept.append(item)
+        for inner in items((item,)):
+            names.update(_names_of(inner))
+    return tuple(reversed(kept)), names
+
+
+def _names_of(item: Item) -> Iterator[str]:
+    terms: list[Term] = []
+    if isinstance(item, Assignment):
+        yield item.target
+        terms = [*item.indices, item.value]
+        for clause in item.where:
+            more = clause.indices if isinstance(clause, Exists) else (clause.low, clause.high)
+            terms += more
+            if isinstance(clause, Exists):
+                yield clause.tensor
+    elif isinstance(item, Invoke):
+        yield from item.targets
+        terms = list(item.call.arguments)
+    elif isinstance(item, LoopBlock):
+        terms = [item.start, item.stop, item.step]
+    elif isinstance(item, BranchBlock):
+        terms = [item.condition]
+    for term in terms:
+        for each in walk(term):
+            if isinstance(each, (Name, CallTerm)):
+                yield each.name
+            elif isinstance(each, (Flat, Dimension)):
+                yield each.tensor
 
 
 def _callees(case: Case) -> Iterator[str]:

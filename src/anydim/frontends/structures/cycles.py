@@ -8,6 +8,7 @@ are in the order of levels.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.frozen import FrozenMapping
@@ -22,7 +23,7 @@ from anydim.frontends.structures.batching import (
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import LOOP, REGION, SIZES, LoopRegion, Scan, Sizes
-from anydim.kernels.routines.levels import AT, COUNT, EDGE, EDGES, FIRST
+from anydim.kernels.routines.level_plan import AT, COUNT, EDGE, EDGES, FIRST
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -37,10 +38,11 @@ from anydim.lang.tree import (
 )
 from anydim.lang.tree.affine import reads
 from anydim.lang.tree.renaming import renamed
+from anydim.lang.tree.typing import identity
 from anydim.sizes import Box, Dim, Size, as_size
 
 if TYPE_CHECKING:
-    from anydim.frontends.structures.cases import Instance, Key
+    from anydim.frontends.structures.cases import Case, Instance, Key
     from anydim.frontends.structures.graphs import Computed, Recursion
 
 SOURCE = "levels"
@@ -123,7 +125,7 @@ class Emitter:
         return values[0] if len(values) == 1 else self.emit("concat", *values, axis=0)
 
 
-class _Values:
+class Values:
     """Values of a case over some of its calls, in one graph; made where they are needed."""
 
     def __init__(
@@ -133,7 +135,8 @@ class _Values:
         self.recursion, self.computed, self.emitter = recursion, computed, emitter
         self.group, self.case = computed.group, computed.case
         self.sites = {site.target: number for number, site in enumerate(self.case.sites)}
-        given = {*self.case.fields, *computed.calls, *self.sites, *self.case.nodes}
+        self.passed = {each.name for each in self.case.instance.passed}
+        given = {*self.case.fields, *computed.calls, *self.sites, *self.case.nodes, *self.passed}
         arguments = {name for name, origin in computed.arguments.items() if origin in given}
         self.batch = Batch(count, varying(self.group, arguments), children)
         tensors = (*self.group.inputs, *self.group.outputs, *self.group.temporaries)
@@ -146,7 +149,10 @@ class _Values:
         return self.batch.type(own) if name in self.batch.tensors else own
 
     def run(self, step: Any) -> None:
-        """Emit a statement, or all steps."""
+        """Emit a statement, or all steps, unless they are there."""
+        targets = [step.target] if isinstance(step, Statement) else [t.name for t in step.outputs]
+        if targets[0] in self.made:
+            return
         error = self.case.instance.error
         try:
             if isinstance(step, Statement):
@@ -190,8 +196,19 @@ class _Values:
         if tensor in known:
             return tensor
         if tensor not in self.made:
-            self.made[tensor] = self.argument(tensor)
+            step = self.steps_by_target.get(tensor)
+            if step is None:
+                self.made[tensor] = self.argument(tensor)
+            else:
+                self.run(step)
         return self.made[tensor]
+
+    @cached_property
+    def steps_by_target(self) -> dict[str, Any]:
+        """What makes each tensor of the group."""
+        if self.group.steps:
+            return {tensor.name: self.group for tensor in self.group.outputs}
+        return {statement.target: statement for statement in self.group.statements}
 
     def argument(self, tensor: str) -> str:
         raise NotImplementedError
@@ -216,7 +233,7 @@ class _Values:
         return self.emitter.statement(made, TensorType(own.dtype, (self.batch.count, *own.shape)))
 
 
-class _Outside(_Values):
+class Outside(Values):
     """Values over all calls of a case."""
 
     def __init__(self, recursion: Recursion, computed: Computed) -> None:
@@ -256,6 +273,16 @@ class _Outside(_Values):
             return emitter.statement(made, self.kind(tensor))
         if origin in self.case.nodes:
             return self.node(origin, self.kind(tensor))
+        if origin in self.passed:
+            sites, rows = (
+                emitter.part(recursion.results_of_levels[word, number], 0, self.batch.count)
+                for word in ("site", "row")
+            )
+            tables = argument_tables(recursion, self.case, origin)
+            target = emitter.fresh(f"{self.case.name}/{origin}")
+            return emitter.statement(
+                chosen(target, self.kind(tensor), tables, sites, rows), self.kind(tensor)
+            )
         return self.case.instance.tensors[origin]
 
     def node(self, origin: str, kind: TensorType) -> str:
@@ -265,7 +292,7 @@ class _Outside(_Values):
         held = recursion.results_of_levels["node", number, position]
         nodes = self.emitter.part(held, 0, self.batch.count)
         place = self.case.nodes[origin]
-        source = self.case.instance.sources[place.parameter]
+        source = self.case.instance.held[place.parameter]
         body = recursion.new.of_source(source, place.type, Read(nodes, (Index("n"),)))
         target = self.emitter.fresh(f"{self.case.name}/{origin}")
         return self.emitter.statement(Statement(target, (Axis("n", self.batch.count),), body), kind)
@@ -280,6 +307,36 @@ class _Outside(_Values):
         if not self.case.calls[call].several:
             return self.batch.count
         return Size.symbol(self.recursion.dims["edges", self.computed.number, call])
+
+
+def outside_of(recursion: Recursion, case: int) -> Outside:
+    """The values over all calls of a case."""
+    if case not in recursion.outside:
+        recursion.outside[case] = Outside(recursion, recursion.computed[case])
+    return recursion.outside[case]
+
+
+def argument_tables(recursion: Recursion, case: Case, parameter: str) -> list[str]:
+    """The values that each call in a case gives to a parameter."""
+    definition = recursion.instances.index(case.instance)
+    return [
+        recursion.arguments[site, call, parameter]
+        for site, call in recursion.layout.sites(definition)
+    ]
+
+
+def chosen(
+    target: str, kind: TensorType, tables: Sequence[str], sites: str, rows: str
+) -> Statement:
+    """Rows of tables: of each call the row of the table of its site."""
+    axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(kind.shape))
+    call, *rest = (Index(axis.name) for axis in axes)
+    body: Expr = identity("add", kind.dtype)
+    for number, table in reversed(list(enumerate(tables))):
+        read = Read(table, (Read(rows, (call,)), *rest), default=identity("add", kind.dtype))
+        here = Apply("equal", (Read(sites, (call,)), SizeTerm(as_size(number))))
+        body = Apply("select", (here, read, body))
+    return Statement(target, axes, body)
 
 
 class Cycle:
@@ -298,7 +355,7 @@ class Cycle:
         for definition, instance in zip(self.numbers, self.instances):
             kinds = recursion.results[instance.key]
             for case in self.layout.before_loop(definition):
-                values = _Outside(recursion, recursion.computed[case])
+                values = outside_of(recursion, case)
                 for step in _steps(values.group):
                     values.run(step)
                 for position, site in enumerate(values.case.sites):
@@ -344,7 +401,7 @@ class _Loop:
         recursion, outer, number = self.recursion, self.outer, self.cycle.number
         levels = Size.symbol(recursion.dims["levels", number])
         table = outer.part(recursion.results_of_levels["table", number], 0, levels)
-        outside = [_Outside(recursion, each) for each in self.computed]
+        outside = [outside_of(recursion, each.number) for each in self.computed]
         for values in outside:
             self.hoist(values)
         self.counter = recursion.free(f"{recursion.definition.name}.level")
@@ -366,7 +423,7 @@ class _Loop:
                 parts.setdefault((key, result), []).append(held)
         self.emit(parts, levels)
 
-    def export(self, values: _Outside, inside: _Inside) -> None:
+    def export(self, values: Outside, inside: _Inside) -> None:
         """Fields of new nodes: those that depend on calls in the cycle are results of the loop."""
         case = values.computed.number
         for position, site in enumerate(values.case.sites):
@@ -381,12 +438,12 @@ class _Loop:
                 scan = Scan(self.column(case, FIRST), whole, joined=True)
                 self.exports[key] = held, scan, TensorType(kind.dtype, (whole, *kind.shape[1:]))
 
-    def is_outside(self, values: _Outside, step: Any) -> bool:
+    def is_outside(self, values: Outside, step: Any) -> bool:
         """Whether a step has been emitted outside of the loop."""
         targets = [step.target] if isinstance(step, Statement) else [t.name for t in step.outputs]
         return targets[0] in values.made
 
-    def hoist(self, values: _Outside) -> None:
+    def hoist(self, values: Outside) -> None:
         """Emit what does not depend on calls in the cycle outside of the loop."""
         computed = values.computed
         inner = {
@@ -522,10 +579,10 @@ class _Loop:
         return self.outer.joined([*self.before[key], zero])
 
 
-class _Inside(_Values):
+class _Inside(Values):
     """Values over the calls of a level."""
 
-    def __init__(self, loop: _Loop, outside: _Outside) -> None:
+    def __init__(self, loop: _Loop, outside: Outside) -> None:
         self.loop, self.outside = loop, outside
         case = outside.computed.number
         self.first, count = loop.column(case, FIRST), loop.column(case, COUNT)

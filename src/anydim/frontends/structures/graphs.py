@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any
 
 import anydim.ops  # noqa: F401  fills the registry of operators
-from anydim.base.dtypes import DType, float32, float64, int64
+from anydim.base.dtypes import DTYPES, DType, float32, float64, int64
 from anydim.base.errors import LanguageError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
@@ -30,19 +30,22 @@ from anydim.frontends.structures.cases import (
     Instance,
     Key,
     definition_of,
+    needed,
     program_of,
     tensors_of,
 )
-from anydim.frontends.structures.cycles import SOURCE, Cycle, Emitter
+from anydim.frontends.structures.cycles import SOURCE, Emitter, Outside
 from anydim.frontends.structures.made_nodes import NewNodes, Results
+from anydim.frontends.structures.order import ordered
 from anydim.frontends.structures.plan import Plan
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import REGION, SIZES, Sizes
-from anydim.kernels.routines.levels import Layout, bounds_of
+from anydim.kernels.routines.level_plan import Layout, bounds_of
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.syntax import (
+    TYPE_NAMES,
     Assignment,
     CallTerm,
     Definition,
@@ -207,6 +210,9 @@ class Recursion:
         self.cycles = _cycles(self.instances)
         self.tables: dict[tuple[Key, int], str] = {}
         self.exports: dict[tuple[int, int, int], str] = {}  # fields of new nodes
+        self.passed: dict[tuple[Key, str], TensorType] = {}  # values that calls get
+        self.arguments: dict[tuple[int, int, str], str] = {}  # by case, call and parameter
+        self.outside: dict[int, Outside] = {}  # values over all calls of a case
         self.guards: tuple[Guard, ...] = ()
         self.fields = {
             (number, kind.name, constructor.name, each.name): each.values
@@ -221,8 +227,8 @@ class Recursion:
         guards = (guard for each in self.computed for guard in each.group.guards)
         self.guards = tuple(dict.fromkeys(guards))
         self._levels()
-        for cycle in range(len(self.cycles)):
-            Cycle(self, cycle).run()
+        for step in ordered(self):
+            step()
         return Results(self, named).run()
 
     # ---- types of results ----------------------------------------------------------------------
@@ -230,6 +236,7 @@ class Recursion:
     def _results(self) -> list[Computed]:
         """The comprehensions of all cases; element types of results are a least fixed point."""
         self.results: dict[Key, list[TensorType]] = {}
+        self._find_passed()
         for cycle in self.cycles:
             self._results_of([self.instances[number] for number in cycle])
         return [self._computed(number, case) for number, case in enumerate(self.cases)]
@@ -252,13 +259,18 @@ class Recursion:
         Sizes are those that the results have if the results of its calls have unknown sizes.
         """
         for case in cases:
-            key, unknown = case.instance.key, [c for c in case.calls if c.callee not in self.results]
+            key, unknown = (
+                case.instance.key,
+                [c for c in case.calls if c.callee not in self.results],
+            )
             if not all(call.several and call.callee == key for call in unknown):
                 continue
             for dtype in (int64, float32, float64):
                 ranks = [_rank_in(case, unknown[0], n) for n in range(len(unknown[0].targets))]
                 kinds = [
-                    TensorType(dtype, tuple(Size.symbol(f"_result{n}.{axis}") for axis in range(rank)))
+                    TensorType(
+                        dtype, tuple(Size.symbol(f"_result{n}.{axis}") for axis in range(rank))
+                    )
                     for n, rank in enumerate(ranks)
                 ]
                 try:
@@ -275,7 +287,9 @@ class Recursion:
             del self.results[key]
         instance = cases[0].instance
         raise instance.error(
-            instance.definition.position, "no case ends the recursion", "add a case that calls nothing"
+            instance.definition.position,
+            "no case ends the recursion",
+            "add a case that calls nothing",
         )
 
     def _merge(self, case: Case) -> bool:
@@ -298,16 +312,67 @@ class Recursion:
         self.results[key] = found
         return found != known
 
-    def _group(self, case: Case) -> tuple[Group, dict[str, str]]:
-        """The comprehensions of a case for one call, and the names of its arguments."""
+    def _find_passed(self) -> None:
+        """The types of the values that calls get, callers first."""
+        sites = [(case, call) for case in self.cases for call in case.calls if call.passed]
+        while sites:
+            left = [site for site in sites if not self._take_passed(*site)]
+            if len(left) == len(sites):
+                case, call = sites[0]
+                raise case.instance.error(
+                    call.position, f"the arguments of '{call.callee[0]}' depend on its results",
+                    "values that go down a structure depend on what is above",
+                )  # fmt: skip
+            sites = left
+        every = [(case, call) for case in self.cases for call in case.calls]
+        for case, call in every:
+            for parameter, tensor in call.passed:
+                made = self._passed_type(case, tensor)
+                known = self.passed[call.callee, parameter]
+                if made is not None and made.shape != known.shape:
+                    raise case.instance.error(
+                        call.position, f"'{parameter}' has the sizes ({_shown(known)}) in one call "
+                        f"and ({_shown(made)}) here",
+                    )  # fmt: skip
+
+    def _take_passed(self, case: Case, call: Call) -> bool:
+        """Find the types of the values of a call; returns whether they are known."""
+        for parameter, tensor in call.passed:
+            if (call.callee, parameter) not in self.passed:
+                kind = self._passed_type(case, tensor)
+                if kind is None:
+                    return False
+                declared = self.by_key[call.callee].declared(parameter)
+                dtype = TYPE_NAMES.get(declared.type)
+                if dtype is not None:
+                    kind = TensorType(DTYPES[dtype], kind.shape)
+                self.passed[call.callee, parameter] = kind
+        return True
+
+    def _passed_type(self, case: Case, tensor: str) -> TensorType | None:
+        """The type of a value of a case that does not depend on calls; None if it is not known."""
+        _, names = needed(case, tensor)
+        for call in case.calls:
+            if names.intersection(call.targets) and call.callee not in self.results:
+                return None
+        for each in case.instance.passed:
+            if each.name in names and (case.instance.key, each.name) not in self.passed:
+                return None
+        return self._group(case, tensor)[0].outputs[0].type
+
+    def _group(self, case: Case, tensor: str = "") -> tuple[Group, dict[str, str]]:
+        """The comprehensions of a case for one call, or those of one of its tensors, and the names
+        of the arguments."""
         ranks = {
             key: [(kind.dtype.name, kind.rank) for kind in kinds]
             for key, kinds in self.results.items()
         }
-        definition, names = definition_of(case, ranks)
+        definition, names = definition_of(case, ranks, tensor)
         kinds = {name: self._field_type(case, name) for name in case.fields}
         box = self.sizes_box
-        unknown = {n for kinds in self.results.values() for k in kinds for s in k.shape for n in s.symbols}
+        unknown = {
+            n for kinds in self.results.values() for k in kinds for s in k.shape for n in s.symbols
+        }
         box = box.also(*(Dim(name) for name in sorted(unknown - set(box.names))))
         for call in case.calls:
             count: tuple[Size, ...] = ()
@@ -315,10 +380,13 @@ class Recursion:
                 count = (Size.symbol(call.several),)
                 if call.several not in box.names:
                     box = box.also(Dim(call.several))
-            for target, kind in zip(call.targets, self.results[call.callee]):
+            for target, kind in zip(call.targets, self.results.get(call.callee, ())):
                 kinds[target] = TensorType(kind.dtype, (*count, *kind.shape))
         for name in (*(site.target for site in case.sites), *case.nodes):
             kinds[name] = TensorType(int64, ())
+        for parameter in case.instance.passed:
+            if (case.instance.key, parameter.name) in self.passed:
+                kinds[parameter.name] = self.passed[case.instance.key, parameter.name]
         for name, tensor in case.instance.tensors.items():
             kinds[name] = self.emitter.types[tensor]
         types = [kinds[names[parameter.name]] for parameter in definition.parameters]
@@ -345,7 +413,7 @@ class Recursion:
     def field_input(self, case: Case, name: str) -> str:
         """The input of the program that a field of a case is a row of."""
         each = case.fields[name]
-        source = case.instance.sources[each.owner.parameter]
+        source = case.instance.held[each.owner.parameter]
         return self.fields[source, each.owner.type, each.constructor, each.parameter.name]
 
     def _computed(self, number: int, case: Case) -> Computed:
@@ -385,7 +453,9 @@ class Recursion:
         dims, constraints = [], []
         for size in layout.sizes():
             word, *parts = size
-            stem = name if word not in ("calls", "edges", "widest") else self.cases[parts[0]].name
+            stem = name
+            if word in ("calls", "edges", "widest", "broadest"):
+                stem = self.cases[parts[0]].name
             words = {"calls": (), "edges": ("children",), "widest": ("widest",)}.get(word, (word,))
             if word == "widest" and len(parts) == 2:
                 words = ("children", "widest")
@@ -403,6 +473,10 @@ class Recursion:
                 constraints.append(self.bounds.case(parts[0]) - symbol)
             elif word == "edges":
                 constraints.append(kinds["owner", parts[0], parts[1]].shape[0] - symbol)
+            elif word == "depths":
+                constraints.append(kinds["down", parts[0]].shape[0] - symbol)
+            elif word == "broadest":
+                constraints.append(self.bounds.case(parts[0]) - symbol)
             elif word == "widest":
                 whole = ("calls", *parts) if len(parts) == 1 else ("edges", *parts)
                 constraints.append(Size.symbol(self.dims[whole]) - symbol)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.frontends.structures.cases import Case, Place, Site
-from anydim.lang.surface.syntax import Assignment, StructureType, items
-from anydim.lang.surface.syntax import Name
-from anydim.lang.tree import Apply, Axis, Expr, Index, Read, SizeTerm, Statement, TensorType
+from anydim.lang.surface.syntax import Assignment, Name, StructureType, items
+from anydim.lang.tree import Apply, Axis, Expr, Index, Read, SizeTerm, Statement
 from anydim.runtime.lists import ConstructorPort, FieldPort, StructurePort, TypePort
 from anydim.sizes import Size, as_size
 
@@ -42,7 +41,7 @@ class NewNodes:
         self.kept: list[tuple[int, str]] = []  # structures of the program that results refer to
         for case in recursion.cases:
             for place in case.nodes.values():
-                self._keep(case.instance.sources[place.parameter], place.type)
+                self._keep(case.instance.held[place.parameter], place.type)
 
     def _keep(self, source: int, kind: str) -> None:
         if (source, kind) in self.kept:
@@ -180,7 +179,9 @@ class Results:
                     f"the result '{name}' has no node '{constructor}', so field "
                     f"'{parameter.name}' has no sizes", "make one in a case",
                 )  # fmt: skip
-            made = self.emitter.emit("fill", shape=(as_size(0),), value=0.0, dtype=dtype, called=value)
+            made = self.emitter.emit(
+                "fill", shape=(as_size(0),), value=0.0, dtype=dtype, called=value
+            )
             return FieldPort(parameter.name, made, structure)
         if parameter.shape and structure:
             raise self.recursion.definition.error(
@@ -245,7 +246,11 @@ def _sources(case: Case, name: str) -> list[str]:
             continue
         found.append(name)
         for item in items(case.statements):
-            if isinstance(item, Assignment) and item.target == name and isinstance(item.value, Name):
+            if (
+                isinstance(item, Assignment)
+                and item.target == name
+                and isinstance(item.value, Name)
+            ):
                 waiting.append(item.value.name)
     return found
 

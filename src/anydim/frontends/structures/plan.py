@@ -33,7 +33,7 @@ class Plan:
         cycle = {n: position for position, own in enumerate(recursion.cycles) for n in own}
         definitions = [
             {
-                "types": [self.types[pair] for pair in zip(each.sources, each.kinds)],
+                "types": [self.types[pair] for pair in zip(each.held, each.kinds)],
                 "cycle": cycle[number],
                 "decision": self.decision(each, each.decision),
             }
@@ -42,7 +42,10 @@ class Plan:
         cases = [self.case(case, cycle) for case in recursion.cases]
         plan = {
             "types": self.firsts, "definitions": definitions, "cases": cases,
-            "cycles": [{"first": self.first(own, cycle)} for own in range(len(recursion.cycles))],
+            "cycles": [
+                {"first": self.first(own, cycle), "passed": self.passed(own)}
+                for own in range(len(recursion.cycles))
+            ],
         }  # fmt: skip
         roots = [port.roots for port in recursion.ports.values()]
         plan["roots"] = [len(self.inputs) + number for number in range(len(roots))]
@@ -53,7 +56,7 @@ class Plan:
             return self.recursion.cases.index(instance.cases[decision])
         return {
             "path": self.path(instance, decision.place),
-            "type": self.types[instance.sources[decision.place.parameter], decision.place.type],
+            "type": self.types[instance.held[decision.place.parameter], decision.place.type],
             "cases": [self.decision(instance, each) for each in decision.branches],
         }  # fmt: skip
 
@@ -64,7 +67,7 @@ class Plan:
         return [self.types[source, of[0]], names.index(of[1])]
 
     def path(self, instance: Instance, place: Place) -> list[Any]:
-        source = instance.sources[place.parameter]
+        source = instance.held[place.parameter]
         steps = [
             [self.input(source, step.of, step.field), self.owner(source, step.of)]
             for step in place.steps
@@ -89,19 +92,19 @@ class Plan:
             offsets = None
             if call.several:
                 step = call.places[0].steps[-1]
-                source = case.instance.sources[call.places[0].parameter]
+                source = case.instance.held[call.places[0].parameter]
                 offsets = self.input(source, step.of, step.field, True)
             paths = [self.path(case.instance, place) for place in call.places]
             calls.append({"definition": number, "paths": paths, "offsets": offsets})
         constructor = -1
         if case.constructor:
             of = (case.instance.kinds[0], case.constructor)
-            constructor = self.owner(case.instance.sources[0], of)[1]
+            constructor = self.owner(case.instance.held[0], of)[1]
         fields = [
             [
                 self.path(case.instance, each.owner),
                 self.owner(
-                    case.instance.sources[each.owner.parameter],
+                    case.instance.held[each.owner.parameter],
                     (each.owner.type, each.constructor),
                 ),
             ]
@@ -112,6 +115,11 @@ class Plan:
             "definition": instances.index(case.instance), "constructor": constructor,
             "calls": calls, "fields": fields, "nodes": nodes, "loop": loop,
         }  # fmt: skip
+
+    def passed(self, cycle: int) -> bool:
+        """Whether calls of a cycle get values of their own."""
+        recursion = self.recursion
+        return any(recursion.instances[number].passed for number in recursion.cycles[cycle])
 
     def first(self, own: int, cycle: Mapping[int, int]) -> int:
         """The lowest level of a case that calls its cycle: 0 if all its calls may be none."""

@@ -51,6 +51,7 @@ class Frame:
     shapes: dict[str, list[int | None]] = field(default_factory=dict)
     kinds: dict[str, Kind] = field(default_factory=dict)
     definers: dict[str, Writer | None] = field(default_factory=dict)
+    firsts: set[tuple[str, int]] = field(default_factory=set)
 
     @property
     def parameters(self) -> set[str]:
@@ -208,6 +209,21 @@ def _definers(frame: Frame) -> None:
         defines = before and whole and name not in frame.parameters
         frame.definers[name] = first if defines else None
         frame.kinds.setdefault(name, None)
+    _firsts(frame, definition.statements, set(frame.parameters))
+
+
+def _firsts(frame: Frame, block: Sequence[Item], known: set[str]) -> set[str]:
+    """Find the statements, by target and position, whose target nothing writes before them."""
+    written = set(known)
+    for item in block:
+        if isinstance(item, (Assignment, Invoke)):
+            names = set(targets((item,)))
+            frame.firsts.update((name, item.position) for name in names - written)
+            written |= names
+        else:
+            after = [_firsts(frame, inner, written) for inner in parts(item)]
+            written.update(*after)
+    return written
 
 
 def _walk(

@@ -52,7 +52,8 @@ class Statement:
             name for name in self.ranges.extents if name not in left_indices and self._used(name)
         ]
         start = numbers.IDENTITY[item.combine](target.kind) if item.combine else None
-        outside = 0 if self._whole(left_indices) and not item.combine else start
+        first = (item.target, item.position) in self.terms.frame.firsts
+        outside = 0 if first and self._whole(left_indices) and not item.combine else start
         combine = numbers.function_of(item.combine or "add", target.kind)
         for env in self._points(left_indices, dict(self.loops)):
             if right and not scatter:

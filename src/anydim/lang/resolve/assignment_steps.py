@@ -111,10 +111,13 @@ def _inside_target(work: Work, axis: int, index: Expr, size: Size) -> Expr:
 # ---- steps -------------------------------------------------------------------------------------
 
 
-def steps_of(work: Work, dtype: DType, fresh_name: Callable[[str], str]) -> list[OrderedStep]:
+def steps_of(
+    work: Work, dtype: DType, fresh_name: Callable[[str], str], first: bool
+) -> list[OrderedStep]:
     """The steps of a finished assignment whose target has elements of `dtype`.
 
-    `fresh_name` names temporaries that hold the target's old values.
+    `fresh_name` names temporaries that hold the target's old values. `first`: no other statement
+    writes the target before.
     """
     assignment, target = work.assignment, work.assignment.target
     combine = assignment.combine
@@ -122,7 +125,7 @@ def steps_of(work: Work, dtype: DType, fresh_name: Callable[[str], str]) -> list
         _check_kind(work, dtype)
         body = converted(work.body, work.tensors, dtype)
         indices = tuple(as_index(index, work.tensors) for index in work.target_indices)
-        outside = _outside(work, indices, dtype)
+        outside = _outside(work, indices, dtype, first)
         body = masked(work, body, outside)
     except TypeProblem as problem:
         raise work.type_error(problem) from None
@@ -150,10 +153,11 @@ def _check_kind(work: Work, dtype: DType) -> None:
         raise TypeProblem(problem, f"convert it: {dtype}(...)")
 
 
-def _outside(work: Work, indices: tuple[Expr, ...], dtype: DType) -> Expr:
-    """The value outside an uneven range: the neutral element of a sum, else the target's value."""
+def _outside(work: Work, indices: tuple[Expr, ...], dtype: DType, first: bool) -> Expr:
+    """The value outside an uneven range: the neutral element of a sum, 0 where nothing was, else
+    the target's value."""
     assignment = work.assignment
-    if assignment.combine or is_whole(work, indices):
+    if assignment.combine or (first and is_whole(work, indices)):
         return identity(assignment.combine or "add", dtype)
     return Read(assignment.target, indices)
 

@@ -165,7 +165,8 @@ class Maker(Walker):
         work = assignment_steps.begin(item, scope, self.tensors, item is role.definer)
         assignment_steps.finish(work, role.constrains(item))
         kind = self.tensors[item.target]
-        steps = assignment_steps.steps_of(work, kind.dtype, self._copy_name)
+        first = item.position in role.first
+        steps = assignment_steps.steps_of(work, kind.dtype, self._copy_name, first)
         for axis, size in enumerate(kind.shape):
             if not is_known(size):
                 problem = f"the size of dimension {axis} of '{item.target}' cannot be inferred"

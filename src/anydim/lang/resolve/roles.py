@@ -17,6 +17,7 @@ from anydim.lang.surface.syntax import (
     Spread,
     Term,
     parts,
+    targets,
     walk,
 )
 
@@ -29,11 +30,13 @@ class Role:
 
     `definer` is the item that defines all of it before anything else writes to it; without one,
     and if it is not a parameter, its size is the union of the ranges that its `writers` cover.
+    `first` are the positions of the items before which no other writes it.
     """
 
     parameter: bool
     definer: Assignment | Invoke | None
     writers: tuple[Assignment | Invoke, ...]
+    first: frozenset[int] = frozenset()
 
     def constrains(self, item: Assignment) -> bool:
         """Whether the tensor's shape limits the ranges of an item that writes it."""
@@ -90,20 +93,40 @@ def roles_of(definition: Definition, binding: Binding) -> dict[str, Role]:
     """The role of every tensor that a definition writes, in the order of first writing."""
     found: dict[str, list[tuple[Assignment | Invoke, Chain]]] = {}
     for item, chain in _chained(definition.statements, (), [0]):
-        names = (item.target,) if isinstance(item, Assignment) else item.targets
-        for name in names:
+        for name in targets((item,)):
             found.setdefault(name, []).append((item, chain))
     parameters = {parameter.name for parameter in definition.parameters}
     variables = set(_variables(definition.statements))
     taken = parameters | found.keys() | binding.sizes.keys() | binding.attributes.keys() | variables
-    roles = {}
+    roles, firsts = {}, dict[str, set[int]]()
+    _written(definition.statements, frozenset(parameters), firsts)
     for name, writers in found.items():
         first, chain = writers[0]
         before_all = all(other[: len(chain)] == chain for _, other in writers)
         whole = not accumulates(first) and (isinstance(first, Invoke) or _is_plain(first, taken))
         definer = first if before_all and whole and name not in parameters else None
-        roles[name] = Role(name in parameters, definer, tuple(item for item, _ in writers))
+        items = tuple(item for item, _ in writers)
+        roles[name] = Role(name in parameters, definer, items, frozenset(firsts.get(name, ())))
     return roles
+
+
+def _written(
+    block: tuple[Item, ...], before: frozenset[str], first: dict[str, set[int]]
+) -> frozenset[str]:
+    """The tensors written after a block; `first` gets the items before which nothing writes one.
+
+    Branches do not follow each other, and an iteration of a loop is not before the next one.
+    """
+    for item in block:
+        if isinstance(item, (Assignment, Invoke)):
+            names = tuple(targets((item,)))
+            for name in names:
+                if name not in before:
+                    first.setdefault(name, set()).add(item.position)
+            before = before.union(names)
+        else:
+            before = before.union(*[_written(inner, before, first) for inner in parts(item)])
+    return before
 
 
 def _chained(

@@ -213,6 +213,10 @@ def _check_loop(loop: LoopBlock, names: Names) -> None:
 
 def _no_indices(term: Term, names: Names, what: str) -> None:
     for inner in walk(term):
+        if isinstance(inner, Name) and names.some_cases(inner.name):
+            raise names.error(
+                inner.position, names.some_cases(inner.name), "assign it in each case"
+            )
         if isinstance(inner, Name) and names.is_index(inner.name):
             known = (*names.tensors, *names.sizes, *names.attributes, *names.loops)
             raise names.error(
@@ -320,6 +324,8 @@ def _check_no_reduction(statement: Assignment, left: set[str], names: Names) -> 
         label = f"...{term.name}" if isinstance(term, Spread) else label
         if not label or label in left:
             continue
+        if isinstance(term, Name) and names.some_cases(label):
+            raise names.error(term.position, names.some_cases(label), "assign it in each case")
         if isinstance(term, Spread) or names.is_index(label):
             raise names.error(
                 term.position,
@@ -455,6 +461,8 @@ def _unknown(call: CallTerm, names: Names) -> LanguageError:
     functions = (r.name for r in FUNCTIONS.values() if not (r.internal or r.operator))
     known = (*names.tensors, *names.others, *functions, *COMPOSED, *TYPE_NAMES, *LIBRARY)
     hint = OVER_INDICES.get(call.name) or suggestion(call.name, known)
+    if names.some_cases(call.name):
+        return names.error(call.position, names.some_cases(call.name), "assign it in each case")
     if call.name in targets(names.definition.statements):
         matched = any(isinstance(each, MatchBlock) for each in names.definition.statements)
         hint = "it is assigned only after this statement" + (", or in other cases" * matched)

@@ -47,6 +47,8 @@ class ComprehensionLexer(RegexLexer):
             (r"\s+", Whitespace),
             (r"#[^\n]*", Comment.Single),
             (r"(def)(\s+)([A-Za-z_]\w*)", bygroups(Keyword, Whitespace, Name.Function)),
+            (r"(type)(\s+)([A-Z]\w*)(?=\s*[<{])", bygroups(Keyword, Whitespace, Name.Class)),
+            (r"match(?=\s+\w+\s*[,{])", Keyword),
             (words(_KEYWORDS, prefix=r"\b", suffix=r"\b"), Keyword),
             (words(_CONSTANTS, prefix=r"\b", suffix=r"\b"), Keyword.Constant),
             (words(_TYPES, prefix=r"\b", suffix=r"\b"), Keyword.Type),

@@ -22,6 +22,11 @@ _SLICE = "there are no slices: give each dimension an index, as in x(i,j)"
 _CHOICE = "a choice in an expression is: condition ? a : b"
 _LOGIC = "in conditions write '&&', '||' and '!'"
 BEYOND = "the largest is 2^64 - 1; a float holds more: 1e20"
+_MATCH = r"\bmatch\s+\w[^\0]*"
+_TYPE_HEAD = r"\btype\s+\w+"
+_CONSTRUCTORS = _TYPE_HEAD + r"\s*(?:<[^{}]*>\s*)?\{[^{}]*"
+_MATCHED = "a match is: match t { leaf(x) { ... } node(left, right) { ... } }"
+_STRUCTURE = "a structure type is: type Tree { leaf(float(D) x); node(Tree left, Tree right) }"
 _UNDECLARED = "nothing is declared: write y(i) = ..., sizes and type follow"
 
 
@@ -59,6 +64,28 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake("", r"[\"'`]", "there are no texts in the language"),
     Mistake(r"\*", r"\*", "a power is pow(x, 2)"),
     Mistake("", r"@", "a matrix product is a sum: C(m,n) +=! A(m,k) * B(k,n)"),
+    # structures
+    Mistake("", r"(?:struct|data|datatype|enum|class|union|record|interface)\b", _STRUCTURE,
+            "STRUCTURE"),
+    Mistake(_TYPE_HEAD + r"\s*", r"=", _STRUCTURE),
+    Mistake(_TYPE_HEAD + r"\s*", r"[(\[]", "type parameters are written: type List<A> { ... }"),
+    Mistake(_CONSTRUCTORS + r"[\w)]\s*", r"[|,]", "constructors are separated by ';'"),
+    Mistake(_CONSTRUCTORS + r"\([^{}()]*\w\s*", r":",
+            "the type goes before the name: leaf(float(D) x)"),
+    Mistake(_CONSTRUCTORS + r"\([^{}]*[\w)>]\s*", r"[,)]",
+            "a field has a type and a name: leaf(float(D) x)", "NAME"),
+    Mistake(r"\b(?:switch|match\s*\([^{}()]*\))\s*", r"[\w{]", _MATCHED),
+    Mistake(r"\bmatch\s+\w+\s*", r"[(:]|(?:with|of|in)\b", _MATCHED, "LBRACE"),
+    Mistake(_MATCH + r"\bcase\s+", r"\w", "a case is a pattern and a block: leaf(x) { ... }"),
+    Mistake(_MATCH + r"[\w)]\s*", r"=>|->|:", "a case is a pattern and a block: leaf(x) { ... }",
+            "LBRACE"),
+    Mistake(_MATCH + r"[\w){}]\s*", r"\|", "each case has its own block, and _ fits everything"),
+    Mistake(_MATCH + r"[\w)]\s*", r"if\b", "a pattern has no condition: write if in the block",
+            "LBRACE"),
+    Mistake(_MATCH + r"\}\s*", r"else\b", "the case for everything else is: _ { ... }"),
+    Mistake(_MATCH + r"[(,]\s*", r"[\d.]", "a pattern has names: compare numbers in the block",
+            "NAME"),
+    Mistake(_MATCH + r"\([^{}]*\w\s+", r"\w", "a pattern has no types: leaf(x)", "RPAR"),
     # definitions
     Mistake("", r"\w", "a definition starts with 'def': def f(float(N) x) -> (y) { ... }", "DEF"),
     Mistake(_HEAD + r"\w\s*", r"\[", "dimensions go in parentheses: float(N) x"),

@@ -46,6 +46,7 @@ class Names:
     branches: int = 0  # around
     fields: set[str] = field(default_factory=set)
     counts: set[str] = field(default_factory=set)
+    partial: set[str] = field(default_factory=set)  # tensors of some cases of a match before
 
     def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
         return self.definition.error(position, problem, hint)
@@ -59,6 +60,11 @@ class Names:
         kinds = {"tensor": self.tensors, "structure": self.structures, "size": self.sizes,
                  "attribute": self.attributes, "loop variable": self.loops}  # fmt: skip
         return next((kind for kind, names in kinds.items() if name in names), "index")
+
+    def some_cases(self, name: str) -> str:
+        """A problem: a name is a tensor of some cases of a match before; '' if it is not."""
+        partial = name in self.partial and self.is_index(name)
+        return f"only some cases of the match assign '{name}'" if partial else ""
 
     def read(self, tensor: str) -> str:
         """Text of a read of a tensor: `x(i,j)`."""
@@ -112,9 +118,11 @@ class Names:
 
     def join(self, match: MatchBlock, cases: Sequence[Names]) -> None:
         """Add the tensors that every case of a match assigns."""
-        for name, rank in cases[0].tensors.items() if cases else ():
-            local = any(name in case.fields or name not in case.tensors for case in cases)
-            if local or name in self.tensors:
+        written = [case.tensors.keys() - case.fields - self.tensors.keys() for case in cases]
+        common = set.intersection(*written)
+        self.partial |= set.union(*written) - common
+        for name, rank in cases[0].tensors.items():
+            if name not in common:
                 continue
             ranks = {case.tensors[name] for case in cases} - {None}
             if len(ranks) > 1:

@@ -164,10 +164,13 @@ _WORDS = {
 }  # fmt: skip
 
 
+_BETWEEN = {"RBRACE", "NAME", "SEMICOLON", "LPAR"}  # constructors of a type, cases of a match
+
+
 def _expected(terminals: set[str]) -> str:
     if "NAME" in terminals and "NUMBER" in terminals:
         return "an expression"
-    if "RBRACE" in terminals:
+    if "RBRACE" in terminals and not terminals <= _BETWEEN:
         return "a statement or '}'"
     if "OPERATOR" in terminals:
         terminals = terminals - {"QMARK", "ELSE", "WHERE", "LPAR", "LSQB"}

@@ -116,34 +116,21 @@ class Resolver:
         kinds = [self._matched(name.name, name.position, scope) for name in match.structures]
         if len({name.name for name in match.structures}) < len(kinds):
             raise self.definition.error(match.position, "a structure is matched twice")
+        if not match.cases:
+            hint = "add one for each constructor, or _ { ... } for all"
+            raise self.definition.error(match.position, "the match has no case", hint)
         rows: list[Row] = []
         cases: list[Case] = []
-        for case in match.cases:
-            if len(case.patterns) != len(kinds):
-                problem = (f"the match has {counted(len(kinds), 'structure')}, but the case "
-                           f"{counted(len(case.patterns), 'pattern')}")  # fmt: skip
-                raise self.definition.error(case.position, problem, "one pattern for each")
-            row = tuple(map(self._pattern, case.patterns, kinds))
-            self._distinct(row, kinds)
-            steps = _Steps(self.types)
-            try:
-                reached = steps.useful(rows, row, kinds)
-            except _TooMany:
-                raise self._too_many(match) from None
-            if not reached:
-                problem = "the case is never reached: the cases before it fit all that it fits"
-                raise self.definition.error(case.position, problem, "remove it, or move it up")
-            rows.append(row)
-            inside = dict(scope)
-            for pattern, kind in zip(row, kinds):
-                for name, part, _ in bindings(pattern, kind, self.types):
-                    inside.pop(name.name, None)
-                    if self.types.is_structure(part):
-                        inside[name.name] = part
-                    else:
-                        self.tensors.add(name.name)
-            cases.append(replace(case, patterns=row, body=self.block(case.body, inside)))
         try:
+            for case in match.cases:
+                row = self._row(case, kinds)
+                if not _Steps(self.types).useful(rows, row, kinds):
+                    problem = "the case is never reached: the cases before fit all that it fits"
+                    hint = self._misspelt(rows, kinds) or "remove it, or move it up"
+                    raise self.definition.error(case.position, problem, hint)
+                rows.append(row)
+                body = self.block(case.body, self._inside(row, kinds, scope))
+                cases.append(replace(case, patterns=row, body=body))
             missing = _Steps(self.types).missing(rows, kinds)
         except _TooMany:
             raise self._too_many(match) from None
@@ -152,6 +139,49 @@ class Resolver:
             hint = f"add a case: {text} {{ ... }}"
             raise self.definition.error(match.position, f"no case fits {text}", hint)
         return replace(match, cases=tuple(cases))
+
+    def _row(self, case: Case, kinds: Sequence[Parameter]) -> Row:
+        """The resolved patterns of a case."""
+        if len(case.patterns) != len(kinds):
+            structures, patterns = counted(len(kinds), "structure"), len(case.patterns)
+            problem = f"the match has {structures}, but the case {counted(patterns, 'pattern')}"
+            raise self.definition.error(case.position, problem, "write one pattern for each")
+        row = tuple(map(self._pattern, case.patterns, kinds))
+        seen: set[str] = set()
+        for pattern, kind in zip(row, kinds):
+            for name, _, _ in bindings(pattern, kind, self.types):
+                if name.name in seen:
+                    problem = f"'{name.name}' occurs twice in the patterns of a case"
+                    hint = "rename one of them, or write '_' for what the case does not use"
+                    raise self.definition.error(name.position, problem, hint)
+                seen.add(name.name)
+        return row
+
+    def _inside(
+        self, row: Row, kinds: Sequence[Parameter], scope: Mapping[str, Parameter]
+    ) -> dict[str, Parameter]:
+        """The structures that have names in a case."""
+        inside = dict(scope)
+        for pattern, kind in zip(row, kinds):
+            for name, part, _ in bindings(pattern, kind, self.types):
+                inside.pop(name.name, None)
+                if self.types.is_structure(part):
+                    inside[name.name] = part
+                else:
+                    self.tensors.add(name.name)
+        return inside
+
+    def _misspelt(self, rows: Sequence[Row], kinds: Sequence[Parameter]) -> str:
+        """A hint if a name that fits everything is similar to a constructor."""
+        for row in rows:
+            for pattern, kind in zip(row, kinds):
+                for name, part, _ in bindings(pattern, kind, self.types):
+                    if self.types.is_structure(part) and not self.types.is_list(part):
+                        known = [each.name for each in self.types.constructors(part)]
+                        found = suggestion(name.name, known)
+                        if found:
+                            return f"'{name.name}' is a name that fits all: {found}"
+        return ""
 
     def _too_many(self, match: MatchBlock) -> LanguageError:
         problem = "the match has too many patterns to compare"
@@ -196,22 +226,13 @@ class Resolver:
             raise self.definition.error(pattern.position, problem, hint)
         given = pattern.arguments or ()
         if len(given) != len(constructor.fields):
-            problem = (f"'{pattern.name}' has {counted(len(constructor.fields), 'field')}, "
-                       f"but {len(given)} in the pattern")  # fmt: skip
+            count = len(constructor.fields)
+            fields = counted(count, "field") if count else "no fields"
+            problem = f"'{pattern.name}' has {fields}, but {len(given)} in the pattern"
             raise self.definition.error(
                 pattern.position, problem, f"write {shown_constructor(constructor)}"
             )
         return replace(pattern, arguments=tuple(map(self._pattern, given, constructor.fields)))
-
-    def _distinct(self, row: Row, kinds: Sequence[Parameter]) -> None:
-        seen: set[str] = set()
-        for pattern, kind in zip(row, kinds):
-            for name, _, _ in bindings(pattern, kind, self.types):
-                if name.name in seen:
-                    problem = f"'{name.name}' occurs twice in the patterns of a case"
-                    hint = "rename one of them, or write '_' for what the case does not use"
-                    raise self.definition.error(name.position, problem, hint)
-                seen.add(name.name)
 
 
 def shown_constructor(constructor: Constructor) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anydim.base.text import counted
+from anydim.base.text import counted, suggestion
 from anydim.lang.surface.names import Names, first_structure
 from anydim.lang.surface.printer import print_type_name
 from anydim.lang.surface.syntax import Definition, Invoke, Name, Parameter, Term
@@ -60,9 +60,11 @@ def _check_argument(
             raise names.error(argument.position, problem)
         return
     if not _is_structure(argument, names):
+        if name and names.role(name) == "index":
+            hint = suggestion(name, names.structures) or wanted
+            raise names.error(argument.position, f"there is no structure '{name}'", hint)
         what = f"'{name}' is a {names.role(name)}" if name else "this is a number"
-        hint = f"there is no structure '{name}'" if names.role(name) == "index" else ""
-        raise names.error(argument.position, f"{wanted}, and {what}", hint)
+        raise names.error(argument.position, f"{wanted}, and {what}")
     kind = names.structures[name].kind
     if not types.fits(parameter, one(kind), meant):
         problem = f"{wanted}, and '{name}' is a {print_type_name(one(kind))}"

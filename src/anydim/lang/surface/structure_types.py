@@ -163,7 +163,9 @@ def declared_types(types: Sequence[StructureType], text: str, file: str) -> Type
     for declared in types:
         try:
             if declared.name in seen:
-                raise Problem(declared.position, "is declared twice", "give one another name")
+                raise Problem(
+                    declared.position, f"'{declared.name}' is declared twice", "rename one of them"
+                )
             seen.add(declared.name)
             _check_names(declared, made)
             for constructor in declared.constructors:
@@ -190,7 +192,7 @@ def _check_names(declared: StructureType, types: Types) -> None:
         if name in TYPE_NAMES or name in ATTRIBUTE_KINDS:
             raise Problem(at, f"'{name}' is an element type", capital)
         if not name[0].isupper():
-            raise Problem(at, f"'{name}' is no name of a type", capital)
+            raise Problem(at, f"'{name}' cannot be the name of a type", capital)
     for number, name in enumerate(declared.parameters):
         if name in types.declared:
             raise Problem(at, f"type parameter '{name}' is a structure type", "rename it")
@@ -205,9 +207,12 @@ def _check_names(declared: StructureType, types: Types) -> None:
             problem = f"constructor '{constructor.name}' is declared twice"
             raise Problem(constructor.position, problem, "rename one of them")
         seen.add(constructor.name)
-        if constructor.name in RESERVED or constructor.name == "_":
+        if constructor.name in (*RESERVED, *TYPE_NAMES, "_"):
             problem = f"'{constructor.name}' cannot be the name of a constructor"
-            raise Problem(constructor.position, problem, "rename it")
+            hint = "rename it"
+            if constructor.name in TYPE_NAMES:
+                hint = f"a field belongs to a constructor: node({constructor.name} x)"
+            raise Problem(constructor.position, problem, hint)
 
 
 def _check_constructor(
@@ -227,7 +232,7 @@ def _check_constructor(
 def _check_list(part: Parameter, at: int) -> None:
     if len(part.shape) == 1 and isinstance(part.shape[0], Name):
         return
-    problem = f"'{part.name}' is any number of structures, which one size counts"
+    problem = f"field '{part.name}' is any number of structures, counted by one size"
     hint = f"such as {part.type}(K) {part.name}; for a fixed number write that many fields"
     raise Problem(at, problem, hint)
 
@@ -246,7 +251,8 @@ def check_type(kind: Parameter, types: Types, parameters: Sequence[str] | None) 
         hint = suggestion(kind.type, named) or f"declare it: type {kind.type} {{ ... }}"
         raise Problem(kind.position, f"there is no type '{kind.type}'", hint)
     if count != given:
-        problem = f"type '{kind.type}' takes {counted(count, 'type argument')}, not {given}"
+        takes = counted(count, "type argument") if count else "no type arguments"
+        problem = f"type '{kind.type}' takes {takes}" + (f", not {given}" if count else "")
         hint = f"write {kind.type}"
         if declared is not None and count:
             hint += (
@@ -301,6 +307,5 @@ def _check_ends(declared: StructureType, types: Types) -> None:
                 if all(part.shape or print_type_name(alone(part)) in ending for part in needed):
                     ending.add(name)
     if next(iter(kinds)) not in ending:
-        hint = "add a constructor without such a field, as in leaf(float x)"
-        raise Problem(at, f"every constructor has a field that needs a '{declared.name}' again, "
-                      "so there is no finite structure", hint)  # fmt: skip
+        problem = f"every constructor needs another '{declared.name}': no structure is finite"
+        raise Problem(at, problem, "add a constructor without such a field, as in leaf(float x)")

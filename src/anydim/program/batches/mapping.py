@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.amounts import exact_bytes_text
+from anydim.base.amounts import bytes_of, exact_bytes_text
 from anydim.base.errors import (
     DimError,
     InputError,
@@ -24,7 +24,7 @@ from anydim.base.errors import (
     OutOfMemoryError,
 )
 from anydim.base.records import dataclass
-from anydim.base.user_values import shown
+from anydim.base.user_values import shown, whole_within
 from anydim.program.batches import bar
 from anydim.program.batches.cuts import Costs, cut, cut_few
 from anydim.program.batches.layout import Item, Layout, alike, of_item
@@ -32,9 +32,11 @@ from anydim.program.batches.map_arguments import layout
 from anydim.program.batches.work import Columns, Rates, Work, work
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
-from anydim.sizes import holds
+from anydim.sizes import LARGEST, Dim, holds
 
-_FEW = 16  # items that are grouped without arrays
+FEW = 16  # items that are grouped without arrays
+_ROWS = range(1, FEW + 1)
+KNOWN = 4096  # sizes whose bytes are kept
 _REMEMBERED = 64  # sizes of other dims for which seconds are remembered
 _LAYOUTS = 8  # arguments of `map` whose layouts are kept
 _WORTH = 20  # regroup if the remaining time is this multiple of the grouping time
@@ -53,7 +55,7 @@ class Group:
 class Job:
     """The arguments of a `map`; `check` compares a first group with a single item.
 
-    `layout` is what `Windows.layout` returns.
+    `layout` says how items are joined and results split.
     """
 
     layout: Any
@@ -90,6 +92,30 @@ class Windows:
         self.signature = program.signature
         self.work = work
         self._is_straight = program.straight is not None
+        self._layouts: dict[str, Any] = {}
+        self._bytes: dict[tuple[tuple[str, int], ...], tuple[int, int]] = {}
+
+    def mapped(
+        self, inputs: Iterable[Any], memory: int | str, batch: str | None,
+        pad: Mapping[str, Any] | None, outputs: Sequence[str] | None, window: int, check: bool,
+        progress: Any,
+    ) -> list[dict[str, Any]] | Iterator[dict[str, Any]]:  # fmt: skip
+        """Return the results of items in order: a list for a list or array, else an iterator."""
+        if isinstance(inputs, (Mapping, str, bytes)) or not isinstance(inputs, Iterable):
+            raise InputError(
+                f"map expects a list or an iterator of items, got {type(inputs).__name__}",
+                "for a single item, call the model",
+            )
+        window = whole_within("window", window, 1, LARGEST, "give a number of items, 1 or more")
+        key = repr((batch, pad, outputs, check))
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = self._layout(batch, pad, outputs, check)
+            self._layouts = {**dict(list(self._layouts.items())[-_LAYOUTS:]), key: layout}
+        job = Job(layout, min(bytes_of(memory), LARGEST), window, check, teller(progress))
+        if hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"):
+            return list(self.results(list(inputs), job))
+        return self.results(inputs, job)
 
     def results(self, inputs: Iterable[Any], job: Job) -> Iterator[Any]:
         """Yield the result of each item in order; items are grouped within a window."""
@@ -105,14 +131,15 @@ class Windows:
                 for ran in self._run(given, first, job):
                     ready.update(zip(ran.numbers, ran.results))
                     done = following + len(ready)
-                    tell(done, total, f"{len(ran.numbers)} at {_text(ran.sizes)}")
+                    if tell is not bar.silent:
+                        tell(done, total, f"{len(ran.numbers)} at {_text(ran.sizes)}")
                     while following in ready:
                         yield ready.pop(following)
                         following += 1
                 assert following == stop
                 first = stop
 
-    def layout(
+    def _layout(
         self, batch: str | None, pad: Any, outputs: Sequence[str] | None, check: bool
     ) -> Any:
         """Check the arguments of a `map`; return how items are joined and results split."""
@@ -124,6 +151,32 @@ class Windows:
 
     def _problem(self, sizes: Mapping[str, int], limit: int) -> DimError | MemoryLimitError | None:
         """Return the reason why a call cannot have these sizes, or None."""
+        known = self._bytes.get(tuple(sizes.items()))
+        if known is None:
+            problem = self._misfit(sizes)
+            if problem is not None:
+                return problem
+            known = self._taken(sizes)
+        needed, arena = known
+        if arena > self.executable.most_bytes:
+            return MemoryLimitError(
+                f"{self.signature.name} at {_text(sizes)} takes {exact_bytes_text(arena)} of its "
+                "own, above the memory limit of the model, "
+                f"{exact_bytes_text(self.executable.most_bytes)}",
+                "leave the item out, or give the model a higher limit",
+            )
+        if needed <= limit:
+            return None
+        parts = {"arena": self.work.arena, "inputs": self.work.inputs, "outputs": self.work.outputs}
+        each = (f"{part} {exact_bytes_text(size.evaluate(sizes))}" for part, size in parts.items())
+        return MemoryLimitError(
+            f"{self.signature.name} at {_text(sizes)} takes {exact_bytes_text(needed)}, above the "
+            f"memory limit of {exact_bytes_text(limit)}",
+            f"{', '.join(each)}; raise the limit, or leave the item out",
+        )
+
+    def _misfit(self, sizes: Mapping[str, int]) -> DimError | None:
+        """Return the bound, constraint or guard that these sizes violate, or None."""
         name, box = self.signature.name, self.signature.box
         for violation in box.violations(sizes):
             if not violation.endswith("has no size"):
@@ -133,28 +186,28 @@ class Windows:
                 if not holds(guard, sizes):
                     return DimError(f"{name}: {guard.left} {guard.relation} {guard.right} does "
                                     "not hold", guard.message)  # fmt: skip
-        needed, arena = self.work.bytes.evaluate(sizes), self.work.arena.evaluate(sizes)
-        if arena > self.executable.most_bytes:
-            return MemoryLimitError(
-                f"{name} at {_text(sizes)} takes {exact_bytes_text(arena)} of its own, above the "
-                f"memory limit of the model, {exact_bytes_text(self.executable.most_bytes)}",
-                "leave the item out, or give the model a higher limit",
+        return None
+
+    def _taken(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """Return the bytes of a call and of its arena, computed once for sizes."""
+        key = tuple(sizes.items())
+        found = self._bytes.get(key)
+        if found is None:
+            atoms: dict[str, int] = {}
+            arena = self.work.arena.evaluate(sizes, atoms)
+            others = self.work.inputs.evaluate(sizes, atoms) + self.work.outputs.evaluate(
+                sizes, atoms
             )
-        if needed <= limit:
-            return None
-        parts = {"arena": self.work.arena, "inputs": self.work.inputs, "outputs": self.work.outputs}
-        each = (f"{part} {exact_bytes_text(size.evaluate(sizes))}" for part, size in parts.items())
-        return MemoryLimitError(
-            f"{name} at {_text(sizes)} takes {exact_bytes_text(needed)}, above the memory limit of "
-            f"{exact_bytes_text(limit)}",
-            f"{', '.join(each)}; raise the limit, or leave the item out",
-        )
+            if len(self._bytes) >= KNOWN:
+                self._bytes = {}
+            found = self._bytes[key] = arena + others, arena
+        return found
 
     def _make_room(self, sizes: Mapping[str, int], limit: int) -> None:
         """Free cached memory if it and this call would exceed the limit."""
-        held, arena = self.executable.arena_bytes, self.work.arena.evaluate(sizes)
+        held, (needed, arena) = self.executable.arena_bytes, self._taken(sizes)
         after = max(held, arena) if self._is_straight else held + arena  # parts grow separately
-        if after > arena and after + self.work.bytes.evaluate(sizes) - arena > limit:
+        if after > arena and after + needed - arena > limit:
             self.executable.trim()
 
 
@@ -165,19 +218,13 @@ class Mapper(Windows):
         super().__init__(executable, program, work(program))
         self.rates = Rates()
         self._checked: set[Hashable] = set()
-        self._layouts: dict[Hashable, Layout] = {}
         self._state: Hashable = None
         self._known: dict[Hashable, dict[tuple[int, int], float]] = {}  # seconds, at `_state`
 
-    def layout(
+    def _layout(
         self, batch: str | None, pad: Any, outputs: Sequence[str] | None, check: bool
     ) -> Layout:
-        """Check the arguments of a `map`, once for equal ones."""
-        key = repr((batch, pad, outputs))
-        if key not in self._layouts:
-            made = layout(self.signature, batch, pad, outputs)
-            self._layouts = {**dict(list(self._layouts.items())[-_LAYOUTS:]), key: made}
-        return self._layouts[key]
+        return layout(self.signature, batch, pad, outputs)
 
     def _run(self, given: list[Any], first: int, job: Job) -> Iterator[Ran]:
         """Yield results of groups; remaining groups are rechosen as times become known.
@@ -236,7 +283,7 @@ class Mapper(Windows):
 
         rows = [item.sizes[dim.name] for item in items]
         pairs: Sequence[tuple[Sequence[int], float | None]]
-        if len(items) <= _FEW and len(padded) < 2:
+        if len(items) <= FEW and len(padded) < 2:
             along = [item.sizes[padded[0]] if padded else 0 for item in items]
             pairs = cut_few(along, rows, partial(self._remembered, items[0], columns, job))
         else:
@@ -265,7 +312,10 @@ class Mapper(Windows):
             self._state, self._known = state, {}
         known = self._known.setdefault((layout.padded, fixed), {})
         missing = [key for key in dict.fromkeys(keys) if key not in known]
-        if missing:
+        if missing:  # with those near them: many cost no more than one
+            along = self.signature.box.dim(layout.padded[0]) if layout.padded else None
+            more = {(n, rows) for size, _ in missing for n in near(size, along) for rows in _ROWS}
+            missing = [*more.union(missing) - known.keys()]
             at = numpy.array(missing)
             found = self._seconds(columns(at[:, : len(layout.padded)], at[:, 1]), job.limit)
             inside = [rows in dim for _, rows in missing]
@@ -307,7 +357,7 @@ class Mapper(Windows):
                 self._find(group.items, job)
             raise of_item(group.items[0].number, error) from None
         seconds = perf_counter() - start
-        self.rates.learn(_one(sizes), seconds)
+        self.rates.learn(sizes, seconds)
         results: list[Any] = job.layout.apart(outputs, group.items, sizes)
         del given, outputs
         if job.check and len(group.items) > 1:
@@ -356,8 +406,13 @@ def _family(item: Item, layout: Layout) -> tuple[Any, ...]:
     return (item.shared, *(size for name, size in item.sizes.items() if name not in differ))
 
 
-def _one(sizes: Mapping[str, int]) -> Columns:
-    return {name: numpy.array([size]) for name, size in sizes.items()}
+def near(size: int, dim: Dim | None) -> range:
+    """Return the sizes of a dim for which seconds are computed together with a size."""
+    if dim is None:
+        return range(size, size + 1)
+    begin = size // FEW * FEW
+    last = begin + FEW - 1 if dim.hi is None else min(begin + FEW - 1, dim.hi)
+    return range(max(begin, dim.lo), last + 1)
 
 
 def _text(sizes: Mapping[str, int]) -> str:

@@ -1,12 +1,13 @@
 """`map` of models with ragged batches: groups are consecutive items, without padding or sorting.
 
 An item is one row. A group grows until the cost of a call by itself (launches, and weights that are
-read once) is a small share of its time, or until it exceeds the memory limit. Items are checked and
-grouped with arrays of their sizes.
+read once) is a small share of its time, or until it exceeds the memory limit. Many items are
+grouped with arrays of their sizes, a few without.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,13 +25,13 @@ from anydim.base.errors import (
 from anydim.base.records import dataclass
 from anydim.program.batches.layout import of_item, values_of
 from anydim.program.batches.map_arguments import axis_of, wanted_results
-from anydim.program.batches.mapping import Job, Ran, Windows
+from anydim.program.batches.mapping import FEW, KNOWN, Job, Ran, Windows, near
 from anydim.program.batches.work import Columns, Rates, work
 from anydim.program.program import Program
 from anydim.runtime.arrays import Wrap, plain, wrapper
 from anydim.runtime.executable import Executable
-from anydim.runtime.lists import RaggedPort
-from anydim.runtime.ragged import Lengths, Packing, Ragged, check_ones, joined
+from anydim.runtime.lists import RaggedPort, RowTable
+from anydim.runtime.ragged import Lengths, Packing, check_ones, joined
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Size
 
@@ -95,13 +96,14 @@ class Rows:
 class Family:
     """Consecutive items from `start` to `stop` that may share a call.
 
-    `counts` [units, items] are their parts of the totals; `others` are the sizes they share.
+    `lengths` are those of each ragged dim, `counts` the parts of the totals, by unit; `others` are
+    the sizes that items share.
     """
 
     start: int
     stop: int
-    lengths: Mapping[str, numpy.ndarray]
-    counts: Sequence[numpy.ndarray]
+    lengths: Mapping[str, Sequence[int]]
+    counts: Sequence[Sequence[int]]
     others: Mapping[str, int]
 
 
@@ -113,6 +115,28 @@ class Group:
     stop: int
     sizes: Mapping[str, int]
     others: Mapping[str, int]
+
+
+class _Spans:
+    """The sizes of runs of items of a family, as arrays."""
+
+    def __init__(self, table: RowTable, batch: str, family: Family) -> None:
+        self.count, self.others = family.stop - family.start, family.others
+        self._table, self._batch = table, batch
+        self._counts = [numpy.array(each) for each in family.counts]
+        self._lengths = {name: numpy.array(each) for name, each in family.lengths.items()}
+
+    def columns(self, starts: numpy.ndarray, stops: numpy.ndarray) -> Columns:
+        """Return the dims of groups, which follow each other, by name."""
+        table = self._table
+        found = {self._batch: stops - starts}
+        found.update((name, numpy.full(len(starts), size)) for name, size in self.others.items())
+        for name, counts in zip(table.totals, self._counts):
+            found[name] = numpy.add.reduceat(counts, starts)
+        for dim, name in zip(table.dims, table.longest):
+            longest = numpy.maximum.reduceat(self._lengths[dim.name], starts)
+            found[name] = numpy.maximum(longest, dim.lo)
+        return found
 
 
 class RaggedMapper(Windows):
@@ -128,6 +152,9 @@ class RaggedMapper(Windows):
         described = frozenset((*self._table.totals, *self._table.longest))
         super().__init__(executable, program, work(program, described))
         self._batch = str(self._specs[self._table.rows].shape[0])
+        self._least = max(1, self.signature.box.dim(self._batch).lo)
+        # seconds of items alone by their sizes, at sizes of other dims; of none at ()
+        self._known: dict[tuple[tuple[str, int], ...], dict[tuple[int, ...], float]] = {}
         masks = [name for name, port in self._ports.items() if port.ones]
         self._inputs = {name: self._input(name) for name in (*names, *masks)}
         self._names, self._masks = tuple(names), tuple(name for name in masks if name not in names)
@@ -144,7 +171,7 @@ class RaggedMapper(Windows):
         row = TensorSpec(name, dtype or from_numpy(numpy.dtype(bool)), port.shape)
         return RowInput(row, dtype.numpy if dtype else None, port, 0)
 
-    def layout(
+    def _layout(
         self, batch: str | None, pad: Any, outputs: Sequence[str] | None, check: bool
     ) -> dict[str, int | None]:
         """Return the requested results, and the batch axis of those that are not ragged."""
@@ -244,8 +271,7 @@ class RaggedMapper(Windows):
     def _families(self, rows: Rows) -> Iterator[Family]:
         """Yield runs of items with equal sizes of other dims, and equal inputs without batch."""
         count, dims = len(rows.single), {dim.name for dim in self._table.dims}
-        same = numpy.ones(count, bool)
-        same[:1] = False
+        apart = set[int]()  # the items that differ from those before
         axes: list[tuple[str, int, Size]] = []
         for name, column in rows.columns.items():
             each = self._inputs[name]
@@ -253,75 +279,123 @@ class RaggedMapper(Windows):
             free = [(n, s) for n, s in free if not s.symbols & dims]
             axes += [(name, axis, size) for axis, size in free if size.atom is not None]
             for axis, _ in free:
-                sizes = numpy.array([row.shape[axis] for row in column])
-                same[1:] &= sizes[1:] == sizes[:-1]
+                sizes = [row.shape[axis] for row in column]
+                apart.update(n for n in range(1, count) if sizes[n] != sizes[n - 1])
             if each.axis is None:
-                equal = map(_is_same, column[1:], column)
-                same[1:] &= numpy.fromiter(equal, bool, count - 1)
-        starts = numpy.flatnonzero(~same).tolist()
+                apart.update(n for n in range(1, count) if not _is_same(column[n], column[n - 1]))
+        starts = [0, *sorted(apart)] if count else []
         for start, stop in zip(starts, [*starts[1:], count]):
             others = {str(size): rows.columns[name][start].shape[n] for name, n, size in axes}
             lengths = {name: each[start:stop] for name, each in rows.lengths.items()}
-            counts = [numpy.array(each) for each in self._packing.counts(lengths, others)]
-            arrays = {name: numpy.array(each) for name, each in lengths.items()}
-            yield Family(start, stop, arrays, counts, others)
+            counts = self._packing.counts(lengths, others)
+            yield Family(start, stop, lengths, counts, others)
 
     def _groups(self, family: Family, first: int, job: Job) -> Iterator[Group]:
         """Yield the groups of a family; raises MemoryLimitError for an item that does not fit."""
         count = family.stop - family.start
-        starts = self._worth(family) if count > 1 else numpy.zeros(1, numpy.int64)
-        while True:
-            stops = numpy.append(starts[1:], count)
-            at = self._columns(family, starts, stops)
-            fits = self._fit(at, job.limit)
-            wide = ~fits & (stops - starts > 1)
-            if not wide.any():
-                break
-            starts = numpy.sort(numpy.append(starts, (starts[wide] + stops[wide]) // 2))
+        if count <= FEW:
+            starts = self._enough(self._few(family), count)
+            for start, stop in zip(starts, [*starts[1:], count]):
+                yield from self._fitting(family, start, stop, first, job)
+            return
+        spans = _Spans(self._table, self._batch, family)
+        starts = self._enough(self._worth(spans).tolist(), count)
+        at = spans.columns(numpy.array(starts), numpy.array([*starts[1:], count]))
+        fits = self._fit(at, job.limit)
         names, points = list(at), zip(*(column.tolist() for column in at.values()))
-        for start, stop, fit, point in zip(starts.tolist(), stops.tolist(), fits.tolist(), points):
-            sizes = dict(zip(names, point))
-            problem = None if fit else self._problem(sizes, job.limit)
-            if problem is not None:
-                raise of_item(first + family.start + start, problem)
-            yield Group(family.start + start, family.start + stop, sizes, family.others)
+        for start, stop, fit, point in zip(starts, [*starts[1:], count], fits.tolist(), points):
+            if fit:
+                place = family.start
+                yield Group(place + start, place + stop, dict(zip(names, point)), family.others)
+            else:
+                yield from self._fitting(family, start, stop, first, job)
 
-    def _worth(self, family: Family) -> numpy.ndarray:
+    def _fitting(
+        self, family: Family, start: int, stop: int, first: int, job: Job
+    ) -> Iterator[Group]:
+        """Yield a group, or its halves if it exceeds the limit; raises if a least one does."""
+        sizes = self._sizes(family, start, stop)
+        problem = self._problem(sizes, job.limit)
+        if problem is None:
+            yield Group(family.start + start, family.start + stop, sizes, family.others)
+        elif stop - start < 2 * self._least:
+            raise of_item(first + family.start + start, problem)
+        else:
+            middle = (start + stop) // 2
+            yield from self._fitting(family, start, middle, first, job)
+            yield from self._fitting(family, middle, stop, first, job)
+
+    def _sizes(self, family: Family, start: int, stop: int) -> dict[str, int]:
+        """Return the dims of a group."""
+        table = self._table
+        found = {self._batch: stop - start, **family.others}
+        for name, counts in zip(table.totals, family.counts):
+            found[name] = sum(counts[start:stop])
+        for dim, name in zip(table.dims, table.longest):
+            found[name] = max(max(family.lengths[dim.name][start:stop]), dim.lo)
+        return found
+
+    def _enough(self, starts: Sequence[int], count: int) -> list[int]:
+        """Return the starts whose groups have the least rows of a call."""
+        found = [0]
+        for start in starts[1:] if self._least > 1 else ():
+            if start - found[-1] >= self._least and count - start >= self._least:
+                found.append(start)
+        return found if self._least > 1 else list(starts)
+
+    def _few(self, family: Family) -> list[int]:
+        """Return the first items of groups, as `_worth`, of few items."""
+        if family.stop - family.start == 1:
+            return [0]
+        others = tuple(family.others.items())
+        known = self._known.setdefault(others, {})
+        keys = list(zip(*family.lengths.values()))
+        missing = [key for key in dict.fromkeys(keys) if key not in known]
+        if missing:
+            if len(self._known) > FEW or len(known) > KNOWN:
+                self._known = {others: (known := {})}
+            dims = self._table.dims
+            if len(dims) == 1:  # with those near them: many cost no more than one
+                missing = [(n,) for n in {n for (at,) in missing for n in near(at, dims[0])}]
+            lengths = dict(zip(family.lengths, zip(*missing)))
+            counts = self._packing.counts(lengths, family.others)
+            some = Family(0, len(missing), lengths, counts, family.others)
+            known.update(zip([*missing, ()], self._alone(_Spans(self._table, self._batch, some))))
+        empty, done, ends = known[()], 0.0, list[float]()
+        for key in keys:
+            done += max(known[key] - empty, 0.0)
+            ends.append(done)
+        groups = max(1, min(len(keys), int(done * _SHARE / empty)))
+        marks = (done * number / groups for number in range(1, groups))
+        return sorted({0, *(bisect_right(ends, mark) for mark in marks)})
+
+    def _worth(self, spans: _Spans) -> numpy.ndarray:
         """Return the first items of groups of equal work, in which a call by itself costs little.
 
         Launches, operations and bytes are added up, as if none overlapped.
         """
-        count = family.stop - family.start
-        numbers = numpy.arange(count)
-        at = self._columns(family, numbers, numbers + 1)
-        empty = dict.fromkeys(at, 0) | dict(family.others)
-        both = {name: numpy.append(column, empty[name]) for name, column in at.items()}
-        seconds = Rates().serial(self.work.at(both), self.executable.threads)
-        ends = numpy.cumsum(numpy.maximum(seconds[:-1] - seconds[-1], 0.0))
-        groups = max(1, min(count, int(ends[-1] * _SHARE / seconds[-1])))
+        *items, empty = self._alone(spans)
+        ends = numpy.cumsum(numpy.maximum(numpy.array(items) - empty, 0.0))
+        groups = max(1, min(spans.count, int(ends[-1] * _SHARE / empty)))
         marks = ends[-1] * numpy.arange(1, groups) / groups
         return numpy.unique(numpy.append(0, numpy.searchsorted(ends, marks, "right")))
 
-    def _columns(self, family: Family, starts: numpy.ndarray, stops: numpy.ndarray) -> Columns:
-        """Return the dims of groups, which follow each other, by name."""
-        table, groups = self._table, len(starts)
-        found = {self._batch: stops - starts}
-        found.update((name, numpy.full(groups, size)) for name, size in family.others.items())
-        for name, counts in zip(table.totals, family.counts):
-            found[name] = numpy.add.reduceat(counts, starts)
-        for dim, name in zip(table.dims, table.longest):
-            found[name] = numpy.maximum(
-                numpy.maximum.reduceat(family.lengths[dim.name], starts), dim.lo
-            )
+    def _alone(self, spans: _Spans) -> list[float]:
+        """Return the seconds of calls of one item each, and of no item, if nothing overlaps."""
+        numbers = numpy.arange(spans.count)
+        at = spans.columns(numbers, numbers + 1)
+        empty = dict.fromkeys(at, 0) | dict(spans.others)
+        both = {name: numpy.append(column, empty[name]) for name, column in at.items()}
+        found: list[float] = Rates().serial(self.work.at(both), self.executable.threads).tolist()
         return found
 
     def _fit(self, at: Columns, limit: int) -> numpy.ndarray:
-        if len(at[self._batch]) == 1:
-            sizes = {name: int(column[0]) for name, column in at.items()}
-            return numpy.array([self._problem(sizes, limit) is None])
+        """Return which calls are within the limits; a few calls with other problems, too."""
         done = self.work.at(at)
         fits = (done.bytes <= limit) & (done.arena <= self.executable.most_bytes)
         for dim in self.signature.box.dims:
+            if dim.name in at:
+                fits &= at[dim.name] >= dim.lo
             if dim.name in at and dim.hi is not None:
                 fits &= at[dim.name] <= dim.hi
         return fits
@@ -371,7 +445,7 @@ class RaggedMapper(Windows):
     ) -> list[dict[str, Any]]:
         """Return the results of each item: views of the results of the call."""
         columns = [
-            value if isinstance(value, Ragged) else numpy.moveaxis(value, axes[key] or 0, 0)
+            numpy.moveaxis(value, axes[key] or 0, 0) if axes[key] else value
             for key, value in seen.items()
         ]
         found = [dict(zip(seen, own)) for own in zip(*columns)]

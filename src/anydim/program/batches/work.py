@@ -126,7 +126,7 @@ class Rates:
     _KEPT = 64  # calls, the last ones
 
     def __init__(self) -> None:
-        self._calls: list[tuple[Columns, float]] = []
+        self._calls: list[tuple[Mapping[str, int], float]] = []
         self._new = 0.0  # seconds of calls since the last fit
         self._fit_seconds = 0.005
         self.fits = 0  # how often `now` changed
@@ -142,9 +142,9 @@ class Rates:
         flops, moved = done.flops.sum(axis=0), done.moved.sum(axis=0)
         return launch * done.launches + flop / threads * flops + byte * moved
 
-    def learn(self, columns: Columns, seconds: float) -> None:
+    def learn(self, sizes: Mapping[str, int], seconds: float) -> None:
         """A call at these sizes took so long."""
-        self._calls = [*self._calls, (columns, max(seconds, 1e-9))][-self._KEPT :]
+        self._calls = [*self._calls, (sizes, max(seconds, 1e-9))][-self._KEPT :]
         self._new += seconds
 
     @property
@@ -162,9 +162,7 @@ class Rates:
         if not calls:
             return
         names = calls[0][0]
-        done = at({
-            name: numpy.concatenate([each[name] for each, _ in calls]) for name in names
-        })  # fmt: skip
+        done = at({name: numpy.array([each[name] for each, _ in calls]) for name in names})
         took = numpy.log([seconds for _, seconds in calls])
         first = numpy.log(self._FIRST)
 

@@ -102,7 +102,7 @@ def test_rates_are_learnt_in_spite_of_slow_moments() -> None:
         one, at = Rates(), {"tokens": numpy.array([tokens])}
         one.now = true
         slow = 3.0 if number % 4 == 3 else chance.uniform(0.97, 1.03)
-        rates.learn(at, float(one.seconds(done(at))[0]) * slow)
+        rates.learn({"tokens": tokens}, float(one.seconds(done(at))[0]) * slow)
     rates.fit(done)
     numpy.testing.assert_allclose(rates.now[1:], true[1:], rtol=0.15)
 

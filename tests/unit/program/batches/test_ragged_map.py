@@ -16,11 +16,11 @@ TABLE = numpy.random.default_rng(0).standard_normal((9, 4)).astype(numpy.float32
 WIDE = numpy.random.default_rng(1).standard_normal((4, 64)).astype(numpy.float32)
 
 
-def graph() -> ad.Builder:
+def graph(least: int = 0) -> ad.Builder:
     """rows = softmax over seq of table[ids] * scale + shift [batch, seq, 4], total = its tanh @ W,
     summed over seq [batch, 64]; scale is per row, shift is shared."""
     g = ad.Builder("lookup")
-    batch, seq, wide = g.dim("batch", 0, 40), g.dim("seq", 1, 64), g.dim("wide", 1, 8)
+    batch, seq, wide = g.dim("batch", least, 40), g.dim("seq", 1, 64), g.dim("wide", 1, 8)
     ids = g.input("ids", ad.int64, (batch, seq))
     scale = g.input("scale", ad.float32, (batch,))
     shift = g.input("shift", ad.float32, (wide,))
@@ -223,3 +223,20 @@ def test_a_loaded_model_maps(model: ad.Model, tmp_path: Path) -> None:
     loaded = ad.load(tmp_path / "lookup.anydim")
     items = [item(number) for number in range(12)]
     check(loaded.map(iter(items), 40_000), loaded, items)
+
+
+def test_groups_have_the_least_rows_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    ragged = {"seq": "batch"}
+    plain, model = ad.compile(graph(), ragged=ragged), ad.compile(graph(3), ragged=ragged)
+    model.map([item(0), item(1), item(2)])
+    for count in (3, 4, 5, 17, 100):
+        for limit in ("64 KiB", "1 GiB"):
+            items, measured = [item(number) for number in range(count)], Measured(model.executable)
+            monkeypatch.setattr(model._mapper, "executable", measured)
+            check(model.map(items, limit), plain, items)
+            monkeypatch.undo()
+            assert min(measured.rows) >= 3 and max(measured.rows) <= 40
+    with pytest.raises(DimError, match=r"item 0: .*'batch' is 2"):
+        model.map([item(0), item(1)])
+    with pytest.raises(MemoryLimitError, match="item 0: "):
+        model.map([item(0), item(1), item(2)], 100)
