@@ -115,7 +115,8 @@ def dynet_lstm(weights: Mapping[str, Array]) -> Engines:
     u = weights["U"].transpose(0, 3, 1, 2).reshape(5, hidden, 2 * hidden)
     add = made.parameters_from_numpy
     words = made.lookup_parameters_from_numpy(weights["E"])
-    ws, us, bs = ([add(np.ascontiguousarray(part)) for part in each] for each in (w, u, weights["b"]))
+    parts = (w, u, weights["b"])
+    ws, us, bs = ([add(np.ascontiguousarray(part)) for part in each] for each in parts)
     whole = [
         add(np.ascontiguousarray(each.reshape(-1, *each.shape[2:]))) for each in (w, u)
     ]  # fmt: skip
@@ -290,7 +291,7 @@ def vector_engines(weights: Mapping[str, Array], x: Array, m: Array) -> Engines:
         made = dynet_parameters(dy)
         add, look = made.parameters_from_numpy, made.lookup_parameters_from_numpy
         (w0, w1), (m0, m1) = ([add(part) for part in weights[name]] for name in "WM")
-        vectors, matrices = look(x), look(m)
+        vectors, matrices = look(x), look(m.transpose(0, 2, 1))  # reads matrices by columns
 
         def tree(node: Any) -> tuple[Any, Any]:
             if isinstance(node, int):

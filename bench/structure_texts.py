@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import anydim as ad
-from anydim.base.frozen import FrozenMapping
-from anydim.frontends.definition import graph_of, pattern_of, tensor_parameters
-from anydim.frontends.text import TextSource, definition_of
-from anydim.graph.nodes import Constant
+from anydim.frontends.builder import Builder
 
 TEXT = """
 type Tree { leaf(float(D) x); node(Tree left, Tree right) }
@@ -89,17 +85,10 @@ def compiled(
     name: str, weights: Mapping[str, np.ndarray], sizes: Mapping[str, int], threads: int
 ) -> ad.Model:
     """A definition with its weights as constants, at these sizes."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "structures.tc")
-        file.write_text(TEXT, "utf-8")
-        definition = definition_of(TextSource(str(file), name))
-    parameters = tensor_parameters(definition).parameters
-    arrays = [np.zeros((2,) * len(each.shape), np.float32) for each in parameters]
-    pattern = pattern_of(tensor_parameters(definition), arrays, {})
-    graph = graph_of(definition, pattern, {}, dict(sizes))
-    constants = {key: Constant(value) for key, value in weights.items()}
-    graph = graph.replace(
-        inputs=tuple(n for n in graph.inputs if n not in constants),
-        constants=FrozenMapping(constants),
-    )
-    return ad.compile(graph, threads=threads)
+    definition = getattr(ad.define(TEXT), name)
+    g = Builder(name)
+    tree: Any = g.structure("t", definition, "", **sizes)
+    results = g.call(definition, tree, *weights.values())
+    for result, value in zip(definition.definition.results, np.atleast_1d(results)):
+        g.output(result, value)
+    return ad.compile(g.graph(), threads=threads)

@@ -6,7 +6,8 @@
     python -m bench.structures long              chains, stars and forests of many nodes
 
 Each figure is the median time of a call in milliseconds, engines in turns in one process; with one
-thread it is processor time of this thread, which other processes do not change much. A call includes all that depends on the structures: levels, autobatching, the graph of a dynamic engine.
+thread it is processor time of this thread, which other processes do not change much. A call
+includes all that depends on the structures: levels, autobatching, the graph of a dynamic engine.
 Peers that are not installed are left out. Results are compared with Python in float64.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -144,20 +146,24 @@ def lstm(hidden: Sequence[int], counts: Sequence[int], threads: int) -> None:
         given = {name: weights[name] for name in "WUb"}
         model = compiled("tree_lstm", given, {"D": EMBEDDING, "H": width}, threads)
         engines = peers.lstm_engines(weights, threads)
+        own: peers.Engines = {
+            "anydim": partial(lstm_of_arrays, model, table),
+            "anydim, from nested tuples": partial(lstm_of_tuples, model, table),
+        }
         for count in counts:
             trees = random_trees(count, count)
-            calls = {
-                "anydim": lambda t=trees: model(t=ad.Structure(
-                    {"leaf": {"x": table[t.words]}, "node": {"left": t.left, "right": t.right}},
-                    t.roots,
-                ))["h"],
-                "anydim, from nested tuples": lambda t=trees: model(
-                    t=[tuples(each, table) for each in t.nested]
-                )["h"],
-                **{name: (lambda t=trees, own=own: own(t)) for name, own in engines.items()},
-            }  # fmt: skip
+            calls = {name: partial(f, trees) for name, f in {**own, **engines}.items()}
             title = f"Tree-LSTM, hidden {width}, {count} trees, {trees.nodes} nodes"
             row(title, calls, lstm_reference(trees, weights), threads)
+
+
+def lstm_of_arrays(model: ad.Model, table: Array, trees: Trees) -> Any:
+    leaves, inner = {"x": table[trees.words]}, {"left": trees.left, "right": trees.right}
+    return model(t=ad.Structure({"leaf": leaves, "node": inner}, trees.roots))["h"]
+
+
+def lstm_of_tuples(model: ad.Model, table: Array, trees: Trees) -> Any:
+    return model(t=[tuples(each, table) for each in trees.nested])["h"]
 
 
 def tuples(tree: Any, table: Array) -> Any:
@@ -180,14 +186,15 @@ def vectors(counts: Sequence[int], threads: int, width: int = 32) -> None:
     weights = {"W": drawn(2, width, width), "M": drawn(2, width, width)}
     x, m = drawn(WORDS, width), drawn(WORDS // 10, width, width)
     model = compiled("matrix_vector", weights, {"D": width}, threads)
-    engines = peers.vector_engines(weights, x, m)
+
+    def own(trees: Trees) -> Any:
+        leaves = {"x": x[trees.words], "m": m[trees.words % len(m)]}
+        inner = {"left": trees.left, "right": trees.right}
+        return model(t=ad.Structure({"leaf": leaves, "node": inner}, trees.roots))["p"]
+
+    engines = {"anydim": own, **peers.vector_engines(weights, x, m)}
     for count in counts:
         trees = random_trees(count, count)
-
-        def own(t: Trees = trees) -> Any:
-            leaves = {"x": x[t.words], "m": m[t.words % len(m)]}
-            inner = {"left": t.left, "right": t.right}
-            return model(t=ad.Structure({"leaf": leaves, "node": inner}, t.roots))["p"]
 
         done = [(x[w].astype(float), m[w % len(m)].astype(float)) for w in trees.words]
         w, v = (weights[name].astype(float) for name in "WM")
@@ -195,8 +202,7 @@ def vectors(counts: Sequence[int], threads: int, width: int = 32) -> None:
             (a, one), (b, other) = done[left], done[right]
             p = np.tanh(w[0] @ (other @ a) + w[1] @ (one @ b))
             done.append((p, v[0] @ one + v[1] @ other))
-        calls = {"anydim": own}
-        calls.update({name: (lambda t=trees, f=f: f(t)) for name, f in engines.items()})
+        calls = {name: partial(f, trees) for name, f in engines.items()}
         expected = np.stack([done[root][0] for root in trees.roots])
         row(f"MV-RNN, width {width}, {count} trees, {trees.nodes} nodes", calls, expected, threads)
 
@@ -210,25 +216,24 @@ def grids(counts: Sequence[int], threads: int, side: int = 10, width: int = 128)
 
     weights = {name: drawn(width, width) for name in "WUV"}
     model = compiled("grid", weights, {"D": width, "H": width}, threads)
-    engines = peers.grid_engines(weights)
+
+    def own(cells: peers.Cells) -> Any:
+        fields = {"x": cells.x, "up": cells.up, "left": cells.left}
+        return model(t=ad.Structure({"cell": fields}, cells.roots))["h"]
+
+    engines = {"anydim": own, **peers.grid_engines(weights)}
     for count in counts:
         x = np.asarray(random.standard_normal((count * side * side, width)), np.float32)
         number = np.arange(1, len(x) + 1).reshape(count, side, side)  # node 0: no cell
         up, left = np.zeros_like(number), np.zeros_like(number)
         up[:, 1:], left[:, :, 1:] = number[:, :-1], number[:, :, :-1]
-        fields = {"cell": {"x": x, "up": up.reshape(-1), "left": left.reshape(-1)}}
         roots = number[:, -1, -1].copy()
-
-        def own(f: Any = fields, r: Array = roots) -> Any:
-            return model(t=ad.Structure(f, r))["h"]
-
         done = [np.zeros(width)]
         w, u, v = (weights[name].astype(float) for name in "WUV")
         for a, b, each in zip(up.reshape(-1), left.reshape(-1), x):
             done.append(np.tanh(each @ w + done[a] @ u + done[b] @ v))
         cells = peers.Cells(x, up.reshape(-1), left.reshape(-1), roots)
-        calls = {"anydim": own}
-        calls.update({name: (lambda c=cells, f=f: f(c)) for name, f in engines.items()})
+        calls = {name: partial(f, cells) for name, f in engines.items()}
         expected = np.stack([done[root] for root in roots])
         title = f"DAG-RNN, {count} grids of {side} x {side} cells, width {width}"
         row(title, calls, expected, threads)
