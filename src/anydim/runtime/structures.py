@@ -111,8 +111,8 @@ class Structure:
         """A structure whose nodes have numbers in any order of kinds.
 
         Args:
-            kinds: `[N]`: the constructor of each node, by name, or by its number in the
-                declaration.
+            kinds: `[N]`: the constructor of each node, by name, or by its number among those of
+                all types in the declaration.
             children: `[N, most]`: the structures of each node in the order of its fields; -1 for
                 none.
             fields: By constructor: the values of its tensor fields, one per node of this
