@@ -46,7 +46,14 @@ from anydim.frontends.arguments import (
     sizes_of,
 )
 from anydim.frontends.builder import Value
-from anydim.frontends.definition import Pattern, broadcasts, graph_of, keywords, pattern_of
+from anydim.frontends.definition import (
+    Pattern,
+    broadcasts,
+    graph_of,
+    keywords,
+    pattern_of,
+    tensor_parameters,
+)
 from anydim.frontends.pragmas import options_of
 from anydim.graph.evaluate import bind, check_guards
 from anydim.graph.nodes import Graph
@@ -196,8 +203,10 @@ class Function(Shown):
             return self._result(usual.executable(dict(zip(usual.names, values))).values())
         out, fixed, attributes, given = self._sorted(values, named)
         for value in given:
-            if isinstance(value, Value):
+            if isinstance(value, Value) or type(value).__name__ == "StructureValue":
                 return value.builder.call(self, *given, **attributes)
+        if self.definition.types:
+            return self._over_structures(given, attributes, fixed, out)
         rows = self._rows(given)
         if rows:
             return self._called_with(rows, given, attributes, fixed, out)
@@ -218,6 +227,8 @@ class Function(Shown):
     def model(self, *values: Any, **named: Any) -> Model:
         """The compiled model for such arguments, to plan, explain and check."""
         _, fixed, attributes, given = self._sorted(values, named)
+        if self.definition.types:
+            return self._model_over_structures(given, attributes, fixed)[0]
         rows = self._rows(given)
         arrays = self._arrays(given, rows)
         return self._case(arrays, attributes, fixed, bool(rows)).model
@@ -393,6 +404,44 @@ class Function(Shown):
         model = self._case(arrays, attributes, fixed, ragged=True).model
         feeds = {**dict(zip(self._names, arrays)), **rows}
         return self._result(model(**feeds, **({} if out is None else {"out": out})).values())
+
+    def _over_structures(
+        self, given: Sequence[Any], attributes: Mapping[str, Any],
+        fixed: Mapping[str, int] | None, out: Any,
+    ) -> Any:  # fmt: skip
+        """Call with structures: nested tuples, lists of them, or `ad.Structure`."""
+        if out is not None:
+            raise OptionError(f"{self.definition.name} takes structures, and no out=")
+        model, feeds = self._model_over_structures(given, attributes, fixed)
+        return self._result(model(**feeds).values())
+
+    def _model_over_structures(
+        self, given: Sequence[Any], attributes: Mapping[str, Any], fixed: Mapping[str, int] | None
+    ) -> tuple[Model, dict[str, Any]]:
+        """The model for tensors of these types, and the arguments by name."""
+        kinds = {each.name for each in self.definition.types}
+        pairs = list(zip(given, self.definition.parameters))
+        feeds = {parameter.name: value for value, parameter in pairs}
+        shared: dict[str, numpy.dtype] = {}
+        feeds.update({
+            p.name: array_of(v, p, shared) for v, p in pairs if p.type not in kinds
+        })  # fmt: skip
+        flat = tensor_parameters(self.definition)
+        arrays = [
+            feeds[p.name] if p.name in feeds else shaped(any_shape(p), p, {})
+            for p in flat.parameters
+        ]
+        key = tuple([(array.dtype, array.ndim) for array in arrays])
+        frozen = FrozenMapping({name: freeze_value(v) for name, v in attributes.items()})
+        pattern = pattern_of(flat, arrays, attributes)
+        origin = (self.definition.text, self.definition.file)
+        model = _model(
+            self.definition, origin, pattern, frozen, self._fixing(fixed), self._threads,
+            self._wishes,
+        )  # fmt: skip
+        if key not in self._models:
+            self._models[key] = self._last = _Case(model, model.executable, (), key)
+        return model, feeds
 
     # ---- compiled ------------------------------------------------------------------------------
 

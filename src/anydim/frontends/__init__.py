@@ -2,5 +2,6 @@
 
 Input: ONNX models, texts in the language, calls of a `Builder`; output: graphs.
 
-    onnx/   ONNX files
+    onnx/        ONNX files
+    structures/  definitions over structures, by levels of calls
 """

@@ -20,7 +20,7 @@ import numpy
 from anydim.base.errors import InputError
 from anydim.base.text import counted
 from anydim.base.user_values import shown
-from anydim.runtime.forest import Arrays, Fail, Schema, references
+from anydim.runtime.forest import Arrays, Fail, Key, Schema, references
 from anydim.runtime.lists import ConstructorPort, FieldPort
 
 Waiting = defaultdict[str, list[Any]]  # by type
@@ -276,35 +276,54 @@ def _refuse_cycles(schema: Schema, arrays: Arrays) -> None:
 def nested_of(schema: Schema, arrays: Arrays, root: int) -> Any:
     """The structure of a node as nested tuples; a node that occurs several times is one object."""
     numbers = {type: schema.numbered(arrays, type) for type in schema.types}
-    made: dict[tuple[str, int], Any] = {}
-    opened = set[tuple[str, int]]()
+    made: dict[Key, Any] = {}
+    opened: dict[Key, list[Any]] = {}  # the parts of nodes whose structures are not made yet
     stack = [(schema.port.type, root)]
     while stack:
         key = stack[-1]
-        if key in made:
+        parts = opened.pop(key, None)
+        if parts is not None:
+            made[key] = tuple([_made(each, made) for each in parts])
             stack.pop()
-            continue
-        name, place = _constructor_of(numbers[key[0]], key[1])
-        fields = schema.types[key[0]][name].fields
-        below = [(f, _children(arrays, f, place)) for f in fields if f.type]
-        missing = [(f.type, n) for f, nodes in below for n in nodes if (f.type, n) not in made]
-        if missing:
-            if key in opened:
-                raise InputError(f"{schema.where}, node {key[1]} ('{name}'): contains itself",
-                                 "structures have no cycles")  # fmt: skip
-            opened.add(key)
-            stack += reversed(missing)
-            continue
-        stack.pop()
-        parts: list[Any] = [name]
-        for field in fields:
-            if not field.type:
-                parts.append(arrays[field.values][place])
-                continue
-            inner = [made[field.type, node] for node in _children(arrays, field, place)]
-            parts.append(inner if field.offsets else inner[0])
-        made[key] = tuple(parts)
+        elif key in made:
+            stack.pop()
+        else:
+            name, place = _constructor_of(numbers[key[0]], key[1])
+            opened[key] = parts = [name]
+            for field in schema.types[key[0]][name].fields:
+                parts.append(_part(arrays, field, place))
+                below = parts[-1].keys if field.type else []
+                if any(each in opened for each in below):
+                    raise InputError(f"{schema.where}, node {key[1]} ('{name}'): contains itself",
+                                     "structures have no cycles")  # fmt: skip
+                stack += [each for each in below if each not in made]
     return made[schema.port.type, root]
+
+
+class _Below:
+    """The structures of a field of a node."""
+
+    def __init__(self, keys: list[Key], listed: bool) -> None:
+        self.keys, self.listed = keys, listed
+
+
+def _made(part: Any, made: Mapping[Key, Any]) -> Any:
+    """A part of a tuple, with the structures that it refers to."""
+    if not isinstance(part, _Below):
+        return part
+    inner = [made[key] for key in part.keys]
+    return inner if part.listed else inner[0]
+
+
+def _part(arrays: Arrays, field: FieldPort, place: int) -> Any:
+    """A field of a node: a tensor, or the nodes that it refers to."""
+    if not field.type:
+        return arrays[field.values][place]
+    first, end = place, place + 1
+    if field.offsets:
+        first, end = arrays[field.offsets][place : place + 2].tolist()
+    keys = [(field.type, node) for node in arrays[field.values][first:end].tolist()]
+    return _Below(keys, bool(field.offsets))
 
 
 def _constructor_of(numbers: Mapping[str, tuple[int, int]], node: int) -> tuple[str, int]:
@@ -313,12 +332,3 @@ def _constructor_of(numbers: Mapping[str, tuple[int, int]], node: int) -> tuple[
         if first <= node < first + count:
             return name, node - first
     raise IndexError(node)
-
-
-def _children(arrays: Arrays, field: FieldPort, place: int) -> list[int]:
-    """The nodes that a field of a node refers to."""
-    first, end = place, place + 1
-    if field.offsets:
-        first, end = arrays[field.offsets][place : place + 2].tolist()
-    nodes: list[int] = arrays[field.values][first:end].tolist()
-    return nodes

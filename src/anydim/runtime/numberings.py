@@ -159,13 +159,13 @@ class Numbered:
     def arrays(self, schema: Schema) -> Arrays:
         keys = [(type, name) for type, known in schema.types.items() for name in known]
         kinds = self._kinds(schema, keys)
+        ends = numpy.bincount(kinds, minlength=len(keys)).cumsum()[:-1]
+        members = dict(zip(keys, numpy.split(numpy.argsort(kinds, kind="stable"), ends)))
         ids, types = numpy.zeros(len(kinds), numpy.int64), numpy.zeros(len(kinds), numpy.int64)
-        members = [numpy.flatnonzero(kinds == number) for number in range(len(keys))]
         for place, type in enumerate(schema.types):
-            counts = {name: len(members[keys.index((type, name))]) for name in schema.types[type]}
-            numbers = schema.numbering(type, lambda c: counts[c.name])  # noqa: B023
+            numbers = schema.numbering(type, lambda c: len(members[type, c.name]))  # noqa: B023
             for name, (first, _) in numbers.items():
-                nodes = members[keys.index((type, name))]
+                nodes = members[type, name]
                 shared = not schema.types[type][name].fields
                 ids[nodes] = first if shared else numpy.arange(first, first + len(nodes))
                 types[nodes] = place
@@ -173,9 +173,9 @@ class Numbered:
         view = _Numbers(schema, self, ids, types)
         roots = integers(schema.where, "roots", numpy.reshape(self.roots, -1))
         made[schema.port.roots] = view.of(schema.port.type, roots, "roots")
-        for (type, name), nodes in zip(keys, members):
+        for (type, name), nodes in members.items():
             view.structures(schema.types[type][name], nodes, made)
-        self._tensors(schema, keys, members, made)
+        self._tensors(schema, members, made)
         return made
 
     def _kinds(self, schema: Schema, keys: list[tuple[str, str]]) -> numpy.ndarray:
@@ -199,11 +199,10 @@ class Numbered:
         made = numpy.full(len(sizes), -1)
         for number, (type, name) in enumerate(keys):
             fields = [f for f in schema.types[type][name].fields if f.type]
-            if any(f.offsets for f in fields):
-                continue
-            same = sizes == len(fields)
-            _one_kind(schema, made[same], name)
-            made[same] = number
+            if not any(f.offsets for f in fields):
+                same = sizes == len(fields)
+                _one_kind(schema, made[same], name)
+                made[same] = number
         rest = made < 0
         for number, (type, name) in enumerate(keys):
             fields = [f for f in schema.types[type][name].fields if f.type]
@@ -219,23 +218,24 @@ class Numbered:
         return made
 
     def _tensors(
-        self, schema: Schema, keys: Any, members: list[numpy.ndarray], made: Arrays
+        self, schema: Schema, members: Mapping[tuple[str, str], numpy.ndarray], made: Arrays
     ) -> None:
         """Add the arrays of tensor fields."""
-        attributes = isinstance(self.fields, _Attributes)
-        given = {} if attributes else by_constructor(schema, self.fields)
-        for key, nodes in zip(keys, members):
-            constructor = schema.types[key[0]][key[1]]
-            wanted = [f for f in constructor.fields if not f.type]
-            if attributes:
-                parts = {f.name: self.fields.column(schema, f, nodes) for f in wanted}
-            else:
-                parts = dict(given.get(key, {}))
+        wanted = {}
+        for type, name in members:
+            fields = (f for f in schema.types[type][name].fields if not f.type)
+            wanted[type, name] = ConstructorPort(name, tuple(fields))
+        if isinstance(self.fields, _Attributes):
+            given = self.fields.columns(schema, wanted, members)
+        else:
+            given = by_constructor(schema, self.fields)
+        for key, nodes in members.items():
+            parts = given.get(key, {})
             if not len(nodes) and not parts:
                 continue
-            check_names(schema, ConstructorPort(key[1], tuple(wanted)), parts)
-            for field in wanted:
-                put(schema, constructor, field, parts[field.name], made)
+            check_names(schema, wanted[key], parts)
+            for field in wanted[key].fields:
+                put(schema, wanted[key], field, parts[field.name], made)
                 have = len(made[field.values])
                 if have != len(nodes):
                     raise InputError(
@@ -244,8 +244,6 @@ class Numbered:
                         f"of this constructor",
                         "give one value per node, in the order of the nodes",
                     )
-                if not have and attributes:
-                    del made[field.values]
 
 
 def _one_kind(schema: Schema, others: numpy.ndarray, name: str) -> None:
@@ -324,7 +322,17 @@ class _Attributes:
     graph: Any
     names: Mapping[str, str]
 
-    def column(self, schema: Schema, field: FieldPort, nodes: numpy.ndarray) -> Any:
+    def columns(
+        self, schema: Schema, wanted: Mapping[tuple[str, str], ConstructorPort],
+        members: Mapping[tuple[str, str], numpy.ndarray],
+    ) -> dict[tuple[str, str], Mapping[str, Any]]:  # fmt: skip
+        """The values of the fields of each constructor with nodes."""
+        return {
+            key: {f.name: self._column(schema, f, nodes) for f in wanted[key].fields}
+            for key, nodes in members.items() if len(nodes)
+        }  # fmt: skip
+
+    def _column(self, schema: Schema, field: FieldPort, nodes: numpy.ndarray) -> Any:
         """The values of a field for some nodes."""
         name = self.names.get(field.name, field.name)
         values = [value for _, value in self.graph.nodes(data=name)]
@@ -336,4 +344,4 @@ class _Attributes:
 
         if any(value is None for value in held):
             fail(next(n for n, value in enumerate(held) if value is None), "is missing")
-        return schema.column(field, held, fail) if held else []
+        return schema.column(field, held, fail)

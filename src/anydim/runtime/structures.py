@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy
 
+from anydim.base.collector import collector_paused
 from anydim.base.errors import DimError, InputError
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
@@ -55,6 +56,11 @@ class Structure:
         roots: The numbers of the roots, one per tree; an integer for a single structure.
         declared: The declaration, `model.lists["t"]`. With it, the arrays are checked now, and
             `nested` works.
+
+    Attributes:
+        roots: The numbers of the roots, as they were given.
+        single: Whether it is a single structure, whose results have no axis of trees.
+        declared: The declaration, if it is known.
 
     Raises:
         InputError: The arrays do not fit the declaration.
@@ -105,8 +111,8 @@ class Structure:
         """A structure whose nodes have numbers in any order of kinds.
 
         Args:
-            kinds: `[N]`: the constructor of each node, by name, or by its number in the
-                declaration.
+            kinds: `[N]`: the constructor of each node, by name, or by its number among those of
+                all types in the declaration.
             children: `[N, most]`: the structures of each node in the order of its fields; -1 for
                 none.
             fields: By constructor: the values of its tensor fields, one per node of this
@@ -185,9 +191,10 @@ class Structure:
             raise InputError("structure: its declaration is not known",
                              'give declared=model.lists["t"]')  # fmt: skip
         root = self._arrays[self.declared.roots][range(len(self))[row]]
-        return nested_of(Schema(self.declared), self._arrays, int(root))
+        with collector_paused():
+            return nested_of(Schema(self.declared), self._arrays, int(root))
 
-    def arrays(self, schema: Schema) -> Arrays:
+    def _inputs(self, schema: Schema) -> Arrays:
         """The inputs of the program; raises InputError for arrays that do not fit."""
         if self._arrays is not None and self.declared is not None:
             if self.declared == schema.port:
@@ -294,7 +301,7 @@ class _Parts:
         return made
 
     def arrays(self, schema: Schema) -> Arrays:
-        return joined(schema, [part.arrays(schema) for part in self.parts])
+        return joined(schema, [part._inputs(schema) for part in self.parts])
 
 
 def joined(schema: Schema, forests: Sequence[Arrays]) -> Arrays:
@@ -351,7 +358,7 @@ def joined(schema: Schema, forests: Sequence[Arrays]) -> Arrays:
 def read(schema: Schema, given: Any) -> tuple[Arrays, bool]:
     """The arrays of a structure input in any form, and whether it is a single structure."""
     if isinstance(given, Structure):
-        return given.arrays(schema), given.single
+        return given._inputs(schema), given.single
     if isinstance(given, list) and given and all(isinstance(each, Structure) for each in given):
         return _Parts(tuple(given)).arrays(schema), False
     if hasattr(given, "nodes") and hasattr(given, "is_directed"):
@@ -472,7 +479,14 @@ class Forests:
         for name, value in given.items():
             schema = self.schemas[name]
             arrays, _ = read(schema, value)
-            for each in (schema.port.roots, *schema.port.hidden):
-                shape = arrays[each].shape if each in arrays else (0,)
-                pairs += zip(self.specs[each].shape, shape)
+            pairs += self.measured(schema, arrays)
         return solved(pairs)
+
+    def measured(self, schema: Schema, arrays: Arrays) -> list[tuple[Size, int]]:
+        """The sizes of a forest and their values: those of the axes of its arrays."""
+        return [
+            pair for name in (schema.port.roots, *schema.port.hidden)
+            for pair in zip(
+                self.specs[name].shape, arrays[name].shape if name in arrays else (0,)
+            )
+        ]  # fmt: skip

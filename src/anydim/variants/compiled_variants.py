@@ -173,12 +173,13 @@ class Fitted(CallableProgram):
             lines += [f"    {line}" for line in self._serving.lines()]
         return lines
 
-    def plan(self, *, lengths: Any = None, **sizes: int) -> Plan:
+    def plan(self, *, lengths: Any = None, **sizes: Any) -> Plan:
         """Kernels, variants, work and bytes of a call at given sizes; runs nothing.
 
         Args:
             lengths: The sizes of the rows of a ragged batch; by dim, if several differ.
-            **sizes: Sizes of the dims.
+            **sizes: Sizes of the dims. A structure input, by its name, determines several:
+                `plan(t=forest)`.
 
         Returns:
             The plan; `bytes`, `json()` and `document()` have its parts.

@@ -15,7 +15,7 @@ from anydim.graph.evaluate import evaluate
 from anydim.runtime.forest import Schema, solved
 from anydim.runtime.lists import FieldPort, StructurePort
 from anydim.runtime.signature import TensorSpec
-from anydim.runtime.structures import Forests
+from anydim.runtime.structures import Forests, read
 from anydim.sizes import as_size
 from tests.unit.runtime import forests
 from tests.unit.runtime.forests import BUSH, KINDS, LIST, PARITY, ROSE, TREE, same
@@ -28,7 +28,7 @@ FORK = ("node", LEAF, ("node", LEAF, ("leaf", B)))
 def arrays(given: Any, port: StructurePort) -> dict[str, Any]:
     """The arrays of a structure as lists."""
     made = ad.Structure.of(given, port)
-    return {name: array.tolist() for name, array in made.arrays(Schema(port)).items()}
+    return {name: array.tolist() for name, array in read(Schema(port), made)[0].items()}
 
 
 # ---- nested values -------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_a_chain_of_100_000_nodes() -> None:
     for number in range(100_000):
         value = ("cons", float(number), value)
     made = ad.Structure.of([value], LIST)
-    assert made.arrays(Schema(LIST))["t.head"][0] == 99_999
+    assert read(Schema(LIST), made)[0]["t.head"][0] == 99_999
     assert same(made.nested(), value)
     comb: Any = LEAF
     for _ in range(100_000):
@@ -149,7 +149,7 @@ def test_arrays_of_the_program_are_not_copied() -> None:
     roots = numpy.array([4])
     fields = {"leaf": {"x": LEAVES}, "node": {"left": left, "right": right}}
     made = ad.Structure(fields, roots)
-    found = made.arrays(Schema(TREE))
+    found = read(Schema(TREE), made)[0]
     assert found["t.x"] is LEAVES and found["t.left"] is left and found["t"].base is roots
     assert repr(made) == "<structure: 1 tree; nodes: 3 leaf, 2 node>"
     assert same(ad.Structure(fields, roots, TREE).nested(), EXPECTED)
@@ -275,7 +275,7 @@ def test_concat(kind: str) -> None:
     made = ad.Structure.concat(parts)
     assert len(made) == 9
     assert all(same(made.nested(row), tree) for row, tree in enumerate(trees))
-    assert made.arrays(Schema(port)).keys() == parts[0].arrays(Schema(port)).keys()
+    assert read(Schema(port), made)[0].keys() == read(Schema(port), parts[0])[0].keys()
 
 
 # ---- errors --------------------------------------------------------------------------------------
@@ -432,7 +432,8 @@ def test_forests_without_nodes(model: ad.Model) -> None:
     assert both(model, t=[], w=W)["y"].shape == (0, 3)
     assert both(model, t=LEAF, w=W)["ids"] == 0
     empty = ad.Structure({}, numpy.zeros(0, numpy.int64))
-    assert both(model, t=empty, w=W[:1])["y"].shape == (0, 1)
+    for given in (empty, ad.Structure.concat([]), ad.Structure.concat([empty, empty])):
+        assert both(model, t=given, w=W[:1])["y"].shape == (0, 1)
 
 
 def test_a_dim_that_only_empty_fields_have_is_its_lower_bound() -> None:

@@ -246,7 +246,7 @@ def batched_steps(
 
     def one(step: OrderedStep) -> OrderedStep:
         if isinstance(step, Statement):
-            indices = (call, *(Index(axis.name) for axis in step.axes))
+            indices: tuple[Expr, ...] = (call, *(Index(axis.name) for axis in step.axes))
             return Write(
                 step.target, indices, step.axes, rewrite(step.body, change), step.combine,
                 step.reduced, fresh=bool(step.combine),

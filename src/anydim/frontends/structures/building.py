@@ -10,8 +10,9 @@ from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.frontends.structures.cases import structures_of, tensors_of
-from anydim.frontends.structures.cycles import Emitter
-from anydim.frontends.structures.graphs import Recursion, declared, flattened
+from anydim.frontends.structures.emitter import Emitter
+from anydim.frontends.structures.graphs import declared, emitted, flattened
+from anydim.frontends.structures.recursion import Recursion
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Name, Number, Parameter
 from anydim.lang.tree import TensorType
 from anydim.runtime.lists import StructurePort
@@ -112,7 +113,7 @@ def called_over_structures(
     emitter.types, emitter.nodes = builder._types, builder._nodes
     given_tensors = dict(zip(tensors, (value.name for value in values)))
     made = Recursion(definition, emitter, given_tensors, ports, attributes)
-    results = made.run(lambda name: emitter.fresh(f"{definition.name}.{name}"))
+    results = emitted(made, lambda name: emitter.fresh(f"{definition.name}.{name}"))
     builder._box = emitter.box
     builder._reserved.update(emitter.box.names)
     builder._guards += [guard for guard in made.guards if guard not in builder._guards]

@@ -134,8 +134,9 @@ class Case:
 class Instance:
     """A definition with the names of the program's tensors that its parameters are.
 
-    `sources` are the numbers of the program's structures that its structures are parts of. Each call
-    gets values for the other parameters, `passed`, also for structures that the recursion makes.
+    `sources` are the numbers of the program's structures that its structures are parts of. Each
+    call gets values for the other parameters, `passed`, also for structures that the recursion
+    makes.
     """
 
     definition: Definition
@@ -218,8 +219,8 @@ def program_of(
                 if call.callee not in found:
                     callee = instance.known[call.callee[0]]
                     known = {**instance.known, **_known(callee)}
-                    _, sources, tensors, given = call.callee
-                    made = Instance(callee, sources, dict(tensors), dict(given), known, types)
+                    _, sources, given, own = call.callee
+                    made = Instance(callee, sources, dict(given), dict(own), known, types)
                     found[call.callee] = made
                     waiting.append(made)
     _name_cases(list(found.values()))
@@ -374,7 +375,7 @@ class _Cases:
             made = self.constructed(item.call.name, item.call.arguments, scope)
         elif isinstance(item, Assignment) and not item.indices and isinstance(item.value, Name):
             made = self.constructed(item.value.name, (), scope)
-        if made is None:
+        if made is None or not isinstance(item, (Invoke, Assignment)):
             return item
         target = item.targets[0] if isinstance(item, Invoke) else item.target
         name = f"{target}.node{len(sites)}"
@@ -512,8 +513,8 @@ def definition_of(
 
 def _parameters(case: Case, known: Mapping[Key, Sequence[tuple[str, int]]]) -> Iterator[Parameter]:
     """The arguments of a case: fields, results of calls, nodes, tensors and values."""
-    for name, each in case.fields.items():
-        yield replace(each.parameter, name=name)
+    for name, held in case.fields.items():
+        yield replace(held.parameter, name=name)
     for call in case.calls:
         count = (Name(call.several),) if call.several else ()
         for target, (dtype, rank) in zip(call.targets, known.get(call.callee, ())):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anydim.base.frozen import FrozenMapping
 from anydim.frontends.structures.batching import (
@@ -20,14 +20,16 @@ from anydim.frontends.structures.batching import (
     batched_steps,
     varying,
 )
-from anydim.graph.nodes import FUSED, Graph, Node
-from anydim.graph.operator import operator
+from anydim.frontends.structures.cases import Case, Instance, Key
+from anydim.frontends.structures.emitter import SOURCE, Emitter
+from anydim.frontends.structures.recursion import Computed, Recursion
+from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import LOOP, REGION, SIZES, LoopRegion, Scan, Sizes
 from anydim.kernels.routines.level_plan import AT, COUNT, EDGE, EDGES, FIRST
 from anydim.lang.tree import (
     Apply,
     Axis,
-    Cast,
+    Expr,
     Group,
     Index,
     Read,
@@ -40,89 +42,6 @@ from anydim.lang.tree.affine import reads
 from anydim.lang.tree.renaming import renamed
 from anydim.lang.tree.typing import identity
 from anydim.sizes import Box, Dim, Size, as_size
-
-if TYPE_CHECKING:
-    from anydim.frontends.structures.cases import Case, Instance, Key
-    from anydim.frontends.structures.graphs import Computed, Recursion
-
-SOURCE = "levels"
-
-
-class Emitter:
-    """A graph under construction."""
-
-    def __init__(self, box: Box) -> None:
-        self.box = box
-        self.types: dict[str, TensorType] = {}
-        self.nodes: list[Node] = []
-        self.source = SOURCE
-
-    def fresh(self, stem: str) -> str:
-        name, number = stem, 0
-        while name in self.types:
-            number += 1
-            name = f"{stem}.{number}"
-        return name
-
-    def node(self, node: Node, kinds: Iterable[TensorType]) -> None:
-        self.nodes.append(node)
-        self.types.update(zip(node.outputs, kinds))
-
-    def emit(self, name: str, *inputs: str, called: str = "", **attributes: Any) -> str:
-        """Add a node of an operator with one result; returns the result."""
-        made = self.fresh(called or name)
-        given = [self.types[each] for each in inputs]
-        complete = operator(name).complete(attributes)
-        kinds = operator(name).infer(given, complete, self.box)
-        self.node(Node(name, inputs, (made,), complete, self.source), kinds)
-        return made
-
-    def part(self, value: str, first: Size | int, count: Size) -> str:
-        """Slice a value along its first axis."""
-        start = as_size(first)
-        return self.emit(
-            "slice",
-            value,
-            called=f"{value}.part",
-            starts=(start,),
-            ends=(start + count,),
-            axes=(0,),
-        )
-
-    def group(self, group: Group) -> None:
-        """Add a node of comprehensions."""
-        outputs = tuple(t.name for t in group.outputs)
-        inputs = tuple(t.name for t in group.inputs)
-        made = Node(FUSED, inputs, outputs, FrozenMapping({"group": group}), self.source)
-        self.node(made, [t.type for t in group.outputs])
-
-    def statement(self, statement: Statement, kind: TensorType) -> str:
-        """Add a node of one comprehension; returns its result."""
-        names = dict.fromkeys(read.tensor for read in reads(statement.body))
-        inputs = tuple(Tensor(name, self.types[name]) for name in names)
-        self.group(Group(inputs, (Tensor(statement.target, kind),), (statement,)))
-        return statement.target
-
-    def converted(self, value: str, kind: TensorType) -> str:
-        """A value with the element type of `kind`."""
-        own = self.types[value]
-        if own.dtype == kind.dtype:
-            return value
-        axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(own.shape))
-        body = Cast(kind.dtype, Read(value, tuple(Index(axis.name) for axis in axes)))
-        target = self.fresh(f"{value}.{kind.dtype}")
-        return self.statement(Statement(target, axes, body), TensorType(kind.dtype, own.shape))
-
-    def moved(self, value: str, by: Size, target: str) -> str:
-        """A vector of integers less a size."""
-        kind = self.types[value]
-        axis = Axis("i", kind.shape[0])
-        body = Apply("sub", (Read(value, (Index("i"),)), SizeTerm(by)))
-        return self.statement(Statement(self.fresh(target), (axis,), body), kind)
-
-    def joined(self, values: Sequence[str]) -> str:
-        """Values one after another along their first axis."""
-        return values[0] if len(values) == 1 else self.emit("concat", *values, axis=0)
 
 
 class Values:
@@ -240,7 +159,7 @@ class Outside(Values):
         number, layout = computed.number, recursion.layout
         emitter = recursion.emitter
         count = recursion.calls(number)
-        children = {}
+        children: dict[str, Children] = {}
         for call in layout.spread(number):
             name = computed.case.calls[call].several
             total = Size.symbol(recursion.dims["edges", number, call])
@@ -467,7 +386,7 @@ class _Loop:
     # ---- the body ------------------------------------------------------------------------------
 
     def box(self, levels: Size) -> Box:
-        """The dims of a level, with what is known of them."""
+        """The dims of a level, with their bounds."""
         recursion, layout, number = self.recursion, self.layout, self.cycle.number
         columns, calls, width = layout.columns(number)
         self.columns = [""] * width

@@ -7,26 +7,21 @@ of its site, in the row of its caller.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from anydim.base.frozen import FrozenMapping
 from anydim.frontends.structures.cycles import (
-    SOURCE,
-    Emitter,
     Outside,
     Values,
     argument_tables,
     chosen,
     outside_of,
 )
+from anydim.frontends.structures.emitter import SOURCE, Emitter
+from anydim.frontends.structures.recursion import Recursion
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import LOOP, REGION, SIZES, LoopRegion, Scan, Sizes
 from anydim.kernels.routines.level_plan import DOWN, DOWNS
 from anydim.lang.tree import TensorType
 from anydim.sizes import Dim, Size
-
-if TYPE_CHECKING:
-    from anydim.frontends.structures.graphs import Recursion
 
 Site = tuple[int, int, str]  # a case, a call in it, a parameter of the callee
 

@@ -12,52 +12,25 @@ A definition has a table for each of its results, a row for each call, in the or
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-import anydim.ops  # noqa: F401  fills the registry of operators
-from anydim.base.dtypes import DTYPES, DType, float32, float64, int64
-from anydim.base.errors import LanguageError
+from anydim.base.dtypes import int64
 from anydim.base.frozen import FrozenMapping
-from anydim.base.records import dataclass
 from anydim.frontends.definition import Pattern, argument_types
-from anydim.frontends.structures.cases import (
-    Call,
-    Case,
-    Instance,
-    Key,
-    definition_of,
-    needed,
-    program_of,
-    tensors_of,
-)
-from anydim.frontends.structures.cycles import SOURCE, Emitter, Outside
+from anydim.frontends.structures.cases import tensors_of
+from anydim.frontends.structures.emitter import Emitter
 from anydim.frontends.structures.made_nodes import NewNodes, Results
 from anydim.frontends.structures.order import ordered
-from anydim.frontends.structures.plan import Plan
-from anydim.graph.nodes import Graph, Node
-from anydim.graph.operator import operator
-from anydim.graph.regions import REGION, SIZES, Sizes
-from anydim.kernels.routines.level_plan import Layout, bounds_of
-from anydim.lang.resolve.divisions import division_guards
-from anydim.lang.resolve.instantiate import instantiate
-from anydim.lang.surface.syntax import (
-    TYPE_NAMES,
-    Assignment,
-    CallTerm,
-    Definition,
-    Parameter,
-    StructureType,
-    items,
-    walk,
-)
-from anydim.lang.tree import Group, TensorType
-from anydim.lang.tree.typing import promote
+from anydim.frontends.structures.plan import number_calls
+from anydim.frontends.structures.recursion import Recursion
+from anydim.graph.nodes import Graph
+from anydim.lang.surface.syntax import Definition, Parameter, StructureType
+from anydim.lang.tree import TensorType
 from anydim.runtime.lists import ConstructorPort, FieldPort, StructurePort, TypePort
-from anydim.sizes import Dim, Guard, Size, as_size
+from anydim.sizes import Dim, Size, as_size
 
 TREES = "trees"  # the dim of the number of structures
 
@@ -124,7 +97,7 @@ def structure_graph(
         inputs += held
     given = {parameter.name: parameter.name for parameter in tensors_of(definition)}
     made = Recursion(definition, emitter, given, ports, attributes)
-    results = made.run(lambda name: name)
+    results = emitted(made, lambda name: name)
     outputs: list[str] = []
     for name, result in results.items():
         if isinstance(result, StructurePort):
@@ -178,390 +151,13 @@ def declared(
     return StructurePort(root, tuple(ports), f"{name}.roots"), dims, inputs
 
 
-@dataclass(eq=False)
-class Computed:
-    """A case with its comprehensions for one call."""
+def emitted(recursion: Recursion, named: Callable[[str], str]) -> dict[str, str | StructurePort]:
+    """Emit the nodes of a recursion; `named` gives the name of a value for a result.
 
-    case: Case
-    number: int
-    group: Group
-    arguments: Mapping[str, str]  # the name in the case of each input of the group
-    calls: dict[str, tuple[int, int]] = field(default_factory=dict)  # (call, result) by name
-
-
-class Recursion:
-    """A call of a definition over structures, emitted into a graph.
-
-    `given` are the values of its tensors, by parameter, and `ports` its structures: their inputs
-    are values of the graph. `guards` are conditions on sizes that the graph needs.
+    Returns the results.
     """
-
-    def __init__(
-        self, definition: Definition, emitter: Emitter, given: Mapping[str, str],
-        ports: Mapping[str, StructurePort], attributes: Mapping[str, Any],
-    ) -> None:  # fmt: skip
-        self.definition, self.emitter, self.ports = definition, emitter, ports
-        own = {name: value for name, value in attributes.items() if not name.startswith("...")}
-        self.attributes = attributes
-        self.instances = program_of(definition, own, given)
-        self.by_key = {each.key: each for each in self.instances}
-        self.sizes_box = emitter.box
-        self.cases = [case for each in self.instances for case in each.cases]
-        self.cycles = _cycles(self.instances)
-        self.tables: dict[tuple[Key, int], str] = {}
-        self.exports: dict[tuple[int, int, int], str] = {}  # fields of new nodes
-        self.passed: dict[tuple[Key, str], TensorType] = {}  # values that calls get
-        self.arguments: dict[tuple[int, int, str], str] = {}  # by case, call and parameter
-        self.outside: dict[int, Outside] = {}  # values over all calls of a case
-        self.guards: tuple[Guard, ...] = ()
-        self.fields = {
-            (number, kind.name, constructor.name, each.name): each.values
-            for number, port in enumerate(ports.values()) for kind in port.types
-            for constructor in kind.constructors for each in constructor.fields
-        }  # fmt: skip
-
-    def run(self, named: Callable[[str], str]) -> dict[str, str | StructurePort]:
-        """Emit the nodes; `named` gives the name of a value for a result. Returns the results."""
-        self.computed = self._results()
-        self.new = NewNodes(self)
-        guards = (guard for each in self.computed for guard in each.group.guards)
-        self.guards = tuple(dict.fromkeys(guards))
-        self._levels()
-        for step in ordered(self):
-            step()
-        return Results(self, named).run()
-
-    # ---- types of results ----------------------------------------------------------------------
-
-    def _results(self) -> list[Computed]:
-        """The comprehensions of all cases; element types of results are a least fixed point."""
-        self.results: dict[Key, list[TensorType]] = {}
-        self._find_passed()
-        for cycle in self.cycles:
-            self._results_of([self.instances[number] for number in cycle])
-        return [self._computed(number, case) for number, case in enumerate(self.cases)]
-
-    def _results_of(self, instances: Sequence[Instance]) -> None:
-        cases = [case for each in instances for case in each.cases]
-        waiting = list(cases)
-        while waiting:
-            ready = [c for c in waiting if all(call.callee in self.results for call in c.calls)]
-            for case in ready or [self._guessed(waiting)]:
-                self._merge(case)
-            waiting = [case for case in waiting if case not in ready]
-        grows = True
-        while grows:  # until no element type changes
-            grows = any(list(map(self._merge, cases)))
-
-    def _guessed(self, cases: Sequence[Case]) -> Case:
-        """A case whose calls may be none: the types of its results that give themselves.
-
-        Sizes are those that the results have if the results of its calls have unknown sizes.
-        """
-        for case in cases:
-            key, unknown = (
-                case.instance.key,
-                [c for c in case.calls if c.callee not in self.results],
-            )
-            if not all(call.several and call.callee == key for call in unknown):
-                continue
-            for dtype in (int64, float32, float64):
-                ranks = [_rank_in(case, unknown[0], n) for n in range(len(unknown[0].targets))]
-                kinds = [
-                    TensorType(
-                        dtype, tuple(Size.symbol(f"_result{n}.{axis}") for axis in range(rank))
-                    )
-                    for n, rank in enumerate(ranks)
-                ]
-                try:
-                    self.results[key] = kinds
-                    made = [t.type for t in self._group(case)[0].outputs[: len(kinds)]]
-                    self.results[key] = [
-                        TensorType(each.dtype, tuple(map(_known_size, each.shape))) for each in made
-                    ]
-                    found = [t.type for t in self._group(case)[0].outputs[: len(kinds)]]
-                except LanguageError:
-                    found = []
-                if found and found == self.results[key]:
-                    return case
-            del self.results[key]
-        instance = cases[0].instance
-        raise instance.error(
-            instance.definition.position,
-            "no case ends the recursion",
-            "add a case that calls nothing",
-        )
-
-    def _merge(self, case: Case) -> bool:
-        """Take the types of a case's results; returns whether a known one changed."""
-        key, results = case.instance.key, case.instance.definition.results
-        made = [t.type for t in self._group(case)[0].outputs[: len(results)]]
-        known = self.results.get(key)
-        if known is None:
-            self.results[key] = made
-            return True
-        found = []
-        for name, left, right in zip(results, known, made):
-            if left.shape != right.shape:
-                raise case.instance.error(
-                    case.instance.definition.position,
-                    f"result '{name}' has the sizes ({_shown(left)}) in one case and "
-                    f"({_shown(right)}) in another ({case.name})",
-                )  # fmt: skip
-            found.append(TensorType(_common(left.dtype, right.dtype), left.shape))
-        self.results[key] = found
-        return found != known
-
-    def _find_passed(self) -> None:
-        """The types of the values that calls get, callers first."""
-        sites = [(case, call) for case in self.cases for call in case.calls if call.passed]
-        while sites:
-            left = [site for site in sites if not self._take_passed(*site)]
-            if len(left) == len(sites):
-                case, call = sites[0]
-                raise case.instance.error(
-                    call.position, f"the arguments of '{call.callee[0]}' depend on its results",
-                    "values that go down a structure depend on what is above",
-                )  # fmt: skip
-            sites = left
-        every = [(case, call) for case in self.cases for call in case.calls]
-        for case, call in every:
-            for parameter, tensor in call.passed:
-                made = self._passed_type(case, tensor)
-                known = self.passed[call.callee, parameter]
-                if made is not None and made.shape != known.shape:
-                    raise case.instance.error(
-                        call.position, f"'{parameter}' has the sizes ({_shown(known)}) in one call "
-                        f"and ({_shown(made)}) here",
-                    )  # fmt: skip
-
-    def _take_passed(self, case: Case, call: Call) -> bool:
-        """Find the types of the values of a call; returns whether they are known."""
-        for parameter, tensor in call.passed:
-            if (call.callee, parameter) not in self.passed:
-                kind = self._passed_type(case, tensor)
-                if kind is None:
-                    return False
-                declared = self.by_key[call.callee].declared(parameter)
-                dtype = TYPE_NAMES.get(declared.type)
-                if dtype is not None:
-                    kind = TensorType(DTYPES[dtype], kind.shape)
-                self.passed[call.callee, parameter] = kind
-        return True
-
-    def _passed_type(self, case: Case, tensor: str) -> TensorType | None:
-        """The type of a value of a case that does not depend on calls; None if it is not known."""
-        _, names = needed(case, tensor)
-        for call in case.calls:
-            if names.intersection(call.targets) and call.callee not in self.results:
-                return None
-        for each in case.instance.passed:
-            if each.name in names and (case.instance.key, each.name) not in self.passed:
-                return None
-        return self._group(case, tensor)[0].outputs[0].type
-
-    def _group(self, case: Case, tensor: str = "") -> tuple[Group, dict[str, str]]:
-        """The comprehensions of a case for one call, or those of one of its tensors, and the names
-        of the arguments."""
-        ranks = {
-            key: [(kind.dtype.name, kind.rank) for kind in kinds]
-            for key, kinds in self.results.items()
-        }
-        definition, names = definition_of(case, ranks, tensor)
-        kinds = {name: self._field_type(case, name) for name in case.fields}
-        box = self.sizes_box
-        unknown = {
-            n for kinds in self.results.values() for k in kinds for s in k.shape for n in s.symbols
-        }
-        box = box.also(*(Dim(name) for name in sorted(unknown - set(box.names))))
-        for call in case.calls:
-            count: tuple[Size, ...] = ()
-            if call.several:
-                count = (Size.symbol(call.several),)
-                if call.several not in box.names:
-                    box = box.also(Dim(call.several))
-            for target, kind in zip(call.targets, self.results.get(call.callee, ())):
-                kinds[target] = TensorType(kind.dtype, (*count, *kind.shape))
-        for name in (*(site.target for site in case.sites), *case.nodes):
-            kinds[name] = TensorType(int64, ())
-        for parameter in case.instance.passed:
-            if (case.instance.key, parameter.name) in self.passed:
-                kinds[parameter.name] = self.passed[case.instance.key, parameter.name]
-        for name, tensor in case.instance.tensors.items():
-            kinds[name] = self.emitter.types[tensor]
-        types = [kinds[names[parameter.name]] for parameter in definition.parameters]
-        given = {**case.instance.attributes, **self._ranks()}
-        group = instantiate(definition, types, given, box)
-        source = f"{definition.file}:{definition.line}: {case.name}"
-        group = replace(group, guards=division_guards(group, box, source))
-        own = frozenset(call.several for call in case.calls)
-        for guard in group.guards:
-            if (guard.left.symbols | guard.right.symbols) & own:
-                raise case.instance.error(
-                    definition.position, f"{case.name}: a condition on the number of children",
-                    guard.message,
-                )  # fmt: skip
-        return group, names
-
-    def _ranks(self) -> dict[str, Any]:
-        return {n: v for n, v in self.attributes.items() if n.startswith("...")}
-
-    def _field_type(self, case: Case, name: str) -> TensorType:
-        kind = self.emitter.types[self.field_input(case, name)]
-        return TensorType(kind.dtype, kind.shape[1:])
-
-    def field_input(self, case: Case, name: str) -> str:
-        """The input of the program that a field of a case is a row of."""
-        each = case.fields[name]
-        source = case.instance.held[each.owner.parameter]
-        return self.fields[source, each.owner.type, each.constructor, each.parameter.name]
-
-    def _computed(self, number: int, case: Case) -> Computed:
-        group, names = self._group(case)
-        made = Computed(case, number, group, names)
-        for position, call in enumerate(case.calls):
-            for result, target in enumerate(call.targets):
-                made.calls[target] = position, result
-        return made
-
-    # ---- levels --------------------------------------------------------------------------------
-
-    def _levels(self) -> None:
-        """Number all calls, and find the sizes of levels."""
-        plan, inputs, counts = Plan(self).made()
-        self.layout = Layout(plan)
-        emitter, layout = self.emitter, self.layout
-        attributes = {"plan": json.dumps(plan), "counts": tuple(counts)}
-        given = [emitter.types[name] for name in inputs]
-        kinds = operator("call_levels").infer(given, FrozenMapping(attributes), emitter.box)
-        self.bounds = bounds_of(given, attributes)
-        self.results_of_levels: dict[tuple[Any, ...], str] = {}
-        names = []
-        for result in layout.results():
-            names.append(emitter.fresh(".".join([SOURCE, *map(str, result)])))
-            self.results_of_levels[result] = names[-1]
-        emitter.node(
-            Node("call_levels", tuple(inputs), tuple(names), FrozenMapping(attributes), SOURCE),
-            kinds,
-        )
-        self._sizes(dict(zip(layout.results(), kinds)))
-
-    def _sizes(self, kinds: Mapping[tuple[Any, ...], TensorType]) -> None:
-        """Declare the sizes of levels as dims."""
-        emitter, layout, name = self.emitter, self.layout, self.definition.name
-        self.dims: dict[tuple[Any, ...], str] = {}
-        dims, constraints = [], []
-        for size in layout.sizes():
-            word, *parts = size
-            stem = name
-            if word in ("calls", "edges", "widest", "broadest"):
-                stem = self.cases[parts[0]].name
-            words = {"calls": (), "edges": ("children",), "widest": ("widest",)}.get(word, (word,))
-            if word == "widest" and len(parts) == 2:
-                words = ("children", "widest")
-            if word == "levels" and len(layout.loops) > 1:
-                words = (str(parts[0]), "levels")
-            if len(parts) == 2 and len(layout.spread(parts[0])) > 1:
-                words = (str(parts[1]), *words)
-            dim = self.free(".".join([stem, *words]))
-            self.dims[size] = dim
-            dims.append(Dim(dim, 0, 0) if word in ("cycles", "outside", "shared") else Dim(dim))
-            symbol = Size.symbol(dim)
-            if word == "levels":
-                constraints.append(kinds["table", parts[0]].shape[0] - symbol)
-            elif word == "calls":
-                constraints.append(self.bounds.case(parts[0]) - symbol)
-            elif word == "edges":
-                constraints.append(kinds["owner", parts[0], parts[1]].shape[0] - symbol)
-            elif word == "depths":
-                constraints.append(kinds["down", parts[0]].shape[0] - symbol)
-            elif word == "broadest":
-                constraints.append(self.bounds.case(parts[0]) - symbol)
-            elif word == "widest":
-                whole = ("calls", *parts) if len(parts) == 1 else ("edges", *parts)
-                constraints.append(Size.symbol(self.dims[whole]) - symbol)
-        emitter.box = emitter.box.also(*dims).also(constraints=tuple(constraints))
-        region = FrozenMapping({REGION: Sizes(tuple(self.dims.values()))})
-        emitter.node(Node(SIZES, (self.results_of_levels["sizes",],), (), region, SOURCE), ())
-
-    def free(self, name: str) -> str:
-        """A name that no dim has."""
-        taken = {*self.emitter.box.names, *self.dims.values()}
-        return name if name not in taken else self.free(f"{name}_")
-
-    def counts_of(self, source: int, kind: str) -> dict[str, Size]:
-        """The number of nodes of each constructor of a type, in a structure of the program."""
-        types = {each.name: each for each in list(self.ports.values())[source].types}
-        found = {}
-        for constructor in types[kind].constructors:
-            found[constructor.name] = as_size(1)
-            if constructor.fields:
-                first = constructor.fields[0]
-                size = self.emitter.types[first.offsets or first.values].shape[0]
-                found[constructor.name] = size - 1 if first.offsets else size
-        return found
-
-    def total(self, instance: Instance) -> Size:
-        """The number of calls of an instance."""
-        numbers = [n for n, case in enumerate(self.cases) if case.instance is instance]
-        return sum((self.calls(number) for number in numbers), as_size(0))
-
-    def calls(self, case: int) -> Size:
-        return Size.symbol(self.dims["calls", case])
-
-
-def _known_size(size: Size) -> Size:
-    """A size without the unknown ones that it is the smaller one of."""
-    known = [name for name in sorted(size.symbols) if not name.startswith("_result")]
-    if len(known) == len(size.symbols):
-        return size
-    return Size.symbol(known[0]) if len(known) == 1 else size
-
-
-def _rank_in(case: Case, call: Call, result: int) -> int:
-    """The rank of a result of a call, as the case reads it."""
-    name, more = call.targets[result], 1 if call.several else 0
-    for item in items(case.statements):
-        terms = [item.value] if isinstance(item, Assignment) else []
-        for term in chain.from_iterable(map(walk, terms)):
-            if isinstance(term, CallTerm) and term.name == name:
-                return len(term.arguments) - more
-    return 0
-
-
-def _shown(kind: TensorType) -> str:
-    return ", ".join(map(str, kind.shape))
-
-
-def _common(left: DType, right: DType) -> DType:
-    return left if left == right else promote([left, right])
-
-
-def _cycles(instances: Sequence[Instance]) -> list[list[int]]:
-    """The strongly connected components of calls, callees first."""
-    numbers = {each.key: number for number, each in enumerate(instances)}
-    calls = [
-        sorted({numbers[call.callee] for case in each.cases for call in case.calls})
-        for each in instances
-    ]
-    reach = [_reached(number, calls) for number in range(len(instances))]
-    left, found = list(range(len(instances))), []
-    while left:
-        for number in left:
-            own = [n for n in left if n == number or (n in reach[number] and number in reach[n])]
-            if not (reach[number] & set(left)) - set(own):
-                found.append(own)
-                left = [n for n in left if n not in own]
-                break
-    return found
-
-
-def _reached(first: int, calls: Sequence[Sequence[int]]) -> set[int]:
-    found: set[int] = set()
-    waiting = list(calls[first])
-    while waiting:
-        number = waiting.pop()
-        if number not in found:
-            found.add(number)
-            waiting += calls[number]
-    return found
+    recursion.new = NewNodes(recursion)
+    number_calls(recursion)
+    for step in ordered(recursion):
+        step()
+    return Results(recursion, named).run()

@@ -1,26 +1,22 @@
 """Structures that a recursion makes: new nodes have numbers, so results are integers.
 
 A case that makes a node makes one in each of its calls. The nodes of a constructor are, in order,
-those of the program's structures if results refer to them, and those of each site. A number that
-no result refers to is a node that nobody sees.
+those of the program's structures if results refer to them, and those of each site. A node
+that no result refers to is part of no structure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
-from anydim.frontends.structures.cases import Case, Place, Site
+from anydim.frontends.structures.cases import Case, Key, Place, Site
+from anydim.frontends.structures.recursion import Recursion
 from anydim.lang.surface.syntax import Assignment, Name, StructureType, items
 from anydim.lang.tree import Apply, Axis, Expr, Index, Read, SizeTerm, Statement
 from anydim.runtime.lists import ConstructorPort, FieldPort, StructurePort, TypePort
 from anydim.sizes import Size, as_size
-
-if TYPE_CHECKING:
-    from anydim.frontends.structures.cases import Key
-    from anydim.frontends.structures.graphs import Recursion
 
 
 @dataclass(frozen=True)

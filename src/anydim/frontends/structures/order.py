@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from anydim.frontends.structures.cases import Call, Case, needed
+from anydim.frontends.structures.cases import Call, Case, Key, needed
 from anydim.frontends.structures.cycles import Cycle
 from anydim.frontends.structures.down import Down
-
-if TYPE_CHECKING:
-    from anydim.frontends.structures.cases import Key
-    from anydim.frontends.structures.graphs import Recursion
+from anydim.frontends.structures.recursion import Recursion
 
 Task = tuple[str, int]
 

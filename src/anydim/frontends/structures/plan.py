@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anydim.base.frozen import FrozenMapping
 from anydim.frontends.structures.cases import Case, Decision, Instance, Place
-from anydim.sizes import Size
-
-if TYPE_CHECKING:
-    from anydim.frontends.structures.graphs import Recursion
+from anydim.frontends.structures.emitter import SOURCE
+from anydim.frontends.structures.recursion import Recursion
+from anydim.graph.nodes import Node
+from anydim.graph.operator import operator
+from anydim.graph.regions import REGION, SIZES, Sizes
+from anydim.kernels.routines.level_plan import Layout, bounds_of
+from anydim.lang.tree import TensorType
+from anydim.sizes import Dim, Size
 
 
 class Plan:
@@ -134,3 +140,61 @@ class Plan:
             if inner and all(call.several for call in inner):
                 return 0
         return 1
+
+
+def number_calls(recursion: Recursion) -> None:
+    """Number all calls, and find the sizes of levels."""
+    plan, inputs, counts = Plan(recursion).made()
+    recursion.layout = Layout(plan)
+    emitter, layout = recursion.emitter, recursion.layout
+    attributes = {"plan": json.dumps(plan), "counts": tuple(counts)}
+    given = [emitter.types[name] for name in inputs]
+    kinds = operator("call_levels").infer(given, FrozenMapping(attributes), emitter.box)
+    recursion.bounds = bounds_of(given, attributes)
+    names = []
+    for result in layout.results():
+        names.append(emitter.fresh(".".join([SOURCE, *map(str, result)])))
+        recursion.results_of_levels[result] = names[-1]
+    emitter.node(
+        Node("call_levels", tuple(inputs), tuple(names), FrozenMapping(attributes), SOURCE),
+        kinds,
+    )
+    _sizes(recursion, dict(zip(layout.results(), kinds)))
+
+
+def _sizes(recursion: Recursion, kinds: Mapping[tuple[Any, ...], TensorType]) -> None:
+    """Declare the sizes of levels as dims."""
+    emitter, layout, name = recursion.emitter, recursion.layout, recursion.definition.name
+    dims, constraints = [], []
+    for size in layout.sizes():
+        word, *parts = size
+        stem = name
+        if word in ("calls", "edges", "widest", "broadest"):
+            stem = recursion.cases[parts[0]].name
+        words = {"calls": (), "edges": ("children",), "widest": ("widest",)}.get(word, (word,))
+        if word == "widest" and len(parts) == 2:
+            words = ("children", "widest")
+        if word == "levels" and len(layout.loops) > 1:
+            words = (str(parts[0]), "levels")
+        if len(parts) == 2 and len(layout.spread(parts[0])) > 1:
+            words = (str(parts[1]), *words)
+        dim = recursion.free(".".join([stem, *words]))
+        recursion.dims[size] = dim
+        dims.append(Dim(dim, 0, 0) if word == "fault" else Dim(dim))
+        symbol = Size.symbol(dim)
+        if word == "levels":
+            constraints.append(kinds["table", parts[0]].shape[0] - symbol)
+        elif word == "calls":
+            constraints.append(recursion.bounds.case(parts[0]) - symbol)
+        elif word == "edges":
+            constraints.append(kinds["owner", parts[0], parts[1]].shape[0] - symbol)
+        elif word == "depths":
+            constraints.append(kinds["down", parts[0]].shape[0] - symbol)
+        elif word == "broadest":
+            constraints.append(recursion.bounds.case(parts[0]) - symbol)
+        elif word == "widest":
+            whole = ("calls", *parts) if len(parts) == 1 else ("edges", *parts)
+            constraints.append(Size.symbol(recursion.dims[whole]) - symbol)
+    emitter.box = emitter.box.also(*dims).also(constraints=tuple(constraints))
+    region = FrozenMapping({REGION: Sizes(tuple(recursion.dims.values()))})
+    emitter.node(Node(SIZES, (recursion.results_of_levels["sizes",],), (), region, SOURCE), ())

@@ -34,7 +34,7 @@ from anydim.kernels.routines.routine import Attributes, Types
 from anydim.sizes import Size, as_size
 
 NAME = "call_levels"
-FLAGS = ("cycles", "outside", "shared")  # of faults in the data: 0, or 1
+CYCLE, OUTSIDE, SHARED = 1, 2, 3  # faults in the data: the first element of the sizes, or 0
 AT, FIRST, COUNT = range(3)  # columns of a case in the table of a cycle
 EDGE, EDGES = range(2)  # columns of a call with offsets
 DOWN, DOWNS = range(2)  # columns of a case in the table of depths of a cycle
@@ -115,14 +115,14 @@ class Layout:
                 width += 2
         return cases, calls, width
 
-    def sizes(self) -> list[tuple[str, ...]]:
+    def sizes(self) -> list[tuple[Any, ...]]:
         """What each element of the first result is.
 
-        ("cycles",), ("outside",), ("shared",); ("levels", cycle); ("depths", cycle) and
+        ("fault",); ("levels", cycle); ("depths", cycle) and
         ("broadest", case); ("calls", case) and ("widest", case); ("edges", case, call) and
         ("widest", case, call).
         """
-        found: list[tuple[Any, ...]] = [(flag,) for flag in FLAGS]
+        found: list[tuple[Any, ...]] = [("fault",)]
         found += [("levels", cycle) for cycle in self.loops]
         for cycle in self.downs:
             found.append(("depths", cycle))
@@ -149,7 +149,7 @@ class Layout:
         found += [("down", cycle) for cycle in self.downs]
         for number, case in enumerate(self.cases):
             for call, record in enumerate(case["calls"]):
-                words = ("called",)
+                words: tuple[str, ...] = ("called",)
                 if record["offsets"] is not None:
                     words = ("offsets", "called", "owner")
                 found += [(word, number, call) for word in words]

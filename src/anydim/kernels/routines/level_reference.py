@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import int64
-from anydim.kernels.routines.level_plan import FLAGS, Bounds, Layout, Path
+from anydim.kernels.routines.level_plan import CYCLE, OUTSIDE, Bounds, Layout, Path
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results
 from anydim.lang.tree import TensorType
 from anydim.sizes import as_size
@@ -46,7 +46,7 @@ class _Numbering:
         self.inner: dict[tuple[int, ...], list[tuple[int, tuple[int, ...]]]] = {}  # calls by call
         self.caller: dict[tuple[int, ...], tuple[int, tuple[int, ...]]] = {}
         self.depth: dict[tuple[int, ...], int] = {}
-        self.flags = dict.fromkeys(FLAGS, 0)
+        self.fault = 0
 
     def constructor(self, kind: int, node: int) -> tuple[int, int]:
         """The constructor of a node, and its number there; raises _Outside."""
@@ -121,10 +121,10 @@ class _Numbering:
         try:
             order = self.ordered()
         except _Outside:
-            self.flags["outside"] = 1
+            self.fault = OUTSIDE
             order = []
-        if any(self.flags.values()):
-            self.made["sizes",][: len(FLAGS)] = [self.flags[flag] for flag in FLAGS]
+        self.made["sizes",][0] = self.fault
+        if self.fault:
             return
         self.number(order)
 
@@ -148,7 +148,7 @@ class _Numbering:
             self.opened(key)
             for _, inner in reversed(list(self.calls(key))):
                 if self.level.get(inner, 0) == -1:
-                    self.flags["cycles"] = 1
+                    self.fault = CYCLE
                     return []
                 if inner not in self.level:
                     stack.append(inner)

@@ -24,13 +24,15 @@ from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.level_plan import (
     AT,
     COUNT,
+    CYCLE,
     DOWN,
     DOWNS,
     EDGE,
     EDGES,
     FIRST,
-    FLAGS,
     NAME,
+    OUTSIDE,
+    SHARED,
     Bounds,
     Path,
     bounds_of,
@@ -100,7 +102,7 @@ class _Kernel:
         self.own = {t.name: code.output(t.name, int64) for t in _temporaries(bounds)}
         self.roots = [self.inputs[number] for number in self.plan["roots"]]
         self.starts = [code.size(bounds.base(n)) for n in range(len(self.plan["definitions"]))]
-        self.flags = {flag: code.variable(0) for flag in FLAGS}
+        self.fault = code.variable(0)
         self.highest = {
             cycle: code.variable(self.plan["cycles"][cycle]["first"] - 1)
             for cycle in self.layout.loops
@@ -123,16 +125,9 @@ class _Kernel:
             self._root(row)
         for number in range(len(self.layout.sizes())):
             sizes[number] = 0
-        with code.when(self._faults().equals(0)):
+        with code.when(self.fault().equals(0)):
             self._number()
-        for number, flag in enumerate(FLAGS):
-            sizes[number] = self.flags[flag]()
-
-    def _faults(self) -> ir.Value:
-        found = constant(0)
-        for flag in self.flags.values():
-            found = found | flag()
-        return found
+        sizes[0] = self.fault()
 
     # ---- structures ----------------------------------------------------------------------------
 
@@ -204,7 +199,7 @@ class _Kernel:
                 self.own[f"node{number}"][call] = node
             found.set(call)
         with code.otherwise():
-            self.flags["shared"].set(1)
+            self.fault.set(SHARED)
 
     def callee(
         self, call: ir.Value, number: int, definition: int, nodes: Sequence[ir.Value],
@@ -241,7 +236,7 @@ class _Kernel:
                 own["stack"][self.waiting()] = made()
                 self.waiting += 1
         with code.otherwise():
-            self.flags["outside"].set(1)
+            self.fault.set(OUTSIDE)
 
     def decide(self, decision: Any, nodes: Sequence[ir.Value], body: Callable[[int], None]) -> None:
         """Emit `body` for each case, where a call runs it."""
@@ -255,7 +250,7 @@ class _Kernel:
             with code.when((node >= low) & (node < high)):
                 self.decide(inner, nodes, body)
         with code.when((node < 0) | (node >= bounds[-1])):
-            self.flags["outside"].set(1)
+            self.fault.set(OUTSIDE)
 
     def children(self, record: Mapping[str, Any], nodes: Sequence[ir.Value]) -> tuple[Any, ...]:
         """The nodes of a call with offsets: where they lie, their first and last number."""
@@ -268,7 +263,7 @@ class _Kernel:
         self, case: int, nodes: Sequence[ir.Value],
         body: Callable[[int, int, list[ir.Value], ir.Value | None], None],
     ) -> None:  # fmt: skip
-        """Emit `body(number, definition, nodes, before)` for each call of a case, from the last one.
+        """Emit `body(number, definition, nodes, before)` for each call of a case, backwards.
 
         `before` counts the calls of one with offsets."""
         code, calls = self.code, list(enumerate(self.layout.cases[case]["calls"]))
@@ -284,7 +279,7 @@ class _Kernel:
             with code.when(legal), code.range(0, high - low) as position:
                 body(number, definition, [values[high - 1 - position]], position)
             with code.otherwise():
-                self.flags["outside"].set(1)
+                self.fault.set(OUTSIDE)
 
     def inside(self, definition: int, nodes: Sequence[ir.Value]) -> ir.Value:
         """Whether these are nodes of the definition's types."""
@@ -299,7 +294,7 @@ class _Kernel:
     def _root(self, row: ir.Value) -> None:
         code = self.code
         self._push(0, [nodes[row] for nodes in self.roots])
-        with code.loop(lambda: (self.waiting() > 0) & self._faults().equals(0)):
+        with code.loop(lambda: (self.waiting() > 0) & self.fault().equals(0)):
             call = self.own["stack"][self.waiting() - 1]
             level = self.own["level"][call]
             with code.when(level >= 0):
@@ -315,7 +310,7 @@ class _Kernel:
             with code.when(call >= 0):
                 level = self.own["level"][call]
                 with code.when(level.equals(_OPEN)):
-                    self.flags["cycles"].set(1)
+                    self.fault.set(CYCLE)
                 with code.when(level.equals(_NEW)):
                     if self.passed[definition]:
                         self.own["depth"][call] = 0
@@ -323,7 +318,7 @@ class _Kernel:
                     self.own["stack"][self.waiting()] = call
                     self.waiting += 1
         with code.otherwise():
-            self.flags["outside"].set(1)
+            self.fault.set(OUTSIDE)
 
     def _visit(self, call: ir.Value, is_new: ir.Value) -> None:
         """Open a call and let those that it makes wait, or close it: all they have levels."""
@@ -402,7 +397,7 @@ class _Kernel:
         for case in range(len(layout.cases)):
             for call in layout.spread(case):
                 self._sum_offsets(case, call)
-        with code.when(self._faults().equals(0)):
+        with code.when(self.fault().equals(0)):
             self._write()
 
     def _write(self) -> None:
@@ -418,8 +413,9 @@ class _Kernel:
             elif size[0] == "calls":
                 sizes[number] = self.counts[int(size[1])]()
             elif size[0] == "edges":
-                case, call = map(int, size[1:])
-                sizes[number] = self.results["offsets", case, call][self.counts[case]()]
+                of_case, of_call = map(int, size[1:])
+                offsets = self.results["offsets", of_case, of_call]
+                sizes[number] = offsets[self.counts[of_case]()]
             elif size[0] == "depths":
                 sizes[number] = self.deepest[int(size[1])]() + 1
             elif size in self.widest:
@@ -515,7 +511,7 @@ class _Kernel:
             offsets[row + 1] = offsets[row + 1] + offsets[row]
         end = offsets[self.counts[case]()]
         with self.code.when(end > self.code.size(self.bounds.edges(case, call))):
-            self.flags["shared"].set(1)
+            self.fault.set(SHARED)
 
     def _written(self, call: ir.Value, case: int) -> None:
         """The calls and fields of a call."""
