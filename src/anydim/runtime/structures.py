@@ -7,6 +7,7 @@ of nodes. Other numberings are converted with numpy. Nested values are read by `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ from anydim.runtime.forest import (
     solved,
 )
 from anydim.runtime.lists import StructurePort
-from anydim.runtime.nested import arrays_of, form, kind_of, nested_of
+from anydim.runtime.nested import arrays_of, form, kind_of, nested_of, refuse_cycles
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box, Size
 
@@ -352,6 +353,9 @@ def joined(schema: Schema, forests: Sequence[Arrays]) -> Arrays:
     return made
 
 
+_FAULT = re.compile(r"\.fault'? ")  # of the dim of faults in structures (`kernels/routines`)
+
+
 # ---- inputs of a program -------------------------------------------------------------------------
 
 
@@ -387,7 +391,12 @@ class Forests:
         self.model, self.specs, self.box = model, specs, box
         self.schemas = {
             name: Schema(port, f"{model}: input '{name}'", specs)
-            for name, port in lists.items() if isinstance(port, StructurePort)
+            for name, port in lists.items()
+            if isinstance(port, StructurePort) and port.roots in specs
+        }  # fmt: skip
+        self.results = {
+            name: port for name, port in lists.items()
+            if isinstance(port, StructurePort) and port.roots not in specs
         }  # fmt: skip
         self.tensors = {
             field.values: (schema.where, constructor.name, field)
@@ -451,7 +460,18 @@ class Forests:
                     yield size, length, where, f"field '{field.name}' of '{constructor}'"
 
     def explained(self, error: DimError, feeds: Mapping[str, Any]) -> DimError:
-        """The error of a call, in terms of fields where two of them disagree on a dim."""
+        """The error of a call, in terms of fields where two of them disagree on a dim.
+
+        Raises InputError for structures that contain themselves, or share too many nodes.
+        """
+        if _FAULT.search(error.problem):
+            for schema in self.schemas.values():
+                refuse_cycles(schema, feeds)
+            raise InputError(
+                f"{self.model}: structures share nodes, and calls with several structures, or with "
+                "values that go down, would visit them too often",
+                "give copies of shared nodes, or match one structure at a time",
+            ) from None
         source = dict[str, tuple[int, str]]()
         for size, length, where, what in self._axes(feeds):
             if size.atom is None:
@@ -465,10 +485,18 @@ class Forests:
         return error
 
     def unpacked(self, results: Mapping[str, Any], single: bool) -> dict[str, Any]:
-        """Remove the axis of trees from the results for a single structure."""
-        if not single:
-            return dict(results)
-        return {name: value.reshape(value.shape[1:]) for name, value in results.items()}
+        """Results as the user sees them; for a single structure without the axis of trees."""
+        hidden = {name for port in self.results.values() for name in port.hidden}
+        of = {port.roots: name for name, port in self.results.items()}
+        found: dict[str, Any] = {}
+        for name, value in results.items():
+            if name in of:
+                port = self.results[of[name]]
+                arrays = {each: results[each] for each in (port.roots, *port.hidden)}
+                found[of[name]] = Structure._made(_Bound(port, arrays, single), port)
+            elif name not in hidden:
+                found[name] = value.reshape(value.shape[1:]) if single else value
+        return found
 
     def sizes(self, given: Mapping[str, Any]) -> dict[str, int]:
         """The dims of a call with these structures that shapes determine.
