@@ -28,6 +28,7 @@ from anydim.runtime.forest import (
     checked,
     integers,
     is_pair,
+    of_numbers,
     put,
     solved,
 )
@@ -82,7 +83,10 @@ class Structure:
         self.roots = integers("structure", "roots", numpy.reshape(roots, -1) if self.single
                               else roots)  # fmt: skip
         self._source, self.declared = source, declared
-        self._arrays = None if declared is None else source.arrays(Schema(declared))
+        if declared is not None and not isinstance(source, _Bound):
+            schema = Schema(declared)
+            arrays = source.arrays(schema)
+            self._source = _Bound(declared, arrays, self.single, frozenset(schema.untyped))
 
     @staticmethod
     def _made(source: Any, declared: StructurePort | None) -> Structure:
@@ -101,8 +105,10 @@ class Structure:
         Raises:
             InputError: The values do not fit the declaration.
         """
-        arrays, single = read(Schema(declared), given)
-        return Structure._made(_Bound(declared, arrays, single), declared)
+        schema = Schema(declared)
+        arrays, single = read(schema, given)
+        bound = _Bound(declared, arrays, single, frozenset(schema.untyped))
+        return Structure._made(bound, declared)
 
     @staticmethod
     def from_kinds(
@@ -188,19 +194,16 @@ class Structure:
         Raises:
             InputError: It was made without `declared`, or the tree has a cycle.
         """
-        if self.declared is None or self._arrays is None:
+        bound = self._source
+        if not isinstance(bound, _Bound):
             raise InputError("structure: its declaration is not known",
                              'give declared=model.lists["t"]')  # fmt: skip
-        root = self._arrays[self.declared.roots][range(len(self))[row]]
+        root = bound.held[bound.port.roots][range(len(self))[row]]
         with collector_paused():
-            return nested_of(Schema(self.declared), self._arrays, int(root))
+            return nested_of(Schema(bound.port), bound.held, int(root))
 
     def _inputs(self, schema: Schema) -> Arrays:
         """The inputs of the program; raises InputError for arrays that do not fit."""
-        if self._arrays is not None and self.declared is not None:
-            if self.declared == schema.port:
-                return checked(schema, self._arrays)
-            return _Bound(self.declared, self._arrays, self.single).arrays(schema)
         made: Arrays = self._source.arrays(schema)
         return made
 
@@ -249,11 +252,15 @@ def _count(fields: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class _Bound:
-    """Arrays by the names of a declaration; another one may name them otherwise."""
+    """Arrays by the names of a declaration; another one may name them otherwise.
+
+    The `untyped` ones were numbers of Python, which take the type of the program.
+    """
 
     port: StructurePort
     held: Any
     single: bool
+    untyped: frozenset[str]
 
     @property
     def roots(self) -> Any:
@@ -265,6 +272,7 @@ class _Bound:
         for type, constructor, field in Schema(self.port).fields():
             if field.values in self.held:
                 value = self.held[field.values]
+                value = value.tolist() if field.values in self.untyped else value
                 value = (value, self.held[field.offsets]) if field.offsets else value
                 fields.setdefault(f"{type}.{constructor.name}", {})[field.name] = value
         return fields
@@ -280,8 +288,18 @@ class _Bound:
 
     def arrays(self, schema: Schema) -> Arrays:
         if self.port == schema.port:
-            return checked(schema, self.held)
+            schema.untyped.update(() if schema.specs else self.untyped)
+            typed = {name: self._typed(schema, name) for name in self.untyped & schema.specs.keys()}
+            return checked(schema, {**self.held, **typed})
         return _Fields(self._fields(), self.held[self.port.roots]).arrays(schema)
+
+    def _typed(self, schema: Schema, name: str) -> numpy.ndarray:
+        """An array of Python numbers in the type of the program."""
+        dtype = schema.specs[name].dtype.numpy
+        try:
+            return of_numbers(self.held[name], dtype)
+        except TypeError as error:
+            raise InputError(f"{schema.where}: {name} is no {dtype.name}: {error}") from None
 
 
 @dataclass(frozen=True)
