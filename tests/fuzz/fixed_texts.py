@@ -72,7 +72,8 @@ def definitions() -> Iterator[tuple[str, Definition]]:
     """All definitions of all texts, and the ways to write a recurrence."""
     for name, text in texts():
         for own, definition in parse(text).items():
-            yield f"{name}: {own}", definition
+            if not definition.types:
+                yield f"{name}: {own}", definition
     for form in recurrences.FORMS:
         yield f"recurrence: {form.name}", form.definition
 

@@ -13,6 +13,7 @@ LINES = [
     for text, _ in PROGRAMS
     for line in re.findall(r"^#> (.*==.*)$", text, re.M)
     if "...p=" not in line  # the share of an ellipsis is given to `instantiate` only
+    and not re.search(r"^type ", text, re.M)
 ]
 
 

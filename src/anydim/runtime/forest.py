@@ -43,6 +43,7 @@ class Schema:
     """The declaration of a structure input, with tables for conversions.
 
     `where` names the input in errors. `specs` are the inputs of the program by name, if known.
+    Without them, `untyped` collects the tensor fields that were given as Python numbers.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Schema:
         specs: Mapping[str, TensorSpec] | None = None,
     ) -> None:  # fmt: skip
         self.port, self.where, self.specs = port, where, specs or {}
+        self.untyped = set[str]()
         self.types = {each.name: {c.name: c for c in each.constructors} for each in port.types}
 
     @cached_property
@@ -113,6 +115,8 @@ class Schema:
             raise InputError(f"{self.where}: {what} {problem}")
 
         array = _array(value, dtype, 0, fail)
+        if dtype is None and not hasattr(value, "dtype"):
+            self.untyped.add(field.values)
         wanted = ", ".join(["nodes", *map(str, field.shape)])
         if array.ndim != 1 + len(field.shape) or any(
             size.constant not in (None, have) for size, have in zip(field.shape, array.shape[1:])
@@ -135,10 +139,12 @@ class Schema:
         kinds = set(map(type, values))
         if not any(hasattr(kind, "dtype") for kind in kinds):  # Python numbers, lists of them
             try:
-                made = _of_numbers(values, dtype)
+                made = of_numbers(values, dtype)
             except (TypeError, ValueError):
                 made = None
-            if made is not None and made.ndim == 1 + len(field.shape):
+            if made is not None and _fits(field, made.shape[1:], made.dtype, dtype):
+                if dtype is None:
+                    self.untyped.add(field.values)
                 return made
         if len(kinds) == 1 and issubclass(next(iter(kinds)), numpy.generic):
             made = numpy.array(values)
@@ -182,7 +188,8 @@ def _fits(field: FieldPort, shape: tuple[int, ...], given: Any, dtype: Any) -> b
     )
 
 
-def _of_numbers(values: Any, dtype: Any) -> numpy.ndarray:
+def of_numbers(values: Any, dtype: Any) -> numpy.ndarray:
+    """Numbers as an array of a type, if it is known."""
     return array_of_numbers(values, numpy.asarray(values).dtype if dtype is None else dtype)
 
 
@@ -195,7 +202,7 @@ def _array(value: Any, dtype: Any, number: int, fail: Fail) -> numpy.ndarray:
     try:
         if hasattr(value, "__dlpack__"):
             return shared_array(value, "the value")
-        return _of_numbers(value, dtype)
+        return of_numbers(value, dtype)
     except InputError as error:
         fail(number, error.problem)
     except (TypeError, ValueError) as error:

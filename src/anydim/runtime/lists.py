@@ -201,7 +201,10 @@ class Conversion:
         """
         if self._forests is not None:
             feeds, single = self._forests.packed(given)
-            results = self._run(call, feeds, out)
+            try:
+                results = self._run(call, feeds, out)
+            except DimError as error:
+                raise self._forests.explained(error, feeds) from None
             return dict(self._forests.unpacked(results, single))
         return self._run(call, dict(given), out)
 

@@ -46,7 +46,7 @@ def arrays_of(schema: Schema, given: Any) -> tuple[Arrays, bool]:
         _explain(schema, roots)  # the fast path does not say which node
         raise
     if schema.has_lists and walk.references > walk.found:
-        _refuse_cycles(schema, found)
+        refuse_cycles(schema, found)
     return found, single
 
 
@@ -257,14 +257,15 @@ def form(constructor: ConstructorPort) -> str:
     )
 
 
-def _refuse_cycles(schema: Schema, arrays: Arrays) -> None:
-    """Raise InputError for a list that contains itself; only lists can."""
+def refuse_cycles(schema: Schema, arrays: Arrays) -> None:
+    """Raise InputError for a structure that contains itself."""
     try:
         TopologicalSorter(references(schema, arrays)).prepare()
     except CycleError as error:
-        (type, _), *_ = error.args[1]
+        (type, node), *_ = error.args[1]
+        name, _ = _constructor_of(schema.numbered(arrays, type), node)
         raise InputError(
-            f"{schema.where}: a {type} contains itself, "
+            f"{schema.where}: a {type} contains itself, node {node} ('{name}'), "
             f"over {counted(len(error.args[1]) - 1, 'node')}",
             "structures have no cycles",
         ) from None

@@ -7,6 +7,7 @@ of nodes. Other numberings are converted with numpy. Nested values are read by `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,11 +28,12 @@ from anydim.runtime.forest import (
     checked,
     integers,
     is_pair,
+    of_numbers,
     put,
     solved,
 )
 from anydim.runtime.lists import StructurePort
-from anydim.runtime.nested import arrays_of, form, kind_of, nested_of
+from anydim.runtime.nested import arrays_of, form, kind_of, nested_of, refuse_cycles
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box, Size
 
@@ -81,7 +83,10 @@ class Structure:
         self.roots = integers("structure", "roots", numpy.reshape(roots, -1) if self.single
                               else roots)  # fmt: skip
         self._source, self.declared = source, declared
-        self._arrays = None if declared is None else source.arrays(Schema(declared))
+        if declared is not None and not isinstance(source, _Bound):
+            schema = Schema(declared)
+            arrays = source.arrays(schema)
+            self._source = _Bound(declared, arrays, self.single, frozenset(schema.untyped))
 
     @staticmethod
     def _made(source: Any, declared: StructurePort | None) -> Structure:
@@ -100,8 +105,10 @@ class Structure:
         Raises:
             InputError: The values do not fit the declaration.
         """
-        arrays, single = read(Schema(declared), given)
-        return Structure._made(_Bound(declared, arrays, single), declared)
+        schema = Schema(declared)
+        arrays, single = read(schema, given)
+        bound = _Bound(declared, arrays, single, frozenset(schema.untyped))
+        return Structure._made(bound, declared)
 
     @staticmethod
     def from_kinds(
@@ -187,19 +194,16 @@ class Structure:
         Raises:
             InputError: It was made without `declared`, or the tree has a cycle.
         """
-        if self.declared is None or self._arrays is None:
+        bound = self._source
+        if not isinstance(bound, _Bound):
             raise InputError("structure: its declaration is not known",
                              'give declared=model.lists["t"]')  # fmt: skip
-        root = self._arrays[self.declared.roots][range(len(self))[row]]
+        root = bound.held[bound.port.roots][range(len(self))[row]]
         with collector_paused():
-            return nested_of(Schema(self.declared), self._arrays, int(root))
+            return nested_of(Schema(bound.port), bound.held, int(root))
 
     def _inputs(self, schema: Schema) -> Arrays:
         """The inputs of the program; raises InputError for arrays that do not fit."""
-        if self._arrays is not None and self.declared is not None:
-            if self.declared == schema.port:
-                return checked(schema, self._arrays)
-            return _Bound(self.declared, self._arrays, self.single).arrays(schema)
         made: Arrays = self._source.arrays(schema)
         return made
 
@@ -248,11 +252,15 @@ def _count(fields: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class _Bound:
-    """Arrays by the names of a declaration; another one may name them otherwise."""
+    """Arrays by the names of a declaration; another one may name them otherwise.
+
+    The `untyped` ones were numbers of Python, which take the type of the program.
+    """
 
     port: StructurePort
     held: Any
     single: bool
+    untyped: frozenset[str]
 
     @property
     def roots(self) -> Any:
@@ -264,6 +272,7 @@ class _Bound:
         for type, constructor, field in Schema(self.port).fields():
             if field.values in self.held:
                 value = self.held[field.values]
+                value = value.tolist() if field.values in self.untyped else value
                 value = (value, self.held[field.offsets]) if field.offsets else value
                 fields.setdefault(f"{type}.{constructor.name}", {})[field.name] = value
         return fields
@@ -279,8 +288,18 @@ class _Bound:
 
     def arrays(self, schema: Schema) -> Arrays:
         if self.port == schema.port:
-            return checked(schema, self.held)
+            schema.untyped.update(() if schema.specs else self.untyped)
+            typed = {name: self._typed(schema, name) for name in self.untyped & schema.specs.keys()}
+            return checked(schema, {**self.held, **typed})
         return _Fields(self._fields(), self.held[self.port.roots]).arrays(schema)
+
+    def _typed(self, schema: Schema, name: str) -> numpy.ndarray:
+        """An array of Python numbers in the type of the program."""
+        dtype = schema.specs[name].dtype.numpy
+        try:
+            return of_numbers(self.held[name], dtype)
+        except TypeError as error:
+            raise InputError(f"{schema.where}: {name} is no {dtype.name}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -352,6 +371,9 @@ def joined(schema: Schema, forests: Sequence[Arrays]) -> Arrays:
     return made
 
 
+_FAULT = re.compile(r"\.fault'? ")  # of the dim of faults in structures (`kernels/routines`)
+
+
 # ---- inputs of a program -------------------------------------------------------------------------
 
 
@@ -387,7 +409,12 @@ class Forests:
         self.model, self.specs, self.box = model, specs, box
         self.schemas = {
             name: Schema(port, f"{model}: input '{name}'", specs)
-            for name, port in lists.items() if isinstance(port, StructurePort)
+            for name, port in lists.items()
+            if isinstance(port, StructurePort) and port.roots in specs
+        }  # fmt: skip
+        self.results = {
+            name: port for name, port in lists.items()
+            if isinstance(port, StructurePort) and port.roots not in specs
         }  # fmt: skip
         self.tensors = {
             field.values: (schema.where, constructor.name, field)
@@ -451,7 +478,18 @@ class Forests:
                     yield size, length, where, f"field '{field.name}' of '{constructor}'"
 
     def explained(self, error: DimError, feeds: Mapping[str, Any]) -> DimError:
-        """The error of a call, in terms of fields where two of them disagree on a dim."""
+        """The error of a call, in terms of fields where two of them disagree on a dim.
+
+        Raises InputError for structures that contain themselves, or share too many nodes.
+        """
+        if _FAULT.search(error.problem):
+            for schema in self.schemas.values():
+                refuse_cycles(schema, feeds)
+            raise InputError(
+                f"{self.model}: structures share nodes, and calls with several structures, or with "
+                "values that go down, would visit them too often",
+                "give copies of shared nodes, or match one structure at a time",
+            ) from None
         source = dict[str, tuple[int, str]]()
         for size, length, where, what in self._axes(feeds):
             if size.atom is None:
@@ -465,10 +503,18 @@ class Forests:
         return error
 
     def unpacked(self, results: Mapping[str, Any], single: bool) -> dict[str, Any]:
-        """Remove the axis of trees from the results for a single structure."""
-        if not single:
-            return dict(results)
-        return {name: value.reshape(value.shape[1:]) for name, value in results.items()}
+        """Results as the user sees them; for a single structure without the axis of trees."""
+        hidden = {name for port in self.results.values() for name in port.hidden}
+        of = {port.roots: name for name, port in self.results.items()}
+        found: dict[str, Any] = {}
+        for name, value in results.items():
+            if name in of:
+                port = self.results[of[name]]
+                arrays = {each: results[each] for each in (port.roots, *port.hidden)}
+                found[of[name]] = Structure._made(_Bound(port, arrays, single), port)
+            elif name not in hidden:
+                found[name] = value.reshape(value.shape[1:]) if single else value
+        return found
 
     def sizes(self, given: Mapping[str, Any]) -> dict[str, int]:
         """The dims of a call with these structures that shapes determine.

@@ -1,6 +1,7 @@
 """Every example of docs/language.md is run."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import anydim.ops  # noqa: F401  operators that definitions call
 from anydim.base.dtypes import float32
 from anydim.base.errors import InputError, LanguageError
 from anydim.lang.functions import FUNCTIONS
+from anydim.lang.interpreter.run import run
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.group_text import parse_group
@@ -37,11 +39,30 @@ def example(definitions, line):
     call, _, expected = line.partition("==")
     name, inner = re.fullmatch(r"(\w+)\((.*)\)", call.strip()).groups()
     inner = inner.replace("...p=", "ellipsis_p=")
-    arguments, attributes = eval(f"(lambda *a, **k: (a, k))({inner})", NAMES)
+    arguments, attributes = eval(
+        f"(lambda *a, **k: (a, k))({inner})", {**NAMES, **constructors(definitions)}
+    )
     attributes = {k.replace("ellipsis_", "..."): v for k, v in attributes.items()}
     definition = definitions[name]
-    arrays = [array(p.type, v) for p, v in zip(definition.parameters, arguments)]
+    arrays = [
+        value if isinstance(value, tuple) else array(p.type, value)
+        for p, value in zip(definition.parameters, arguments)
+    ]
     return definition, arrays, attributes, eval(f"({expected},)", NAMES) if expected else ()
+
+
+def constructors(definitions):
+    """The constructors of the structure types of some definitions, by name."""
+    found = {}
+    for definition in definitions.values():
+        for each in (each for declared in definition.types for each in declared.constructors):
+            found[each.name] = partial(made, each.name) if each.fields else made(each.name)
+    return found
+
+
+def made(name, *fields):
+    """A structure, as the interpreter takes it."""
+    return (name, *fields)
 
 
 def examples(text):
@@ -52,9 +73,12 @@ def examples(text):
 def run_example(definitions, line):
     """Run an example and compare."""
     definition, arrays, attributes, wanted = example(definitions, line)
-    group = instantiate(definition, [known(a) for a in arrays], attributes)
-    tensors = {p.name: a for p, a in zip(definition.parameters, arrays)}
-    results = list(evaluate(group, tensors, {}).values())
+    if definition.types:
+        results = [each.values for each in run(definition, arrays, attributes).values()]
+    else:
+        group = instantiate(definition, [known(a) for a in arrays], attributes)
+        tensors = {p.name: a for p, a in zip(definition.parameters, arrays)}
+        results = list(evaluate(group, tensors, {}).values())
     assert len(results) == len(wanted)
     for result, value in zip(results, wanted):
         assert result.shape == np.shape(value)

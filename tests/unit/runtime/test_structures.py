@@ -312,7 +312,7 @@ def test_nested_values_that_do_not_fit(given: Any, port: StructurePort, problem:
 def test_a_list_that_contains_itself() -> None:
     inner: list[Any] = []
     inner.append(("bush", A, inner))
-    with pytest.raises(ad.InputError, match="a Bush contains itself, over 1 node"):
+    with pytest.raises(ad.InputError, match="a Bush contains itself, node 0 ..bush.., over 1 node"):
         ad.Structure.of(inner, BUSH)
     inner[:] = [inner]
     with pytest.raises(ad.InputError, match=r"tree 0: got list .*, expected a Bush"):
@@ -470,6 +470,12 @@ def test_arrays_of_another_byte_order_and_layout(model: ad.Model) -> None:
 def test_numbers_and_lists_take_the_declared_type(model: ad.Model) -> None:
     found = both(model, t=("node", ("leaf", [1, 2, 3]), ("leaf", [1.5, 2, 3])), w=W)
     assert found["y"].tolist() == [6.5, 8.0, 10.0]  # root 2, children 0 + 1
+    fields = {"leaf": {"x": [[1, 2, 3]]}, "node": {"left": [0], "right": [0]}}
+    for declared in (None, TREE):
+        made = ad.Structure(fields, [1], declared)
+        assert both(model, t=[made, made], w=W)["y"].shape == (2, 3)
+    early = ad.Structure.of(("leaf", [1, 2, 3]), model.lists["t"])
+    assert both(model, t=early, w=W)["y"].tolist() == [2.0, 3.0, 4.0]
 
 
 def test_reports_take_forests(model: ad.Model) -> None:

@@ -52,6 +52,8 @@ class Frame:
     kinds: dict[str, Kind] = field(default_factory=dict)
     definers: dict[str, Writer | None] = field(default_factory=dict)
     firsts: set[tuple[str, int]] = field(default_factory=set)
+    wider: Mapping[str, Kind] = field(default_factory=dict)  # types of tensors in other cases
+    adapting: frozenset[str] = frozenset()  # tensors that literals alone give no type yet
 
     @property
     def parameters(self) -> set[str]:
@@ -71,10 +73,14 @@ class Frame:
 
 
 def framed(
-    definition: Definition, given: Sequence[tuple[str, Shape]], attributes: Mapping[str, Any]
-) -> Frame:
-    """Make the frame of a call with these argument types; raise InputError for bad sizes."""
-    frame = Frame(definition)
+    definition: Definition, given: Sequence[tuple[str, Shape]], attributes: Mapping[str, Any],
+    sizes: Mapping[str, int] | None = None,
+) -> Frame:  # fmt: skip
+    """Make the frame of a call with these argument types; raise InputError for bad sizes.
+
+    `sizes` are known without the arguments.
+    """
+    frame = Frame(definition, sizes=dict(sizes or {}))
     for attribute in definition.attributes:
         value = attributes.get(attribute.name, attribute.default)
         if attribute.kind == "type":
@@ -163,12 +169,12 @@ def _sizes(frame: Frame, parameter: Parameter) -> None:
 
 def _agreeing(frame: Frame, parameter: Parameter) -> None:
     for term, actual in _plain(frame, parameter):
-        if _size(frame, term) != actual:
+        if size_of(frame, term) != actual:
             what = f"{frame.definition.name}: '{parameter.name}'"
-            raise InputError(f"{what} has a size {actual}, expected {_size(frame, term)}")
+            raise InputError(f"{what} has a size {actual}, expected {size_of(frame, term)}")
 
 
-def _size(frame: Frame, term: Term) -> int:
+def size_of(frame: Frame, term: Term) -> int:
     """Evaluate a term of a declared shape."""
     if isinstance(term, Number):
         return int(term.value)
@@ -178,7 +184,7 @@ def _size(frame: Frame, term: Term) -> int:
         name = term.function if isinstance(term, Operation) else term.name
         name = FUNCTION_ALIASES.get(name, name)
         if name in RULES:
-            return int(SIZES[name](*(_size(frame, part) for part in term.arguments)))
+            return int(SIZES[name](*(size_of(frame, part) for part in term.arguments)))
     raise NotCovered(f"{type(term).__name__} in a declared shape")
 
 

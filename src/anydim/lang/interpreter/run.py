@@ -1,37 +1,46 @@
-"""Runs a definition: loops and branches in order, each statement element by element."""
+"""Runs a definition on arrays, or on structures: a case is selected for each node."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
-from math import prod
+from dataclasses import replace
 from typing import Any
 
 import numpy
 
 from anydim.base.dtypes import DTYPES, converted, from_numpy
+from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.lang.interpreter import numbers
-from anydim.lang.interpreter.frame import Frame, framed
+from anydim.lang.interpreter.cases import (
+    Path,
+    Types,
+    copies,
+    nodes,
+    selected,
+    structure_calls,
+    types_of,
+)
+from anydim.lang.interpreter.execution import executed
+from anydim.lang.interpreter.frame import Shape, framed
 from anydim.lang.interpreter.kinds import NotCovered
-from anydim.lang.interpreter.ranges import linear, ranges_of
-from anydim.lang.interpreter.statement import Statement
-from anydim.lang.interpreter.survey import branches, invoked, surveyed
-from anydim.lang.interpreter.terms import Stored, Terms
+from anydim.lang.interpreter.numbers import conversion
+from anydim.lang.interpreter.signatures import Signatures
+from anydim.lang.interpreter.survey import setting, surveyed
+from anydim.lang.interpreter.terms import Stored
 from anydim.lang.surface.syntax import (
+    TYPE_NAMES,
     Assignment,
-    BranchBlock,
     Definition,
     Invoke,
     Item,
-    LoopBlock,
     Name,
+    Parameter,
+    StructureType,
     Term,
+    targets,
 )
 
 Array = numpy.ndarray[Any, Any]
-Loops = dict[str, int]
-_MAX_UPDATES = 50_000_000  # per call
 
 
 @dataclass(frozen=True)
@@ -46,23 +55,29 @@ class Result:
 
 
 def run(
-    definition: Definition, arrays: Sequence[Array], attributes: Mapping[str, Any] | None = None
+    definition: Definition, arguments: Sequence[Any], attributes: Mapping[str, Any] | None = None
 ) -> dict[str, Result]:
     """Run a definition and return its results by name.
 
-    `attributes` gives values to attributes, and to "...p" the rank of an ellipsis. Raises
+    An argument is an array, or a structure: a tuple of its constructor's name and the values of its
+    fields. `attributes` gives values to attributes, and to "...p" the rank of an ellipsis. Raises
     InputError for sizes that do not fit and out-of-bounds positions, NotCovered for what this
     interpreter does not support.
     """
-    given = [(from_numpy(array.dtype).name, array.shape) for array in arrays]
-    frame = surveyed(framed(definition, given, attributes or {}))
-    stored = {
-        p.name: Stored(kind, array.shape, _elements(array))
-        for p, (kind, _), array in zip(definition.parameters, given, arrays)
-    }
     with numpy.errstate(all="ignore"):
-        _Run.of(frame, stored).block(definition.statements, {})
-    return {name: _result(name, stored[name]) for name in definition.results}
+        if definition.types:
+            found = _Structures.of(definition, arguments, attributes or {})
+            return {name: _result(name, stored) for name, stored in found.items()}
+        stored = [_stored(array) for array in arguments]
+        given = [(each.kind, each.shape) for each in stored]
+        frame = surveyed(framed(definition, given, attributes or {}))
+        parameters = {p.name: each for p, each in zip(definition.parameters, stored)}
+        tensors = executed(frame, parameters)
+    return {name: _result(name, tensors[name]) for name in definition.results}
+
+
+def _stored(array: Array) -> Stored:
+    return Stored(from_numpy(array.dtype).name, array.shape, _elements(array))
 
 
 def _elements(array: Array) -> list[Any]:
@@ -85,92 +100,250 @@ def _result(name: str, stored: Stored) -> Result:
     return Result(stored.kind, values.reshape(stored.shape))
 
 
-@dataclass
-class _Run:
-    """State of a run; `compiled` caches compiled statements by statement and loop variables."""
+# ---- structures --------------------------------------------------------------------------------
 
-    frame: Frame
-    stored: dict[str, Stored]
-    compiled: dict[Any, Any] = field(default_factory=dict)
-    updates: int = 0
+
+@dataclass
+class _Node:
+    """A definition at one structure: the statements of its case, and the results of its calls.
+
+    `calls` counts those that have their results, `given` the tensors that it starts from.
+    """
+
+    definition: Definition
+    path: Path
+    sizes: Mapping[str, int]
+    attributes: Mapping[str, Any]
+    given: dict[str, tuple[Parameter, Stored]]
+    calls: int = 0
+
+
+@dataclass
+class _Call:
+    """A call of a node with `waiting` structures to compute, one for each of a list."""
+
+    node: _Node
+    item: Invoke
+    number: int
+    callee: Definition
+    waiting: list[_Node]
+    rows: list[dict[str, Stored]]
+    listed: bool
+
+
+@dataclass
+class _Structures:
+    """A run over structures, with a stack of its own: structures may be very deep."""
+
+    signatures: Signatures
+    kinds: Mapping[str, str]
 
     @staticmethod
-    def of(frame: Frame, stored: dict[str, Stored]) -> _Run:
-        """A run with storage for all tensors that are written."""
-        for name in frame.definers:
-            if name not in stored:
-                shape = tuple(size or 0 for size in frame.shapes[name])
-                stored[name] = Stored(frame.kinds[name] or "", shape, [None] * prod(shape))
-        return _Run(frame, stored)
-
-    def block(self, block: Sequence[Item], loops: Loops) -> None:
-        for item in block:
-            if isinstance(item, Assignment):
-                self._assign(item, loops)
-            elif isinstance(item, Invoke):
-                self._invoke(item, loops)
-            elif isinstance(item, LoopBlock):
-                self._loop(item, loops)
+    def of(
+        definition: Definition, arguments: Sequence[Any], attributes: Mapping[str, Any]
+    ) -> dict[str, Stored]:
+        """The results of a definition."""
+        types = types_of(definition)
+        structures, tensors = {}, {}
+        sizes: dict[str, int] = {}
+        kinds: dict[str, str] = {}
+        for parameter, value in zip(definition.parameters, arguments):
+            if parameter.type in types:
+                structures[parameter.name] = value
+                _survey(value, parameter.type, types, sizes, kinds)
             else:
-                sides = branches(item, self.frame)
-                if isinstance(item, BranchBlock) and len(sides) > 1:
-                    holds = self._terms(loops).truth(item.condition)(dict(loops))
-                    sides = [item.then if holds else item.otherwise]
-                self.block(sides[0], loops)
+                tensors[parameter.name] = parameter, _stored(value)
+        given = [(each.kind, each.shape) for _, each in tensors.values()]
+        signatures = Signatures.of(definition, given, attributes, sizes, kinds)
+        made = _Structures(signatures, kinds)
+        return made._computed(made._node(definition, structures, tensors, sizes, attributes))
 
-    def _terms(self, loops: Loops, masked: bool = False) -> Terms:
-        key = frozenset(loops), masked
-        if key not in self.compiled:
-            self.compiled[key] = Terms(self.frame, self.stored, key[0], masked)
-        made: Terms = self.compiled[key]
-        return made
+    def _node(
+        self, definition: Definition, structures: Mapping[str, Any],
+        tensors: Mapping[str, tuple[Parameter, Stored]], sizes: Mapping[str, int],
+        attributes: Mapping[str, Any],
+    ) -> _Node:  # fmt: skip
+        types = types_of(definition)
+        path = selected(definition, structures)
+        given = dict(tensors)
+        for name, part in path.fields.items():
+            if part.type not in types:
+                kind = TYPE_NAMES.get(part.type) or self.kinds[part.type]
+                given[name] = part, _stored(_array(path.values[name], kind))
+        return _Node(definition, path, {**sizes, **path.counts}, attributes, given)
 
-    def _loop(self, loop: LoopBlock, loops: Loops) -> None:
-        terms, env = self._terms(loops), dict(loops)
-        start, stop, step = (
-            int(terms.position(end)(env)) for end in (loop.start, loop.stop, loop.step)
-        )
-        if step > 0 and start < 0 and self._by_data(loop.start, loops):
-            start %= step
-        if step < 0 and self._by_data(loop.stop, loops):
-            stop = max(stop, -1)
-        for value in range(start, stop, step):
-            self.block(loop.body, {**loops, loop.variable: value})
+    def _computed(self, root: _Node) -> dict[str, Stored]:
+        stack: list[_Call] = []
+        node = root
+        while True:
+            call = self._next_call(node)
+            while call is not None and not call.waiting:
+                self._finish(call)
+                call = self._next_call(call.node)
+            if call is not None:
+                stack.append(call)
+                node = call.waiting.pop(0)
+                continue
+            results = self._tensors(node, node.path.items, node.definition.results)
+            while stack:
+                call = stack[-1]
+                call.rows.append(results)
+                if call.waiting:
+                    node = call.waiting.pop(0)
+                    break
+                self._finish(stack.pop())
+                node = call.node
+                break
+            else:
+                return results
 
-    def _by_data(self, term: Term, loops: Loops) -> bool:
-        return linear(term, self.frame, loops) is None
+    def _next_call(self, node: _Node) -> _Call | None:
+        """The first call with structures that has no results yet."""
+        for number, item, callee in structure_calls(node.path, node.definition):
+            return self._call(node, item, number, callee)
+        return None
 
-    # ---- calls ---------------------------------------------------------------------------------
-
-    def _invoke(self, item: Invoke, loops: Loops) -> None:
-        inner = invoked(item, self.frame, frozenset(loops), loops)
-        assert inner is not None
-        callee, terms = inner.definition, self._terms(loops)
-        stored = {}
+    def _call(self, node: _Node, item: Invoke, number: int, callee: Definition) -> _Call:
+        own, types = types_of(node.definition), types_of(callee)
+        structures: dict[str, Any] = {}
+        wanted: dict[str, Term] = {}
+        listed = ""
+        sizes: dict[str, int] = {}
         for term, parameter in zip(item.call.arguments, callee.parameters):
-            kind = inner.kinds[parameter.name] or ""
-            if isinstance(term, Name) and term.name in self.stored and term.name not in loops:
-                held = self.stored[term.name]
-                stored[parameter.name] = Stored(kind, held.shape, list(held.data))
+            if parameter.type not in types:
+                wanted[parameter.name] = term
+                continue
+            assert isinstance(term, Name)
+            part = node.path.fields[term.name]
+            structures[parameter.name] = node.path.values[term.name]
+            listed = parameter.name if part.shape else listed
+            known = {n: size for n, size in node.sizes.items() if n not in node.path.counts}
+            sizes.update(_passed(types[parameter.type], own[part.type], known, types, own))
+        before = node.path.items[:number]
+        tensors = self._arguments(node, before, wanted, callee)
+        head = framed(_made(node, before), *_given(node), node.sizes)
+        settings = {each.name: setting(each.value, head, None) for each in item.call.settings}
+        rows = [structures]
+        if listed:
+            rows = [{**structures, listed: each} for each in structures[listed]]
+        waiting = [self._node(callee, row, tensors, sizes, settings) for row in rows]
+        return _Call(node, item, number, callee, waiting, [], bool(listed))
+
+    def _arguments(
+        self, node: _Node, before: tuple[Item, ...], wanted: Mapping[str, Term], callee: Definition
+    ) -> dict[str, tuple[Parameter, Stored]]:
+        """The tensors of a call, from the statements before it."""
+        parameters = {each.name: each for each in callee.parameters}
+        written = {*targets(before)}
+        named = {name: term.name for name, term in wanted.items()
+                 if isinstance(term, Name) and term.name in {*written, *node.given}}  # fmt: skip
+        made = list(before)
+        for name, term in wanted.items():
+            if name not in named:
+                made.append(Assignment(f"{name}@", (), "", False, term))
+        found: dict[str, Stored] = {}
+        needed = {named.get(name, f"{name}@") for name in wanted}
+        if any(name in written or name not in node.given for name in needed):
+            found = self._tensors(node, tuple(made), tuple(needed))
+        tensors = {}
+        for name in wanted:
+            source = named.get(name, f"{name}@")
+            stored = found[source] if source in found else node.given[source][1]
+            if name not in named:
+                kind = TYPE_NAMES.get(parameters[name].type, stored.kind)
+                convert = conversion(stored.kind, kind)
+                stored = Stored(kind, (), [convert(value) for value in stored.data])
+            tensors[name] = parameters[name], Stored(stored.kind, stored.shape, list(stored.data))
+        return tensors
+
+    def _tensors(
+        self, node: _Node, items: tuple[Item, ...], names: Sequence[str]
+    ) -> dict[str, Stored]:
+        """Run statements of a node; returns some of its tensors."""
+        frame = framed(_made(node, items), *_given(node), node.sizes)
+        frame.wider = self.signatures.wider.get(node.definition.name, {})
+        tensors = executed(surveyed(frame), {name: s for name, (_, s) in node.given.items()})
+        return {name: tensors[name] for name in names}
+
+    def _finish(self, call: _Call) -> None:
+        """Replace a call by statements that copy its results."""
+        node, made = call.node, []
+        for target, result in zip(call.item.targets, call.callee.results):
+            stored = [row[result] for row in call.rows]
+            source = f"{target}@{node.calls}"
+            if not call.listed:
+                (whole,) = stored
+            elif stored:
+                if len({(each.kind, each.shape) for each in stored}) > 1:
+                    raise InputError(f"'{target}' has rows of different sizes")
+                data = [value for each in stored for value in each.data]
+                whole = Stored(stored[0].kind, (len(stored), *stored[0].shape), data)
             else:
-                stored[parameter.name] = Stored(kind, (), [terms.number(term, kind)(dict(loops))])
-        _Run.of(inner, stored).block(callee.statements, {})
-        for target, result in zip(item.targets, callee.results):
-            made, held = stored[result], self.stored[target]
-            if made.shape != held.shape:
-                raise NotCovered(f"'{target}' changes its shape between iterations")
-            convert = numbers.conversion(made.kind, held.kind)
-            held.data[:] = [convert(value) for value in made.data]
+                known = self.signatures.results.get(call.callee.name, {})
+                if result not in known:
+                    raise NotCovered(f"the shape of '{target}' without structures")
+                whole = Stored(known[result][0], (0, *known[result][1]), [])
+            node.given[source] = Parameter(source, source), whole
+            made.append(copies(target, source, len(whole.shape)))
+        items = node.path.items
+        node.path.items = (*items[: call.number], *made, *items[call.number + 1 :])
+        node.calls += 1
 
-    # ---- assignments ---------------------------------------------------------------------------
 
-    def _assign(self, item: Assignment, loops: Loops) -> None:
-        found = ranges_of(item, self.frame, loops)
-        if found.missing:
-            raise NotCovered(f"the range of '{found.missing[0]}' cannot be inferred")
-        terms = self._terms(loops, bool(found.masks))
-        updates = prod(found.extents.values())
-        self.updates += updates
-        if self.updates > _MAX_UPDATES:
-            raise NotCovered("a call of this size")
-        Statement(terms, item, loops, found).run()
+def _made(node: _Node, items: tuple[Item, ...]) -> Definition:
+    """A definition without matches, of what a node has and statements of it."""
+    parameters = tuple(parameter for parameter, _ in node.given.values())
+    return replace(node.definition, parameters=parameters, statements=items)
+
+
+def _given(node: _Node) -> tuple[list[tuple[str, Shape]], Mapping[str, Any]]:
+    return [(each.kind, each.shape) for _, each in node.given.values()], node.attributes
+
+
+def _array(value: Any, kind: str) -> Array:
+    return converted(numpy.asarray(value), DTYPES[kind].numpy)
+
+
+def _survey(
+    value: Any, kind: str, types: Types, sizes: dict[str, int], kinds: dict[str, str]
+) -> None:
+    """Find the sizes that all structures of a type share, and the types of its type variables."""
+    for each, fields in nodes(value, kind, types):
+        counts = {term.name for part in fields for term in part.shape
+                  if part.type in types and isinstance(term, Name)}  # fmt: skip
+        for part, inner in zip(fields, each[1:]):
+            if part.type in types:
+                continue
+            shape = numpy.shape(inner)
+            if len(shape) != len(part.shape):
+                raise InputError(f"'{part.name}' has {len(shape)} axes, expected {len(part.shape)}")
+            for term, size in zip(part.shape, shape):
+                if isinstance(term, Name) and term.name not in counts:
+                    if sizes.setdefault(term.name, size) != size:
+                        known = sizes[term.name]
+                        raise InputError(f"'{part.name}' has a size {size}, expected {known}")
+            if part.type not in TYPE_NAMES and part.type not in kinds:
+                typed = isinstance(inner, (numpy.generic, numpy.ndarray))
+                found = from_numpy(numpy.asarray(inner).dtype).name
+                kinds[part.type] = "float32" if found == "float64" and not typed else found
+
+
+def _passed(
+    wanted: StructureType, given: StructureType, known: Mapping[str, int], types: Types, own: Types
+) -> dict[str, int]:
+    """The sizes of a structure type in a callee, of what the caller knows of the same type."""
+    found: dict[str, int] = {}
+    waiting, seen = [(wanted, given)], set()
+    for ours, theirs in waiting:
+        if ours.name in seen:
+            continue
+        seen.add(ours.name)
+        for left, right in zip(ours.constructors, theirs.constructors):
+            for part, other in zip(left.fields, right.fields):
+                if part.type in types:
+                    waiting.append((types[part.type], own[other.type]))
+                    continue
+                for term, size in zip(part.shape, other.shape):
+                    if isinstance(term, Name) and isinstance(size, Name) and size.name in known:
+                        found[term.name] = known[size.name]
+    return found

@@ -99,7 +99,8 @@ def _types(frame: Frame) -> None:
             found.setdefault(target, []).append(results)
     for name, kinds in found.items():
         if name not in frame.parameters:
-            frame.kinds[name] = settled(joined(kinds))
+            kind = joined([*kinds, frame.wider.get(name)])
+            frame.kinds[name] = kind if name in frame.adapting else settled(kind)
 
 
 def invoked(
@@ -120,11 +121,12 @@ def invoked(
         if not kind or None in shape:
             return None
         given.append((kind, tuple(size or 0 for size in shape)))
-    attributes = {each.name: _setting(each.value, frame, values) for each in item.call.settings}
+    attributes = {each.name: setting(each.value, frame, values) for each in item.call.settings}
     return surveyed(framed(callee, given, attributes))
 
 
-def _setting(term: Term, frame: Frame, values: Mapping[str, int] | None) -> Any:
+def setting(term: Term, frame: Frame, values: Mapping[str, int] | None) -> Any:
+    """The value of an attribute in a call."""
     if isinstance(term, Name):
         if term.name in frame.types or term.name in TYPE_NAMES:
             return frame.dtype(term.name)
