@@ -185,6 +185,28 @@ def grid(Cell t, float(D,H) W, float(H,H) U) -> (h) {
     }
   }
 }
+def weighted(Tree t, float w) -> (s) {
+  match t {
+    leaf(x) { s +=! w * x(d) }
+    node(l, r) { v = 0.5 * w  a = weighted(l, v)  b = weighted(r, w)  s = a - 2 * b }
+  }
+}
+def leftmost(Tree t) -> (n) {
+  match t { leaf(_) { n = 1 } node(l, r) { a = leftmost(l)  b = nodes(r)  n = 2 * a + b } }
+}
+def attention(Bush t) -> (s, z) {
+  match t {
+    bush(x, children) {
+      a, b = attention(children)
+      w = softmax(a)
+      p +=! x(d)
+      q +=! w(k) * a(k)
+      s = p + q
+      z max=! b(k)
+      z max= p
+    }
+  }
+}
 def product(Tree t, float(D,D) M) -> (p) {
   match t {
     leaf(x) { p(i,j) = x(i) * M(i,j) }
@@ -362,6 +384,23 @@ def product(t: Any, M: Any) -> Any:
     return product(t[1], M) @ product(t[2], M) * 0.25 + M.T
 
 
+def weighted(t: Any, w: Any) -> Any:
+    if t[0] == "leaf":
+        return (w * t[1]).sum()
+    return weighted(t[1], 0.5 * w) - 2 * weighted(t[2], w)
+
+
+def leftmost(t: Any) -> Any:
+    return 1 if t[0] == "leaf" else 2 * leftmost(t[1]) + nodes(t[2])
+
+
+def attention(t: Any) -> Any:
+    inner = [attention(child) for child in t[2]]
+    a = np.array([s for s, _ in inner])
+    e = np.exp(a - a.max(initial=-np.inf))
+    return t[1].sum() + (e * a).sum() / max(e.sum(), 1), max([z for _, z in inner] + [t[1].sum()])
+
+
 # ---- random structures ---------------------------------------------------------------------------
 
 
@@ -478,5 +517,8 @@ MEANINGS = {
     "softened": Meaning(softened, T),
     "tree_lstm": Meaning(tree_lstm, T, {"W": "3DH", "U": "52HH", "b": "5H"}),
     "grid": Meaning(grid, {"t": cells}, {"W": "DH", "U": "HH"}),
+    "weighted": Meaning(weighted, T, {"w": ""}),
+    "leftmost": Meaning(leftmost, T, within=0),
+    "attention": Meaning(attention, {"t": bush}),
     "product": Meaning(product, T, {"M": "DD"}),
 }
