@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import anydim.ops  # noqa: F401  operators that definitions call
 from anydim.base.dtypes import float32
 from anydim.frontends.definition import graph_of, pattern_of, tensor_parameters
 from anydim.graph.nodes import Graph, Node
@@ -78,9 +79,9 @@ def check(name: str, arrays: Arrays, compiled: bool) -> int:
     found, right = running(given, env, 1, compiled), running.expected(given, env)
     layout = Layout.of(node.attributes)
     sizes = dict(zip(layout.sizes(), right[0].tolist()))
-    assert found[0][0] == right[0][0]
+    assert bool(found[0][0]) == bool(right[0][0])
     if right[0][0]:
-        return int(right[0][0])
+        return int(found[0][0])  # the first of several faults depends on the order
     assert found[0].tolist() == right[0].tolist()
     for result, own, wanted in zip(layout.results(), found, right):
         word, *parts = result
