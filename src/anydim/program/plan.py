@@ -25,8 +25,8 @@ class LaunchPlan:
     """A launch: its parallel range, the number of parts, and estimated work.
 
     It runs `times` times, None if data determines it; `flops` and `moved` are the sums over all
-    runs (of one run if unknown). A `kept` launch runs only in the first call at these sizes. `body`
-    is its kernel: "generic", or a variant for these sizes ("exact") or for a span.
+    runs (of one run if unknown). They are bounds if data `decided` sizes of the launch. A `kept`
+    launch runs only in the first call at these sizes. `body` is its kernel: "generic", or a variant for these sizes ("exact") or for a span.
     """
 
     kernel: str
@@ -39,6 +39,7 @@ class LaunchPlan:
     times: int | None = 1
     body: str = "generic"
     kept: bool = False
+    decided: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,11 @@ def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
     def value(size: Size) -> int:
         return max(0, size.evaluate(values))
 
+    decided = tuple(n for n in known.box.names if n not in {*sizes, *unknown})
+    launches = (
+        replace(_launches(work, program.threads, values), decided=work.reads({*decided, *unknown}))
+        for work in known.work
+    )
     return Plan(
         name=signature.name,
         sizes={name: values[name] for name in known.box.names},
@@ -156,9 +162,9 @@ def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
         input_bytes=sum(value(spec.bytes) for spec in signature.inputs),
         output_bytes=sum(value(spec.bytes) for spec in signature.outputs),
         constant_bytes=sum(constant.bytes for constant in program.constants),
-        launches=tuple(_launches(work, program.threads, values) for work in known.work),
+        launches=tuple(launches),
         unknown=unknown,
-        decided=tuple(n for n in known.box.names if n not in {*sizes, *unknown}),
+        decided=decided,
         describe=partial(document, program, values),
         sites=tuple((work.site, _words(work, values)) for work in known.work),
         kept_bytes=value(known.kept),

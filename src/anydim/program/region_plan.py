@@ -7,7 +7,7 @@ iterations gets a fresh name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 
@@ -50,6 +50,11 @@ class Work:
 
     def at(self, size: Size) -> Size:
         return size.substitute(self.sizes)
+
+    def reads(self, dims: Collection[str]) -> bool:
+        """Whether the work of the launch depends on one of these dims."""
+        needed = self.at(self.site.flops).symbols | self.at(self.site.moved).symbols
+        return not needed.isdisjoint(dims)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ _HEADERS = ("nodes", "kernel", "runs", "time", "of all", "flop/s", "B/s", "of li
 class Timed:
     """A launch: its runs per call, and seconds, operations and bytes of all its runs.
 
-    `place` is the number of its segment and its number in it; `device` is the program's name of a
+    Operations and bytes are bounds if data `decided` sizes of the launch. `place` is the number of its segment and its number in it; `device` is the program's name of a
     device, '' the host.
     """
 
@@ -39,6 +39,7 @@ class Timed:
     flops: int
     moved: int
     device: str = ""
+    decided: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Profile(Shown):
         Bytes are compared with the smallest cache that holds them, or with memory. A launch that
         does less than is counted, such as Winograd's algorithm, has 1 too.
         """
-        if self.limits is None or not launch.seconds or launch.device:
+        if self.limits is None or not launch.seconds or launch.device or launch.decided:
             return None
         runs = max(1, launch.runs)
         least = runs * self.limits.seconds(launch.flops / runs, launch.moved / runs)
@@ -156,8 +157,9 @@ class Profile(Shown):
         part = f"{100 * launch.seconds / inside:.1f} %" if inside else "-"
         return (
             nodes_text(launch.source), kernel_text(launch.kernel), str(launch.runs),
-            time_text(launch.seconds), part, _rate(launch.flops / seconds, "")[:-2],
-            _rate(launch.moved / seconds, "")[:-2],
+            time_text(launch.seconds), part,
+            *("-" if launch.decided else _rate(each / seconds, "")[:-2]
+              for each in (launch.flops, launch.moved)),
             "-" if share is None else f"{100 * share:.0f} %",
         )  # fmt: skip
 
@@ -182,6 +184,7 @@ class Profile(Shown):
                     "schedule": launch.schedule, "source": launch.source, "runs": launch.runs,
                     "seconds": launch.seconds, "flops": launch.flops, "moved": launch.moved,
                     "of_limit": self.share(launch), "device": launch.device,
+                    "decided": launch.decided,
                 }
                 for launch in self.launches
             ],

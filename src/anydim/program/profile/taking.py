@@ -46,19 +46,25 @@ def profiled(
         call(feeds)
         plain.append(perf_counter() - begin)
         clocked.append(clock.call(feeds))
-    launches, sizes = tuple(_timed(program, planned, clocked)), dict(planned.sizes)
-    here = [each for each in launches if each.seconds and not each.device]
+    launches = tuple(_timed(program, planned, clocked))
+    here = [each for each in launches if each.seconds and not each.device and not each.decided]
     done = [
         (each.flops / each.runs, each.moved / each.runs, each.seconds / each.runs)
         for each in here if each.runs
     ]  # fmt: skip
     return Profile(
-        program.signature.name, sizes, call.threads, repeat, median(plain), launches,
+        program.signature.name, _known(planned), call.threads, repeat, median(plain), launches,
         limits(call.threads, done), clocked[-1],
         _trace(model, planned, clocked[-1:], bool(call.devices)), call.chosen,
         {name: device.name for name, device in model.devices.items()}, _copied(clocked),
         1e-9 * median(call.beside for call in clocked), (min(plain), max(plain)),
     )  # fmt: skip
+
+
+def _known(planned: Plan) -> dict[str, int]:
+    """Return the sizes of a call without those that data decides, of which a plan has bounds."""
+    left_out = {*planned.decided, *planned.unknown}
+    return {name: size for name, size in planned.sizes.items() if name not in left_out}
 
 
 def _copied(clocked: Sequence[Clocked]) -> Copied:
@@ -92,7 +98,7 @@ def _trace(
     model: CallableProgram, planned: Plan, clocked: Sequence[Clocked], waited: bool = False
 ) -> Trace:
     return Trace(
-        planned.name, dict(planned.sizes), model.executable.threads, len(clocked),
+        planned.name, _known(planned), model.executable.threads, len(clocked),
         {name: device.name for name, device in model.devices.items()},
         tuple(spans(model.program, planned, clocked)), waited, model.executable.chosen,
         tuple(sorted({each.device for c in clocked for each in c.device_calls if each.done})),
@@ -181,4 +187,5 @@ def _timed(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Itera
                 median(time for _, time in found) * 1e-9,
                 round(part * sum(each.flops for each in plans)),
                 round(part * sum(each.moved for each in plans)), segment.device,
+                any(each.decided for each in plans),
             )  # fmt: skip
