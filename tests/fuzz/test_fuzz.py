@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.fuzz import edges, networks, nnsmith_graphs, onnx_peers
+from tests.fuzz import edges, networks, nnsmith_graphs, onnx_peers, structures
 from tests.fuzz.runner import Outcome, run
 from tests.guards import everywhere
 
@@ -17,6 +17,7 @@ QUICK, MANY = 30, 500
 QUICK_MODELS, MANY_MODELS = 8, 150
 QUICK_EDGES, MANY_EDGES = 30, 1000
 QUICK_NETWORKS, MANY_NETWORKS = 3, 100
+QUICK_STRUCTURES, MANY_STRUCTURES = 2, 100
 
 
 def failures(seeds: range, run: Callable[[range], Iterator[Outcome]] = run) -> str:
@@ -89,4 +90,15 @@ def test_a_few_operators_at_their_edges() -> None:
 @pytest.mark.slow
 def test_many_operators_at_their_edges() -> None:
     found = failures(range(10_000, 10_000 + MANY_EDGES), edges.run)
+    assert not found, found
+
+
+def test_a_few_random_recursions() -> None:
+    found = failures(range(QUICK_STRUCTURES), structures.run)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_many_random_recursions() -> None:
+    found = failures(range(1_000, 1_000 + MANY_STRUCTURES), structures.run)
     assert not found, found
