@@ -101,11 +101,14 @@ def _symbols_of_record(record: Group | TensorType) -> frozenset[str]:
     return frozenset(found - bound)
 
 
-def pruned(graph: Graph) -> Graph:
-    """Remove the nodes, constants, types and found dims that no output or guard needs."""
+def pruned(graph: Graph, dims: frozenset[str] = frozenset()) -> Graph:
+    """Remove the nodes, constants, types and found dims that no output or guard needs.
+
+    `dims` are needed outside of the graph.
+    """
     found = graph.origins.found if graph.has_regions else (frozenset[str](),) * len(graph.nodes)
     needed = set(graph.outputs)
-    wanted = set(symbols_of(graph.guards)) if graph.has_regions else set[str]()
+    wanted = set(symbols_of(graph.guards)) | dims if graph.has_regions else set[str]()
     kept: list[Node] = []
     lost: set[str] = set()
     for node, own in zip(reversed(graph.nodes), reversed(found)):

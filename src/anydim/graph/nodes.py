@@ -185,6 +185,10 @@ class Graph:
         """The origins of the dims that its nodes use."""
         return origins(self)
 
-    def pruned(self) -> Graph:
-        """Remove the nodes, constants, types and found dims that are not needed."""
-        return pruned(self)
+    def pruned(self, dims: frozenset[str] = frozenset()) -> Graph:
+        """Remove the nodes, constants, types and found dims that are not needed.
+
+        Args:
+            dims: Found dims that are needed outside of the graph.
+        """
+        return pruned(self, dims)

@@ -28,6 +28,7 @@ from anydim.lang.surface.syntax import (
 )
 
 DEEPEST_CALLS = 32
+DEPTH = "depth"  # the attribute that bounds the open calls of a recursion
 
 
 def link(definitions: Sequence[Definition], types: Types) -> tuple[Definition, ...]:
@@ -88,7 +89,7 @@ def _typed(definition: Definition, types: Types) -> Definition:
 
 
 def _families(called: dict[str, Definition], types: Types) -> dict[str, tuple[str, ...]]:
-    """The definitions that call each other, all with structures, by name."""
+    """The definitions that call each other, all with structures or with a depth, by name."""
     calls = {
         name: {item.call.name for item in items(definition.statements) if isinstance(item, Invoke)}
         & called.keys()
@@ -97,7 +98,9 @@ def _families(called: dict[str, Definition], types: Types) -> dict[str, tuple[st
     found: dict[str, tuple[str, ...]] = {}
     for members in components(calls):
         recursive = len(members) > 1 or members[0] in calls[members[0]]
-        if recursive and all(first_structure(called[name], types) for name in members):
+        structures = [bool(first_structure(called[name], types)) for name in members]
+        bounded = all(any(a.name == DEPTH for a in called[name].attributes) for name in members)
+        if recursive and (all(structures) or (bounded and not any(structures))):
             found.update(dict.fromkeys(members, tuple(members)))
     return found
 
@@ -133,7 +136,9 @@ def _with_callees(
         if callee in within:
             cycle = " -> ".join((*within, callee)[within.index(callee) :])
             raise definition.error(
-                item.call.position, f"'{callee}' calls itself: {cycle}", "write a loop instead"
+                item.call.position,
+                f"'{callee}' calls itself: {cycle}",
+                "write a loop instead, or bound the number of open calls: ; size depth = 100",
             )
         if len(within) <= DEEPEST_CALLS:
             callees[callee] = _linked(callee, called, done, within, families)
