@@ -229,7 +229,7 @@ class _Machine:
         """The types of all variables, from the first states on."""
         for key, name in self.shared.items():
             self.types[key] = self.inputs[name]
-        self.groups: dict[int, Group | None] = {}
+        self.groups: dict[int, tuple[Group, list[str]] | None] = {}  # with the names of results
         changed = True
         while changed:
             changed = False
@@ -257,8 +257,8 @@ class _Machine:
             changed = True
             made = self.groups[number]
             if made is not None:
-                for tensor in made.outputs:
-                    changed |= self._set(own, tensor.name, tensor.type, state)
+                for tensor, name in zip(made[0].outputs, made[1]):
+                    changed |= self._set(own, name, tensor.type, state)
         if state.callee >= 0:
             parameters = self.family[state.callee].parameters
             for parameter, name in zip(parameters, state.given):
@@ -310,7 +310,9 @@ class _Machine:
             written |= set(targets((item,)))
         return list(found)
 
-    def _group(self, number: int, state: State, needed: Sequence[str]) -> Group | None:
+    def _group(
+        self, number: int, state: State, needed: Sequence[str]
+    ) -> tuple[Group, list[str]] | None:
         """The comprehensions of a state."""
         if not state.statements:
             return None
@@ -336,7 +338,7 @@ class _Machine:
         source = f"{own.file}:{own.line}: {own.name}"
         group = replace(group, guards=division_guards(group, self.box, source))
         self.guards += [guard for guard in group.guards if guard not in self.guards]
-        return group
+        return group, kept
 
     def _is_kept(self, number: int, state: State, name: str) -> bool:
         """Whether a variable that a state writes is used after its statements."""
@@ -509,7 +511,7 @@ class _Machine:
 
         made = self.groups[number]
         if made is not None:
-            self._emit_group(emitter, made, value, values)
+            self._emit_group(emitter, *made, value, values)
         registers = list(self.register_names)
         going = emitter.emit("fill", shape=(), value=1.0, dtype=boolean)
         sp, here = "sp", "sp"
@@ -574,7 +576,7 @@ class _Machine:
         return emitter.emit("where", condition, yes, no)
 
     def _emit_group(
-        self, emitter: Emitter, group: Group, value: Any, values: dict[str, str]
+        self, emitter: Emitter, group: Group, kept: list[str], value: Any, values: dict[str, str]
     ) -> None:
         names = {tensor.name: value(tensor.name) for tensor in group.inputs}
         outer = dict(names)
@@ -590,7 +592,7 @@ class _Machine:
             tensors(group.temporaries),
             steps=renamed(group.steps, outer),
         ))  # fmt: skip
-        values.update({tensor.name: outer[tensor.name] for tensor in group.outputs})
+        values.update({name: outer[tensor.name] for name, tensor in zip(kept, group.outputs)})
 
 
 def _reads_own(item: Item) -> bool:

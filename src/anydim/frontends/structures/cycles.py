@@ -135,8 +135,7 @@ class Values:
     def tensor(self, name: str) -> str:
         """The tensor of the group that a name of the case means."""
         origins = {origin: tensor for tensor, origin in self.computed.arguments.items()}
-        written = {t.name for t in (*self.group.outputs, *self.group.temporaries)}
-        return name if name in written else origins[name]
+        return self.computed.outputs.get(name) or origins[name]
 
     def exported(self, name: str) -> str:
         """A field of new nodes, of all these calls."""

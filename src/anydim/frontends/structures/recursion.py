@@ -47,6 +47,7 @@ class Computed:
     number: int
     group: Group
     arguments: Mapping[str, str]  # the name in the case of each input of the group
+    outputs: Mapping[str, str]  # the result of the group for each name of the case that is one
     calls: dict[str, tuple[int, int]] = field(default_factory=dict)  # (call, result) by name
 
 
@@ -220,9 +221,9 @@ class Recursion:
                 return None
         return self._group(case, tensor)[0].outputs[0].type
 
-    def _group(self, case: Case, tensor: str = "") -> tuple[Group, dict[str, str]]:
-        """The comprehensions of a case for one call, or those of one of its tensors, and the names
-        of the arguments."""
+    def _group(self, case: Case, tensor: str = "") -> tuple[Group, dict[str, str], dict[str, str]]:
+        """The comprehensions of a case for one call, or those of one of its tensors; the names of
+        the arguments, and the result for each name of the case that is one."""
         ranks = {
             key: [(kind.dtype.name, kind.rank) for kind in kinds]
             for key, kinds in self.results.items()
@@ -262,7 +263,8 @@ class Recursion:
                     definition.position, f"{case.name}: a condition on the number of children",
                     guard.message,
                 )  # fmt: skip
-        return group, names
+        outputs = (tensor.name for tensor in group.outputs)
+        return group, names, dict(zip(definition.results, outputs))
 
     def _check_counts(self, case: Case, definition: Definition, box: Box) -> None:
         """Raise LanguageError for a size that counts structures which no call visits."""
@@ -295,8 +297,8 @@ class Recursion:
         return self.fields[source, each.owner.type, each.constructor, each.parameter.name]
 
     def _computed(self, number: int, case: Case) -> Computed:
-        group, names = self._group(case)
-        made = Computed(case, number, group, names)
+        group, names, results = self._group(case)
+        made = Computed(case, number, group, names, results)
         for position, call in enumerate(case.calls):
             for result, target in enumerate(call.targets):
                 made.calls[target] = position, result
