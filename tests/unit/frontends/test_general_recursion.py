@@ -1,4 +1,4 @@
-"""Promise: recursion whose calls data decides gives what Python gives, at every depth up to its bound."""
+"""Promise: recursion whose calls data decides gives what Python gives, up to its bound."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_saved(lib: Any, tmp_path: Path) -> None:
         ("def f(int64 n) -> (y) { y = f(n - 1) }", r"size depth = 100"),
         ("def f(int64 n; size depth = 9) -> (y) { y = f(n - 1) }", "no branch ends the recursion"),
         (
-            "def f(int64 n; size depth = 9) -> (y) { y = 0  for k in 0:2 { z = f(n - 1)  y += z } }",
+            "def f(int64 n; size depth = 9) -> (y) { y = 0  for k in 0:2 { z = f(n)  y += z } }",
             "cannot be inside a loop",
         ),
         (
