@@ -314,8 +314,10 @@ def _shelve() -> ir.Function:
 
 
 def _give_back(memory: Memory) -> ir.Function:
-    """Free cached blocks until at most `most` bytes remain: bins from `start` down, then larger ones,
-    the largest last: they are results of earlier calls, and their pages are slow to get again."""
+    """Free cached blocks until at most `most` bytes remain: bins from `start` down, then upwards.
+
+    The largest are last: they are earlier results, and the system zeroes pages that replace them.
+    """
     body, limit, start = Body(), parameter("most"), parameter("start")
     empty = body.variable(0)
     cached = context.CACHED_BYTES
