@@ -291,6 +291,17 @@ def test_convolutions_of_wide_rows_run_in_one_loop() -> None:
     assert inside.count("conv") == 8 and "conv" not in {node.operator for node in graph.nodes}
 
 
+def test_a_free_height_beside_a_ragged_width_is_ragged() -> None:
+    model = ad.compile(images(), ragged={"width": "batch"})
+    rows = [weights(3, 5, width) for width in (4, 1, 9)]
+    made = model(x=rows)
+    for row, y, pooled in zip(rows, made["y"], made["pooled"]):
+        alone = model(x=[row])
+        numpy.testing.assert_array_equal(y, alone["y"][0])
+        numpy.testing.assert_array_equal(pooled, alone["pooled"][0])
+    assert "'height'" in next(iter(RaggedRows({"width": "batch"}).run(images().graph())[1]))
+
+
 def test_masks_may_be_omitted_and_mark_nothing() -> None:
     g, b, t, x = padded()
     mask = g.input("attention_mask", ad.int64, (b, t))
