@@ -4,9 +4,9 @@
 
 Dims that occur beside the rows of a graph get another size in each row, or one of them does and
 rows share the others; some dims have one size only. Random parts of the nodes over tokens run in
-loops, whatever this costs. A row of a ragged call is compared with the reference of the graph for a batch of this row alone, and, to the bit, with a
-ragged call of this row alone. The generator keeps a value only if a graph with this result has a
-ragged form; `mixed` counts the reasons of refusals.
+loops, whatever this costs. A row of a ragged call is compared with the reference of the graph for a
+batch of this row alone, and, to the bit, with a ragged call of this row alone. The generator keeps
+a value only if a graph with this result has a ragged form; `mixed` counts the reasons of refusals.
 """
 
 from __future__ import annotations
