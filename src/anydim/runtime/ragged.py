@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from operator import index
+from operator import add, floordiv, index, mod, mul
 from typing import Any
 
 import numpy
@@ -179,7 +179,8 @@ class Packing:
 
     def counts(self, lengths: Lengths, shared: Mapping[str, int]) -> list[Sequence[int]]:
         """The part of each row in each total."""
-        return [row_sizes(unit, lengths, shared) for unit in self.table.units]
+        sizes = RowSizes(lengths, shared)
+        return [sizes.of(unit) for unit in self.table.units]
 
     def _learn(
         self, name: str, port: RaggedPort, axes: Sequence[Sequence[int]],
@@ -234,15 +235,16 @@ class Packing:
     ) -> dict[str, Any]:
         """Convert results to ragged batches."""
         made: dict[str, Any] = {}
+        sizes = RowSizes(lengths, shared)
         for name, value in results.items():
             port = self.results.get(name)
             if port is None:
                 made[name] = value
                 continue
-            ends = [0, *accumulate(row_sizes(port.counted, lengths, shared))]
+            ends = [0, *accumulate(sizes.of(port.counted))]
             shapes = None
             if port.flat:
-                shapes = list(zip(*(row_sizes(size, lengths, shared) for size in port.shape)))
+                shapes = list(zip(*map(sizes.of, port.shape)))
             ragged = object.__new__(Ragged)  # its offsets fit
             ragged.values, ragged.offsets, ragged.shapes = value, numpy.array(ends), shapes
             made[name] = ragged
@@ -289,21 +291,51 @@ def shared_sizes(feeds: Mapping[str, Any], specs: Specs) -> dict[str, int]:
     }  # fmt: skip
 
 
-def row_sizes(size: Size, lengths: Lengths, shared: Mapping[str, int]) -> Sequence[int]:
-    """A size of each row."""
-    whole = lengths.get(str(size))
-    if whole is not None:
-        return whole
-    used = [name for name in lengths if name in size.symbols]
-    if not used:
-        return [size.evaluate(shared)] * len(next(iter(lengths.values())))
-    known: dict[tuple[int, ...], int] = {}  # rows of one length are common
-    found = []
-    for key in zip(*(lengths[name] for name in used)):
-        if key not in known:
-            known[key] = size.evaluate({**shared, **dict(zip(used, key))})
-        found.append(known[key])
-    return found
+class RowSizes:
+    """Sizes of each row. Rows of equal lengths are computed once, and so is what sizes share."""
+
+    def __init__(self, lengths: Lengths, shared: Mapping[str, int]) -> None:
+        self.lengths, self.shared = lengths, shared
+        rows = list(zip(*lengths.values()))
+        kinds = {row: number for number, row in enumerate(dict.fromkeys(rows))}
+        self.numbers = [kinds[row] for row in rows]
+        self.columns: dict[str, Sequence[int]] = dict(zip(lengths, zip(*kinds)))
+        self.known: dict[str, Sequence[int]] = {}  # of atoms
+
+    def of(self, size: Size) -> Sequence[int]:
+        whole = self.lengths.get(str(size))
+        if whole is not None or not self.numbers:
+            return whole or []
+        if size.symbols.isdisjoint(self.columns):
+            return [size.evaluate(self.shared)] * len(self.numbers)
+        try:
+            found = size.fold(self._constant, self._symbol, _applied, self.known)
+        except ArithmeticError:  # raise DimError, with the dims
+            for row in zip(*self.columns.values()):
+                size.evaluate({**self.shared, **dict(zip(self.columns, row))})
+            raise
+        return [found[number] for number in self.numbers]
+
+    def _constant(self, value: int) -> Sequence[int]:
+        return [value] * len(next(iter(self.columns.values())))
+
+    def _symbol(self, name: str) -> Sequence[int]:
+        found = self.columns.get(name)
+        return self._constant(self.shared[name]) if found is None else found
+
+
+_FUNCTIONS: dict[str, Callable[..., int]] = {
+    "add": add,
+    "mul": mul,
+    "floordiv": floordiv,
+    "mod": mod,
+    "min": min,
+    "max": max,
+}
+
+
+def _applied(function: str, operands: tuple[Sequence[int], ...]) -> Sequence[int]:
+    return list(map(_FUNCTIONS[function], *operands))
 
 
 def _read(

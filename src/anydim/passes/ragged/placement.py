@@ -24,6 +24,7 @@ from anydim.graph.regions import Foreign
 from anydim.lang.tree import TensorType
 from anydim.passes.ragged.groups import Unsuited, at_one_row, over_tokens, record_of
 from anydim.passes.ragged.independence import Marked, Mixed, check_independent, marks_of, unit_of
+from anydim.passes.ragged.loop_costs import LoopCosts, family
 from anydim.passes.ragged.size_values import SizeValues
 from anydim.sizes import Size, as_size, product
 
@@ -218,6 +219,27 @@ class Placement:
             if kind == INSIDE:
                 inside.update(node.outputs)
         self._sink(inside)
+        self._move()
+
+    def _move(self) -> None:
+        """Move nodes over tokens and rows into loops where this is estimated to be faster."""
+        one = self.one
+        moving = frozenset(
+            name for name in one.types if name not in self.alone and self.form(name).kind != SHARED
+        )
+        kinds = {
+            number: kind for number, kind in self.kinds.items()
+            if not self.alone.issuperset(one.nodes[number].given)
+        }  # fmt: skip
+        fixed = frozenset(number for number, kind in kinds.items() if kind == INSIDE)
+        free = [number for number, kind in kinds.items() if kind in (TOKEN, ROW)]
+        found = LoopCosts(one, self.ragged, moving).moved(fixed, free)
+        if found != fixed:
+            self.kinds.update(dict.fromkeys(found, INSIDE))
+            self._sink({
+                name for number, kind in self.kinds.items() if kind == INSIDE
+                for name in one.nodes[number].outputs
+            })  # fmt: skip
 
     @property
     def _varying(self) -> frozenset[str]:
@@ -274,7 +296,7 @@ class Placement:
             node = self.one.nodes[number]
             if self.kinds[number] != TOKEN or set(node.outputs) & set(self.one.outputs):
                 continue
-            if number in between and _kind_of(node) == "elementwise":
+            if number in between and family(node) == "elementwise":
                 self.kinds[number] = INSIDE  # it becomes part of the kernels that make its operands
                 continue
             readers = [each for name in node.outputs for each in consumers.get(name, ())]
@@ -288,7 +310,7 @@ class Placement:
         found: set[int] = set()
         known = set(inside)
         for number, node in enumerate(self.one.nodes):
-            if self.kinds[number] != TOKEN or _kind_of(node) in _PRODUCTS:
+            if self.kinds[number] != TOKEN or family(node) in _PRODUCTS:
                 continue
             if self._reads(node) <= known:
                 found.add(number)
@@ -297,7 +319,7 @@ class Placement:
 
     def _scales(self, node: Node) -> bool:
         """Whether a node does element work on one tensor and scalars."""
-        if _kind_of(node) != "elementwise":
+        if family(node) != "elementwise":
             return False
         others = [n for n in node.given if n not in self.alone]
         scalars = [product(self.one.types[n].shape).constant == 1 for n in node.given
@@ -363,12 +385,6 @@ class Placement:
 
 
 # ---- nodes ---------------------------------------------------------------------------------------
-
-
-def _kind_of(node: Node) -> str:
-    """The family of a node's operator."""
-    record = record_of(node)
-    return "" if record is None else record.kind
 
 
 def _symbols(node: Node) -> frozenset[str]:

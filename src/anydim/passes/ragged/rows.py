@@ -39,7 +39,8 @@ class RaggedRows:
         other.
         """
         graph = with_fixed_sizes(graph)
-        found = auto_dims(graph) if self.dims == "auto" else known_dims(graph, self.dims)
+        named = auto_dims(graph) if self.dims == "auto" else known_dims(graph, self.dims)
+        found = with_flat_dims(graph, named)
         (rows,) = set(found.values())
         work = Placement(split(graph), rows, tuple(found))
         return RowGraph(work.run()).run(), tuple(work.notes())
@@ -60,6 +61,29 @@ def known_dims(graph: Graph, dims: Any) -> dict[str, str]:
     if len(set(dims.values())) > 1 or set(dims) & set(dims.values()):
         raise OptionError("ragged: all ragged dims belong to one dim of rows", hint)
     return dict(dims)
+
+
+def with_flat_dims(graph: Graph, dims: Mapping[str, str]) -> dict[str, str]:
+    """Add the free dims that no input has as an axis, since rows are stored as flat elements.
+
+    A row is flat if its first axis is not its only ragged one. In images [3, height, width] with a
+    ragged width, the height is ragged, too.
+    """
+    found = dict(dims)
+    rows = next(iter(found.values()))
+    while True:
+        flat, seen = set[str](), {rows, *found}
+        for name in graph.inputs:
+            shape = [size for size in graph.types[name].shape if str(size) != rows]
+            own = [bool(size.symbols & found.keys()) for size in shape]
+            if any(own[1:]):
+                flat.update(*(size.symbols for size in shape))
+            else:
+                seen.update(map(str, shape))
+        more = [name for name in graph.box.names if name in flat - seen]
+        if not more:
+            return found
+        found.update(dict.fromkeys(more, rows))
 
 
 def auto_dims(graph: Graph) -> dict[str, str]:
