@@ -51,7 +51,12 @@ class Form:
 
 
 class Placement:
-    def __init__(self, graph: Graph, rows: str, dims: tuple[str, ...]) -> None:
+    """`table` are dims whose size in each row no input has: the caller gives them."""
+
+    def __init__(
+        self, graph: Graph, rows: str, dims: tuple[str, ...], table: Set[str] = frozenset()
+    ) -> None:
+        self.table = table
         self.given = self.graph = graph
         self.rows, self.dims = rows, dims
         self.ragged = frozenset(dims)
@@ -67,6 +72,7 @@ class Placement:
         """Decide; raises ModelError for a graph whose rows depend on each other."""
         self.check()
         self.one = at_one_row(self.graph, self.rows)
+        self.updates = dict(self._updates())
         self._classify()
         self._stages()
         self._demands()
@@ -101,7 +107,7 @@ class Placement:
                 self._check_axes(what, name)
         axes = {size for name in graph.inputs for size in graph.types[name].shape}
         for dim in self.dims:
-            if Size.symbol(dim) not in axes:
+            if Size.symbol(dim) not in axes and dim not in self.table:
                 raise OptionError(f"ragged: no input of '{graph.name}' has an axis '{dim}'")
         known = SizeValues(graph, self.masks)
         self.relative = self._check_nodes(graph, rows, known)
@@ -184,7 +190,7 @@ class Placement:
             count = batched.shape[found[0]].divide_exactly(self.batch)
             return Form(ROW, found[0], ONE if count is None else count)
         unit, count = unit_of(kind.shape[axes[0]], self.ragged)
-        plain = len(axes) == 1
+        plain = len(axes) == 1 and name not in (*self.updates, *self.updates.values())
         if name in (*self.given.inputs, *self.given.outputs):  # a row's part is contiguous
             plain = plain and bool(self.row_shape(name)[0].symbols & self.ragged)
         if plain:
@@ -326,6 +332,17 @@ class Placement:
                    if n in self.alone]  # fmt: skip
         return len(others) == 1 and all(scalars)
 
+    def _updates(self) -> Iterator[tuple[str, str]]:
+        """Yield results that replace a part of an input, and that input, of sizes of the table.
+
+        A row is a block of both, and what lies between blocks stays as it is.
+        """
+        for node in self.one.nodes:
+            if node.operator == "put" and node.given[0] in self.one.inputs:
+                own = symbols_of([self.one.types[node.given[0]]]) & self.table
+                if own and node.outputs[0] in self.one.outputs:
+                    yield node.outputs[0], node.given[0]
+
     # ---- order ---------------------------------------------------------------------------------
 
     def inner(self, name: str, stage: int) -> bool:
@@ -444,7 +461,7 @@ def mask_inputs(graph: Graph, rows: str, ragged: frozenset[str]) -> frozenset[st
     for name in graph.inputs:
         kind, plain = graph.types[name], name.lower().rstrip("0123456789._:")
         shaped = kind.rank == 2 and kind.shape[0] == Size.symbol(rows)
-        if shaped and str(kind.shape[1]) in ragged and plain.endswith("mask"):
+        if shaped and plain.endswith("mask") and set() < kind.shape[1].symbols <= ragged:
             if not any(word in plain for word in _OTHER_MASKS):
                 found.add(name)
     return frozenset(found)
