@@ -293,8 +293,13 @@ class Packing:
             made[name] = ragged
         return made
 
-    def sizes(self, lengths: Any, others: Mapping[str, int]) -> dict[str, int]:
-        """The dims of a call with rows of these lengths: a list, or a mapping from dims to lists.
+    @property
+    def rows_dim(self) -> str:
+        """The dim of rows."""
+        return str(self.specs[self.table.rows].shape[0])
+
+    def known_lengths(self, lengths: Any) -> dict[str, list[int]]:
+        """The sizes of rows that a user gives: a list, or a mapping from dims to lists.
 
         Raises InputError for what is none, and DimError for sizes out of bounds.
         """
@@ -312,12 +317,16 @@ class Packing:
             )
         for name, column in columns.items():
             _within(self.model, self.dims[name], column, "lengths")
+        return columns
+
+    def sizes(self, lengths: Lengths, others: Mapping[str, int]) -> dict[str, int]:
+        """The dims of a call with rows of these lengths."""
         table = self.table
         found = {
-            total: sum(each) for each, total in zip(self.counts(columns, others), table.totals)
+            total: sum(each) for each, total in zip(self.counts(lengths, others), table.totals)
         }
-        found.update(zip(table.longest, _longest(table, columns)))
-        return {str(self.specs[table.rows].shape[0]): len(columns[names[0]]), **found}
+        found.update(zip(table.longest, _longest(table, lengths)))
+        return {self.rows_dim: len(next(iter(lengths.values()))), **found}
 
 
 def _longest(table: RowTable, lengths: Lengths) -> list[int]:

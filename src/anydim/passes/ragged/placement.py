@@ -15,7 +15,7 @@ from typing import Any
 
 from anydim.base.errors import ModelError, OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import counted, listed
+from anydim.base.text import counted
 from anydim.graph.dims import symbols_of
 from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import Graph, Node
@@ -79,12 +79,9 @@ class Placement:
         return self
 
     def notes(self) -> Iterator[str]:
-        """Yield what became of dims, masks and nodes."""
+        """Yield what became of nodes."""
         kinds = list(self.kinds.values())
         loops = sum(stage % 2 for stage in self.exports)
-        yield f"{listed(self.dims)} of each row of '{self.rows}', without padding"
-        if self.masks:
-            yield f"no padding to mark: {listed(sorted(self.masks))} all ones"
         yield (
             f"{counted(kinds.count(TOKEN), 'node')} over all rows at once, "
             f"{kinds.count(INSIDE)} in {counted(loops, 'loop')} over rows"
