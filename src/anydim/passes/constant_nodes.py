@@ -1,17 +1,22 @@
-"""Constant folding of nodes between steps.
+"""Constant folding of nodes between steps, and constants of nested graphs.
 
 `simplify` folds constants inside a straight-line part. A loop is between parts: its operands are
-folded here, or its weights would be packed again in every call.
+folded here, and constant ones become constants of its body, or its weights would be packed again in
+every call or iteration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from anydim.base.errors import UserError
+from anydim.base.frozen import FrozenMapping
 from anydim.graph.evaluate import evaluate_node
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import OPERATORS
+from anydim.graph.regions import REGION, BranchRegion, LoopRegion
 
 _MAX_ELEMENTS = 1 << 24  # elements of a value
 
@@ -26,6 +31,49 @@ def with_known(graph: Graph, names: Iterable[str]) -> Graph:
     gone = known.keys() - graph.constants.keys()
     kept = tuple(node for node in graph.nodes if gone.isdisjoint(node.outputs))
     return graph.replace(nodes=kept, constants=known)
+
+
+def with_inner_constants(graph: Graph) -> Graph:
+    """The graph with constants that loops and branches only read as constants of their bodies."""
+    return graph.replace(nodes=tuple(_sunk(graph, node) for node in graph.nodes))
+
+
+def _sunk(graph: Graph, node: Node) -> Node:
+    region = node.region
+    if not isinstance(region, (BranchRegion, LoopRegion)):
+        return node
+    bodies = list(region.held.values())
+    count = len(bodies[0].inputs)
+    if isinstance(region, LoopRegion):
+        count -= region.carried + region.histories
+    first = len(node.inputs) - count  # of the operands that each body only reads
+    moved = {
+        position: graph.constants[name] for position, name in enumerate(node.inputs[first:], -count)
+        if name and name in graph.constants and all(_is_static(b, position) for b in bodies)
+    }  # fmt: skip
+    if not moved:
+        return node
+    changed: dict[str, Any] = {
+        key: _with_constants(body, moved) for key, body in region.held.items()
+    }
+    gone = {len(node.inputs) + position for position in moved}
+    inputs = tuple(name for number, name in enumerate(node.inputs) if number not in gone)
+    attributes = {**node.attributes, REGION: replace(region, **changed)}
+    return replace(node, inputs=inputs, attributes=FrozenMapping(attributes))
+
+
+def _is_static(body: Graph, position: int) -> bool:
+    """Whether an input of a body determines no dim and is no result."""
+    name = body.inputs[position]
+    sizes = [size.constant for size in body.types[name].shape]
+    return None not in sizes and name not in body.outputs
+
+
+def _with_constants(body: Graph, held: Mapping[int, Constant]) -> Graph:
+    """A body with constants for inputs at these positions, from the last one."""
+    names = {body.inputs[position]: constant for position, constant in held.items()}
+    inputs = tuple(name for name in body.inputs if name not in names)
+    return body.replace(inputs=inputs, constants={**body.constants, **names})
 
 
 def _fold(graph: Graph, name: str, known: dict[str, Constant]) -> None:

@@ -17,7 +17,7 @@ from anydim.graph.operator import OPERATORS, Operator
 from anydim.kernels.launch import Machine
 from anydim.lang.tree import Branch, Group, Loop, OrderedStep, Statement, Write
 from anydim.lang.tree.stepping import writes
-from anydim.passes.constant_nodes import with_known
+from anydim.passes.constant_nodes import with_inner_constants, with_known
 from anydim.passes.flow import is_product, is_product_of_bytes
 from anydim.passes.iterations import Unsuitable, expanded
 from anydim.sizes import merged_guards
@@ -30,7 +30,7 @@ class Recur:
     machine: Machine
 
     def run(self, graph: Graph) -> Graph:
-        graph = with_known(graph, _read_in_loops(graph))
+        graph = with_inner_constants(with_known(graph, _read_in_loops(graph)))
         types = dict(graph.types)
         nodes: list[Node] = []
         guards = list(graph.guards)

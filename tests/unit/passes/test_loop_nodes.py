@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from anydim.base.dtypes import float32
+import anydim.ops  # noqa: F401  operators of graphs
+from anydim.base.dtypes import boolean, float32
 from anydim.graph import regions
 from anydim.graph.evaluate import evaluate
 from anydim.graph.nodes import FUSED, Constant, Graph, Node
@@ -168,6 +169,33 @@ def test_a_constant_matrix_is_a_constant_of_the_iteration():
     made = Recur(Machine()).run(graph_of(STATE, matrix))
     (loop,) = (node for node in made.nodes if node.operator == regions.LOOP)
     assert list(loop.attributes[regions.REGION].body.constants) == ["r"]
+
+
+def test_constants_around_bodies_are_constants_in_them():
+    """A graph made of nodes passes a constant to its loop and its branch as an operand."""
+    kind, square = (TensorType(float32, (as_size(n), as_size(3))) for n in ("B", 3))
+    box = Box.of(Dim("B"))
+    body = Graph(
+        "body", box, {"x": kind, "w": square, "r": kind}, ("x", "w"), ("r",),
+        nodes=(Node("matmul", ("x", "w"), ("r",)),),
+    )  # fmt: skip
+    counted = body.replace(box=box.also(Dim("step")))
+    loop = regions.LoopRegion(counted, "step", as_size(4), False, 1)
+    either = regions.BranchRegion(body, body, None)
+    graph = Graph(
+        "f", box, {"x": kind, "w": square, "q": TensorType(boolean, ()), "y": kind, "z": kind},
+        ("x", "q"), ("z",), {"w": Constant(2 * numpy.eye(3, dtype=numpy.float32))},
+        (Node(regions.LOOP, ("x", "w"), ("y",), {regions.REGION: loop}),
+         Node(regions.BRANCH, ("q", "y", "w"), ("z",), {regions.REGION: either})),
+    )  # fmt: skip
+    made = verify(Recur(Machine()).run(verify(graph)))
+    assert [node.inputs for node in made.nodes] == [("x",), ("q", "y")]
+    for node in made.nodes:
+        assert all(list(held.constants) == ["w"] for held in node.region.held.values())
+    x = numpy.ones((2, 3), numpy.float32)
+    values = {"x": x, "q": numpy.array(True)}
+    assert (evaluate(made, values)["z"] == evaluate(graph, values)["z"]).all()
+    assert (evaluate(made, values)["z"] == 32 * x).all()
 
 
 def test_a_loop_without_products_stays_one_kernel():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import int64
-from anydim.kernels.routines.level_plan import CYCLE, OUTSIDE, Bounds, Layout, Path
+from anydim.kernels.routines.level_plan import CYCLE, OUTSIDE, SHARED, Bounds, Layout, Path
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results
 from anydim.lang.tree import TensorType
 from anydim.sizes import as_size
@@ -24,7 +24,7 @@ def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     for result in layout.results():
         shape = [size.evaluate({}) for size in bounds.shape(result)]
         made[result] = numpy.zeros(shape, numpy.int64)
-    _Numbering(layout, counts, [a.tolist() for a in arrays], made).run()
+    _Numbering(layout, counts, [a.tolist() for a in arrays], made, bounds).run()
     return tuple(made.values())
 
 
@@ -37,7 +37,7 @@ class _Numbering:
 
     def __init__(
         self, layout: Layout, counts: Sequence[int], arrays: list[list[int]],
-        made: dict[tuple[Any, ...], numpy.ndarray],
+        made: dict[tuple[Any, ...], numpy.ndarray], bounds: Bounds,
     ) -> None:  # fmt: skip
         self.layout, self.plan, self.counts = layout, layout.plan, counts
         self.arrays, self.made = arrays, made
@@ -47,6 +47,9 @@ class _Numbering:
         self.caller: dict[tuple[int, ...], tuple[int, tuple[int, ...]]] = {}
         self.depth: dict[tuple[int, ...], int] = {}
         self.fault = 0
+        self.bounds = bounds
+        count = len(self.plan["definitions"])
+        self.free = [bounds.definition(number).evaluate({}) for number in range(count)]  # calls
 
     def constructor(self, kind: int, node: int) -> tuple[int, int]:
         """The constructor of a node, and its number there; raises _Outside."""
@@ -123,10 +126,25 @@ class _Numbering:
         except _Outside:
             self.fault = OUTSIDE
             order = []
+        if not self.fault and self.has_more_edges():
+            self.fault = SHARED
         self.made["sizes",][0] = self.fault
         if self.fault:
             return
         self.number(order)
+
+    def has_more_edges(self) -> bool:
+        """Whether calls with offsets are more than their bound."""
+        found: dict[tuple[int, int], int] = {}
+        for key, inner in self.inner.items():
+            for number, _ in inner:
+                where = self.case[key], number
+                found[where] = found.get(where, 0) + 1
+        return any(
+            number in self.layout.spread(case)
+            and count > self.bounds.edges(case, number).evaluate({})
+            for (case, number), count in found.items()
+        )
 
     def ordered(self) -> list[tuple[int, ...]]:
         """All calls, those that a call makes before it."""
@@ -143,6 +161,10 @@ class _Numbering:
                 continue
             for kind, node in zip(self.plan["definitions"][key[0]]["types"], key[1:]):
                 self.constructor(kind, node)
+            self.free[key[0]] -= 1
+            if self.free[key[0]] < 0:
+                self.fault = SHARED
+                return []
             self.level[key] = -1
             self.case[key] = self.decided(key[0], key[1:])
             self.opened(key)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from anydim.base.dtypes import int64
+from anydim.base.dtypes import boolean, int64
 from anydim.base.errors import GraphError
 from anydim.kernels import ir
 from anydim.kernels.codegen.writer import Buffer, Variable
@@ -283,7 +283,7 @@ class _Kernel:
 
     def inside(self, definition: int, nodes: Sequence[ir.Value]) -> ir.Value:
         """Whether these are nodes of the definition's types."""
-        found = constant(True)
+        found = constant(True, boolean)
         for kind, node in zip(self.plan["definitions"][definition]["types"], nodes):
             most = self.code.size(self.bounds.nodes(kind))
             found = found & (node >= 0) & (node < most)
