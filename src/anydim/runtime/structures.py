@@ -260,7 +260,7 @@ class _Bound:
     port: StructurePort
     held: Any
     single: bool
-    untyped: frozenset[str]
+    untyped: frozenset[str] = frozenset()
 
     @property
     def roots(self) -> Any:

@@ -338,7 +338,8 @@ class _Cases:
     def case(self, block: tuple[Item, ...], scope: Scope, known: dict[Place, str]) -> int:
         """Add a case; returns its number."""
         sites: list[Site] = []
-        block = tuple(self.with_sites(item, scope, sites) for item in block)
+        self.written = {*scope, *targets(block)}
+        block = tuple(made for item in block for made in self.with_sites(item, sites))
         calls, statements = [], []
         self.values: list[Assignment] = []
         for item in block:
@@ -362,36 +363,29 @@ class _Cases:
         self.instance.cases.append(case)
         return len(self.instance.cases) - 1
 
-    def with_sites(self, item: Item, scope: Scope, sites: list[Site]) -> Item:
-        """An item with the numbers of new nodes in place of constructors."""
+    def with_sites(self, item: Item, sites: list[Site]) -> Iterator[Item]:
+        """Yield an item with the numbers of new nodes in place of constructors."""
         if isinstance(item, BranchBlock):
             then, otherwise = (
-                tuple(self.with_sites(inner, scope, sites) for inner in block)
+                tuple(made for inner in block for made in self.with_sites(inner, sites))
                 for block in (item.then, item.otherwise)
             )
-            return replace(item, then=then, otherwise=otherwise)
-        made = None
-        if isinstance(item, Invoke):
-            made = self.constructed(item.call.name, item.call.arguments, scope)
-        elif isinstance(item, Assignment) and not item.indices and isinstance(item.value, Name):
-            made = self.constructed(item.value.name, (), scope)
-        if made is None or not isinstance(item, (Invoke, Assignment)):
-            return item
-        target = item.targets[0] if isinstance(item, Invoke) else item.target
-        name = f"{target}.node{len(sites)}"
-        sites.append(replace(made, target=name))
-        return Assignment(target, (), "", False, Name(name), position=item.position)
-
-    def constructed(self, name: str, arguments: Sequence[Term], scope: Scope) -> Site | None:
-        """A node of a constructor of that name; None if there is none."""
-        if name in scope or name in self.instance.known:
-            return None
-        for kind in self.instance.types.values():
-            for constructor in kind.constructors:
-                if constructor.name == name:
-                    names = tuple(each.name for each in arguments if isinstance(each, Name))
-                    return Site("", kind.name, name, names)
-        return None
+            yield replace(item, then=then, otherwise=otherwise)
+            return
+        if not isinstance(item, Invoke) or not item.type:
+            yield item
+            return
+        (target,), number, names = item.targets, len(sites), list[str]()
+        written = {*self.written, *(each.name for each in self.definition.parameters)}
+        for place, given in enumerate(item.call.arguments):
+            if isinstance(given, Name) and given.name in written:
+                names.append(given.name)
+                continue
+            names.append(f"{target}.node{number}.field{place}")
+            yield Assignment(names[-1], (), "", False, given, position=given.position)
+        name = f"{target}.node{number}"
+        sites.append(Site(name, item.type, item.call.name, tuple(names)))
+        yield Assignment(target, (), "", False, Name(name), position=item.position)
 
     def call(self, item: Invoke, scope: Scope, block: tuple[Item, ...]) -> Call | None:
         """A call of a definition over structures; None for another one."""

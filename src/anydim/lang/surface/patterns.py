@@ -37,7 +37,8 @@ _ANY = Pattern("_")
 class Bound:
     """A name that stands for a structure.
 
-    `root` is the parameter that it is a part of; `strict` unless it may be all of it.
+    `root` is the parameter that it is a part of, or "" for a structure that a statement assigns;
+    `strict` unless it may be all of it.
     """
 
     kind: Parameter
