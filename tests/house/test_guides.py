@@ -24,6 +24,7 @@ PAGES = {  # the packages and the programs ("!cc") that each needs
     "tutorials/first-definition.md": (),
     "tutorials/first-deployment.md": ("!cc", "!make"),
     "tutorials/first-model.md": (),
+    "tutorials/first-recursion.md": (),
 }
 BLOCK = re.compile(
     r"^```(python|sh)\n(.*?)^```\n(?:^```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE

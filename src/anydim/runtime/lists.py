@@ -175,8 +175,8 @@ class Conversion:
     def __init__(self, model: str, lists: Lists, specs: Mapping[str, TensorSpec], box: Box) -> None:
         self._lists, self._specs, self._packing, self._forests = lists, specs, None, None
         if any(isinstance(parts, StructurePort) for parts in lists.values()):
-            structures: Any = import_module("anydim.runtime.structures")
-            self._forests = structures.Forests(model, lists, specs, box)
+            inputs: Any = import_module("anydim.runtime.structure_inputs")
+            self._forests = inputs.Forests(model, lists, specs, box)
         if any(isinstance(parts, RaggedPort) for parts in lists.values()):
             packing: Any = import_module("anydim.runtime.ragged").Packing(model, lists, specs)
             self._packing = packing

@@ -7,17 +7,16 @@ of nodes. Other numberings are converted with numpy. Nested values are read by `
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy
 
 from anydim.base.collector import collector_paused
-from anydim.base.errors import DimError, InputError
+from anydim.base.errors import InputError
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
-from anydim.base.text import counted, listed
+from anydim.base.text import counted
 from anydim.runtime import numberings
 from anydim.runtime.forest import (
     Arrays,
@@ -30,12 +29,9 @@ from anydim.runtime.forest import (
     is_pair,
     of_numbers,
     put,
-    solved,
 )
 from anydim.runtime.lists import StructurePort
-from anydim.runtime.nested import arrays_of, form, kind_of, nested_of, refuse_cycles
-from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Box, Size
+from anydim.runtime.nested import arrays_of, form, kind_of, nested_of
 
 
 @public
@@ -93,6 +89,11 @@ class Structure:
         made = object.__new__(Structure)
         made._take(source, declared)
         return made
+
+    @staticmethod
+    def bound(port: StructurePort, arrays: Arrays, single: bool) -> Structure:
+        """A structure of arrays by the names of a declaration, as a program makes them."""
+        return Structure._made(_Bound(port, arrays, single), port)
 
     @staticmethod
     def of(given: Any, declared: StructurePort) -> Structure:
@@ -371,10 +372,7 @@ def joined(schema: Schema, forests: Sequence[Arrays]) -> Arrays:
     return made
 
 
-_FAULT = re.compile(r"\.fault'? ")  # of the dim of faults in structures (`kernels/routines`)
-
-
-# ---- inputs of a program -------------------------------------------------------------------------
+# ---- all forms -----------------------------------------------------------------------------------
 
 
 def read(schema: Schema, given: Any) -> tuple[Arrays, bool]:
@@ -395,144 +393,3 @@ def read(schema: Schema, given: Any) -> tuple[Arrays, bool]:
             f"a {type} is a tuple, one of: {forms}; or give an ad.Structure",
         )
     return arrays_of(schema, given)
-
-
-class Forests:
-    """Converts the structure inputs and the results of a program; made once for all calls.
-
-    `specs` are the inputs of the program by name, `box` has the bounds of its dims.
-    """
-
-    def __init__(
-        self, model: str, lists: Mapping[str, Any], specs: Mapping[str, TensorSpec], box: Box
-    ) -> None:
-        self.model, self.specs, self.box = model, specs, box
-        self.schemas = {
-            name: Schema(port, f"{model}: input '{name}'", specs)
-            for name, port in lists.items()
-            if isinstance(port, StructurePort) and port.roots in specs
-        }  # fmt: skip
-        self.results = {
-            name: port for name, port in lists.items()
-            if isinstance(port, StructurePort) and port.roots not in specs
-        }  # fmt: skip
-        self.tensors = {
-            field.values: (schema.where, constructor.name, field)
-            for schema in self.schemas.values()
-            for _, constructor, field in schema.fields() if not field.type
-        }  # fmt: skip
-        dims = frozenset[str]().union(
-            *(size.symbols for _, _, field in self.tensors.values() for size in field.shape)
-        )
-        hidden = {
-            name for schema in self.schemas.values()
-            for name in (schema.port.roots, *schema.port.hidden)
-        }  # fmt: skip
-        self.others = {
-            name: spec for name, spec in specs.items()
-            if name not in hidden and any(size.symbols & dims for size in spec.shape)
-        }  # fmt: skip
-
-    def packed(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-        """The inputs of the program, and whether all structures are single ones.
-
-        Raises InputError for what is no structure.
-        """
-        feeds, all_single = dict(given), True
-        for name, schema in self.schemas.items():
-            if name not in feeds:
-                raise InputError(
-                    f"{self.model}: input '{name}' is missing", f"inputs: {listed(self.schemas)}"
-                )
-            arrays, single = read(schema, feeds.pop(name))
-            feeds.update(arrays)
-            all_single &= single
-        missing = [name for name in self.tensors if name not in feeds]
-        if missing:
-            feeds.update(self._empty(feeds, missing))
-        return feeds, all_single
-
-    def _empty(self, feeds: Mapping[str, Any], missing: Sequence[str]) -> Arrays:
-        """Arrays of the tensor fields without nodes, in the sizes of the other inputs.
-
-        A dim that no other input determines has its lower bound.
-        """
-        dims = solved((size, length) for size, length, _, _ in self._axes(feeds))
-        sizes = {dim.name: dims.get(dim.name, dim.lo) for dim in self.box.dims}
-        made = {}
-        for name in missing:
-            shape = (size.evaluate(sizes) for size in self.tensors[name][2].shape)
-            made[name] = numpy.zeros((0, *shape), self.specs[name].dtype.numpy)
-        return made
-
-    def _axes(self, feeds: Mapping[str, Any]) -> Iterator[tuple[Size, int, str, str]]:
-        """(size, length, input, owner) of the axes that tell the dims of tensor fields."""
-        for name, spec in self.others.items():
-            if name in feeds:
-                where = f"{self.model}: input '{name}'"
-                for size, length in zip(spec.shape, numpy.shape(feeds[name])):
-                    yield size, length, where, f"input '{name}'"
-        for name, (where, constructor, field) in self.tensors.items():
-            if name in feeds:
-                for size, length in zip(field.shape, feeds[name].shape[1:]):
-                    yield size, length, where, f"field '{field.name}' of '{constructor}'"
-
-    def explained(self, error: DimError, feeds: Mapping[str, Any]) -> DimError:
-        """The error of a call, in terms of fields where two of them disagree on a dim.
-
-        Raises InputError for structures that contain themselves, or share too many nodes.
-        """
-        if _FAULT.search(error.problem):
-            for schema in self.schemas.values():
-                refuse_cycles(schema, feeds)
-            raise InputError(
-                f"{self.model}: structures share nodes, and calls with several structures, or with "
-                "values that go down, would visit them too often",
-                "give copies of shared nodes, or match one structure at a time",
-            ) from None
-        source = dict[str, tuple[int, str]]()
-        for size, length, where, what in self._axes(feeds):
-            if size.atom is None:
-                continue
-            known, first = source.setdefault(str(size), (length, what))
-            if known != length:
-                return DimError(
-                    f"{where}: dim '{size}' is {length} in {what}, and {known} in {first}",
-                    "inputs must agree on every dim",
-                )
-        return error
-
-    def unpacked(self, results: Mapping[str, Any], single: bool) -> dict[str, Any]:
-        """Results as the user sees them; for a single structure without the axis of trees."""
-        hidden = {name for port in self.results.values() for name in port.hidden}
-        of = {port.roots: name for name, port in self.results.items()}
-        found: dict[str, Any] = {}
-        for name, value in results.items():
-            if name in of:
-                port = self.results[of[name]]
-                arrays = {each: results[each] for each in (port.roots, *port.hidden)}
-                found[of[name]] = Structure._made(_Bound(port, arrays, single), port)
-            elif name not in hidden:
-                found[name] = value.reshape(value.shape[1:]) if single else value
-        return found
-
-    def sizes(self, given: Mapping[str, Any]) -> dict[str, int]:
-        """The dims of a call with these structures that shapes determine.
-
-        Other structure inputs of the program may be missing.
-        """
-        pairs: list[Any] = []
-        for name, value in given.items():
-            schema = self.schemas[name]
-            arrays, _ = read(schema, value)
-            pairs += self.measured(schema, arrays)
-        return solved(pairs)
-
-    def measured(self, schema: Schema, arrays: Arrays) -> list[tuple[Size, int]]:
-        """The sizes of a forest and their values: those of the axes of its arrays."""
-        return [
-            pair for name in (schema.port.roots, *schema.port.hidden)
-            for pair in zip(
-                self.specs[name].shape, arrays[name].shape if name in arrays else (0,)
-            )
-        ]  # fmt: skip

@@ -15,7 +15,8 @@ from anydim.graph.evaluate import evaluate
 from anydim.runtime.forest import Schema, solved
 from anydim.runtime.lists import FieldPort, StructurePort
 from anydim.runtime.signature import TensorSpec
-from anydim.runtime.structures import Forests, read
+from anydim.runtime.structure_inputs import Forests
+from anydim.runtime.structures import read
 from anydim.sizes import as_size
 from tests.unit.runtime import forests
 from tests.unit.runtime.forests import BUSH, KINDS, LIST, PARITY, ROSE, TREE, same

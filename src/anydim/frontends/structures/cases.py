@@ -13,8 +13,10 @@ tensors of the program, the fields of its structures and the results of its call
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from itertools import chain
 from typing import Any
 
 from anydim.base.errors import LanguageError
@@ -198,6 +200,24 @@ def tensors_of(definition: Definition) -> list[Parameter]:
     """The other parameters."""
     known = {each.name for each in definition.types}
     return [each for each in definition.parameters if each.type not in known]
+
+
+def reached(root: str, known: Mapping[str, StructureType]) -> list[StructureType]:
+    """A type and those of its fields, in the order of their declarations."""
+    found, waiting = {root}, [root]
+    while waiting:
+        fields = chain.from_iterable(c.fields for c in known[waiting.pop()].constructors)
+        new = {each.type for each in fields if each.type in known} - found
+        found |= new
+        waiting += sorted(new)
+    return [kind for kind in known.values() if kind.name in found]
+
+
+def input_name(parameter: str, root: str, kind: StructureType, constructor: str) -> str:
+    """The name of a constructor's inputs: `t.leaf`, or `t.List_Tree.cons` of another type."""
+    other = re.sub(r"\W+", "_", kind.name).strip("_")
+    parts = (parameter, constructor) if kind.name == root else (parameter, other, constructor)
+    return ".".join(parts)
 
 
 def program_of(
@@ -459,7 +479,8 @@ class _Cases:
                     return setting.value.value
                 if isinstance(setting.value, Name) and setting.value.name in TYPE_NAMES:
                     return setting.value.name
-                known = self.instance.attributes
+                known = {each.name: each.default for each in self.definition.attributes}
+                known.update(self.instance.attributes)
                 if isinstance(setting.value, Name) and setting.value.name in known:
                     return known[setting.value.name]
                 raise self.instance.error(setting.position, f"'{name}' is not a constant")

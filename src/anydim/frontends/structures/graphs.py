@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from anydim.base.dtypes import int64
 from anydim.base.frozen import FrozenMapping
 from anydim.frontends.definition import Pattern, argument_types
-from anydim.frontends.structures.cases import tensors_of
+from anydim.frontends.structures.cases import input_name, reached, tensors_of
 from anydim.frontends.structures.emitter import Emitter
 from anydim.frontends.structures.made_nodes import NewNodes, Results
 from anydim.frontends.structures.order import ordered
@@ -50,23 +49,6 @@ def flattened(definition: Definition) -> Definition:
                         name = input_name(parameter.name, parameter.type, kind, constructor.name)
                         parameters.append(replace(each, name=f"{name}.{each.name}"))
     return replace(definition, parameters=tuple(parameters))
-
-
-def reached(root: str, known: Mapping[str, StructureType]) -> list[StructureType]:
-    """A type and those of its fields, in the order of their declarations."""
-    found, waiting = {root}, [root]
-    while waiting:
-        fields = chain.from_iterable(c.fields for c in known[waiting.pop()].constructors)
-        new = {each.type for each in fields if each.type in known} - found
-        found |= new
-        waiting += sorted(new)
-    return [kind for kind in known.values() if kind.name in found]
-
-
-def input_name(parameter: str, root: str, kind: StructureType, constructor: str) -> str:
-    """The name of a constructor's inputs: `t.leaf`, or `t.List<Tree>.cons` of another type."""
-    parts = (parameter, constructor) if kind.name == root else (parameter, kind.name, constructor)
-    return ".".join(parts)
 
 
 def structure_graph(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
-from anydim.frontends.structures.cases import Case, Key, Place, Site
+from anydim.frontends.structures.cases import Case, Key, Place, Site, input_name, reached
 from anydim.frontends.structures.recursion import Recursion
 from anydim.lang.surface.syntax import Assignment, Name, StructureType, items
 from anydim.lang.tree import Apply, Axis, Expr, Index, Read, SizeTerm, Statement
@@ -133,7 +133,7 @@ class Results:
 
     def port(self, name: str, kind: str, roots: str) -> StructurePort:
         """The arrays of a structure that is a result."""
-        from_types = self._reached(kind)
+        from_types = reached(kind, self.new.types)
         types = tuple(
             TypePort(each.name, tuple(
                 ConstructorPort(constructor.name, tuple(
@@ -146,22 +146,12 @@ class Results:
         )  # fmt: skip
         return StructurePort(kind, types, roots)
 
-    def _reached(self, root: str) -> list[StructureType]:
-        known, found, waiting = self.new.types, {root}, [root]
-        while waiting:
-            for constructor in known[waiting.pop()].constructors:
-                new = {each.type for each in constructor.fields if each.type in known} - found
-                found |= new
-                waiting += sorted(new)
-        return [kind for kind in known.values() if kind.name in found]
-
     def field(
         self, name: str, root: str, kind: StructureType, constructor: str, number: int
     ) -> FieldPort:
         """A field of all nodes of a constructor."""
         parameter = kind.constructor(constructor).fields[number]
-        stem = (name, constructor) if kind.name == root else (name, kind.name, constructor)
-        value = ".".join((*stem, parameter.name))
+        value = f"{input_name(name, root, kind, constructor)}.{parameter.name}"
         parts = [
             self.part(kind.name, constructor, number, part)
             for part in self.new.parts(kind.name, constructor)

@@ -24,11 +24,19 @@ from anydim.frontends.structures.emitter import Emitter
 from anydim.kernels.routines.level_plan import Bounds, Layout
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
-from anydim.lang.surface.syntax import TYPE_NAMES, Assignment, CallTerm, Definition, items, walk
+from anydim.lang.surface.syntax import (
+    TYPE_NAMES,
+    Assignment,
+    CallTerm,
+    Definition,
+    Name,
+    items,
+    walk,
+)
 from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.typing import promote
 from anydim.runtime.lists import StructurePort
-from anydim.sizes import Dim, Guard, Size, as_size
+from anydim.sizes import Box, Dim, Guard, Size, as_size
 
 
 @dataclass(eq=False)
@@ -107,6 +115,7 @@ class Recursion:
 
         Sizes are those that the results have if the results of its calls have unknown sizes.
         """
+        last: LanguageError | None = None
         for case in cases:
             key, unknown = (
                 case.instance.key,
@@ -129,11 +138,13 @@ class Recursion:
                         TensorType(each.dtype, tuple(map(_known_size, each.shape))) for each in made
                     ]
                     found = [t.type for t in self._group(case)[0].outputs[: len(kinds)]]
-                except LanguageError:
-                    found = []
+                except LanguageError as error:
+                    found, last = [], error
                 if found and found == self.results[key]:
                     return case
             del self.results[key]
+        if last is not None:
+            raise last
         instance = cases[0].instance
         raise instance.error(
             instance.definition.position,
@@ -240,6 +251,7 @@ class Recursion:
             kinds[name] = self.emitter.types[tensor]
         types = [kinds[names[parameter.name]] for parameter in definition.parameters]
         given = {**case.instance.attributes, **self._ranks()}
+        self._check_counts(case, definition, box)
         group = instantiate(definition, types, given, box)
         source = f"{definition.file}:{definition.line}: {case.name}"
         group = replace(group, guards=division_guards(group, box, source))
@@ -251,6 +263,23 @@ class Recursion:
                     guard.message,
                 )  # fmt: skip
         return group, names
+
+    def _check_counts(self, case: Case, definition: Definition, box: Box) -> None:
+        """Raise LanguageError for a size that counts structures which no call visits."""
+        counts = {
+            term.name
+            for kind in definition.types or case.instance.definition.types
+            for constructor in kind.constructors for each in constructor.fields
+            if each.type in case.instance.types
+            for term in each.shape if isinstance(term, Name)
+        } - set(box.names)  # fmt: skip
+        for item in items(definition.statements):
+            for term in walk(item.value) if isinstance(item, Assignment) else ():
+                if isinstance(term, Name) and term.name in counts:
+                    raise case.instance.error(
+                        term.position, f"'{term.name}' counts structures that no call visits",
+                        "call a definition for each of them in this case",
+                    )  # fmt: skip
 
     def _ranks(self) -> dict[str, Any]:
         return {n: v for n, v in self.attributes.items() if n.startswith("...")}
