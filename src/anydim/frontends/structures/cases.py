@@ -360,6 +360,7 @@ class _Cases:
         sites: list[Site] = []
         self.written = {*scope, *targets(block)}
         block = tuple(made for item in block for made in self.with_sites(item, sites))
+        block = (*_defaults(block, sites), *block)
         calls, statements = [], []
         self.values: list[Assignment] = []
         for item in block:
@@ -485,6 +486,21 @@ class _Cases:
                     return known[setting.value.name]
                 raise self.instance.error(setting.position, f"'{name}' is not a constant")
         return None
+
+
+def _defaults(block: tuple[Item, ...], sites: Sequence[Site]) -> Iterator[Assignment]:
+    """Yield a value for each scalar field of a node that only branches assign.
+
+    A case makes its nodes in all calls; nothing refers to those of other branches.
+    """
+    fields = {name for site in sites for name in site.arguments}
+    whole = {
+        name for item in block if not isinstance(item, BranchBlock) for name in targets((item,))
+    }
+    for item in items(block):
+        if isinstance(item, Assignment) and item.target in fields - whole and not item.indices:
+            fields.remove(item.target)
+            yield Assignment(item.target, (), "", False, Number(0), position=item.position)
 
 
 # ---- cases as definitions ------------------------------------------------------------------------

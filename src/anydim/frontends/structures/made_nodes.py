@@ -14,7 +14,16 @@ from anydim.base.records import dataclass
 from anydim.frontends.structures.cases import Case, Key, Place, Site, input_name, reached
 from anydim.frontends.structures.recursion import Recursion
 from anydim.lang.surface.syntax import Assignment, Name, StructureType, items
-from anydim.lang.tree import Apply, Axis, Expr, Index, Read, SizeTerm, Statement
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Expr,
+    Index,
+    Read,
+    SizeTerm,
+    Statement,
+    TensorType,
+)
 from anydim.runtime.lists import ConstructorPort, FieldPort, StructurePort, TypePort
 from anydim.sizes import Size, as_size
 
@@ -158,23 +167,23 @@ class Results:
         ]
         structure = parameter.type if parameter.type in self.new.types else ""
         if not parts:
-            dtype = int64 if structure else None
-            if dtype is None:
-                raise self.recursion.definition.error(
-                    self.recursion.definition.position,
-                    f"the result '{name}' has no node '{constructor}', so field "
-                    f"'{parameter.name}' has no sizes", "make one in a case",
-                )  # fmt: skip
+            kind_of_field = TensorType(int64, (as_size(0),))
+            if not structure:
+                kind_of_field = self._given(kind.name, constructor, parameter.name)
             made = self.emitter.emit(
-                "fill", shape=(as_size(0),), value=0.0, dtype=dtype, called=value
-            )
-            return FieldPort(parameter.name, made, structure)
+                "fill", shape=(as_size(0), *kind_of_field.shape[1:]), value=0.0,
+                dtype=kind_of_field.dtype, called=value,
+            )  # fmt: skip
+            return FieldPort(parameter.name, made, structure, kind_of_field.shape[1:])
         if parameter.shape and structure:
             raise self.recursion.definition.error(
                 self.recursion.definition.position,
                 f"the result '{name}' has the field '{parameter.name}' of any number of structures",
                 "fields of results are single structures",
             )  # fmt: skip
+        if not structure:
+            wanted = self._given(kind.name, constructor, parameter.name)
+            parts = [self.emitter.converted(part, wanted) for part in parts]
         kinds = {self.emitter.types[each].shape[1:] for each in parts}
         if len(kinds) > 1:
             shown = " and ".join(sorted(f"({', '.join(map(str, each))})" for each in kinds))
@@ -185,6 +194,12 @@ class Results:
         made = self.emitter.emit("identity", self.emitter.joined(parts), called=value)
         shape = () if structure else self.emitter.types[made].shape[1:]
         return FieldPort(parameter.name, made, structure, shape)
+
+    def _given(self, kind: str, constructor: str, field: str) -> TensorType:
+        """The type of a field in the structures of the program."""
+        values = self.recursion.fields
+        name = next(v for (_, *key), v in values.items() if key == [kind, constructor, field])
+        return self.emitter.types[name]
 
     def part(self, kind: str, constructor: str, number: int, part: Part) -> str:
         """A field of the nodes of a part."""

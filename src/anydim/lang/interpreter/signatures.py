@@ -104,6 +104,9 @@ class Signatures:
         for each in fields:
             kind = TYPE_NAMES.get(each.type) or self.kinds.get(each.type, "float32")
             given.append((kind, _shape(each, outer)))
+        for number in path.numbered(types):
+            fields.append(Parameter(number, "int64"))
+            given.append(("int64", ()))
         items, complete = self._with_results(definition, path, tensors, given)
         made = replace(head, parameters=(*tensors, *fields, *items[1]), statements=items[0])
         frame = framed(made, given, self.attributes[name], {**outer.sizes, **sizes})
