@@ -311,6 +311,7 @@ def _check_invoke(invoke: Invoke, names: Names) -> None:
 def _check_node(invoke: Invoke, names: Names) -> None:
     """Check the fields of a new node."""
     (target,) = invoke.targets
+    _check_target(target, invoke.position, names)
     kind = names.made[invoke.position, target]
     for argument, part in zip(invoke.call.arguments, fields_of(invoke.call.name, kind, names)):
         _check_argument(argument, names, "a field")
@@ -321,13 +322,12 @@ def _check_node(invoke: Invoke, names: Names) -> None:
             what = f"'{given}' has {rank}" if rank or given in names.tensors else "this is a number"
             problem = f"field '{part.name}' of '{invoke.call.name}' has {wanted}, and {what}"
             raise names.error(argument.position, problem, "assign the field to a tensor first")
-    _check_target(target, invoke.position, names)
     add_structure(target, invoke.position, names)
 
 
 def _check_argument(argument: Term, names: Names, what: str) -> None:
     """Check an argument of a call or a field of a new node: a name, or a number."""
-    if names.role(getattr(argument, "name", "")) in ("tensor", "structure"):
+    if isinstance(argument, Name) and names.role(argument.name) in ("tensor", "structure"):
         return
     _no_tensors(argument, names)
     _check_terms(argument, names)

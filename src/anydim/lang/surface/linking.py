@@ -76,6 +76,8 @@ def _with_calls(definition: Definition, names: set[str], types: Types) -> Defini
         if isinstance(item, MatchBlock):
             cases = (replace(case, body=tuple(map(change, case.body))) for case in item.cases)
             return replace(item, cases=tuple(cases))
+        if isinstance(item, Invoke) and item.call.name in constructors.keys() - own:
+            return replace(item, type=constructors[item.call.name])
         if not isinstance(item, Assignment) or item.indices or item.combine or item.where:
             return item
         value = item.value

@@ -25,6 +25,7 @@ from anydim.lang.surface.syntax import (
     Parameter,
     Pattern,
     items,
+    targets,
 )
 
 MOST_STEPS = 100_000  # of the comparison of the cases of a match
@@ -206,7 +207,10 @@ class Resolver:
                     f"declare its type: type {kind} {{ ... }}")  # fmt: skip
             raise self.definition.error(position, f"'{name}' is a tensor, not a structure", hint)
         hint = suggestion(name, scope) or f"there is {listed(scope)}"
-        raise self.definition.error(position, f"there is no structure '{name}'", hint)
+        problem = f"there is no structure '{name}'"
+        if name in targets(self.definition.statements):
+            problem = f"'{name}' is assigned, and a match takes parameters and their parts"
+        raise self.definition.error(position, problem, hint)
 
     def _pattern(self, pattern: Pattern, kind: Parameter) -> Pattern:
         """A pattern with its names resolved to constructors of the type."""

@@ -415,15 +415,19 @@ class _Node:
     def _refused(self, part: Parameter, term: Term, argument: _Variable | None) -> Exception:
         error, kind = self.inferred.definition.error, self._kind(part)
         wanted = f"field '{part.name}' of '{self.name}' is {_shown(frozenset({kind}))}"
+        parts = next(iter(self.options.values())).fields
+        takes = ", ".join(f"{print_type_name(each)} {each.name}" for each in parts)
         name = term.name if isinstance(term, Name) else ""
         if argument is None and name:
             return error(term.position, f"there is no structure '{name}'", wanted)
         if argument is None:
-            return error(term.position, wanted, "assign the structure to a name first")
+            hint = "assign the structure to a name first"
+            return error(term.position, f"{wanted}, and this is an expression", hint)
         if _is_several(argument):
             return self.inferred._several(name, term.position)
         given = _shown(argument.root().kinds or frozenset({TENSOR}))
-        return error(term.position, f"{wanted}, and '{name}' is {given}")
+        hint = f"it has the fields {self.name}({takes})"
+        return error(term.position, f"{wanted}, and '{name}' is {given}", hint)
 
 
 def instances_of(definition: Definition, types: Types) -> dict[str, Parameter]:
