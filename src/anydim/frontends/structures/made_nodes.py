@@ -7,13 +7,13 @@ that no result refers to is part of no structure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
-from anydim.frontends.structures.cases import Case, Key, Place, Site, input_name, reached
+from anydim.frontends.structures.cases import Site, input_name, reached
 from anydim.frontends.structures.recursion import Recursion
-from anydim.lang.surface.syntax import Assignment, Name, StructureType, items
+from anydim.lang.surface.syntax import StructureType
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -131,7 +131,8 @@ class Results:
         found: dict[str, str | StructurePort] = {}
         for number, name in enumerate(recursion.definition.results):
             table = recursion.tables[instance.key, number]
-            kind = structure_of(recursion, instance.key, number)
+            kinds = recursion.definition.result_types
+            kind = kinds[number] if kinds else ""
             value = self.named(name)
             if not kind:
                 found[name] = self.emitter.emit("gather", table, roots, called=value)
@@ -215,49 +216,3 @@ class Results:
         body = self.new.of_source(part.source, parameter.type, read)
         target = self.emitter.fresh(f"{value}.moved")
         return self.emitter.statement(Statement(target, (Axis("n", own.shape[0]),), body), own)
-
-
-def structure_of(recursion: Recursion, key: Key, result: int) -> str:
-    """The structure type of a result; '' for a tensor."""
-    seen: set[tuple[Key, int]] = set()
-    waiting = [(key, result)]
-    while waiting:
-        key, result = waiting.pop()
-        if (key, result) in seen:
-            continue
-        seen.add((key, result))
-        instance = recursion.by_key[key]
-        for case in instance.cases:
-            for name in _sources(case, instance.definition.results[result]):
-                kind = _kind(case, name)
-                if kind:
-                    return kind
-                for call in case.calls:
-                    if name in call.targets:
-                        waiting.append((call.callee, call.targets.index(name)))
-    return ""
-
-
-def _sources(case: Case, name: str) -> list[str]:
-    """The names that a tensor of a case may be a copy of, itself included."""
-    found, waiting = list[str](), [name]
-    while waiting:
-        name = waiting.pop()
-        if name in found:
-            continue
-        found.append(name)
-        for item in items(case.statements):
-            if (
-                isinstance(item, Assignment)
-                and item.target == name
-                and isinstance(item.value, Name)
-            ):
-                waiting.append(item.value.name)
-    return found
-
-
-def _kind(case: Case, name: str) -> str:
-    """The type of a new node, or of a structure of the program."""
-    sites: Mapping[str, str] = {site.target: site.type for site in case.sites}
-    place: Place | None = case.nodes.get(name)
-    return sites.get(name, "" if place is None else place.type)

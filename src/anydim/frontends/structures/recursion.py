@@ -292,7 +292,7 @@ class Recursion:
         """Raise LanguageError for a size that counts structures which no call visits."""
         counts = {
             term.name
-            for kind in definition.types or case.instance.definition.types
+            for kind in case.instance.types.values()
             for constructor in kind.constructors for each in constructor.fields
             if each.type in case.instance.types
             for term in each.shape if isinstance(term, Name)

@@ -139,7 +139,7 @@ class _Structures:
     """
 
     signatures: Signatures
-    kinds: Mapping[str, str]
+    kinds: Mapping[str, Mapping[str, str]]
     values: list[Any] = field(default_factory=list)
 
     @staticmethod
@@ -159,7 +159,7 @@ class _Structures:
                 tensors[parameter.name] = parameter, _stored(value)
         given = [(each.kind, each.shape) for _, each in tensors.values()]
         signatures = Signatures.of(definition, given, attributes, sizes, kinds)
-        made = _Structures(signatures, kinds)
+        made = _Structures(signatures, signatures.kinds)
         found = made._computed(made._node(definition, structures, tensors, sizes, attributes))
         structural = dict(zip(definition.results, definition.result_types))
         return {
@@ -177,7 +177,7 @@ class _Structures:
         given = dict(tensors)
         for name, part in path.fields.items():
             if part.type not in types:
-                kind = TYPE_NAMES.get(part.type) or self.kinds[part.type]
+                kind = TYPE_NAMES.get(part.type) or self.kinds[definition.name][part.type]
                 given[name] = part, _stored(_array(path.values[name], kind))
         for name in path.numbered(types):
             given[name] = Parameter(name, "int64"), Stored("int64", (), [len(self.values)])
@@ -282,11 +282,12 @@ class _Structures:
         frame.wider = self.signatures.wider.get(node.definition.name, {})
         tensors = executed(surveyed(frame), {name: s for name, (_, s) in node.given.items()})
         for site in node.path.sites:
-            self._make(site, tensors, types_of(node.definition))
+            self._make(site, tensors, node.definition)
         return {name: tensors[name] for name in names}
 
-    def _make(self, site: Site, tensors: Mapping[str, Stored], types: Types) -> None:
+    def _make(self, site: Site, tensors: Mapping[str, Stored], definition: Definition) -> None:
         """Make the node of a site, unless a branch leaves it out."""
+        types, kinds = types_of(definition), self.kinds.get(definition.name, {})
         held = [tensors.get(name) for name in site.arguments]
         (number,) = tensors[site.target].data
         made: list[Any] = [site.constructor]
@@ -296,7 +297,7 @@ class _Structures:
             if part.type in types:
                 made.append(self._value(stored))
             else:
-                kind = TYPE_NAMES.get(part.type) or self.kinds.get(part.type, stored.kind)
+                kind = TYPE_NAMES.get(part.type) or kinds.get(part.type, stored.kind)
                 made.append(_array(_result(part.name, stored).values, kind)[()])
         self.values[number] = tuple(made)
 
