@@ -1,7 +1,7 @@
 """Element types and shapes of the results of recursive definitions, before any node is computed.
 
 They are a fixed point over all cases: a call of a definition has the results that its cases have
-so far. A result has the common type of its cases.
+up to now. A result has the common type of its cases.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MAX_ROUNDS = 30
 
 @dataclass
 class Signatures:
-    """What is known of definitions that call each other.
+    """Types of the arguments and results of definitions that call each other.
 
     `arguments` are the types of the tensors that a definition gets, `results` those it gives, and
     `wider` the common types of the tensors that all its cases share.
