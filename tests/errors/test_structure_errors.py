@@ -270,8 +270,8 @@ PATTERNS = [
     (
         TREE
         + "def f(Tree t, float(N) D) -> (y) { match t { leaf(x) { y +=! x(d) } _ { y = 0.0 } } }",
-        "2:46: f: 'D' is a tensor, and a size of the fields here",
-        "rename the tensor",
+        "2:15: f: 'D' is both a tensor and a size",
+        "rename one of them",
     ),
 ]
 
@@ -344,8 +344,8 @@ TENSORS = [
         "match it, or pass it to a definition: y = f(t)",
     ),
     (
-        TREE + "def f(Tree t) -> (y) { y = t }",
-        "2:28: f: 't' is a structure, not a tensor",
+        TREE + "def f(Tree t) -> (y) { y = -t }",
+        "2:29: f: 't' is a structure, not a tensor",
         "match it, or pass it to a definition: y = f(t)",
     ),
     (

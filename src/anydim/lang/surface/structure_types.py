@@ -84,6 +84,16 @@ class Types:
                 waiting += [alone(part)] if self.is_structure(part) else []
         return found
 
+    def field_sizes(self, kind: Parameter) -> set[str]:
+        """The sizes of the tensors in a structure; a number of structures is none of them."""
+        sizes: set[str] = set()
+        counts: set[str] = set()
+        for each in self.instances([kind]).values():
+            for part in (part for made in self.constructors(each) for part in made.fields):
+                found = counts if self.is_list(part) else sizes
+                found.update(sizes_of(replace(part, arguments=())))
+        return sizes - counts
+
     def reached(self, kinds: Sequence[Parameter]) -> tuple[StructureType, ...]:
         """The instances that some types reach, as types without parameters."""
         return tuple(
