@@ -26,9 +26,9 @@ def tree_lstm(Tree t, float(3,D,H) W, float(5,2,H,H) U, float(5,H) b) -> (h, c) 
     node(left, right) {
       hl, cl = tree_lstm(left, W, U, b)
       hr, cr = tree_lstm(right, W, U, b)
-      l(q,j) +=! U(q,0,k,j) * hl(k)
-      r(q,j) +=! U(q,1,k,j) * hr(k)
-      g(q,j) = l(q,j) + r(q,j) + b(q,j)
+      x(s,k) = s == 0 ? hl(k) : hr(k) where s in 0:2
+      p(q,j) +=! U(q,s,k,j) * x(s,k)
+      g(q,j) = p(q,j) + b(q,j)
       c(j) = sigmoid(g(0,j)) * tanh(g(2,j)) + sigmoid(g(3,j)) * cl(j) + sigmoid(g(4,j)) * cr(j)
       h(j) = sigmoid(g(1,j)) * tanh(c(j))
     }

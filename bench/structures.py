@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from statistics import median
 from typing import Any
 
@@ -83,8 +84,10 @@ def timed(calls: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, flo
     now = clock(threads)
     times: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + SECONDS
+    order, random = list(calls.items()), Random(0)
     while time.perf_counter() < end or len(next(iter(times.values()))) < 5:
-        for name, call in calls.items():
+        random.shuffle(order)  # each engine leaves its own data in the caches
+        for name, call in order:
             start = now()
             call()
             times[name].append(now() - start)

@@ -30,12 +30,17 @@ def mutant(seed: int) -> tuple[Program, str]:
     """A program of the catalogue, and its text with a few mistakes."""
     rng = random.Random(seed)
     program = rng.choice(PROGRAMS)
-    words = _WORD.findall(program.text)
+    return program, mutated(program.text, rng)
+
+
+def mutated(text: str, rng: random.Random) -> str:
+    """A text with a few mistakes."""
+    words = _WORD.findall(text)
     for _ in range(rng.randint(1, 3)):
         (_exchange if rng.random() < 0.7 else _damage)(rng, words)
         words = words or [" "]
     text = "".join(words)
-    return program, text[: rng.randrange(len(text) + 1)] if rng.random() < 0.15 else text
+    return text[: rng.randrange(len(text) + 1)] if rng.random() < 0.15 else text
 
 
 def _exchange(rng: random.Random, words: list[str]) -> None:

@@ -62,7 +62,7 @@ class Maker:
     first_bounds = BOUNDS  # of the first dim
 
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
+        self.seed, self.random = seed, random.Random(seed)
         self.builder = ad.Builder(f"fuzz_{seed}")
         count = self.random.randint(1, 3)
         bounds = [self.random.choice(BOUNDS if i else self.first_bounds) for i in range(count)]

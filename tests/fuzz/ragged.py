@@ -2,18 +2,20 @@
 
     python -m tests.fuzz --ragged
 
-Dims that occur beside the rows of a graph get another size in each row. A row of a ragged call is
-compared with the reference of the graph for a batch of this row alone, and, to the bit, with a
-ragged call of this row alone. The generator keeps a value only if a graph with this result has a
-ragged form; `mixed` counts the reasons of refusals.
+Dims that occur beside the rows of a graph get another size in each row, or one of them does and
+rows share the others; some dims have one size only. Random parts of the nodes over tokens run in
+loops, whatever this costs. A row of a ragged call is compared with the reference of the graph for a
+batch of this row alone, and, to the bit, with a ragged call of this row alone. The generator keeps
+a value only if a graph with this result has a ragged form; `mixed` counts the reasons of refusals.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import numpy
 
@@ -21,6 +23,7 @@ import anydim as ad
 from anydim.base.errors import DimError, InputError, ModelError, OptionError
 from anydim.frontends.builder import Value
 from anydim.graph.nodes import Graph
+from anydim.passes.ragged.loop_costs import LoopCosts
 from anydim.passes.ragged.rows import RaggedRows
 from anydim.runtime.lists import RaggedPort
 from anydim.sizes import Box, Size
@@ -47,12 +50,17 @@ class RaggedMaker(Maker):
         super().__init__(seed)
         if len(self.dims) < 2:
             self.dims.append(self.builder.dim("length", *self.random.choice(LENGTHS)))
+        if self.chance(0.3):
+            size = self.one((0, 1, 2, 3, 6))
+            self.dims.append(self.builder.dim("fixed", size, size))
 
     def shape(self, low: int = 0, high: int = 4) -> Shape:
         rank = self.random.randint(max(low, min(1, high)), high)
         rest = [self.one(self.dims[1:]) if self.chance(0.3) else self.fixed_size()
                 for _ in range(max(rank - 2, 0))]  # fmt: skip
-        second = self.dims[1] if self.chance(0.8) else self.fixed_size()
+        second = self.dims[1] if self.chance(0.7) else self.fixed_size()
+        if self.chance(0.1):
+            second = self.one(self.dims[1:])
         return (self.dims[0], second, *rest)[:rank]
 
 
@@ -84,7 +92,7 @@ def _has_form(m: Maker, value: Value) -> bool:
     m.builder._outputs["probe"] = value.name
     try:
         graph = _used(m.builder.graph())
-        RaggedRows(dims_of(graph)).run(graph)
+        RaggedRows(dims_of(graph, m.seed)).run(graph)
     except (ModelError, OptionError) as error:
         mixed[error.problem.rpartition(": ")[2]] += 1
         return False
@@ -102,11 +110,23 @@ def _used(graph: Graph) -> Graph:
 mixed: Counter[str] = Counter()
 
 
-def dims_of(graph: Graph) -> dict[str, str]:
+def dims_of(graph: Graph, seed: int) -> dict[str, str]:
     """The ragged dims of a graph, and its first dim, that of the rows."""
-    rows, *others = (dim.name for dim in graph.box.dims)
+    rows, *others = graph.box.dims
     axes = {str(size) for name in graph.inputs for size in graph.types[name].shape}
-    return {name: rows for name in others if name in axes}
+    free = [dim.name for dim in others if dim.name in axes and dim.lo != dim.hi]
+    return dict.fromkeys(free[:1] if seed % 4 == 3 else free, rows.name)
+
+
+def _moved(seed: int) -> Callable[[LoopCosts, frozenset[int], Sequence[int]], frozenset[int]]:
+    """A placement of random parts in loops, in place of the estimated one."""
+
+    def moved(costs: LoopCosts, inside: frozenset[int], free: Sequence[int]) -> frozenset[int]:
+        chance = Random(seed)
+        share = chance.choice((0.0, 0.5, 1.0))
+        return inside.union(*(part for part in costs._parts(free) if chance.random() < share))
+
+    return moved
 
 
 def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
@@ -127,14 +147,15 @@ def judge(case: Case) -> Failure | None:
 
 def ragged_rows(case: Case) -> Found:
     """Yield what differs between rows in a ragged batch and alone."""
+    dims = dims_of(case.graph, case.seed)
     try:
-        model = ad.compile(case.graph, ragged=dims_of(case.graph), threads=case.threads)
+        with patch.object(LoopCosts, "moved", _moved(case.seed)):
+            model = ad.compile(case.graph, ragged=dims, threads=case.threads)
     except (ModelError, OptionError):  # rows depend on each other, or have no free sizes
         return
     ports = [port for port in model.lists.values() if isinstance(port, RaggedPort)]
     rows = str(next(s.shape[0] for s in model.inputs if s.name == ports[0].table.rows))
-    dims = [dim.name for dim in ports[0].table.dims]
-    drawn = list(_rows(case, rows, dims))
+    drawn = list(_rows(case, rows, list(dims)))
     for count in (0, 1, len(drawn)):
         yield from _compared(case, model, rows, drawn[:count])
 
@@ -145,6 +166,8 @@ def _rows(case: Case, rows: str, dims: list[str]) -> Iterator[tuple[Sizes, Array
     if not case.points or 1 not in box.dim(rows) or not set(box.names) <= case.points[0].keys():
         return
     first = affordable(case.graph, WORK, {**case.points[0], rows: 1})
+    if first[rows] != 1:  # a row of any length costs more
+        return
     shared: dict[str, numpy.ndarray] = {}
     for number in range(ROWS):
         own = {name: random_size(chance, box.dim(name)) for name in dims} if number else {}

@@ -11,6 +11,8 @@ import numpy
 from anydim.base.errors import OptionError
 from anydim.base.text import counted, table
 from anydim.cli import arrays
+from anydim.cli.bench_rows import bench_rows
+from anydim.cli.lengths import RowSizes, lengths_option
 from anydim.cli.opening import opened
 from anydim.cli.options import Request, at_option, integers_option, level_option, model_options
 from anydim.deploy.container import is_saved
@@ -27,6 +29,10 @@ OURS = "anydim"
 @model_options
 @level_option
 @at_option(True, "The sizes; repeat it for several rows.")
+@lengths_option(
+    True, "Time a batch of rows of unlike lengths: ragged, padded and one by one. Repeat it for "
+    "several batches. --at gives the other sizes.",
+)  # fmt: skip
 @click.option(
     "--against", type=click.Choice(sorted(PEERS)), multiple=True,
     help="Another engine to time on the same file; it must be installed.",
@@ -45,13 +51,19 @@ OURS = "anydim"
     metavar="S", help="About how long to measure each size.",
 )  # fmt: skip
 def bench(
-    request: Request, at: Sequence[dict[str, int]], against: Sequence[str], onnx: str | None,
-    seed: int, integers: Sequence[tuple[str, tuple[int, int]]], rounds: int, seconds: float,
+    request: Request, at: Sequence[dict[str, int]], lengths: Sequence[RowSizes],
+    against: Sequence[str], onnx: str | None, seed: int,
+    integers: Sequence[tuple[str, tuple[int, int]]], rounds: int, seconds: float,
 ) -> None:  # fmt: skip
     """Time MODEL at given sizes, beside other engines with the same number of threads.
 
     The engines alternate on the same random inputs. Each time is the median over the rounds. Each
     ratio is the median of the ratios of the rounds; below 1.00 anydim is faster.
+
+    With --lengths, MODEL runs a batch of rows of unlike lengths in one ragged call, beside one call
+    with padded rows and a call for each row of the model without ragged dims; other engines run
+    padded and single calls. Ratios are the ragged call's time divided by the other's; padding is
+    part of it.
 
     \b
     Examples:
@@ -60,6 +72,8 @@ def bench(
         --against onnxruntime --threads 2
       anydim bench encoder.anydim --at batch=1,seq=22 \\
         --against onnxruntime --onnx encoder.onnx
+      anydim bench encoder.onnx --lengths natural --lengths 3,17,300
+      anydim bench encoder.onnx --lengths rows.txt --against onnxruntime
     """
     console = Console(request.quiet)
     kind = "a saved model" if is_saved(request.model) else ""
@@ -69,6 +83,16 @@ def bench(
         hint = "name the ONNX file: --onnx encoder.onnx"
         raise OptionError(f"--against {against[0]}: it cannot run {name}, {kind}", hint)
     source = request.model if onnx is None else onnx
+    if lengths:
+        if kind and onnx is None:
+            hint = "name the ONNX file for padded calls: --onnx encoder.onnx"
+            problem = f"--lengths: a padded call needs an ONNX file, and {request.model} is {kind}"
+            raise OptionError(problem, hint)
+        if len(at) > 1:
+            raise OptionError("--lengths: --at is given twice", "give the other sizes once")
+        others, timing = {} if not at else at[0], (rounds, seconds)
+        bench_rows(console, request, source, others, lengths, against, seed, dict(integers), timing)
+        return
     made = opened(console, request)
     threads = made.executable.threads
     engines: dict[str, Engine] = {OURS: lambda inputs: made(**inputs)}

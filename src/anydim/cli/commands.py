@@ -11,6 +11,13 @@ from anydim.base.errors import OptionError
 from anydim.base.text import counted, table
 from anydim.cli import arrays
 from anydim.cli.feeding import OR_FILES
+from anydim.cli.lengths import (
+    RowSizes,
+    lengths_option,
+    packing_of,
+    ragged_request,
+    row_lengths,
+)
 from anydim.cli.opening import opened
 from anydim.cli.options import (
     Named,
@@ -149,8 +156,18 @@ def plan(
     "--kernel", "pattern", default="", metavar="PATTERN",
     help="Only the kernels whose names, or the names of whose nodes, match: 'layer.0/*'.",
 )  # fmt: skip
-def explain(request: Request, inputs: Sequence[str], details: bool, pattern: str) -> None:
+@lengths_option(
+    False, "The cost of a ragged call with rows of these lengths beside a padded one, by formula."
+)
+@at_option(False, "The other sizes for --lengths.")
+def explain(
+    request: Request, inputs: Sequence[str], details: bool, pattern: str,
+    lengths: RowSizes | None, at: dict[str, int] | None,
+) -> None:  # fmt: skip
     """Summarize how MODEL was compiled: fusion, memory as a formula, warnings, kernel templates.
+
+    For a ragged model, the summary says which dims are ragged, which inputs mark padding, and what
+    a padded call would cost beside a ragged one: work, bytes moved and memory.
 
     \b
     Examples:
@@ -159,10 +176,16 @@ def explain(request: Request, inputs: Sequence[str], details: bool, pattern: str
       anydim explain encoder.onnx --kernel '*/layer.0/*'
       anydim explain kernels.tc:norm --type T=float64
       anydim explain encoder.anydim --level x86-64-v3
+      anydim explain encoder.onnx --lengths natural
     """
     console = Console(request.quiet)
-    made = opened(console, request, arrays.read(inputs))
-    console.prose(made.explain(pattern, details=details))
+    if lengths is None:
+        made = opened(console, request, arrays.read(inputs))
+        console.prose(made.explain(pattern, details=details, **(at or {})))
+        return
+    made = opened(console, ragged_request(request), arrays.read(inputs))
+    rows = row_lengths(packing_of(made), lengths)
+    console.prose(made.explain(pattern, details=details, lengths=rows, **(at or {})))
 
 
 def _show_plan(console: Console, planned: Plan) -> None:

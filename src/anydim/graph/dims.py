@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.records import dataclass
-from anydim.graph.regions import BranchRegion, LoopRegion, Sizes
+from anydim.graph.regions import BranchRegion, LoopRegion, PartRegion, Sizes
 from anydim.lang import tree
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Guard, Size
@@ -60,6 +60,8 @@ def uses(node: Node) -> frozenset[str]:
         return symbols_of(node.attributes.values())
     if isinstance(region, Sizes):
         return symbols_of(region.row)
+    if isinstance(region, PartRegion):
+        return symbols_of(region.first)
     taken = frozenset[str]().union(*(graph.origins.free for graph in region.held.values()))
     if isinstance(region, LoopRegion):
         own = symbols_of([region.trips, *((s.position, s.extent) for s in region.scans)])
@@ -101,11 +103,14 @@ def _symbols_of_record(record: Group | TensorType) -> frozenset[str]:
     return frozenset(found - bound)
 
 
-def pruned(graph: Graph) -> Graph:
-    """Remove the nodes, constants, types and found dims that no output or guard needs."""
+def pruned(graph: Graph, dims: frozenset[str] = frozenset()) -> Graph:
+    """Remove the nodes, constants, types and found dims that no output or guard needs.
+
+    `dims` are needed outside of the graph.
+    """
     found = graph.origins.found if graph.has_regions else (frozenset[str](),) * len(graph.nodes)
     needed = set(graph.outputs)
-    wanted = set(symbols_of(graph.guards)) if graph.has_regions else set[str]()
+    wanted = set(symbols_of(graph.guards)) | dims if graph.has_regions else set[str]()
     kept: list[Node] = []
     lost: set[str] = set()
     for node, own in zip(reversed(graph.nodes), reversed(found)):

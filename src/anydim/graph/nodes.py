@@ -25,6 +25,7 @@ from anydim.graph.regions import (
     CallRegion,
     Foreign,
     LoopRegion,
+    PartRegion,
     Region,
     Sizes,
 )
@@ -34,7 +35,7 @@ from anydim.sizes import Box, as_size
 from anydim.sizes.guard import Guard
 
 FUSED = "fused"
-_REGIONS = (Sizes, BranchRegion, LoopRegion, CallRegion, Foreign)
+_REGIONS = (Sizes, PartRegion, BranchRegion, LoopRegion, CallRegion, Foreign)
 
 
 class Constant:
@@ -185,6 +186,10 @@ class Graph:
         """The origins of the dims that its nodes use."""
         return origins(self)
 
-    def pruned(self) -> Graph:
-        """Remove the nodes, constants, types and found dims that are not needed."""
-        return pruned(self)
+    def pruned(self, dims: frozenset[str] = frozenset()) -> Graph:
+        """Remove the nodes, constants, types and found dims that are not needed.
+
+        Args:
+            dims: Found dims that are needed outside of the graph.
+        """
+        return pruned(self, dims)

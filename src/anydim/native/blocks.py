@@ -314,12 +314,15 @@ def _shelve() -> ir.Function:
 
 
 def _give_back(memory: Memory) -> ir.Function:
-    """Free cached blocks until at most `most` bytes remain; bins from `start` down, wrapping."""
-    body, limit = Body(), parameter("most")
+    """Free cached blocks until at most `most` bytes remain: bins from `start` down, then upwards.
+
+    The largest are last: they are earlier results, and the system zeroes pages that replace them.
+    """
+    body, limit, start = Body(), parameter("most"), parameter("start")
     empty = body.variable(0)
     cached = context.CACHED_BYTES
     with body.loop(lambda: (body.load(_CALL, cached) > limit) & (empty() < 64)):
-        first = _first(body, (parameter("start") - empty()) & 63)
+        first = _first(body, select(empty() <= start, start - empty(), empty()))
         block = body.load(first)
         with body.when(block.equals(0)):
             empty += 1

@@ -130,21 +130,27 @@ class _Work:
     numbers: dict[tuple[Graph, frozenset[str], str | None], int] = field(default_factory=dict)
     depth: int = 0
 
-    def cut(self, graph: Graph, around: Mapping[str, Dim], counter: str | None = None) -> int:
-        """Cut a graph; return its number. `around` are known dims; `counter` is its loop's."""
+    def cut(
+        self, graph: Graph, around: Mapping[str, Dim], counter: str | None = None,
+        wanted: frozenset[str] = frozenset(),
+    ) -> int:  # fmt: skip
+        """Cut a graph; return its number. `around` are known dims; `counter` is its loop's, which
+        needs the dims `wanted`."""
         referenced = _referenced_dims(graph)
         given = {name: dim for name, dim in around.items() if name in referenced}
         counter = counter if counter in given else None
         key = (graph, frozenset(given), counter)
         if key not in self.numbers:
-            made = self._cut(graph, given, counter)
+            made = self._cut(graph, given, counter, wanted)
             self.numbers[key] = len(self.cuts)
             self.cuts.append(made)
         return self.numbers[key]
 
-    def _cut(self, graph: Graph, given: Mapping[str, Dim], counter: str | None) -> Cut:
+    def _cut(
+        self, graph: Graph, given: Mapping[str, Dim], counter: str | None, wanted: frozenset[str]
+    ) -> Cut:
         outermost = not self.depth
-        graph = self.prepare(graph).pruned()
+        graph = self.prepare(graph).pruned(wanted & set(graph.box.names))
         several = any(node.device for node in graph.nodes)
         if several or not outermost or any(map(_Kinds(graph).opaque, graph.nodes)):
             graph = without_copies(graph, outermost)
@@ -167,10 +173,12 @@ class _Work:
                 continue
             known = {name: graph.box.dim(name) for name in order.known[nodes[0]]}
             inner = node.region.counter if isinstance(node.region, LoopRegion) else None
+            wanted = frozenset[str]()
             if isinstance(node.region, LoopRegion):
                 known[node.region.counter] = node.region.body.box.dim(node.region.counter)
+                wanted = symbols_of([scan.position for scan in node.region.scans])
             held = node.region.held.values()
-            yield Held(node, tuple(self.cut(other, known, inner) for other in held))
+            yield Held(node, tuple(self.cut(other, known, inner, wanted) for other in held))
 
 
 def _referenced_dims(graph: Graph) -> set[str]:

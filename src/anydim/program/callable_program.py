@@ -289,21 +289,26 @@ class CallableProgram:
         if forests is not None:
             given = {name: sizes.pop(name) for name in forests.schemas if name in sizes}
             sizes = {**forests.sizes(given), **sizes}
-        if lengths is not None:
-            sizes = {**sizes, **self._described(lengths, sizes)}
-        known = {**self.executable.watched.sizes, **given_sizes(self.name, sizes)}
-        return self.story.plan(known)
+        if lengths is None:
+            known = {**self.executable.watched.sizes, **given_sizes(self.name, sizes)}
+            return self.story.plan(known)
+        packing = self._packing
+        rows = packing.known_lengths(lengths)
+        found = self.plan(**{**sizes, **packing.sizes(rows, sizes)})
+        padding: Any = import_module("anydim.program.padding")
+        exact: Plan = padding.with_row_work(found, self.program, packing, rows, sizes)
+        return exact
 
-    def _described(self, lengths: Any, others: Mapping[str, int]) -> dict[str, int]:
-        """The dims of a call with rows of these lengths."""
+    @property
+    def _packing(self) -> Any:
+        """The conversions of ragged batches; raises OptionError without any."""
         packing = self._conversion.packing
         if packing is None:
             raise OptionError(
                 f"{self.name} has no ragged dims, and `lengths` are sizes of rows",
                 "give the sizes of its dims, or compile it with ragged=",
             )
-        found: dict[str, int] = packing.sizes(lengths, others)
-        return found
+        return packing
 
     def map(
         self,
@@ -483,23 +488,34 @@ class CallableProgram:
         """(0, last) for the inputs that are indices; the last one may depend on the dims."""
         return {name: (0, last) for name, last in self.story.last_indices.items()}
 
-    def explain(self, pattern: str = "", *, details: bool = False) -> str:
+    def explain(
+        self, pattern: str = "", *, details: bool = False, lengths: Any = None, **sizes: int
+    ) -> str:
         """How the model was compiled: a summary that fits one screen.
 
             print(model.explain())
             print(model.explain("*/attention/*"))
+            print(model.explain(lengths=[5, 100, 17]))      # beside a padded call
 
         Args:
             pattern: Names of nodes or kernels, such as "layer.0/*" or "contraction": list only
                 these kernels.
             details: List every kernel with its schedule, the reason for it and its nodes, and the
                 notes of all passes.
+            lengths: The sizes of the rows of a ragged batch, as in `plan`: its cost is shown
+                beside that of a padded batch. None: natural lengths, as an example.
+            **sizes: Sizes of the other dims for `lengths`.
 
         Raises:
-            OptionError: No kernel matches the pattern.
+            OptionError: No kernel matches the pattern, or the model has no ragged dims.
+            DimError: A size is out of bounds.
         """
-        wanted = text_of("pattern", pattern)
-        return self.story.explain(self._bodies_text(), wanted, flag_of("details", details))
+        wanted, every = text_of("pattern", pattern), flag_of("details", details)
+        ragged: list[str] = []
+        if lengths is not None or sizes or self._conversion.packing is not None:
+            padding = import_module("anydim.program.padding")
+            ragged = padding.ragged_facts(self, self._packing, lengths, sizes)
+        return self.story.explain(self._bodies_text(), wanted, every, ragged)
 
     def _bodies_text(self) -> list[str]:
         """Lines on the strategy and on variants."""

@@ -25,19 +25,20 @@ _HINT = (
 
 def explain(
     program: Program, notes: Sequence[str] = (), bodies: Sequence[str] = (), pattern: str = "",
-    details: bool = False,
+    details: bool = False, ragged: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """Return a summary in lines of at most 100 columns; with `details`, everything known.
 
-    `notes` are the notes of passes, `bodies` lines on the strategy. With a `pattern`, only kernels
-    whose names, or the names of whose nodes, match it; raises OptionError if none does.
+    `notes` are the notes of passes, `bodies` lines on the strategy, `ragged` those on rows. With a
+    `pattern`, only kernels whose names, or the names of whose nodes, match it; raises OptionError
+    if none does.
     """
     if pattern:
         return "\n\n".join(_kernels(program, _matching(program, pattern), None))
     if not details:
-        summary = _summary(program, _noted(program, notes), list(map(_plain, bodies)))
+        summary = _summary(program, _noted(program, notes), list(map(_plain, bodies)), ragged)
         return f"{summary.text()}\n\n  {_HINT}"
-    parts = [_summary(program, most=None).text()]
+    parts = [_summary(program, ragged=ragged, most=None).text()]
     if program.straight is None:
         parts.append("\n".join(_course(program)))
     parts += _kernels(program, program.sites, 4)
@@ -69,7 +70,7 @@ def _noted(program: Program, notes: Sequence[str]) -> list[str]:
 
 def _summary(
     program: Program, notes: Sequence[str] = (), bodies: Sequence[str] = (),
-    most: int | None = _FEW,
+    ragged: Sequence[str] = (), most: int | None = _FEW,
 ) -> Sheet:  # fmt: skip
     """Fusion, memory, constants, warnings and templates; at most `most` lines of a kind."""
     held = sum(constant.bytes for constant in program.constants)
@@ -78,6 +79,7 @@ def _summary(
         ("dims", str(program.signature.box) or "none"),
         *_shape(program),
         ("memory", str(memory(program))),
+        *(("ragged", line) for line in ragged),
         *_few("kept", _kept(program), most),
         ("constants", f"{exact_bytes_text(held)} in {counted(len(program.constants), 'array')}"),
         *_few("engines", _engines(program), most),

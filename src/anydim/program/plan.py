@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 
@@ -122,7 +122,7 @@ class Plan(Shown):
         yield "outputs", _bytes(self.output_bytes)
         yield "constants", _bytes(self.constant_bytes)
         launches = counted(len(self.launches), "launch", "es")
-        yield "work", f"{launches}, about {_count(self.flops)}flop"
+        yield "work", f"{launches}, about {count_text(self.flops)}flop"
 
     __str__ = Shown.__str__
     __repr__ = Shown.__str__
@@ -177,6 +177,15 @@ def _check_guards(signature: Signature, sizes: Mapping[str, int]) -> None:
             raise broken(guard, signature.name, sizes, signature.box)
 
 
+def launches_at(
+    program: Program, sizes: Mapping[str, int], numbers: Sequence[int]
+) -> Iterator[LaunchPlan]:
+    """Yield some launches of the plan at unchecked sizes."""
+    known = needs(program)
+    values, _ = values_at(known.box, sizes)
+    yield from (_launches(known.work[number], program.threads, values) for number in numbers)
+
+
 def _words(work: Work, values: Mapping[str, int]) -> tuple[int, ...]:
     """Return the arguments of a launch: its sizes, then its parallel range."""
     sizes = {name: size.evaluate(values) for name, size in work.sizes.items()}
@@ -208,11 +217,11 @@ def _row(launch: LaunchPlan) -> tuple[str, ...]:
     body = f"kept: {launch.body}" if launch.kept else launch.body
     return (
         nodes_text(launch.source), kernel_text(launch.kernel), str(launch.parallel),
-        str(launch.parts), _count(launch.flops).strip(), f"{_count(launch.moved)}B", body,
+        str(launch.parts), count_text(launch.flops).strip(), f"{count_text(launch.moved)}B", body,
     )  # fmt: skip
 
 
-def _count(value: int) -> str:
+def count_text(value: int) -> str:
     """Format as 1.5 M, 320 k, 7."""
     for factor, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
         if abs(value) >= factor:
@@ -221,4 +230,4 @@ def _count(value: int) -> str:
 
 
 def _bytes(value: int) -> str:
-    return f"{value} B" if value < 10_000 else f"{value} B ({_count(value)}B)"
+    return f"{value} B" if value < 10_000 else f"{value} B ({count_text(value)}B)"

@@ -44,6 +44,9 @@ class ProgramReports:
         limit.check(self.program)
         return limit
 
-    def explain(self, bodies: Sequence[str] = (), pattern: str = "", details: bool = False) -> str:
+    def explain(
+        self, bodies: Sequence[str] = (), pattern: str = "", details: bool = False,
+        ragged: Sequence[str] = (),
+    ) -> str:  # fmt: skip
         """Kernels, schedules and memory as text."""
-        return explain(self.program, self.notes, bodies, pattern, details)
+        return explain(self.program, self.notes, bodies, pattern, details, ragged)

@@ -150,7 +150,8 @@ def _slices(body: Region, region: Region, step: LoopStep) -> Iterator[int]:
     names = [spec.name for spec in outputs]
     made = {name for part in body.segments for name in part.makes}
     for number, stack in enumerate(step.stacks):
-        if stack.joined:
+        known = {step.counter, *region.signature.box.names}
+        if stack.joined or not stack.position.symbols <= known:  # the body finds the position
             continue
         output = outputs[first + number]
         outside = region.values[step.makes[len(step.carried) + number]].shape[1:]

@@ -60,8 +60,8 @@ class BlockCache:
     def lend(self, call: Any) -> None:
         """Move all blocks to the free lists of a call.
 
-        The limit of the call is raised by a sixteenth of its last peak for small blocks; otherwise
-        it would free a large block for them.
+        The limit of the call is raised by a quarter of its last peak for small blocks; otherwise it
+        would free a large block for them, though both are not live at once.
         """
         while self._free:
             try:
@@ -72,7 +72,7 @@ class BlockCache:
             _Head.from_address(block)[context.NEXT], call[bin] = call[bin], block
             call[context.CACHED_BYTES] += bytes
             peak = call[context.PEAK]
-            call[context.LIMIT] = max(call[context.LIMIT], peak + peak // 16)
+            call[context.LIMIT] = max(call[context.LIMIT], peak + peak // 4)
 
     def trim(self, free: Callable[[int, Any], None] = _free) -> None:
         """Free all cached blocks."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from operator import index
+from operator import add, floordiv, index, mod, mul
 from typing import Any
 
 import numpy
 
 from anydim.base.errors import DimError, InputError
+from anydim.base.frozen import FrozenMapping
 from anydim.base.keywords import public
 from anydim.base.text import listed
 from anydim.runtime.lists import RaggedPort, RowTable
@@ -118,6 +119,8 @@ class Ragged:
 
 
 Lengths = Mapping[str, Sequence[int]]  # by ragged dim: the size of each row
+_COPIED = 1 << 14  # bytes up to which rows are copied rather than looked up in memory
+NOTHING: Mapping[str, Sequence[int]] = FrozenMapping({})
 Specs = Mapping[str, TensorSpec]
 
 
@@ -146,8 +149,22 @@ class Packing:
 
         Raises InputError for rows that do not fit each other, and DimError for sizes out of bounds.
         """
+        feeds, lengths = self.read(given)
+        shared = shared_sizes(feeds, self.specs) if self.shares else {}
+        return {**feeds, **self.described(lengths, shared)}, lengths, shared
+
+    def read(
+        self, given: Mapping[str, Any], others: Collection[str] = (), known: Lengths = NOTHING
+    ) -> tuple[dict[str, Any], Lengths]:
+        """The inputs of the program but those that describe rows, and the sizes of rows.
+
+        Inputs in `others` are not read; `known` are sizes of rows that inputs may depend on. Raises
+        as `packed`.
+        """
         feeds, shapes = dict(given), dict[str, Sequence[Sequence[int]]]()
         for name, port in self.inputs.items():
+            if name in others:
+                continue
             if name not in feeds:
                 if port.ones:
                     continue
@@ -161,25 +178,29 @@ class Packing:
                 check_ones(where, values)
             else:
                 feeds[port.values] = values
-        lengths = self.lengths(shapes)
-        shared = shared_sizes(feeds, self.specs) if self.shares else {}
-        return {**feeds, **self.described(lengths, shared)}, lengths, shared
+        return feeds, self.lengths(shapes, known)
 
-    def lengths(self, shapes: Mapping[str, Sequence[Sequence[int]]]) -> Lengths:
+    def lengths(
+        self, shapes: Mapping[str, Sequence[Sequence[int]]], known: Lengths = NOTHING
+    ) -> Lengths:
         """The sizes of rows; `shapes` are, by input, for each axis of a row the size in each row.
 
-        Raises InputError for rows that do not fit each other, and DimError for sizes out of bounds.
+        `known` are others. Raises InputError for rows that do not fit each other, and DimError for
+        sizes out of bounds.
         """
         lengths, source = dict[str, Sequence[int]](), dict[str, str]()
         for name, axes in shapes.items():
             self._learn(name, self.inputs[name], axes, lengths, source)
         for name, sizes in lengths.items():
             _within(self.model, self.dims[name], sizes, f"input '{source[name]}'")
+        for name, axes in shapes.items():
+            self._check_derived(name, self.inputs[name], axes, {**lengths, **known})
         return lengths
 
     def counts(self, lengths: Lengths, shared: Mapping[str, int]) -> list[Sequence[int]]:
         """The part of each row in each total."""
-        return [row_sizes(unit, lengths, shared) for unit in self.table.units]
+        sizes = RowSizes(lengths, shared)
+        return [sizes.of(unit) for unit in self.table.units]
 
     def _learn(
         self, name: str, port: RaggedPort, axes: Sequence[Sequence[int]],
@@ -211,12 +232,35 @@ class Packing:
                 f"{other[row]} in input '{first}'"
             )
 
-    def described(self, lengths: Lengths, shared: Mapping[str, int]) -> dict[str, numpy.ndarray]:
-        """The inputs of the program that describe rows."""
+    def _check_derived(
+        self, name: str, port: RaggedPort, axes: Sequence[Sequence[int]], lengths: Lengths
+    ) -> None:
+        """Raise InputError for a row whose size is not that of an expression over known sizes."""
+        for axis, (size, found) in enumerate(zip(port.shape, axes)):
+            if size.atom is not None or not size.symbols or not size.symbols <= lengths.keys():
+                continue
+            for row, (got, wanted) in enumerate(zip(found, RowSizes(lengths, {}).of(size))):
+                if got != wanted:
+                    raise InputError(
+                        f"{self.model}: input '{name}', row {row}: axis {axis} has size {got}, "
+                        f"expected {size} = {wanted}"
+                    )
+
+    def described(
+        self, lengths: Lengths, shared: Mapping[str, int],
+        starts: Mapping[str, Sequence[int]] = NOTHING,
+    ) -> dict[str, numpy.ndarray]:  # fmt: skip
+        """The inputs of the program that describe rows.
+
+        `starts` are, by total, the first indices of rows that do not lie back to back.
+        """
         table = self.table
         columns: list[Sequence[int]] = []
         sums = []
         for counts, total in zip(self.counts(lengths, shared), table.totals):
+            if total in starts:
+                columns.append(starts[total])
+                continue
             ends = [0, *accumulate(counts)]
             columns.append(ends[:-1])
             if total in table.summed:
@@ -234,22 +278,28 @@ class Packing:
     ) -> dict[str, Any]:
         """Convert results to ragged batches."""
         made: dict[str, Any] = {}
+        sizes = RowSizes(lengths, shared)
         for name, value in results.items():
             port = self.results.get(name)
             if port is None:
                 made[name] = value
                 continue
-            ends = [0, *accumulate(row_sizes(port.counted, lengths, shared))]
+            ends = [0, *accumulate(sizes.of(port.counted))]
             shapes = None
             if port.flat:
-                shapes = list(zip(*(row_sizes(size, lengths, shared) for size in port.shape)))
+                shapes = list(zip(*map(sizes.of, port.shape)))
             ragged = object.__new__(Ragged)  # its offsets fit
             ragged.values, ragged.offsets, ragged.shapes = value, numpy.array(ends), shapes
             made[name] = ragged
         return made
 
-    def sizes(self, lengths: Any, others: Mapping[str, int]) -> dict[str, int]:
-        """The dims of a call with rows of these lengths: a list, or a mapping from dims to lists.
+    @property
+    def rows_dim(self) -> str:
+        """The dim of rows."""
+        return str(self.specs[self.table.rows].shape[0])
+
+    def known_lengths(self, lengths: Any) -> dict[str, list[int]]:
+        """The sizes of rows that a user gives: a list, or a mapping from dims to lists.
 
         Raises InputError for what is none, and DimError for sizes out of bounds.
         """
@@ -267,12 +317,16 @@ class Packing:
             )
         for name, column in columns.items():
             _within(self.model, self.dims[name], column, "lengths")
+        return columns
+
+    def sizes(self, lengths: Lengths, others: Mapping[str, int]) -> dict[str, int]:
+        """The dims of a call with rows of these lengths."""
         table = self.table
         found = {
-            total: sum(each) for each, total in zip(self.counts(columns, others), table.totals)
+            total: sum(each) for each, total in zip(self.counts(lengths, others), table.totals)
         }
-        found.update(zip(table.longest, _longest(table, columns)))
-        return {str(self.specs[table.rows].shape[0]): len(columns[names[0]]), **found}
+        found.update(zip(table.longest, _longest(table, lengths)))
+        return {self.rows_dim: len(next(iter(lengths.values()))), **found}
 
 
 def _longest(table: RowTable, lengths: Lengths) -> list[int]:
@@ -289,21 +343,51 @@ def shared_sizes(feeds: Mapping[str, Any], specs: Specs) -> dict[str, int]:
     }  # fmt: skip
 
 
-def row_sizes(size: Size, lengths: Lengths, shared: Mapping[str, int]) -> Sequence[int]:
-    """A size of each row."""
-    whole = lengths.get(str(size))
-    if whole is not None:
-        return whole
-    used = [name for name in lengths if name in size.symbols]
-    if not used:
-        return [size.evaluate(shared)] * len(next(iter(lengths.values())))
-    known: dict[tuple[int, ...], int] = {}  # rows of one length are common
-    found = []
-    for key in zip(*(lengths[name] for name in used)):
-        if key not in known:
-            known[key] = size.evaluate({**shared, **dict(zip(used, key))})
-        found.append(known[key])
-    return found
+class RowSizes:
+    """Sizes of each row. Rows of equal lengths are computed once, and so is what sizes share."""
+
+    def __init__(self, lengths: Lengths, shared: Mapping[str, int]) -> None:
+        self.lengths, self.shared = lengths, shared
+        rows = list(zip(*lengths.values()))
+        kinds = {row: number for number, row in enumerate(dict.fromkeys(rows))}
+        self.numbers = [kinds[row] for row in rows]
+        self.columns: dict[str, Sequence[int]] = dict(zip(lengths, zip(*kinds)))
+        self.known: dict[str, Sequence[int]] = {}  # of atoms
+
+    def of(self, size: Size) -> Sequence[int]:
+        whole = self.lengths.get(str(size))
+        if whole is not None or not self.numbers:
+            return whole or []
+        if size.symbols.isdisjoint(self.columns):
+            return [size.evaluate(self.shared)] * len(self.numbers)
+        try:
+            found = size.fold(self._constant, self._symbol, _applied, self.known)
+        except ArithmeticError:  # raise DimError, with the dims
+            for row in zip(*self.columns.values()):
+                size.evaluate({**self.shared, **dict(zip(self.columns, row))})
+            raise
+        return [found[number] for number in self.numbers]
+
+    def _constant(self, value: int) -> Sequence[int]:
+        return [value] * len(next(iter(self.columns.values())))
+
+    def _symbol(self, name: str) -> Sequence[int]:
+        found = self.columns.get(name)
+        return self._constant(self.shared[name]) if found is None else found
+
+
+_FUNCTIONS: dict[str, Callable[..., int]] = {
+    "add": add,
+    "mul": mul,
+    "floordiv": floordiv,
+    "mod": mod,
+    "min": min,
+    "max": max,
+}
+
+
+def _applied(function: str, operands: tuple[Sequence[int], ...]) -> Sequence[int]:
+    return list(map(_FUNCTIONS[function], *operands))
 
 
 def _read(
@@ -366,8 +450,9 @@ def parts_of(given: Any) -> tuple[Any, ...] | None:
 
 
 def joined(rows: Sequence[numpy.ndarray]) -> numpy.ndarray:
-    """Concatenate rows along axis 0; a view, without a copy, where they lie back to back."""
-    whole = rows[0] if len(rows) == 1 else together(rows)
+    """Concatenate rows along axis 0; a view of large ones, without a copy, if back to back."""
+    large = len(rows) * rows[0].nbytes > _COPIED or sum(row.nbytes for row in rows) > _COPIED
+    whole = rows[0] if len(rows) == 1 else together(rows) if large else None
     return numpy.concatenate(rows) if whole is None else whole
 
 

@@ -16,7 +16,7 @@ from anydim.base.errors import InputError
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.output_arrays import called_into, fill, given_by_name, output_array
-from anydim.runtime.ragged import Lengths, Packing, Ragged, parts_of, row_sizes, together
+from anydim.runtime.ragged import Lengths, Packing, Ragged, RowSizes, parts_of, together
 from anydim.runtime.signature import TensorSpec
 
 Unpack = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -116,7 +116,7 @@ def _shapes(
 ) -> Sequence[tuple[int, ...]]:
     """The shape of a result in each row."""
     if port.shape:
-        return list(zip(*(row_sizes(size, lengths, shared) for size in port.shape)))
+        return list(zip(*map(RowSizes(lengths, shared).of, port.shape)))
     return [()] * len(next(iter(lengths.values())))
 
 

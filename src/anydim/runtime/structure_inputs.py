@@ -134,6 +134,7 @@ class Forests:
             if name in of:
                 port = self.results[of[name]]
                 arrays = {each: results[each] for each in (port.roots, *port.hidden)}
+                arrays = compacted(Schema(port, f"{self.model}: result '{of[name]}'"), arrays)
                 found[of[name]] = Structure.bound(port, arrays, single)
             elif name not in hidden:
                 found[name] = value.reshape(value.shape[1:]) if single else value
@@ -159,3 +160,95 @@ class Forests:
                 self.specs[name].shape, arrays[name].shape if name in arrays else (0,)
             )
         ]  # fmt: skip
+
+
+# ---- results -------------------------------------------------------------------------------------
+
+_FEW = 64  # nodes of a level that are visited one by one
+
+
+def compacted(schema: Schema, arrays: Arrays) -> Arrays:
+    """The arrays of a forest without the nodes that no tree refers to.
+
+    The forest has no cycles and no field with any number of structures. If each node but the roots
+    is part of another one, nothing is removed.
+    """
+    if not _unused(schema, arrays):
+        return arrays
+    numbers = {type: schema.numbered(arrays, type) for type in schema.types}
+    kept = _reachable(schema, arrays, numbers)
+    new = {type: numpy.cumsum(mask) - 1 for type, mask in kept.items()}
+    made = {schema.port.roots: new[schema.port.type][arrays[schema.port.roots]]}
+    for type, constructor, field in schema.fields():
+        first, count = numbers[type][constructor.name]
+        values = arrays[field.values][kept[type][first : first + count]]
+        made[field.values] = new[field.type][values] if field.type else values
+    return made
+
+
+def _unused(schema: Schema, arrays: Arrays) -> bool:
+    """Whether a node is neither a root nor part of another node."""
+    referred = {type: [numpy.zeros(0, numpy.int64)] for type in schema.types}
+    referred[schema.port.type].append(arrays[schema.port.roots])
+    for _, _, field in schema.references:
+        referred[field.type].append(arrays[field.values])
+    for type, known in schema.types.items():
+        numbers = schema.numbered(arrays, type)
+        used = numpy.zeros(sum(count for _, count in numbers.values()), bool)
+        for values in referred[type]:
+            used[values] = True
+        used[[numbers[name][0] for name, each in known.items() if not each.fields]] = True
+        if not used.all():
+            return True
+    return False
+
+
+def _reachable(
+    schema: Schema, arrays: Arrays, numbers: Mapping[str, Mapping[str, tuple[int, int]]]
+) -> dict[str, numpy.ndarray]:
+    """Masks of the nodes of each type that are part of a tree, or have no fields."""
+    kept = {
+        type: numpy.zeros(sum(count for _, count in each.values()), bool)
+        for type, each in numbers.items()
+    }
+    parts: dict[str, list[tuple[int, int, str, str]]] = {type: [] for type in kept}
+    for type, constructor, field in schema.references:
+        first, count = numbers[type][constructor.name]
+        parts[type].append((first, first + count, field.type, field.values))
+    waiting = {schema.port.type: [arrays[schema.port.roots]]}
+    while waiting:
+        type, found = waiting.popitem()
+        level = numpy.concatenate(found)
+        level = numpy.unique(level[~kept[type][level]])
+        if len(level) < _FEW:
+            _mark_each(type, level.tolist(), kept, parts, arrays)
+            continue
+        kept[type][level] = True
+        for first, end, inner, values in parts[type]:
+            low, high = numpy.searchsorted(level, (first, end))
+            if low < high:
+                waiting.setdefault(inner, []).append(arrays[values][level[low:high] - first])
+    for type, known in schema.types.items():
+        kept[type][[numbers[type][n][0] for n, each in known.items() if not each.fields]] = True
+    return kept
+
+
+def _mark_each(
+    type: str, level: list[int], kept: dict[str, numpy.ndarray],
+    parts: Mapping[str, list[tuple[int, int, str, str]]], arrays: Arrays,
+) -> None:  # fmt: skip
+    """Mark all nodes below a few nodes, one by one: structures may be deep."""
+    marks = {each: mask.view(numpy.uint8).data for each, mask in kept.items()}
+    fields = {
+        each: [(first, end, inner, arrays[values].data) for first, end, inner, values in own]
+        for each, own in parts.items()
+    }
+    stack = [(type, node) for node in level]
+    while stack:
+        type, node = stack.pop()
+        if marks[type][node]:
+            continue
+        marks[type][node] = 1
+        for first, end, inner, values in fields[type]:
+            if first <= node < end:
+                stack.append((inner, values[node - first]))

@@ -31,6 +31,35 @@ def write(path: Path) -> Path:
     return path
 
 
+def write_rows(path: Path) -> Path:
+    """The mean of table[ids] over the tokens that a mask marks: ids and mask [batch, seq]."""
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"], "look_up"),
+        helper.make_node("Unsqueeze", ["mask", "last"], ["marks"]),
+        helper.make_node("Cast", ["marks"], ["weights"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["rows", "weights"], ["marked"]),
+        helper.make_node("ReduceSum", ["marked", "middle"], ["sum"], keepdims=0),
+        helper.make_node("ReduceSum", ["weights", "middle"], ["count"], keepdims=0),
+        helper.make_node("Div", ["sum", "count"], ["mean"], "mean"),
+    ]
+    ids, mask = (
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "seq"])
+        for name in ("ids", "mask")
+    )
+    outputs = [
+        helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["batch", "seq", WIDTH]),
+        helper.make_tensor_value_info("mean", TensorProto.FLOAT, ["batch", WIDTH]),
+    ]
+    axes = [numpy_helper.from_array(numpy.array([axis]), name)
+            for name, axis in (("last", 2), ("middle", 1))]  # fmt: skip
+    weights = [numpy_helper.from_array(TABLE, "table"), *axes]
+    graph = helper.make_graph(nodes, "rows", [ids, mask], outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    onnx.checker.check_model(model)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
 def feeds(n: int) -> dict[str, numpy.ndarray]:
     chance = numpy.random.default_rng(n)
     ids = chance.integers(0, ROWS, n)

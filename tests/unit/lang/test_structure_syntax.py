@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from anydim.base import settings
+from anydim.base.errors import LanguageError
 from anydim.lang.surface import stored
 from anydim.lang.surface.parser import parse, parse_types
 from anydim.lang.surface.printer import print_definition, print_type
@@ -185,3 +186,21 @@ def test_type_and_match_are_names_elsewhere():
 def test_a_match_may_follow_a_comment():
     text = TEXT.replace("match t {", "match # which\n  t {")
     assert parse(text) == FOUND
+
+
+def test_long_chains_of_types():
+    chain = "\n".join(f"type T{n} {{ next(T{n + 1} x) }}" for n in range(300))
+    text = f"{chain}\ntype T300 {{ end }}\ndef f(T0 t) -> (y) {{ y = 1 }}"
+    assert len(parse(text)["f"].types) == 301
+
+
+@pytest.mark.parametrize("text, problem", [
+    ("List<" * 40 + "float" + ">" * 40 + " l) -> (y) { y = 1 }", "types nested more than 32 deep"),
+    ("List<int> l) -> (y) { match l { " + "cons(_, " * 190 + "nil" + ")" * 190 + " { y = 1 } } }",
+     "a pattern has more than 200 names"),
+    ("List<int> l) -> (y) { " + "match l { _ { " * 40 + "y = 1" + " } }" * 40 + " }",
+     "blocks nested more than 32 deep"),
+])  # fmt: skip
+def test_nesting_has_limits(text, problem):
+    with pytest.raises(LanguageError, match=problem):
+        parse(f"type List<A> {{ nil; cons(A head, List<A> tail) }}\ndef f({text}")

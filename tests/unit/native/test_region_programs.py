@@ -151,6 +151,45 @@ def test_a_slice_is_made_right_in_its_stack() -> None:
     assert list(body.targets) == [1]
 
 
+def test_a_loop_updates_parts_in_place_where_the_caller_permits() -> None:
+    example = EXAMPLES["updated"]()
+    model = ad.compile(example.graph, threads=1)
+    assert native(model).updates == {("y", "pool")}
+    assert "in place of 'pool'" in model.show("program")
+    for inputs, wanted in drawn(example, 20):
+        before = inputs["pool"].copy()
+        same(model(**inputs), wanted)
+        other = np.empty_like(before)
+        assert model(**inputs, out=other)["y"] is other
+        np.testing.assert_array_equal(other, wanted["y"])
+        np.testing.assert_array_equal(inputs["pool"], before)  # copied, as it was not passed twice
+        made = native(model)(inputs, {"y": inputs["pool"]})
+        assert made["y"] is inputs["pool"]
+        same(made, wanted)
+        assert most_bytes(model) == 0
+    assert native(model).leaked == 0
+
+
+def test_a_call_that_may_have_written_to_its_inputs_is_not_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = ad.compile(EXAMPLES["updated"]().graph, threads=1)
+    calls = []
+
+    def fail(*_: object) -> None:
+        calls.append(1)
+        raise ad.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(RegionExecutable, "_execute", fail)
+    ((inputs, _),) = drawn(EXAMPLES["updated"](), 1)
+    with pytest.raises(ad.OutOfMemoryError):
+        native(model)(inputs, {"y": inputs["pool"]})
+    assert len(calls) == 1
+    with pytest.raises(ad.OutOfMemoryError):
+        model(**inputs)
+    assert len(calls) == 3
+
+
 def test_large_results_keep_their_memory_and_outlive_the_model() -> None:
     example = CASES["large_results"]()
     model = ad.compile(example.graph)

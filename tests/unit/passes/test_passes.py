@@ -145,3 +145,14 @@ def test_reductions_of_the_same_elements_are_one_kernel() -> None:
     g.output("others", g.reduce_sum(x, axes=(0,)))
     groups = [node.outputs for node in after(g.graph(), "fuse").nodes]
     assert [len(group) for group in groups] == [3, 1]
+
+
+def test_no_statement_takes_a_convolution_from_its_template() -> None:
+    """An addend in another layout has no epilogue, and `rows` takes eight times as long."""
+    g = ad.Builder("positions")
+    x = g.input("x", ad.float32, (g.dim("n", 1, 8), g.dim("t", 1, 512), 64))
+    window = g.constant(numpy.ones((64, 16, 32), numpy.float32))
+    y = g.conv(g.transpose(x, perm=(0, 2, 1)), window, pads=(16, 15), groups=4)
+    g.output("y", g.add(x, g.transpose(g.relu(y), perm=(0, 2, 1))))
+    names = [item.template for item in launches(g.graph())]
+    assert "convolution" in names and "rows" not in names

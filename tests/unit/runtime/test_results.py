@@ -4,8 +4,10 @@ largest lie where others lay that nobody has any more."""
 from __future__ import annotations
 
 import gc
+import resource
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy
 import pytest
@@ -163,6 +165,25 @@ def test_the_largest_of_regions_lie_where_others_lay() -> None:
     places_of(model, 10)
     del last
     assert kept() == 0  # the last call took none
+
+
+def test_arenas_of_loops_free_no_block_of_a_large_result() -> None:
+    """Rows of unlike lengths need arenas of several sizes before the result has its block."""
+    g = ad.Builder("rows")
+    x = g.input("x", "float32", (g.dim("batch", 1, 64), g.dim("seq", 1, 1 << 13), 8))
+    wide = g.constant(numpy.ones((512, 8, 3), numpy.float32))
+    y = g.relu(g.conv(g.transpose(x, perm=(0, 2, 1)), wide, pads=(1, 1)))
+    y = g.conv(y, g.constant(numpy.ones((8, 512, 3), numpy.float32)), pads=(1, 1))
+    y = g.matmul(g.transpose(y, perm=(0, 2, 1)), g.constant(numpy.ones((8, 2048), numpy.float32)))
+    g.output("y", g.softmax(y, axis=-1))
+    model = ad.compile(g, ragged={"seq": "batch"})
+    rows = [numpy.ones((size, 8), numpy.float32) for size in (300, 700, 1900, 600, 900, 50)]
+    faults = [0]
+    for _ in range(8):
+        model(x=rows)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+    fresh = [after - before for before, after in pairwise(faults[1:])]
+    assert min(fresh) < 2000, fresh  # a block anew has 9000 pages
 
 
 def test_results_of_regions_are_never_shared() -> None:

@@ -107,7 +107,8 @@ class Decision:
     branches: tuple[Decision | int, ...]
 
 
-Key = tuple[str, tuple[int, ...], tuple[tuple[str, str], ...], tuple[tuple[str, Any], ...]]
+Sources = tuple[tuple[int, str], ...]  # by structure: that of the program, and its type there
+Key = tuple[str, Sources, tuple[tuple[str, str], ...], tuple[tuple[str, Any], ...]]
 
 
 @dataclass(eq=False)
@@ -136,17 +137,19 @@ class Case:
 class Instance:
     """A definition with the names of the program's tensors that its parameters are.
 
-    `sources` are the numbers of the program's structures that its structures are parts of. Each
-    call gets values for the other parameters, `passed`, also for structures that the recursion
-    makes.
+    `sources` are the numbers of the program's structures that its structures are parts of, and
+    their types there. Each call gets values for the other parameters, `passed`, also for structures
+    that the recursion makes. `types` have the names of the program, and the fields of the
+    definition; `names` are the names of the program of the definition's types.
     """
 
     definition: Definition
-    sources: tuple[int, ...]
+    sources: Sources
     tensors: Mapping[str, str]  # by parameter
     attributes: Mapping[str, Any]
     known: Mapping[str, Definition]
     types: Mapping[str, StructureType]
+    names: Mapping[str, str]
     cases: list[Case] = field(default_factory=list)
     decision: Decision | int = 0
 
@@ -159,17 +162,18 @@ class Instance:
     def structures(self) -> list[Parameter]:
         """The parameters that are parts of the program's structures."""
         own = structures_of(self.definition)
-        return [each for each, source in zip(own, self.sources) if source >= 0]
+        return [each for each, (source, _) in zip(own, self.sources) if source >= 0]
 
     @property
     def places(self) -> list[Place]:
         """The structures of these parameters."""
-        return [Place(number, (), each.type) for number, each in enumerate(self.structures)]
+        kinds = (kind for source, kind in self.sources if source >= 0)
+        return [Place(number, (), kind) for number, kind in enumerate(kinds)]
 
     @property
     def held(self) -> tuple[int, ...]:
         """The program's structures that they are parts of."""
-        return tuple(source for source in self.sources if source >= 0)
+        return tuple(source for source, _ in self.sources if source >= 0)
 
     @property
     def passed(self) -> list[Parameter]:
@@ -228,8 +232,11 @@ def program_of(
     `tensors` are the tensors of the program, by parameter.
     """
     types = {each.name: each for each in definition.types}
-    sources = tuple(range(len(structures_of(definition))))
-    first = Instance(definition, sources, tensors, attributes, _known(definition), types)
+    sources = tuple((n, each.type) for n, each in enumerate(structures_of(definition)))
+    known = _known(definition)
+    first = Instance(
+        definition, sources, tensors, attributes, known, types, dict(zip(types, types))
+    )
     found, waiting = {first.key: first}, [first]
     while waiting:
         instance = waiting.pop()
@@ -240,7 +247,11 @@ def program_of(
                     callee = instance.known[call.callee[0]]
                     known = {**instance.known, **_known(callee)}
                     _, sources, given, own = call.callee
-                    made = Instance(callee, sources, dict(given), dict(own), known, types)
+                    names = _program_names(callee, sources, types)
+                    made = Instance(
+                        callee, sources, dict(given), dict(own), known,
+                        _renamed_types(callee, names), names,
+                    )  # fmt: skip
                     found[call.callee] = made
                     waiting.append(made)
     _name_cases(list(found.values()))
@@ -254,6 +265,37 @@ def _known(definition: Definition) -> dict[str, Definition]:
     for each in definition.family:
         found.update({callee.name: callee for callee in each.callees if callee.name not in found})
     return found
+
+
+def _program_names(
+    callee: Definition, sources: Sources, program: Mapping[str, StructureType]
+) -> dict[str, str]:
+    """The names in the program of the types of a definition: it may name sizes and elements
+    otherwise."""
+    own = {each.name: each for each in callee.types}
+    found: dict[str, str] = {}
+    waiting = [(p.type, kind) for p, (_, kind) in zip(structures_of(callee), sources) if kind]
+    for name, kind in waiting:
+        if name in found:
+            continue
+        found[name] = kind
+        for mine, its in zip(own[name].constructors, program[kind].constructors):
+            pairs = zip(mine.fields, its.fields)
+            waiting += [(a.type, b.type) for a, b in pairs if a.type in own]
+    return {**dict(zip(own, own)), **found}
+
+
+def _renamed_types(callee: Definition, names: Mapping[str, str]) -> dict[str, StructureType]:
+    """The types of a definition by their names in the program."""
+    return {
+        names[kind.name]: replace(kind, name=names[kind.name], constructors=tuple(
+            replace(each, fields=tuple(
+                replace(part, type=names.get(part.type, part.type)) for part in each.fields
+            ))
+            for each in kind.constructors
+        ))
+        for kind in callee.types
+    }  # fmt: skip
 
 
 def _name_cases(instances: Sequence[Instance]) -> None:
@@ -358,7 +400,9 @@ class _Cases:
     def case(self, block: tuple[Item, ...], scope: Scope, known: dict[Place, str]) -> int:
         """Add a case; returns its number."""
         sites: list[Site] = []
-        block = tuple(self.with_sites(item, scope, sites) for item in block)
+        self.written = {*scope, *targets(block)}
+        block = tuple(made for item in block for made in self.with_sites(item, sites))
+        block = (*_defaults(block, sites), *block)
         calls, statements = [], []
         self.values: list[Assignment] = []
         for item in block:
@@ -382,36 +426,30 @@ class _Cases:
         self.instance.cases.append(case)
         return len(self.instance.cases) - 1
 
-    def with_sites(self, item: Item, scope: Scope, sites: list[Site]) -> Item:
-        """An item with the numbers of new nodes in place of constructors."""
+    def with_sites(self, item: Item, sites: list[Site]) -> Iterator[Item]:
+        """Yield an item with the numbers of new nodes in place of constructors."""
         if isinstance(item, BranchBlock):
             then, otherwise = (
-                tuple(self.with_sites(inner, scope, sites) for inner in block)
+                tuple(made for inner in block for made in self.with_sites(inner, sites))
                 for block in (item.then, item.otherwise)
             )
-            return replace(item, then=then, otherwise=otherwise)
-        made = None
-        if isinstance(item, Invoke):
-            made = self.constructed(item.call.name, item.call.arguments, scope)
-        elif isinstance(item, Assignment) and not item.indices and isinstance(item.value, Name):
-            made = self.constructed(item.value.name, (), scope)
-        if made is None or not isinstance(item, (Invoke, Assignment)):
-            return item
-        target = item.targets[0] if isinstance(item, Invoke) else item.target
-        name = f"{target}.node{len(sites)}"
-        sites.append(replace(made, target=name))
-        return Assignment(target, (), "", False, Name(name), position=item.position)
-
-    def constructed(self, name: str, arguments: Sequence[Term], scope: Scope) -> Site | None:
-        """A node of a constructor of that name; None if there is none."""
-        if name in scope or name in self.instance.known:
-            return None
-        for kind in self.instance.types.values():
-            for constructor in kind.constructors:
-                if constructor.name == name:
-                    names = tuple(each.name for each in arguments if isinstance(each, Name))
-                    return Site("", kind.name, name, names)
-        return None
+            yield replace(item, then=then, otherwise=otherwise)
+            return
+        if not isinstance(item, Invoke) or not item.type:
+            yield item
+            return
+        (target,), number, names = item.targets, len(sites), list[str]()
+        written = {*self.written, *(each.name for each in self.definition.parameters)}
+        for place, given in enumerate(item.call.arguments):
+            if isinstance(given, Name) and given.name in written:
+                names.append(given.name)
+                continue
+            names.append(f"{target}.node{number}.field{place}")
+            yield Assignment(names[-1], (), "", False, given, position=given.position)
+        name = f"{target}.node{number}"
+        kind = self.instance.names[item.type]
+        sites.append(Site(name, kind, item.call.name, tuple(names)))
+        yield Assignment(target, (), "", False, Name(name), position=item.position)
 
     def call(self, item: Invoke, scope: Scope, block: tuple[Item, ...]) -> Call | None:
         """A call of a definition over structures; None for another one."""
@@ -419,18 +457,19 @@ class _Cases:
         if callee is None or not structures_of(callee):
             return None
         kinds = {each.name for each in structures_of(callee)}
-        places, sources, tensors, several = [], [], {}, ""
+        places, tensors, several = [], {}, ""
+        sources: list[tuple[int, str]] = []
         passed: list[tuple[str, str]] = []
         for parameter, given in zip(callee.parameters, item.call.arguments):
             place = scope.get(given.name) if isinstance(given, Name) else None
             if parameter.name in kinds and isinstance(place, Place):
                 places.append(place)
-                sources.append(self.instance.held[place.parameter])
+                sources.append((self.instance.held[place.parameter], place.type))
                 if place.several:
                     several = self.counted(place)
                 continue
             if parameter.name in kinds:
-                sources.append(-1)
+                sources.append((-1, ""))
             tensor = self.program_tensor(given, block)
             if tensor:
                 tensors[parameter.name] = tensor
@@ -491,6 +530,21 @@ class _Cases:
                     return known[setting.value.name]
                 raise self.instance.error(setting.position, f"'{name}' is not a constant")
         return None
+
+
+def _defaults(block: tuple[Item, ...], sites: Sequence[Site]) -> Iterator[Assignment]:
+    """Yield a value for each scalar field of a node that only branches assign.
+
+    A case makes its nodes in all calls; nothing refers to those of other branches.
+    """
+    fields = {name for site in sites for name in site.arguments}
+    whole = {
+        name for item in block if not isinstance(item, BranchBlock) for name in targets((item,))
+    }
+    for item in items(block):
+        if isinstance(item, Assignment) and item.target in fields - whole and not item.indices:
+            fields.remove(item.target)
+            yield Assignment(item.target, (), "", False, Number(0), position=item.position)
 
 
 # ---- cases as definitions ------------------------------------------------------------------------

@@ -135,8 +135,7 @@ class Values:
     def tensor(self, name: str) -> str:
         """The tensor of the group that a name of the case means."""
         origins = {origin: tensor for tensor, origin in self.computed.arguments.items()}
-        written = {t.name for t in (*self.group.outputs, *self.group.temporaries)}
-        return name if name in written else origins[name]
+        return self.computed.outputs.get(name) or origins[name]
 
     def exported(self, name: str) -> str:
         """A field of new nodes, of all these calls."""
@@ -228,11 +227,14 @@ class Outside(Values):
         return Size.symbol(self.recursion.dims["edges", self.computed.number, call])
 
 
-def outside_of(recursion: Recursion, case: int) -> Outside:
-    """The values over all calls of a case."""
-    if case not in recursion.outside:
-        recursion.outside[case] = Outside(recursion, recursion.computed[case])
-    return recursion.outside[case]
+def outside_of(recursion: Recursion, case: int, passed: str = "") -> Outside:
+    """The values over all calls of a case; of what `passed` is computed from, if it is given."""
+    computed = recursion.computed[case]
+    computed = recursion.computed_before_calls(case, passed) if passed else computed
+    key = (case, "") if computed is recursion.computed[case] else (case, passed)
+    if key not in recursion.outside:
+        recursion.outside[key] = Outside(recursion, computed)
+    return recursion.outside[key]
 
 
 def argument_tables(recursion: Recursion, case: Case, parameter: str) -> list[str]:

@@ -43,7 +43,7 @@ class Down:
                     if recursion.layout.cycle_of(case) == self.number:
                         inner.append(((case, call, parameter), tensor))
                         continue
-                    held = outside_of(recursion, case).exported(tensor)
+                    held = outside_of(recursion, case, tensor).exported(tensor)
                     kind = recursion.passed[key, parameter]
                     recursion.arguments[case, call, parameter] = self.outer.converted(held, kind)
         if inner:
@@ -83,11 +83,14 @@ class Down:
         self.inner.node(
             Node(SIZES, (self.capture(table),), (), FrozenMapping({REGION: region}), SOURCE), ()
         )
-        values = {case: _Depth(self, outside_of(recursion, case)) for case in self.cases}
+        outside = {
+            (case, tensor): outside_of(recursion, case, tensor) for (case, *_), tensor in sites
+        }
+        depths_of = {each: _Depth(self, each) for each in outside.values()}
         results, scans, kinds = [], [], []
         for (case, call, parameter), tensor in sites:
             kind = recursion.passed[recursion.cases[case].calls[call].callee, parameter]
-            held = self.inner.converted(values[case].exported(tensor), kind)
+            held = self.inner.converted(depths_of[outside[case, tensor]].exported(tensor), kind)
             results.append(self.inner.emit("identity", held))
             whole = recursion.calls(case)
             scans.append(Scan(self.column(case, DOWN), whole, history=True, joined=True))

@@ -7,14 +7,23 @@ that no result refers to is part of no structure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
-from anydim.frontends.structures.cases import Case, Key, Place, Site, input_name, reached
+from anydim.frontends.structures.cases import Site, input_name, reached
 from anydim.frontends.structures.recursion import Recursion
-from anydim.lang.surface.syntax import Assignment, Name, StructureType, items
-from anydim.lang.tree import Apply, Axis, Expr, Index, Read, SizeTerm, Statement
+from anydim.lang.surface.syntax import StructureType
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Expr,
+    Index,
+    Read,
+    SizeTerm,
+    Statement,
+    TensorType,
+)
 from anydim.runtime.lists import ConstructorPort, FieldPort, StructurePort, TypePort
 from anydim.sizes import Size, as_size
 
@@ -122,7 +131,8 @@ class Results:
         found: dict[str, str | StructurePort] = {}
         for number, name in enumerate(recursion.definition.results):
             table = recursion.tables[instance.key, number]
-            kind = structure_of(recursion, instance.key, number)
+            kinds = recursion.definition.result_types
+            kind = kinds[number] if kinds else ""
             value = self.named(name)
             if not kind:
                 found[name] = self.emitter.emit("gather", table, roots, called=value)
@@ -158,23 +168,23 @@ class Results:
         ]
         structure = parameter.type if parameter.type in self.new.types else ""
         if not parts:
-            dtype = int64 if structure else None
-            if dtype is None:
-                raise self.recursion.definition.error(
-                    self.recursion.definition.position,
-                    f"the result '{name}' has no node '{constructor}', so field "
-                    f"'{parameter.name}' has no sizes", "make one in a case",
-                )  # fmt: skip
+            kind_of_field = TensorType(int64, (as_size(0),))
+            if not structure:
+                kind_of_field = self._given(kind.name, constructor, parameter.name)
             made = self.emitter.emit(
-                "fill", shape=(as_size(0),), value=0.0, dtype=dtype, called=value
-            )
-            return FieldPort(parameter.name, made, structure)
+                "fill", shape=(as_size(0), *kind_of_field.shape[1:]), value=0.0,
+                dtype=kind_of_field.dtype, called=value,
+            )  # fmt: skip
+            return FieldPort(parameter.name, made, structure, kind_of_field.shape[1:])
         if parameter.shape and structure:
             raise self.recursion.definition.error(
                 self.recursion.definition.position,
                 f"the result '{name}' has the field '{parameter.name}' of any number of structures",
                 "fields of results are single structures",
             )  # fmt: skip
+        if not structure:
+            wanted = self._given(kind.name, constructor, parameter.name)
+            parts = [self.emitter.converted(part, wanted) for part in parts]
         kinds = {self.emitter.types[each].shape[1:] for each in parts}
         if len(kinds) > 1:
             shown = " and ".join(sorted(f"({', '.join(map(str, each))})" for each in kinds))
@@ -185,6 +195,12 @@ class Results:
         made = self.emitter.emit("identity", self.emitter.joined(parts), called=value)
         shape = () if structure else self.emitter.types[made].shape[1:]
         return FieldPort(parameter.name, made, structure, shape)
+
+    def _given(self, kind: str, constructor: str, field: str) -> TensorType:
+        """The type of a field in the structures of the program."""
+        values = self.recursion.fields
+        name = next(v for (_, *key), v in values.items() if key == [kind, constructor, field])
+        return self.emitter.types[name]
 
     def part(self, kind: str, constructor: str, number: int, part: Part) -> str:
         """A field of the nodes of a part."""
@@ -200,49 +216,3 @@ class Results:
         body = self.new.of_source(part.source, parameter.type, read)
         target = self.emitter.fresh(f"{value}.moved")
         return self.emitter.statement(Statement(target, (Axis("n", own.shape[0]),), body), own)
-
-
-def structure_of(recursion: Recursion, key: Key, result: int) -> str:
-    """The structure type of a result; '' for a tensor."""
-    seen: set[tuple[Key, int]] = set()
-    waiting = [(key, result)]
-    while waiting:
-        key, result = waiting.pop()
-        if (key, result) in seen:
-            continue
-        seen.add((key, result))
-        instance = recursion.by_key[key]
-        for case in instance.cases:
-            for name in _sources(case, instance.definition.results[result]):
-                kind = _kind(case, name)
-                if kind:
-                    return kind
-                for call in case.calls:
-                    if name in call.targets:
-                        waiting.append((call.callee, call.targets.index(name)))
-    return ""
-
-
-def _sources(case: Case, name: str) -> list[str]:
-    """The names that a tensor of a case may be a copy of, itself included."""
-    found, waiting = list[str](), [name]
-    while waiting:
-        name = waiting.pop()
-        if name in found:
-            continue
-        found.append(name)
-        for item in items(case.statements):
-            if (
-                isinstance(item, Assignment)
-                and item.target == name
-                and isinstance(item.value, Name)
-            ):
-                waiting.append(item.value.name)
-    return found
-
-
-def _kind(case: Case, name: str) -> str:
-    """The type of a new node, or of a structure of the program."""
-    sites: Mapping[str, str] = {site.target: site.type for site in case.sites}
-    place: Place | None = case.nodes.get(name)
-    return sites.get(name, "" if place is None else place.type)

@@ -19,14 +19,17 @@ from anydim.frontends.structures.cases import (
     definition_of,
     needed,
     program_of,
+    reached,
 )
 from anydim.frontends.structures.emitter import Emitter
 from anydim.kernels.routines.level_plan import Bounds, Layout
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.structure_types import sizes_of
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
+    Attribute,
     CallTerm,
     Definition,
     Name,
@@ -47,6 +50,7 @@ class Computed:
     number: int
     group: Group
     arguments: Mapping[str, str]  # the name in the case of each input of the group
+    outputs: Mapping[str, str]  # the result of the group for each name of the case that is one
     calls: dict[str, tuple[int, int]] = field(default_factory=dict)  # (call, result) by name
 
 
@@ -73,7 +77,7 @@ class Recursion:
         self.exports: dict[tuple[int, int, int], str] = {}  # fields of new nodes
         self.passed: dict[tuple[Key, str], TensorType] = {}  # values that calls get
         self.arguments: dict[tuple[int, int, str], str] = {}  # by case, call and parameter
-        self.outside: dict[int, Any] = {}  # values over all calls of a case
+        self.outside: dict[tuple[int, str], Any] = {}  # values over all calls of a case
         self.new: Any = None  # the numbers of new nodes
         self.layout, self.bounds = Layout({}), Bounds(Layout({}), (), ())  # of the calls
         self.results_of_levels: dict[tuple[Any, ...], str] = {}
@@ -220,9 +224,9 @@ class Recursion:
                 return None
         return self._group(case, tensor)[0].outputs[0].type
 
-    def _group(self, case: Case, tensor: str = "") -> tuple[Group, dict[str, str]]:
-        """The comprehensions of a case for one call, or those of one of its tensors, and the names
-        of the arguments."""
+    def _group(self, case: Case, tensor: str = "") -> tuple[Group, dict[str, str], dict[str, str]]:
+        """The comprehensions of a case for one call, or those of one of its tensors; the names of
+        the arguments, and the result for each name of the case that is one."""
         ranks = {
             key: [(kind.dtype.name, kind.rank) for kind in kinds]
             for key, kinds in self.results.items()
@@ -250,7 +254,10 @@ class Recursion:
         for name, tensor in case.instance.tensors.items():
             kinds[name] = self.emitter.types[tensor]
         types = [kinds[names[parameter.name]] for parameter in definition.parameters]
-        given = {**case.instance.attributes, **self._ranks()}
+        sizes = self._sizes_of_types(case, definition)
+        more = tuple(Attribute(name, "size") for name in sizes)
+        definition = replace(definition, attributes=(*definition.attributes, *more))
+        given = {**case.instance.attributes, **sizes, **self._ranks()}
         self._check_counts(case, definition, box)
         group = instantiate(definition, types, given, box)
         source = f"{definition.file}:{definition.line}: {case.name}"
@@ -262,13 +269,32 @@ class Recursion:
                     definition.position, f"{case.name}: a condition on the number of children",
                     guard.message,
                 )  # fmt: skip
-        return group, names
+        outputs = (tensor.name for tensor in group.outputs)
+        return group, names, dict(zip(definition.results, outputs))
+
+    def _sizes_of_types(self, case: Case, definition: Definition) -> dict[str, Size]:
+        """The sizes of fields that a case has not, of the structures that it is called for."""
+        instance = case.instance
+        own = {s for each in definition.parameters for s in sizes_of(each)}
+        own |= {each.name for each in definition.attributes}
+        found: dict[str, Size] = {}
+        for place, source in zip(instance.places, instance.held):
+            for kind in reached(place.type, instance.types):
+                for constructor in kind.constructors:
+                    for each in constructor.fields:
+                        if each.type in instance.types:
+                            continue
+                        held = self.fields[source, kind.name, constructor.name, each.name]
+                        for term, size in zip(each.shape, self.emitter.types[held].shape[1:]):
+                            if isinstance(term, Name) and term.name not in own:
+                                found.setdefault(term.name, size)
+        return found
 
     def _check_counts(self, case: Case, definition: Definition, box: Box) -> None:
         """Raise LanguageError for a size that counts structures which no call visits."""
         counts = {
             term.name
-            for kind in definition.types or case.instance.definition.types
+            for kind in case.instance.types.values()
             for constructor in kind.constructors for each in constructor.fields
             if each.type in case.instance.types
             for term in each.shape if isinstance(term, Name)
@@ -294,13 +320,21 @@ class Recursion:
         source = case.instance.held[each.owner.parameter]
         return self.fields[source, each.owner.type, each.constructor, each.parameter.name]
 
-    def _computed(self, number: int, case: Case) -> Computed:
-        group, names = self._group(case)
-        made = Computed(case, number, group, names)
+    def _computed(self, number: int, case: Case, tensor: str = "") -> Computed:
+        group, names, results = self._group(case, tensor)
+        made = Computed(case, number, group, names, results)
         for position, call in enumerate(case.calls):
             for result, target in enumerate(call.targets):
                 made.calls[target] = position, result
         return made
+
+    def computed_before_calls(self, number: int, tensor: str) -> Computed:
+        """What a value that a call gets is computed from.
+
+        Comprehensions are computed one by one, but ordered statements all at once.
+        """
+        computed = self.computed[number]
+        return self._computed(number, computed.case, tensor) if computed.group.steps else computed
 
     # ---- sizes -----------------------------------------------------------------------------------
 

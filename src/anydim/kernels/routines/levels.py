@@ -233,8 +233,7 @@ class _Kernel:
                 own["depth"][made()] = depth
                 own["caller"][made()] = call
                 own["number"][made()] = number
-                own["stack"][self.waiting()] = made()
-                self.waiting += 1
+                self._wait(made())
         with code.otherwise():
             self.fault.set(OUTSIDE)
 
@@ -315,10 +314,18 @@ class _Kernel:
                     if self.passed[definition]:
                         self.own["depth"][call] = 0
                         self.own["caller"][call] = -1
-                    self.own["stack"][self.waiting()] = call
-                    self.waiting += 1
+                    self._wait(call)
         with code.otherwise():
             self.fault.set(OUTSIDE)
+
+    def _wait(self, call: ir.Value) -> None:
+        """Put a call on the stack, which is full only if structures share nodes."""
+        code = self.code
+        with code.when(self.waiting() < code.size(self.bounds.stack)):
+            self.own["stack"][self.waiting()] = call
+            self.waiting += 1
+        with code.otherwise():
+            self.fault.set(SHARED)
 
     def _visit(self, call: ir.Value, is_new: ir.Value) -> None:
         """Open a call and let those that it makes wait, or close it: all they have levels."""

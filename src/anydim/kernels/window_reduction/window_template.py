@@ -107,7 +107,7 @@ def lower(
     )
 
 
-TEMPLATE = Template("sliding", Slide, match, lower)
+TEMPLATE = Template("sliding", Slide, match, lower, keeps=True)
 
 
 @lru_cache(maxsize=512)

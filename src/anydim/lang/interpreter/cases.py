@@ -15,6 +15,7 @@ from anydim.base.records import dataclass
 from anydim.lang.interpreter.kinds import NotCovered
 from anydim.lang.surface.syntax import (
     Assignment,
+    BranchBlock,
     CallTerm,
     Case,
     Definition,
@@ -26,9 +27,20 @@ from anydim.lang.surface.syntax import (
     Pattern,
     StructureType,
     Term,
+    targets,
 )
 
 Types = Mapping[str, StructureType]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A statement that makes a node: the name of the node's number, and the names of its fields."""
+
+    target: str
+    constructor: str
+    fields: tuple[Parameter, ...]
+    arguments: tuple[str, ...]
 
 
 @dataclass
@@ -36,13 +48,20 @@ class Path:
     """The statements of a definition in some cases.
 
     `fields` are the tensors and structures that patterns name, `values` their values when known,
-    and `counts` the sizes that are numbers of structures.
+    and `counts` the sizes that are numbers of structures. Structures have numbers: `sites` are the
+    statements that make them.
     """
 
     items: tuple[Item, ...]
     fields: dict[str, Parameter] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    sites: tuple[Site, ...] = ()
+
+    def numbered(self, types: Types) -> list[str]:
+        """The names of numbers of structures that statements may read."""
+        single = (n for n, part in self.fields.items() if part.type in types and not part.shape)
+        return [*single, *(site.target for site in self.sites)]
 
 
 def types_of(definition: Definition) -> Types:
@@ -70,7 +89,10 @@ def paths(definition: Definition) -> Iterator[Path]:
     """Yield the statements of a definition for each choice of cases, with one node per list."""
     types = types_of(definition)
     scope = {each.name: each for each in definition.parameters if each.type in types}
-    return _paths(definition.statements, scope, types)
+    for path in _paths(definition.statements, scope, types):
+        path.fields = {**scope, **path.fields}
+        _number_nodes(path, definition)
+        yield path
 
 
 def _paths(block: tuple[Item, ...], scope: Mapping[str, Parameter], types: Types) -> Iterator[Path]:
@@ -105,6 +127,35 @@ def _name_fields(pattern: Pattern, kind: Parameter, types: Types, path: Path) ->
         if part.type in types:
             path.counts.update((term.name, 1) for term in part.shape if isinstance(term, Name))
         _name_fields(inner, part, types, path)
+
+
+def _number_nodes(path: Path, definition: Definition) -> None:
+    """Replace the statements that make nodes by copies of the numbers of these nodes."""
+    own = {*targets(path.items), *path.fields, *(each.name for each in definition.parameters)}
+    types, sites = types_of(definition), list[Site]()
+
+    def changed(block: tuple[Item, ...]) -> tuple[Item, ...]:
+        made: list[Item] = []
+        for item in block:
+            if isinstance(item, BranchBlock):
+                item = replace(item, then=changed(item.then), otherwise=changed(item.otherwise))
+            if not isinstance(item, Invoke) or not item.type:
+                made.append(item)
+                continue
+            node, names = f"{item.targets[0]}@node{len(sites)}", list[str]()
+            for number, term in enumerate(item.call.arguments):
+                if isinstance(term, Name) and term.name in own:
+                    names.append(term.name)
+                    continue
+                names.append(f"{node}.{number}")
+                made.append(Assignment(names[-1], (), "", False, term, position=term.position))
+            parts = types[item.type].constructor(item.call.name).fields
+            sites.append(Site(node, item.call.name, parts, tuple(names)))
+            made.append(replace(copies(item.targets[0], node, 0), position=item.position))
+        return tuple(made)
+
+    path.items = changed(path.items)
+    path.sites = tuple(sites)
 
 
 def shared_names(block: tuple[Item, ...]) -> set[str]:
@@ -145,6 +196,7 @@ def selected(definition: Definition, structures: Mapping[str, Any]) -> Path:
         before += first
         if match is None:
             found.items = (*before, *after)
+            _number_nodes(found, definition)
             return found
         after = [*rest, *after]
         block = _chosen(match, found, types).body

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy
@@ -13,6 +13,7 @@ from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.lang.interpreter.cases import (
     Path,
+    Site,
     Types,
     copies,
     nodes,
@@ -56,8 +57,8 @@ class Result:
 
 def run(
     definition: Definition, arguments: Sequence[Any], attributes: Mapping[str, Any] | None = None
-) -> dict[str, Result]:
-    """Run a definition and return its results by name.
+) -> dict[str, Any]:
+    """Run a definition and return its results by name: `Result`s and structures.
 
     An argument is an array, or a structure: a tuple of its constructor's name and the values of its
     fields. `attributes` gives values to attributes, and to "...p" the rank of an ellipsis. Raises
@@ -66,8 +67,7 @@ def run(
     """
     with numpy.errstate(all="ignore"):
         if definition.types:
-            found = _Structures.of(definition, arguments, attributes or {})
-            return {name: _result(name, stored) for name, stored in found.items()}
+            return _Structures.of(definition, arguments, attributes or {})
         stored = [_stored(array) for array in arguments]
         given = [(each.kind, each.shape) for each in stored]
         frame = surveyed(framed(definition, given, attributes or {}))
@@ -133,15 +133,19 @@ class _Call:
 
 @dataclass
 class _Structures:
-    """A run over structures, with a stack of its own: structures may be very deep."""
+    """A run over structures, with a stack of its own: structures may be very deep.
+
+    `values` are the structures that statements assign, which have numbers.
+    """
 
     signatures: Signatures
-    kinds: Mapping[str, str]
+    kinds: Mapping[str, Mapping[str, str]]
+    values: list[Any] = field(default_factory=list)
 
     @staticmethod
     def of(
         definition: Definition, arguments: Sequence[Any], attributes: Mapping[str, Any]
-    ) -> dict[str, Stored]:
+    ) -> dict[str, Any]:
         """The results of a definition."""
         types = types_of(definition)
         structures, tensors = {}, {}
@@ -155,8 +159,13 @@ class _Structures:
                 tensors[parameter.name] = parameter, _stored(value)
         given = [(each.kind, each.shape) for _, each in tensors.values()]
         signatures = Signatures.of(definition, given, attributes, sizes, kinds)
-        made = _Structures(signatures, kinds)
-        return made._computed(made._node(definition, structures, tensors, sizes, attributes))
+        made = _Structures(signatures, signatures.kinds)
+        found = made._computed(made._node(definition, structures, tensors, sizes, attributes))
+        structural = dict(zip(definition.results, definition.result_types))
+        return {
+            name: made._value(stored) if structural.get(name) else _result(name, stored)
+            for name, stored in found.items()
+        }
 
     def _node(
         self, definition: Definition, structures: Mapping[str, Any],
@@ -168,8 +177,11 @@ class _Structures:
         given = dict(tensors)
         for name, part in path.fields.items():
             if part.type not in types:
-                kind = TYPE_NAMES.get(part.type) or self.kinds[part.type]
+                kind = TYPE_NAMES.get(part.type) or self.kinds[definition.name][part.type]
                 given[name] = part, _stored(_array(path.values[name], kind))
+        for name in path.numbered(types):
+            given[name] = Parameter(name, "int64"), Stored("int64", (), [len(self.values)])
+            self.values.append(path.values.get(name))
         return _Node(definition, path, {**sizes, **path.counts}, attributes, given)
 
     def _computed(self, root: _Node) -> dict[str, Stored]:
@@ -205,6 +217,7 @@ class _Structures:
 
     def _call(self, node: _Node, item: Invoke, number: int, callee: Definition) -> _Call:
         own, types = types_of(node.definition), types_of(callee)
+        before = node.path.items[:number]
         structures: dict[str, Any] = {}
         wanted: dict[str, Term] = {}
         listed = ""
@@ -214,12 +227,17 @@ class _Structures:
                 wanted[parameter.name] = term
                 continue
             assert isinstance(term, Name)
-            part = node.path.fields[term.name]
-            structures[parameter.name] = node.path.values[term.name]
-            listed = parameter.name if part.shape else listed
-            known = {n: size for n, size in node.sizes.items() if n not in node.path.counts}
-            sizes.update(_passed(types[parameter.type], own[part.type], known, types, own))
-        before = node.path.items[:number]
+            part = node.path.fields.get(term.name)
+            if part is None:
+                made = self._tensors(node, before, [term.name])[term.name]
+                structures[parameter.name] = self._value(made)
+            else:
+                structures[parameter.name] = node.path.values[term.name]
+                listed = parameter.name if part.shape else listed
+            given = parameter.type if part is None else part.type
+            if given in own:
+                known = {n: size for n, size in node.sizes.items() if n not in node.path.counts}
+                sizes.update(_passed(types[parameter.type], own[given], known, types, own))
         tensors = self._arguments(node, before, wanted, callee)
         head = framed(_made(node, before), *_given(node), node.sizes)
         settings = {each.name: setting(each.value, head, None) for each in item.call.settings}
@@ -263,7 +281,32 @@ class _Structures:
         frame = framed(_made(node, items), *_given(node), node.sizes)
         frame.wider = self.signatures.wider.get(node.definition.name, {})
         tensors = executed(surveyed(frame), {name: s for name, (_, s) in node.given.items()})
+        for site in node.path.sites:
+            self._make(site, tensors, node.definition)
         return {name: tensors[name] for name in names}
+
+    def _make(self, site: Site, tensors: Mapping[str, Stored], definition: Definition) -> None:
+        """Make the node of a site, unless a branch leaves it out."""
+        types, kinds = types_of(definition), self.kinds.get(definition.name, {})
+        held = [tensors.get(name) for name in site.arguments]
+        (number,) = tensors[site.target].data
+        made: list[Any] = [site.constructor]
+        for part, stored in zip(site.fields, held):
+            if stored is None or any(value is None for value in stored.data):
+                return
+            if part.type in types:
+                made.append(self._value(stored))
+            else:
+                kind = TYPE_NAMES.get(part.type) or kinds.get(part.type, stored.kind)
+                made.append(_array(_result(part.name, stored).values, kind)[()])
+        self.values[number] = tuple(made)
+
+    def _value(self, stored: Stored) -> Any:
+        """The structure with a number."""
+        (number,) = stored.data
+        if number is None or self.values[number] is None:
+            raise NotCovered("a structure that is never made")
+        return self.values[number]
 
     def _finish(self, call: _Call) -> None:
         """Replace a call by statements that copy its results."""

@@ -1,7 +1,7 @@
 """Element types and shapes of the results of recursive definitions, before any node is computed.
 
 They are a fixed point over all cases: a call of a definition has the results that its cases have
-so far. A result has the common type of its cases.
+up to now. A result has the common type of its cases.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _MAX_ROUNDS = 30
 
 @dataclass
 class Signatures:
-    """What is known of definitions that call each other.
+    """Types of the arguments and results of definitions that call each other.
 
     `arguments` are the types of the tensors that a definition gets, `results` those it gives, and
     `wider` the common types of the tensors that all its cases share.
     """
 
     sizes: Mapping[str, int]
-    kinds: Mapping[str, str]  # of the type variables in the types of fields
+    kinds: dict[str, dict[str, str]]  # of the type variables of fields, by definition
     definitions: dict[str, Definition] = field(default_factory=dict)
     arguments: dict[str, list[Type]] = field(default_factory=dict)
     attributes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Signatures:
         sizes: Mapping[str, int], kinds: Mapping[str, str],
     ) -> Signatures:  # fmt: skip
         """The signatures of a definition with these tensors, and of all that it calls."""
-        made = Signatures(sizes, kinds)
+        made = Signatures(sizes, {definition.name: dict(kinds)})
         made._enter(definition, list(given), attributes)
         for _ in range(_MAX_ROUNDS):
             before = repr((made.arguments, made.results, made.wider))
@@ -102,8 +102,11 @@ class Signatures:
         fields = [each for each in path.fields.values() if each.type not in types]
         given = list(self.arguments[name])
         for each in fields:
-            kind = TYPE_NAMES.get(each.type) or self.kinds.get(each.type, "float32")
+            kind = TYPE_NAMES.get(each.type) or self.kinds.get(name, {}).get(each.type, "float32")
             given.append((kind, _shape(each, outer)))
+        for number in path.numbered(types):
+            fields.append(Parameter(number, "int64"))
+            given.append(("int64", ()))
         items, complete = self._with_results(definition, path, tensors, given)
         made = replace(head, parameters=(*tensors, *fields, *items[1]), statements=items[0])
         frame = framed(made, given, self.attributes[name], {**outer.sizes, **sizes})
@@ -165,6 +168,9 @@ class Signatures:
             given: list[Type] = []
             for term, parameter in zip(item.call.arguments, callee.parameters):
                 if parameter.type in types:
+                    part = path.fields.get(getattr(term, "name", ""))
+                    if part is not None:
+                        self._take_kinds(definition, part.type, callee, parameter.type)
                     continue
                 if isinstance(term, Name) and term.name in frame.kinds:
                     kind, shape = frame.kinds[term.name], frame.shapes.get(term.name, [None])
@@ -178,6 +184,25 @@ class Signatures:
                     given.append((TYPE_NAMES.get(parameter.type, known), ()))
             settings = {each.name: setting(each.value, frame, None) for each in item.call.settings}
             self._enter(callee, given, settings)
+
+    def _take_kinds(
+        self, definition: Definition, given: str, callee: Definition, wanted: str
+    ) -> None:
+        """Take the element types of a structure that a call passes for type variables."""
+        own, types = types_of(definition), types_of(callee)
+        known = self.kinds.get(definition.name, {})
+        waiting, seen = [(wanted, given)], set[str]()
+        for ours, theirs in waiting:
+            if ours in seen:
+                continue
+            seen.add(ours)
+            pairs = zip(types[ours].constructors, own[theirs].constructors)
+            for part, other in (each for a, b in pairs for each in zip(a.fields, b.fields)):
+                kind = TYPE_NAMES.get(other.type) or known.get(other.type)
+                if part.type in types:
+                    waiting.append((part.type, other.type))
+                elif part.type not in TYPE_NAMES and kind is not None:
+                    self.kinds.setdefault(callee.name, {}).setdefault(part.type, kind)
 
 
 def _shape(parameter: Parameter, frame: Frame) -> Shape:

@@ -11,7 +11,11 @@ from anydim.lang.surface.hints import BEYOND, OVER_INDICES
 from anydim.lang.surface.names import Names, rank_of, unassigned
 from anydim.lang.surface.operator_names import LIBRARY
 from anydim.lang.surface.patterns import Bound
-from anydim.lang.surface.structure_calls import check_structure_call
+from anydim.lang.surface.structure_calls import (
+    add_structure,
+    check_structure_call,
+    fields_of,
+)
 from anydim.lang.surface.structure_types import Types, check_type, element_types, sizes_of
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
@@ -48,13 +52,15 @@ from anydim.lang.tree.composed import COMPOSED
 def check(
     definition: Definition, others: Mapping[str, Definition] | None = None,
     types: Types | None = None, family: frozenset[str] = frozenset(),
+    made: Mapping[tuple[int, str], Parameter] | None = None,
 ) -> None:  # fmt: skip
     """Raise LanguageError for a definition that is invalid for any arguments.
 
     `others` are the other definitions of the text, which it may call, `types` its structure types,
-    and `family` the definitions that it calls and that call it.
+    `family` the definitions that it calls and that call it, and `made` the types of the structures
+    that its statements assign, by position and name.
     """
-    names = Names(definition, others or {}, types or Types(), family)
+    names = Names(definition, others or {}, types or Types(), family, made or {})
     _check_head(names)
     _check_block(definition.statements, names)
     written = set(targets(definition.statements))
@@ -64,7 +70,8 @@ def check(
             hint = "it is a parameter: rename the result" if parameter else ""
             hint = hint or suggestion(result, written) or f"add a statement: {result}(...) = ..."
             raise names.error(definition.position, f"no statement assigns result '{result}'", hint)
-        case = None if result in names.tensors else unassigned(definition.statements, result)
+        known = result in names.tensors or result in names.structures
+        case = None if known else unassigned(definition.statements, result)
         if case is not None:
             hint = f"add a statement: {result}(...) = ..., here or after the match"
             raise names.error(case.position, f"the case does not assign result '{result}'", hint)
@@ -128,7 +135,7 @@ def _check_structure(parameter: Parameter, names: Names) -> None:
         hint = f"write {parameter.type} {parameter.name}; only a field is any number of structures"
         raise names.error(parameter.position, problem, hint)
     names.structures[parameter.name] = Bound(parameter, parameter.name)
-    names.sizes.update(sizes_of(parameter))
+    names.sizes.update(sizes_of(parameter), types.field_sizes(parameter) - names.attributes)
     names.types.update({*element_types(parameter)} - TYPE_NAMES.keys() - types.declared.keys())
 
 
@@ -228,6 +235,9 @@ def _no_indices(term: Term, names: Names, what: str) -> None:
 def _check_assignment(statement: Assignment, names: Names) -> None:
     target = statement.target
     _check_target(target, statement.position, names)
+    if (statement.position, target) in names.made:
+        add_structure(target, statement.position, names)
+        return
     rank = rank_of(statement.indices)
     known = names.tensors.setdefault(target, rank)
     if rank != known and None not in (rank, known):
@@ -249,7 +259,8 @@ def _check_assignment(statement: Assignment, names: Names) -> None:
 
 def _check_target(target: str, position: int, names: Names) -> None:
     taken = target in names.sizes or target in names.attributes or target in names.loops
-    taken = taken or target in names.structures or target in names.fields
+    taken = taken or target in names.fields
+    taken = taken or (target in names.structures and bool(names.structures[target].root))
     if taken or target in names.types or target in RESERVED:
         role = names.role(target)
         what = "a reserved word" if target in RESERVED else f"the name of a {role}"
@@ -262,6 +273,9 @@ def _check_target(target: str, position: int, names: Names) -> None:
 def _check_invoke(invoke: Invoke, names: Names) -> None:
     call = invoke.call
     callee = names.others.get(call.name)
+    if invoke.type:
+        _check_node(invoke, names)
+        return
     if callee is None and call.name not in LIBRARY:
         hint = suggestion(call.name, names.others) or f"there is {listed(names.others)}"
         raise names.error(call.position, f"there is no definition '{call.name}'", hint)
@@ -279,11 +293,7 @@ def _check_invoke(invoke: Invoke, names: Names) -> None:
         )
     check_structure_call(invoke, names)
     for argument in call.arguments:
-        if names.role(getattr(argument, "name", "")) in ("tensor", "structure"):
-            continue
-        _no_tensors(argument, names)
-        _check_terms(argument, names)
-        _no_indices(argument, names, "an argument")
+        _check_argument(argument, names, "an argument")
     for setting in call.settings:
         _check_terms(setting.value, names)
         _no_indices(setting.value, names, "an attribute")
@@ -292,7 +302,36 @@ def _check_invoke(invoke: Invoke, names: Names) -> None:
         if invoke.targets.count(target) > 1:
             problem = f"'{target}' is assigned twice"
             raise names.error(invoke.position, problem, "use a distinct name for each result")
-        names.tensors.setdefault(target, None)
+        if (invoke.position, target) in names.made:
+            add_structure(target, invoke.position, names)
+        else:
+            names.tensors.setdefault(target, None)
+
+
+def _check_node(invoke: Invoke, names: Names) -> None:
+    """Check the fields of a new node."""
+    (target,) = invoke.targets
+    _check_target(target, invoke.position, names)
+    kind = names.made[invoke.position, target]
+    for argument, part in zip(invoke.call.arguments, fields_of(invoke.call.name, kind, names)):
+        _check_argument(argument, names, "a field")
+        given = getattr(argument, "name", "")
+        rank = names.tensors.get(given, 0) if isinstance(argument, Name) else 0
+        if given not in names.structures and rank not in (None, len(part.shape)):
+            wanted = counted(len(part.shape), "dimension")
+            what = f"'{given}' has {rank}" if rank or given in names.tensors else "this is a number"
+            problem = f"field '{part.name}' of '{invoke.call.name}' has {wanted}, and {what}"
+            raise names.error(argument.position, problem, "assign the field to a tensor first")
+    add_structure(target, invoke.position, names)
+
+
+def _check_argument(argument: Term, names: Names, what: str) -> None:
+    """Check an argument of a call or a field of a new node: a name, or a number."""
+    if isinstance(argument, Name) and names.role(argument.name) in ("tensor", "structure"):
+        return
+    _no_tensors(argument, names)
+    _check_terms(argument, names)
+    _no_indices(argument, names, what)
 
 
 def _no_tensors(argument: Term, names: Names) -> None:

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from anydim.base.components import components
+from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.check import check
 from anydim.lang.surface.names import first_structure
 from anydim.lang.surface.operator_names import LIBRARY
 from anydim.lang.surface.patterns import Resolver, pattern_names
-from anydim.lang.surface.structure_types import Types
+from anydim.lang.surface.printer import print_type_name
+from anydim.lang.surface.structure_types import Types, alone, sizes_of
+from anydim.lang.surface.structure_values import Values, instances_of, structure_values
 from anydim.lang.surface.syntax import (
     Assignment,
     BranchBlock,
@@ -23,11 +26,15 @@ from anydim.lang.surface.syntax import (
     Item,
     LoopBlock,
     MatchBlock,
+    Name,
+    Parameter,
     items,
     targets,
 )
+from anydim.lang.tree.composed import COMPOSED
 
 DEEPEST_CALLS = 32
+DEPTH = "depth"  # the attribute that bounds the open calls of a recursion
 
 
 def link(definitions: Sequence[Definition], types: Types) -> tuple[Definition, ...]:
@@ -37,24 +44,29 @@ def link(definitions: Sequence[Definition], types: Types) -> tuple[Definition, .
     structure of each such call is a part of the caller's.
     """
     heads = {definition.name: definition for definition in definitions}
-    called = {name: _with_calls(definition, set(heads)) for name, definition in heads.items()}
-    called = {name: _resolved(definition, types) for name, definition in called.items()}
+    called = {name: _resolved(definition, types) for name, definition in heads.items()}
+    called = {name: _with_calls(each, set(heads), types) for name, each in called.items()}
     families = _families(called, types)
-    for definition in called.values():
-        check(definition, heads, types, frozenset(families.get(definition.name, ())))
-    called = {name: _typed(definition, types) for name, definition in called.items()}
+    values = structure_values(called, types)
+    for name, definition in called.items():
+        family = frozenset(families.get(name, ()))
+        check(definition, heads, types, family, values[name].kinds)
+    called = {name: _typed(each, types, values[name]) for name, each in called.items()}
     done: dict[str, Definition] = {}
     for name in called:
         _linked(name, called, done, (), families)
     return tuple(done[name] for name in called)
 
 
-def _with_calls(definition: Definition, names: set[str]) -> Definition:
+def _with_calls(definition: Definition, names: set[str], types: Types) -> Definition:
     """Convert assignments `y = g(A)` to calls where g is a definition or an operator of the
-    library."""
-    tensors = {*targets(definition.statements), *(p.name for p in definition.parameters)}
-    tensors.update(pattern_names(definition.statements))
-    callable_names = (names | LIBRARY.keys()) - tensors
+    library, or to new nodes where g is a constructor."""
+    own = {*targets(definition.statements), *pattern_names(definition.statements)}
+    own.update(each.name for each in definition.parameters)
+    own.update(each.name for each in definition.attributes)
+    own.update(size for each in definition.parameters for size in sizes_of(each))
+    callable_names = (names | LIBRARY.keys()) - own
+    constructors = _constructors(definition, types, names)
 
     def change(item: Item) -> Item:
         if isinstance(item, LoopBlock):
@@ -65,13 +77,32 @@ def _with_calls(definition: Definition, names: set[str]) -> Definition:
         if isinstance(item, MatchBlock):
             cases = (replace(case, body=tuple(map(change, case.body))) for case in item.cases)
             return replace(item, cases=tuple(cases))
+        if isinstance(item, Invoke) and item.call.name in constructors.keys() - own:
+            return replace(item, type=constructors[item.call.name])
         if not isinstance(item, Assignment) or item.indices or item.combine or item.where:
             return item
-        if isinstance(item.value, CallTerm) and item.value.name in callable_names:
-            return Invoke((item.target,), item.value, item.position)
+        value = item.value
+        if isinstance(value, (Name, CallTerm)) and value.name in constructors.keys() - own:
+            if isinstance(value, Name):
+                value = CallTerm(value.name, (), position=value.position)
+            return Invoke((item.target,), value, item.position, constructors[value.name])
+        if isinstance(value, CallTerm) and value.name in callable_names:
+            return Invoke((item.target,), value, item.position)
         return item
 
     return replace(definition, statements=tuple(map(change, definition.statements)))
+
+
+def _constructors(definition: Definition, types: Types, names: set[str]) -> dict[str, str]:
+    """A type of each constructor; only those of the definition's types hide other names."""
+    found: dict[str, str] = {}
+    for kind in instances_of(definition, types).values():
+        found.update({each.name: kind.type for each in types.constructors(kind)})
+    for declared in types.declared.values():
+        for each in declared.constructors:
+            if each.name not in (*LIBRARY, *FUNCTIONS, *COMPOSED):
+                found.setdefault(each.name, declared.name)
+    return {name: kind for name, kind in found.items() if name not in names}
 
 
 def _resolved(definition: Definition, types: Types) -> Definition:
@@ -81,14 +112,24 @@ def _resolved(definition: Definition, types: Types) -> Definition:
     return replace(definition, statements=resolver.block(definition.statements, scope))
 
 
-def _typed(definition: Definition, types: Types) -> Definition:
-    """A definition with the structure types of its parameters, by their canonical names."""
-    parameters = tuple(map(types.linked, definition.parameters))
-    return replace(definition, parameters=parameters, types=types.reached(definition.parameters))
+def _typed(definition: Definition, types: Types, values: Values) -> Definition:
+    """A definition with the structure types of its parameters, results and nodes, by their
+    canonical names."""
+    return replace(
+        definition,
+        parameters=tuple(map(types.linked, definition.parameters)),
+        types=types.reached(definition.parameters),
+        statements=values.typed(definition.statements),
+        result_types=tuple(map(_type_name, values.results)) if any(values.results) else (),
+    )
+
+
+def _type_name(kind: Parameter | None) -> str:
+    return "" if kind is None else print_type_name(alone(kind))
 
 
 def _families(called: dict[str, Definition], types: Types) -> dict[str, tuple[str, ...]]:
-    """The definitions that call each other, all with structures, by name."""
+    """The definitions that call each other, all with structures or with a depth, by name."""
     calls = {
         name: {item.call.name for item in items(definition.statements) if isinstance(item, Invoke)}
         & called.keys()
@@ -97,7 +138,9 @@ def _families(called: dict[str, Definition], types: Types) -> dict[str, tuple[st
     found: dict[str, tuple[str, ...]] = {}
     for members in components(calls):
         recursive = len(members) > 1 or members[0] in calls[members[0]]
-        if recursive and all(first_structure(called[name], types) for name in members):
+        structures = [bool(first_structure(called[name], types)) for name in members]
+        bounded = all(any(a.name == DEPTH for a in called[name].attributes) for name in members)
+        if recursive and (all(structures) or (bounded and not any(structures))):
             found.update(dict.fromkeys(members, tuple(members)))
     return found
 
@@ -133,7 +176,9 @@ def _with_callees(
         if callee in within:
             cycle = " -> ".join((*within, callee)[within.index(callee) :])
             raise definition.error(
-                item.call.position, f"'{callee}' calls itself: {cycle}", "write a loop instead"
+                item.call.position,
+                f"'{callee}' calls itself: {cycle}",
+                "write a loop instead, or bound the number of open calls: ; size depth = 100",
             )
         if len(within) <= DEEPEST_CALLS:
             callees[callee] = _linked(callee, called, done, within, families)

@@ -28,14 +28,16 @@ from anydim.lang.surface.syntax import (
 class Names:
     """Meanings of the names of a definition; `tensors` grows as statements write.
 
-    `family` are the definitions that call this one and are called by it. `fields` are tensors, and
-    `counts` sizes, of the patterns around.
+    `family` are the definitions that call this one and are called by it, `made` the types of the
+    structures that statements assign, by position and name. `fields` are tensors, and `counts`
+    sizes, of the patterns around.
     """
 
     definition: Definition
     others: Mapping[str, Definition]
     structure_types: Types = field(default_factory=Types)
     family: frozenset[str] = frozenset()
+    made: Mapping[tuple[int, str], Parameter] = field(default_factory=dict)
     tensors: dict[str, int | None] = field(default_factory=dict)  # rank; None when it varies
     structures: dict[str, Bound] = field(default_factory=dict)
     sizes: set[str] = field(default_factory=set)
@@ -117,7 +119,15 @@ class Names:
         self.counts |= counts
 
     def join(self, match: MatchBlock, cases: Sequence[Names]) -> None:
-        """Add the tensors that every case of a match assigns."""
+        """Add the tensors and the structures that every case of a match assigns."""
+        structures = [
+            {name for name, bound in case.structures.items() if not bound.root}
+            - self.structures.keys()
+            for case in cases
+        ]
+        for name in set.intersection(*structures):
+            self.structures[name] = cases[0].structures[name]
+        self.partial |= set.union(*structures) - self.structures.keys()
         written = [case.tensors.keys() - case.fields - self.tensors.keys() for case in cases]
         common = set.intersection(*written)
         self.partial |= set.union(*written) - common

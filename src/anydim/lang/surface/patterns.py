@@ -25,6 +25,7 @@ from anydim.lang.surface.syntax import (
     Parameter,
     Pattern,
     items,
+    targets,
 )
 
 MOST_STEPS = 100_000  # of the comparison of the cases of a match
@@ -37,7 +38,8 @@ _ANY = Pattern("_")
 class Bound:
     """A name that stands for a structure.
 
-    `root` is the parameter that it is a part of; `strict` unless it may be all of it.
+    `root` is the parameter that it is a part of, or "" for a structure that a statement assigns;
+    `strict` unless it may be all of it.
     """
 
     kind: Parameter
@@ -205,7 +207,10 @@ class Resolver:
                     f"declare its type: type {kind} {{ ... }}")  # fmt: skip
             raise self.definition.error(position, f"'{name}' is a tensor, not a structure", hint)
         hint = suggestion(name, scope) or f"there is {listed(scope)}"
-        raise self.definition.error(position, f"there is no structure '{name}'", hint)
+        problem = f"there is no structure '{name}'"
+        if name in targets(self.definition.statements):
+            problem = f"'{name}' is assigned, and a match takes parameters and their parts"
+        raise self.definition.error(position, problem, hint)
 
     def _pattern(self, pattern: Pattern, kind: Parameter) -> Pattern:
         """A pattern with its names resolved to constructors of the type."""

@@ -1,9 +1,11 @@
-"""Checks of calls with structures: their types, and recursion on something that gets smaller."""
+"""Checks of calls with structures: their types, and recursion on something that gets smaller.
+Structures that statements assign."""
 
 from __future__ import annotations
 
 from anydim.base.text import counted, suggestion
 from anydim.lang.surface.names import Names, first_structure
+from anydim.lang.surface.patterns import Bound
 from anydim.lang.surface.printer import print_type_name
 from anydim.lang.surface.syntax import Definition, Invoke, Name, Parameter, Term
 
@@ -89,3 +91,20 @@ def _check_smaller(invoke: Invoke, callee: Definition, names: Names) -> None:
     problem = f"recursion on something that does not get smaller: '{_text(argument)}'"
     hint = f"the first structure of the call must be a part of '{own.name}' that a pattern names"
     raise names.error(argument.position, problem, hint)
+
+
+# ---- structures that statements assign ---------------------------------------------------------
+
+
+def add_structure(target: str, position: int, names: Names) -> None:
+    """Add a structure that a statement assigns."""
+    if names.loops:
+        problem = f"'{target}' is a structure, and a loop assigns tensors only"
+        raise names.error(position, problem, "assign it before the loop, or after it")
+    names.structures.setdefault(target, Bound(names.made[position, target], ""))
+
+
+def fields_of(constructor: str, kind: Parameter, names: Names) -> tuple[Parameter, ...]:
+    """The fields of a constructor of a type."""
+    known = names.structure_types.constructors(kind)
+    return next(each.fields for each in known if each.name == constructor)

@@ -34,7 +34,7 @@ from anydim.lang.surface.syntax import (
     walk,
 )
 
-MOST_INSTANCES = 100  # of the types that one type reaches
+MOST_INSTANCES = 100  # of types with arguments
 _SHORTEST = {name: short for short, name in reversed(TYPE_NAMES.items())}
 _DIMENSIONS = "such as N, 3 or N + 1"
 
@@ -74,14 +74,25 @@ class Types:
             if name in found:
                 continue
             found[name] = kind
-            if len(found) > MOST_INSTANCES:
-                problem = f"the fields of '{kinds[0].type}' lead to ever larger types"
-                raise Problem(kinds[0].position, problem, "use a type in its fields as it is")
+            if len(found) > MOST_INSTANCES + len(self.declared):
+                at = self.declared[kind.type].position
+                problem = f"the fields of type '{kind.type}' lead to ever larger types"
+                raise Problem(at, problem, "use a type in its fields as it is")
             for part in (part for each in self.constructors(kind) for part in each.fields):
                 if self.is_list(part):
                     _check_list(part, kinds[0].position)
                 waiting += [alone(part)] if self.is_structure(part) else []
         return found
+
+    def field_sizes(self, kind: Parameter) -> set[str]:
+        """The sizes of the tensors in a structure; a number of structures is none of them."""
+        sizes: set[str] = set()
+        counts: set[str] = set()
+        for each in self.instances([kind]).values():
+            for part in (part for made in self.constructors(each) for part in made.fields):
+                found = counts if self.is_list(part) else sizes
+                found.update(sizes_of(replace(part, arguments=())))
+        return sizes - counts
 
     def reached(self, kinds: Sequence[Parameter]) -> tuple[StructureType, ...]:
         """The instances that some types reach, as types without parameters."""
@@ -173,11 +184,10 @@ def declared_types(types: Sequence[StructureType], text: str, file: str) -> Type
             _check_sizes(declared, made)
         except Problem as problem:
             raise _error(declared, problem, text, file) from None
-    for declared in types:
-        try:
-            _check_ends(declared, made)
-        except Problem as problem:
-            raise _error(declared, problem, text, file) from None
+    try:
+        _check_ends(types, made)
+    except Problem as problem:
+        raise error_at(text, file, problem.position, problem.text, problem.hint) from None
     return made
 
 
@@ -294,18 +304,30 @@ def _check_sizes(declared: StructureType, types: Types) -> None:
                     )
 
 
-def _check_ends(declared: StructureType, types: Types) -> None:
-    """Check that some structure of a type is finite."""
-    at = declared.position
-    arguments = tuple(Parameter("", name) for name in declared.parameters)
-    kinds = types.instances([Parameter("", declared.name, (), at, (), arguments)])
+def _check_ends(declared: Sequence[StructureType], types: Types) -> None:
+    """Check that some structure of each type is finite."""
+    roots = []
+    for each in declared:
+        arguments = tuple(Parameter("", parameter) for parameter in each.parameters)
+        roots.append(Parameter("", each.name, (), each.position, (), arguments))
+    needs = {
+        name: [
+            {print_type_name(alone(part)) for part in constructor.fields
+             if types.is_structure(part) and not part.shape}
+            for constructor in types.constructors(kind)
+        ]
+        for name, kind in types.instances(roots).items()
+    }  # fmt: skip
     ending: set[str] = set()
-    for _round in kinds:
-        for name, kind in kinds.items():
-            for constructor in types.constructors(kind):
-                needed = (part for part in constructor.fields if types.is_structure(part))
-                if all(part.shape or print_type_name(alone(part)) in ending for part in needed):
-                    ending.add(name)
-    if next(iter(kinds)) not in ending:
-        problem = f"every constructor needs another '{declared.name}': no structure is finite"
-        raise Problem(at, problem, "add a constructor without such a field, as in leaf(float x)")
+    waiting = set(needs)
+    while waiting:
+        found = {name for name in waiting if any(needed <= ending for needed in needs[name])}
+        if not found:
+            break
+        ending |= found
+        waiting -= found
+    for root in roots:
+        if print_type_name(root) in waiting:
+            problem = f"type {root.type}: every constructor needs another '{root.type}'"
+            hint = "no structure is finite: add a constructor without such a field"
+            raise Problem(root.position, problem, hint)

@@ -197,11 +197,15 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Invoke:
-    """`C, D = g(A, B)`: tensors assigned from the results of another definition."""
+    """`C, D = g(A, B)`: tensors assigned from the results of another definition.
+
+    With a `type`, it makes a node of this structure type: `t = node(left, right)`.
+    """
 
     targets: tuple[str, ...]
     call: CallTerm
     position: int = _position()
+    type: str = ""
 
 
 @dataclass(frozen=True)
@@ -325,6 +329,7 @@ class Definition:
     `callees` are the definitions that it calls, each with its own. `types` are the structure types
     of its parameters and their fields. `family` are the definitions that call it and are called by
     it, itself included, without families of their own; empty if it does not call itself.
+    `result_types` are the structure types of its results, "" for tensors.
     """
 
     name: str
@@ -336,6 +341,7 @@ class Definition:
     position: int = _position()
     types: tuple[StructureType, ...] = ()
     family: tuple[Definition, ...] = ()
+    result_types: tuple[str, ...] = ()
     text: str = field(default="", compare=False, repr=False)
     file: str = field(default="<text>", compare=False, repr=False)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from anydim.base.errors import ModelError, OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import counted, listed
+from anydim.base.text import counted
 from anydim.graph.dims import symbols_of
 from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import Graph, Node
@@ -24,6 +24,7 @@ from anydim.graph.regions import Foreign
 from anydim.lang.tree import TensorType
 from anydim.passes.ragged.groups import Unsuited, at_one_row, over_tokens, record_of
 from anydim.passes.ragged.independence import Marked, Mixed, check_independent, marks_of, unit_of
+from anydim.passes.ragged.loop_costs import LoopCosts, family
 from anydim.passes.ragged.size_values import SizeValues
 from anydim.sizes import Size, as_size, product
 
@@ -50,7 +51,12 @@ class Form:
 
 
 class Placement:
-    def __init__(self, graph: Graph, rows: str, dims: tuple[str, ...]) -> None:
+    """`table` are dims whose size in each row no input has: the caller gives them."""
+
+    def __init__(
+        self, graph: Graph, rows: str, dims: tuple[str, ...], table: Set[str] = frozenset()
+    ) -> None:
+        self.table = table
         self.given = self.graph = graph
         self.rows, self.dims = rows, dims
         self.ragged = frozenset(dims)
@@ -66,18 +72,16 @@ class Placement:
         """Decide; raises ModelError for a graph whose rows depend on each other."""
         self.check()
         self.one = at_one_row(self.graph, self.rows)
+        self.updates = dict(self._updates())
         self._classify()
         self._stages()
         self._demands()
         return self
 
     def notes(self) -> Iterator[str]:
-        """Yield what became of dims, masks and nodes."""
+        """Yield what became of nodes."""
         kinds = list(self.kinds.values())
         loops = sum(stage % 2 for stage in self.exports)
-        yield f"{listed(self.dims)} of each row of '{self.rows}', without padding"
-        if self.masks:
-            yield f"no padding to mark: {listed(sorted(self.masks))} all ones"
         yield (
             f"{counted(kinds.count(TOKEN), 'node')} over all rows at once, "
             f"{kinds.count(INSIDE)} in {counted(loops, 'loop')} over rows"
@@ -100,7 +104,7 @@ class Placement:
                 self._check_axes(what, name)
         axes = {size for name in graph.inputs for size in graph.types[name].shape}
         for dim in self.dims:
-            if Size.symbol(dim) not in axes:
+            if Size.symbol(dim) not in axes and dim not in self.table:
                 raise OptionError(f"ragged: no input of '{graph.name}' has an axis '{dim}'")
         known = SizeValues(graph, self.masks)
         self.relative = self._check_nodes(graph, rows, known)
@@ -183,7 +187,7 @@ class Placement:
             count = batched.shape[found[0]].divide_exactly(self.batch)
             return Form(ROW, found[0], ONE if count is None else count)
         unit, count = unit_of(kind.shape[axes[0]], self.ragged)
-        plain = len(axes) == 1
+        plain = len(axes) == 1 and name not in (*self.updates, *self.updates.values())
         if name in (*self.given.inputs, *self.given.outputs):  # a row's part is contiguous
             plain = plain and bool(self.row_shape(name)[0].symbols & self.ragged)
         if plain:
@@ -218,6 +222,27 @@ class Placement:
             if kind == INSIDE:
                 inside.update(node.outputs)
         self._sink(inside)
+        self._move()
+
+    def _move(self) -> None:
+        """Move nodes over tokens and rows into loops where this is estimated to be faster."""
+        one = self.one
+        moving = frozenset(
+            name for name in one.types if name not in self.alone and self.form(name).kind != SHARED
+        )
+        kinds = {
+            number: kind for number, kind in self.kinds.items()
+            if not self.alone.issuperset(one.nodes[number].given)
+        }  # fmt: skip
+        fixed = frozenset(number for number, kind in kinds.items() if kind == INSIDE)
+        free = [number for number, kind in kinds.items() if kind in (TOKEN, ROW)]
+        found = LoopCosts(one, self.ragged, moving).moved(fixed, free)
+        if found != fixed:
+            self.kinds.update(dict.fromkeys(found, INSIDE))
+            self._sink({
+                name for number, kind in self.kinds.items() if kind == INSIDE
+                for name in one.nodes[number].outputs
+            })  # fmt: skip
 
     @property
     def _varying(self) -> frozenset[str]:
@@ -274,7 +299,7 @@ class Placement:
             node = self.one.nodes[number]
             if self.kinds[number] != TOKEN or set(node.outputs) & set(self.one.outputs):
                 continue
-            if number in between and _kind_of(node) == "elementwise":
+            if number in between and family(node) == "elementwise":
                 self.kinds[number] = INSIDE  # it becomes part of the kernels that make its operands
                 continue
             readers = [each for name in node.outputs for each in consumers.get(name, ())]
@@ -288,7 +313,7 @@ class Placement:
         found: set[int] = set()
         known = set(inside)
         for number, node in enumerate(self.one.nodes):
-            if self.kinds[number] != TOKEN or _kind_of(node) in _PRODUCTS:
+            if self.kinds[number] != TOKEN or family(node) in _PRODUCTS:
                 continue
             if self._reads(node) <= known:
                 found.add(number)
@@ -297,12 +322,23 @@ class Placement:
 
     def _scales(self, node: Node) -> bool:
         """Whether a node does element work on one tensor and scalars."""
-        if _kind_of(node) != "elementwise":
+        if family(node) != "elementwise":
             return False
         others = [n for n in node.given if n not in self.alone]
         scalars = [product(self.one.types[n].shape).constant == 1 for n in node.given
                    if n in self.alone]  # fmt: skip
         return len(others) == 1 and all(scalars)
+
+    def _updates(self) -> Iterator[tuple[str, str]]:
+        """Yield results that replace a part of an input, and that input, of sizes of the table.
+
+        A row is a block of both, and what lies between blocks stays as it is.
+        """
+        for node in self.one.nodes:
+            if node.operator == "put" and node.given[0] in self.one.inputs:
+                own = symbols_of([self.one.types[node.given[0]]]) & self.table
+                if own and node.outputs[0] in self.one.outputs:
+                    yield node.outputs[0], node.given[0]
 
     # ---- order ---------------------------------------------------------------------------------
 
@@ -365,12 +401,6 @@ class Placement:
 # ---- nodes ---------------------------------------------------------------------------------------
 
 
-def _kind_of(node: Node) -> str:
-    """The family of a node's operator."""
-    record = record_of(node)
-    return "" if record is None else record.kind
-
-
 def _symbols(node: Node) -> frozenset[str]:
     """The dims in a node's attributes, graphs that it holds included."""
     found = set(symbols_of(node.attributes.values()))
@@ -428,7 +458,7 @@ def mask_inputs(graph: Graph, rows: str, ragged: frozenset[str]) -> frozenset[st
     for name in graph.inputs:
         kind, plain = graph.types[name], name.lower().rstrip("0123456789._:")
         shaped = kind.rank == 2 and kind.shape[0] == Size.symbol(rows)
-        if shaped and str(kind.shape[1]) in ragged and plain.endswith("mask"):
+        if shaped and plain.endswith("mask") and set() < kind.shape[1].symbols <= ragged:
             if not any(word in plain for word in _OTHER_MASKS):
                 found.add(name)
     return frozenset(found)

@@ -12,7 +12,7 @@ from anydim.base.frozen import FrozenMapping
 from anydim.graph.dims import symbols_of
 from anydim.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.graph.operator import operator
-from anydim.graph.regions import LOOP, REGION, SIZES, LoopRegion, Scan, Sizes
+from anydim.graph.regions import LOOP, PART, REGION, SIZES, LoopRegion, PartRegion, Scan, Sizes
 from anydim.lang.tree import TensorType
 from anydim.passes.flow import unused
 from anydim.passes.ragged.groups import over, over_tokens, with_values
@@ -278,6 +278,11 @@ class _Body:
         self.given: list[str] = []  # names outside
         self.inputs: list[str] = []
         self.made: dict[str, str] = {}
+        self.histories = {  # inputs that all rows update, in the order of their results
+            work.updates[name]: self._fresh(name) for name in exports if name in work.updates
+        }
+        for name, own in self.histories.items():
+            self.body.types[own] = outer.types[emit.outside(name)]
 
     def _fresh(self, stem: str) -> str:
         name = unused(stem, self.names)
@@ -309,16 +314,17 @@ class _Body:
             self.made.update(zip(node.outputs, node.outputs))
         results, scans, kinds = self.results()
         guards = tuple(g for g in self.one.guards if symbols_of(g) & work.ragged)
+        initials = map(emit.outside, self.histories)
         inside = Graph(
-            f"{emit.whole.name}.rows", body.box, FrozenMapping(body.types), tuple(self.inputs),
-            tuple(results), FrozenMapping(body.constants), tuple(body.nodes), guards,
+            f"{emit.whole.name}.rows", body.box, FrozenMapping(body.types),
+            (*self.histories.values(), *self.inputs), tuple(results), FrozenMapping(body.constants),
+            tuple(body.nodes), guards,
         )  # fmt: skip
-        region = LoopRegion(inside, self.counter, work.batch, False, 0, scans)
+        region = FrozenMapping({
+            REGION: LoopRegion(inside, self.counter, work.batch, False, 0, scans)
+        })  # fmt: skip
         names = [work.name(f"{name}.all") for name in self.exports]
-        emit.outer.node(
-            Node(LOOP, tuple(self.given), tuple(names), FrozenMapping({REGION: region}), "rows"),
-            kinds,
-        )
+        emit.outer.node(Node(LOOP, (*initials, *self.given), tuple(names), region, "rows"), kinds)
         for name, stacked in zip(self.exports, names):
             emit.made[name] = self.outside(name, stacked)
 
@@ -341,7 +347,11 @@ class _Body:
     def imported(self, name: str) -> str:
         """The part of a value outside that belongs to the row."""
         work, body = self.work, self.body
-        form, held = work.form(name), self.capture(self.emit_.outside(name))
+        form = work.form(name)
+        if name in self.histories:
+            first = Size.symbol(work.starts[form.unit]) * form.count
+            return self.part(self.histories[name], first, self.one.types[name])
+        held = self.capture(self.emit_.outside(name))
         if form.kind == SHARED:
             return held
         if form.kind == ROW:
@@ -356,6 +366,13 @@ class _Body:
         if form.kind == TOKEN:
             return part
         return body.emit("reshape", part, shape=self.one.types[name].shape)
+
+    def part(self, held: str, first: Size, kind: TensorType) -> str:
+        """Elements of a value from `first` on, in the same memory."""
+        made = self._fresh(f"{held}.part")
+        region = FrozenMapping({REGION: PartRegion(first)})
+        self.body.node(Node(PART, (held,), (made,), region, "rows"), (kind,))
+        return made
 
     def results(self) -> tuple[list[str], tuple[Scan, ...], list[TensorType]]:
         """The results of the body, how they are stored, and the types of all rows."""
@@ -380,8 +397,12 @@ class _Body:
                 shape = (kind.shape[form.axis], *rest)
             else:
                 rest, shape = (), (product(kind.shape),)
-            results.append(body.emit("reshape", held, shape=shape))
-            scans.append(Scan(first, total, joined=True))
+            updates = name in work.updates
+            if updates:
+                results.append(self.part(held, as_size(0), TensorType(kind.dtype, shape)))
+            else:
+                results.append(body.emit("reshape", held, shape=shape))
+            scans.append(Scan(first, total, history=updates, initial=updates, joined=True))
             kinds.append(TensorType(kind.dtype, (total, *rest)))
         return results, tuple(scans), kinds
 

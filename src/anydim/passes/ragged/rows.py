@@ -28,9 +28,13 @@ from anydim.passes.ragged.row_graphs import RowGraph
 
 @dataclass(frozen=True)
 class RaggedRows:
-    """The rewrite; `dims` maps each ragged dim to the dim of its rows, "auto" finds them."""
+    """The rewrite; `dims` maps each ragged dim to the dim of its rows, "auto" finds them.
+
+    `table` are dims whose size in each row no input has: the caller gives them with the rows.
+    """
 
     dims: Mapping[str, str] | str
+    table: frozenset[str] = frozenset()
 
     def run(self, graph: Graph) -> tuple[Graph, tuple[str, ...]]:
         """Return the graph over ragged rows, and notes on it.
@@ -39,9 +43,10 @@ class RaggedRows:
         other.
         """
         graph = with_fixed_sizes(graph)
-        found = auto_dims(graph) if self.dims == "auto" else known_dims(graph, self.dims)
+        named = auto_dims(graph) if self.dims == "auto" else known_dims(graph, self.dims)
+        found = with_flat_dims(graph, named)
         (rows,) = set(found.values())
-        work = Placement(split(graph), rows, tuple(found))
+        work = Placement(split(graph), rows, tuple(found), self.table)
         return RowGraph(work.run()).run(), tuple(work.notes())
 
 
@@ -60,6 +65,29 @@ def known_dims(graph: Graph, dims: Any) -> dict[str, str]:
     if len(set(dims.values())) > 1 or set(dims) & set(dims.values()):
         raise OptionError("ragged: all ragged dims belong to one dim of rows", hint)
     return dict(dims)
+
+
+def with_flat_dims(graph: Graph, dims: Mapping[str, str]) -> dict[str, str]:
+    """Add the free dims that no input has as an axis, since rows are stored as flat elements.
+
+    A row is flat if its first axis is not its only ragged one. In images [3, height, width] with a
+    ragged width, the height is ragged, too.
+    """
+    found = dict(dims)
+    rows = next(iter(found.values()))
+    while True:
+        flat, seen = set[str](), {rows, *found}
+        for name in graph.inputs:
+            shape = [size for size in graph.types[name].shape if str(size) != rows]
+            own = [bool(size.symbols & found.keys()) for size in shape]
+            if any(own[1:]):
+                flat.update(*(size.symbols for size in shape))
+            else:
+                seen.update(map(str, shape))
+        more = [name for name in graph.box.names if name in flat - seen]
+        if not more:
+            return found
+        found.update(dict.fromkeys(more, rows))
 
 
 def auto_dims(graph: Graph) -> dict[str, str]:

@@ -157,6 +157,23 @@ def crops() -> ad.Builder:
     return g
 
 
+def separable() -> ad.Builder:
+    """Convolutions over windows and over channels in turn, and a gate of each row between them."""
+    g = ad.Builder("separable")
+    b, h, w = g.dim("batch", 0, 64), g.dim("lines", 6, 6), g.dim("seq", 1, 128)
+    x = g.input("x", ad.float32, (b, 3, h, w))
+    for channels, steps in ((3, (1, 1)), (96, (1, 2)), (96, (2, 1))):
+        window = g.constant(weights(channels, 1, 3, 3))
+        x = g.conv(x, window, pads=(1, 1, 1, 1), strides=steps, groups=channels)
+        x = g.relu(g.conv(x, g.constant(weights(96, channels, 1, 1))))
+    gate = g.reduce_mean(x, axes=(2, 3), keepdims=True)
+    gate = g.sigmoid(g.conv(gate, g.constant(weights(96, 96, 1, 1))))
+    x = g.conv(g.mul(x, gate), g.constant(weights(8, 96, 3, 3)), pads=(1, 1, 1, 1))
+    y = g.transpose(g.reduce_mean(x, axes=(2,), keepdims=False), perm=(0, 2, 1))
+    g.output("steps", g.softmax(linear(g, y), axis=-1))
+    return g
+
+
 def merged() -> ad.Builder:
     """Batch and sequence in one axis, as some exporters write linear layers."""
     g, b, t, x = padded()
@@ -180,9 +197,10 @@ PROGRAMS: dict[str, Callable[[], ad.Builder]] = {
     make.__name__: make
     for make in (
         pointwise, encoder, causal, positions, ends, strided, recurrent, scores, pairs, cross,
-        images, crops, merged, row_values,
+        images, crops, separable, merged, row_values,
     )
 }  # fmt: skip
+IMAGES = ("images", "crops", "separable")
 
 
 def rows_of(model: ad.Model, lengths: list[int], low: int) -> dict[str, list[numpy.ndarray]]:
@@ -209,7 +227,7 @@ def rows_of(model: ad.Model, lengths: list[int], low: int) -> dict[str, list[num
 def test_rows_have_the_bits_of_a_call_alone(name: str) -> None:
     graph = PROGRAMS[name]()
     alone, ragged = ad.compile(graph), ad.compile(graph, ragged="auto")
-    low = 1 if name in ("ends", "images", "crops") else 0
+    low = 1 if name in ("ends", *IMAGES) else 0
     for lengths in BATCHES:
         rows = rows_of(alone, lengths, low)
         if not lengths and set(rows) - set(ragged.lists):
@@ -223,7 +241,7 @@ def test_rows_have_the_bits_of_a_call_alone(name: str) -> None:
             for key, result in expected.items():
                 where = f"{lengths} {key}"
                 found = made[key][number]
-                if name in ("images", "crops"):  # convolutions have another layout: rounding
+                if name in IMAGES:  # convolutions have another layout: rounding
                     numpy.testing.assert_allclose(found, result[0], 1e-5, 1e-5, err_msg=where)
                 else:  # the same kernels in the same order
                     numpy.testing.assert_array_equal(found, result[0], where)
@@ -264,6 +282,24 @@ def test_linear_layers_run_over_all_rows_at_once() -> None:
     }  # fmt: skip
     products = [site for site in model.program.sites if site.schedule.startswith("contraction")]
     assert products and not per_row & {site.source for site in products}
+
+
+def test_convolutions_of_wide_rows_run_in_one_loop() -> None:
+    graph, _ = RaggedRows("auto").run(separable().graph())
+    (loop,) = [node for node in graph.nodes if node.operator == "loop"]
+    inside = [node.operator for node in loop.region.held["body"].nodes]
+    assert inside.count("conv") == 8 and "conv" not in {node.operator for node in graph.nodes}
+
+
+def test_a_free_height_beside_a_ragged_width_is_ragged() -> None:
+    model = ad.compile(images(), ragged={"width": "batch"})
+    rows = [weights(3, 5, width) for width in (4, 1, 9)]
+    made = model(x=rows)
+    for row, y, pooled in zip(rows, made["y"], made["pooled"]):
+        alone = model(x=[row])
+        numpy.testing.assert_array_equal(y, alone["y"][0])
+        numpy.testing.assert_array_equal(pooled, alone["pooled"][0])
+    assert "'height'" in next(iter(RaggedRows({"width": "batch"}).run(images().graph())[1]))
 
 
 def test_masks_may_be_omitted_and_mark_nothing() -> None:

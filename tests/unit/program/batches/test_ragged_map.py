@@ -109,7 +109,8 @@ def test_an_iterator_is_read_by_windows(model: ad.Model) -> None:
     assert [done for done, *_ in told] == [10, 20, 25] and "10 at batch=10" in told[0][2]
 
 
-def test_no_call_is_above_the_limit(model: ad.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_call_is_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ad.compile(graph(), ragged={"seq": "batch"}, memory_limit="1 GiB")  # exact blocks
     items = [item(number) for number in range(60)]
     rows = []
     for limit in (12_000, 40_000, 200_000):

@@ -59,7 +59,7 @@ def _lower(form: Windows, schedule: Convolution, task: Task) -> Launch:
     return writer.launch(schedule, {"w": packing}, form.work, reason)
 
 
-TEMPLATE = form_template("convolution", Convolution, _form, _propose, _lower)
+TEMPLATE = form_template("convolution", Convolution, _form, _propose, _lower, keeps=True)
 
 
 def _panels(form: Windows, tile: Tile) -> Panels:
