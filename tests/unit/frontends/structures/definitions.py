@@ -410,11 +410,17 @@ def vector(random: Random, *shape: int) -> Any:
     return made.reshape(shape)
 
 
-def tree(random: Random, d: int, depth: int = 5) -> Any:
+def tree(random: Random, d: int, depth: int = 5, shared: float = 0.1) -> Any:
     if depth == 0 or random.random() < 0.3:
         return ("leaf", vector(random, d))
-    left = tree(random, d, depth - 1)
-    return ("node", left, left if random.random() < 0.1 else tree(random, d, depth - 1))
+    left = tree(random, d, depth - 1, shared)
+    is_shared = random.random() < shared
+    return ("node", left, left if is_shared else tree(random, d, depth - 1, shared))
+
+
+def copied(random: Random, d: int) -> Any:
+    """A tree in which each node occurs once: calls with values of their own visit all paths."""
+    return tree(random, d, shared=0)
 
 
 def chain(item: Callable[[Random, int], Any]) -> Callable[[Random, int], Any]:
@@ -517,7 +523,7 @@ MEANINGS = {
     "softened": Meaning(softened, T),
     "tree_lstm": Meaning(tree_lstm, T, {"W": "3DH", "U": "52HH", "b": "5H"}),
     "grid": Meaning(grid, {"t": cells}, {"W": "DH", "U": "HH"}),
-    "weighted": Meaning(weighted, T, {"w": ""}),
+    "weighted": Meaning(weighted, {"t": copied}, {"w": ""}),
     "leftmost": Meaning(leftmost, T, within=0),
     "attention": Meaning(attention, {"t": bush}),
     "product": Meaning(product, T, {"M": "DD"}),
