@@ -7,6 +7,7 @@ import anydim as ad
 from anydim.base.errors import LanguageError
 from anydim.lang.interpreter.run import Result, run
 from anydim.lang.surface.parser import parse
+from tests.unit.lang.language import assert_same
 
 TEXT = """
 type List<A> { nil; cons(A head, List<A> tail) }
@@ -344,18 +345,6 @@ def arguments(name, chance, size, count):
     of = [make for make, each in zip(makers, structures) if each.type in known]
     rest = [make(chance) for make in makers[len(of) :]]
     return [[make(chance, size) for make in of] for _ in range(count)], rest
-
-
-def assert_same(found, wanted):
-    """Compare structures field by field, without Python's stack."""
-    waiting = [(found, wanted)]
-    while waiting:
-        one, other = waiting.pop()
-        if not isinstance(other, tuple):
-            np.testing.assert_allclose(one, other, rtol=1e-6)
-            continue
-        assert one[0] == other[0] and len(one) == len(other)
-        waiting += zip(one[1:], other[1:])
 
 
 def check(name, chance, count):
