@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from itertools import product as combinations
-from typing import TYPE_CHECKING, Any, Protocol
+from threading import local
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from anydim.base.errors import DimError, OptionError
 from anydim.base.keywords import public
@@ -108,6 +110,22 @@ def _bound(label: str, value: object) -> int | None:
     return bound
 
 
+Found = TypeVar("Found")
+
+
+def _shared(find: Callable[[Any], Found]) -> cached_property[Found]:
+    """A cached property of a box; equal boxes of a thread share the value of the first one."""
+
+    def found(self: Box) -> Found:
+        first = _EQUAL.first.setdefault((self.dims, self.constraints), self)
+        if first is self:
+            return find(self)
+        self.__dict__["_first"] = first  # keeps it alive
+        return getattr(first, find.__name__)
+
+    return cached_property(found)
+
+
 @dataclass(frozen=True)
 class Box:
     """All size assignments inside the bounds of `dims` where every constraint is >= 0.
@@ -178,39 +196,39 @@ class Box:
             self._smaller[most] = Box(dims, self.constraints)
         return self._smaller[most]
 
-    @cached_property
+    @_shared
     def _smaller(self) -> dict[int, Box]:
         """Cache of the boxes of `at_most`."""
         return {}
 
-    @cached_property
+    @_shared
     def enclosure(self) -> Enclosure:
         """Cached bounds of sizes over the box."""
         made = import_module("anydim.sizes.enclosure").Enclosure
         found: Enclosure = made({dim.name: dim.range for dim in self.dims}, self.constraints)
         return found
 
-    @cached_property
+    @_shared
     def simplified(self) -> dict[str, Size]:
         """Cache of simplified compound atoms over this box; `simplify` fills it."""
         return {}
 
-    @cached_property
+    @_shared
     def open_questions(self) -> dict[tuple[Size, str], bool]:
         """(size, relation to 0) -> whether points of the box disagree; `prove` fills it."""
         return {}
 
-    @cached_property
+    @_shared
     def answers(self) -> dict[tuple[Size, str], Any]:
         """(size, relation to 0) -> whether it holds over this box; `prove` fills it."""
         return {}
 
-    @cached_property
+    @_shared
     def evaluated(self) -> dict[int, dict[str, int]]:
         """Index of a point -> the values of compound atoms there; `prove` fills it."""
         return {}
 
-    @cached_property
+    @_shared
     def points(self) -> Points:
         """Some points inside the box, the same ones in every run."""
         found: Points = import_module("anydim.sizes.points").Points(self)
@@ -267,6 +285,19 @@ class Box:
     def __str__(self) -> str:
         parts = [str(dim) for dim in self.dims]
         return ", ".join(parts + [f"{constraint} >= 0" for constraint in self.constraints])
+
+
+class _Equal(local):
+    """The first of equal boxes, by dims and constraints, while one of them is alive.
+
+    For each thread: an enclosure counts the work of the question in progress.
+    """
+
+    def __init__(self) -> None:
+        self.first = WeakValueDictionary[tuple[tuple[Dim, ...], tuple[Size, ...]], Box]()
+
+
+_EQUAL = _Equal()
 
 
 def _violation(constraint: Size, env: Mapping[str, int]) -> str:

@@ -1,6 +1,7 @@
 """Dims and boxes: what they accept, what they refuse, what they draw."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -117,3 +118,17 @@ def test_intervals_print_and_contain() -> None:
     assert 4 not in Interval(None, 3)
     assert Interval(2, 2).value == 2
     assert Interval().value is None
+
+
+def test_equal_boxes_of_a_thread_share_what_was_found() -> None:
+    first, second = (Box.of(Dim("n", 1, 9), Dim("m", 0)) for _ in range(2))
+    assert first.enclosure is second.enclosure
+    assert first.answers is second.answers
+    assert first.at_most(5) is second.at_most(5)
+    assert Box.of(Dim("n", 1, 8), Dim("m", 0)).enclosure is not first.enclosure
+    other = Box.of(Dim("n", 1, 9), Dim("m", 0))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: other.enclosure).result() is not first.enclosure
+    kept = second.enclosure
+    del first
+    assert Box.of(Dim("n", 1, 9), Dim("m", 0)).enclosure is kept
