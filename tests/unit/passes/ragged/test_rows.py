@@ -380,3 +380,11 @@ def test_saved_models_take_rows(tmp_path: Any) -> None:
     for key, value in model(x=rows).items():
         for one, other in zip(value, loaded(x=rows)[key]):
             numpy.testing.assert_array_equal(one, other)
+
+
+def test_profiles_know_the_sizes_of_rows() -> None:
+    model = ad.compile(encoder(), ragged="auto", threads=1)
+    rows = [weights(5, WIDTH), weights(1, WIDTH), weights(9, WIDTH)]
+    plan, profile = model.plan(lengths=[5, 1, 9]), model.profile({"x": rows}, repeat=1)
+    assert profile.sizes == plan.sizes
+    assert sum(each.flops for each in profile.launches) == plan.flops
