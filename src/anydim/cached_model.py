@@ -42,7 +42,7 @@ class Cached:
     def __init__(self, model: Model, made: SpareCaches, room: int) -> None:
         self.model, self.caches = model, made.caches
         self.length = 0
-        self._past, self._spare, self._room = made.past, made.spare, room
+        self._past, self._room = made.past, room
         self._max_length = model.dims.dim(made.past).hi
         self._held: dict[str, numpy.ndarray] = {}
         self._into: dict[str, numpy.ndarray] = {}  # the same arrays, by result

@@ -100,7 +100,7 @@ def _size_text(size: Size) -> str:
 
 # members of unions are tagged
 _TAGGED = frozenset((
-    "SegmentStep", "FindStep", "BranchStep", "CallStep", "LoopStep", "CopyStep", "EngineStep",
+    "SegmentStep", "FindStep", "PartStep", "BranchStep", "CallStep", "LoopStep", "CopyStep", "EngineStep",
     "ReleaseStep", "Listed", "RaggedPort",
 ))  # fmt: skip
 

@@ -1,12 +1,13 @@
 """Rewrite growing key/value caches from `concat(past, new)` to an in-place update.
 
-    keys[b, h, past, d]                      keys[b, h, past + s + spare, d]
+    keys[b, h, past, d]                      keys[b, h, capacity, d]
     present = concat(keys, new)      ->      present = put(keys, new, first=past)
                                              whole = present[:, :, :past + s]
 
 Consumers of the concatenation read the view `whole`. Input and result have the same size in bytes,
-so a caller passes one array for both and only the new elements are written (docs/decisions/020). No
-input then determines `past`, unless another one has that size.
+so a caller passes one array for both and only the new elements are written (docs/decisions/021). No
+input then determines `past`, unless another one has that size; `capacity >= past + s` is a
+constraint of the box.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class Cache:
 
 @dataclass(frozen=True)
 class SpareCaches:
-    """A graph with spare capacity in its caches; dims: `past`, their length, and `spare`."""
+    """A graph with spare capacity in its caches; dims: `past`, their length, and `capacity`."""
 
     graph: Graph
     caches: tuple[Cache, ...]
     past: str
-    spare: str
+    capacity: str
 
 
 def with_spare_capacity(graph: Graph, results: Mapping[str, str] | None = None) -> SpareCaches:
@@ -111,15 +112,15 @@ class _Work:
     def made(self, caches: tuple[Cache, ...], past: str) -> SpareCaches:
         """Build the graph whose caches have spare capacity."""
         graph, length = self.graph, Size.symbol(past)
-        spare = _fresh("spare", set(graph.box.names))
-        left, count = Size.symbol(spare), caches[0].count
+        capacity = _fresh("capacity", set(graph.box.names))
+        whole_size, count = Size.symbol(capacity), caches[0].count
         joins = {str(self._origin(each.result)): each for each in caches}
         again = {each.input: _fresh(f"{each.input}.past", self.types) for each in caches}
         whole = {name: _fresh(f"{each.result}.whole", self.types) for name, each in joins.items()}
         nodes: list[Node] = []
         for each in caches:
             self._view(nodes, each, each.input, again[each.input], length)
-            self.types[each.input] = _longer(graph.types[each.input], each.axis, count + left)
+            self.types[each.input] = _resized(graph.types[each.input], each.axis, whole_size)
         names = {**again, **whole}
         results = {each.result for each in caches}
         for node in graph.nodes:
@@ -132,9 +133,10 @@ class _Work:
                     node.operator, given, node.outputs, node.attributes, node.source, node.device
                 ))  # fmt: skip
         made = graph.replace(
-            box=graph.box.also(Dim(spare)), types=FrozenMapping(self.types), nodes=tuple(nodes)
-        )
-        return SpareCaches(made.pruned(), caches, past, spare)
+            box=graph.box.also(Dim(capacity), constraints=(whole_size - length - count,)),
+            types=FrozenMapping(self.types), nodes=tuple(nodes),
+        )  # fmt: skip
+        return SpareCaches(made.pruned(), caches, past, capacity)
 
     def _put(
         self, nodes: list[Node], cache: Cache, node: Node, names: Mapping[str, str], past: Size,
@@ -155,15 +157,12 @@ class _Work:
         """A view of the first elements of a value along the cache's axis."""
         attributes = {"starts": (0,), "ends": (count,), "axes": (cache.axis,)}
         node = Node("slice", (value,), (name,), FrozenMapping(attributes), f"cache '{value}'")
-        kind = self.graph.types[cache.input]
-        shape = (*kind.shape[: cache.axis], count, *kind.shape[cache.axis + 1 :])
-        self.types[name] = TensorType(kind.dtype, shape)
+        self.types[name] = _resized(self.graph.types[cache.input], cache.axis, count)
         nodes.append(node)
 
 
-def _longer(kind: TensorType, axis: int, more: Size) -> TensorType:
-    shape = (*kind.shape[:axis], kind.shape[axis] + more, *kind.shape[axis + 1 :])
-    return TensorType(kind.dtype, shape)
+def _resized(kind: TensorType, axis: int, size: Size) -> TensorType:
+    return TensorType(kind.dtype, (*kind.shape[:axis], size, *kind.shape[axis + 1 :]))
 
 
 def _fresh(stem: str, taken: Any) -> str:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.records import dataclass
-from anydim.graph.regions import BranchRegion, LoopRegion, Sizes
+from anydim.graph.regions import BranchRegion, LoopRegion, PartRegion, Sizes
 from anydim.lang import tree
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Guard, Size
@@ -60,6 +60,8 @@ def uses(node: Node) -> frozenset[str]:
         return symbols_of(node.attributes.values())
     if isinstance(region, Sizes):
         return symbols_of(region.row)
+    if isinstance(region, PartRegion):
+        return symbols_of(region.first)
     taken = frozenset[str]().union(*(graph.origins.free for graph in region.held.values()))
     if isinstance(region, LoopRegion):
         own = symbols_of([region.trips, *((s.position, s.extent) for s in region.scans)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -13,7 +14,15 @@ from anydim.base.errors import DimError, InputError
 from anydim.graph.binding import bind, check_guards, inferred_sizes, with_found_dims
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
-from anydim.graph.regions import BranchRegion, CallRegion, Foreign, LoopRegion, Scan, Sizes
+from anydim.graph.regions import (
+    BranchRegion,
+    CallRegion,
+    Foreign,
+    LoopRegion,
+    PartRegion,
+    Scan,
+    Sizes,
+)
 from anydim.lang.meaning.evaluate import check_guards as check_group_guards
 from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import Group, TensorType
@@ -138,6 +147,10 @@ class _Region:
             return self.foreign(region, given)
         if isinstance(region, CallRegion):
             return self.held(region.body, given, self.sizes)
+        if isinstance(region, PartRegion):
+            shape = _shape(self.graph.types[self.node.outputs[0]], self.sizes) or ()
+            first = region.first.evaluate(self.sizes)
+            return [given[0].reshape(-1)[first : first + math.prod(shape)].reshape(shape).copy()]
         return self.loop(region, given) if isinstance(region, LoopRegion) else []
 
     def foreign(self, region: Foreign, given: Arrays) -> list[numpy.ndarray]:

@@ -25,6 +25,7 @@ from anydim.graph.regions import (
     CallRegion,
     Foreign,
     LoopRegion,
+    PartRegion,
     Region,
     Sizes,
 )
@@ -34,7 +35,7 @@ from anydim.sizes import Box, as_size
 from anydim.sizes.guard import Guard
 
 FUSED = "fused"
-_REGIONS = (Sizes, BranchRegion, LoopRegion, CallRegion, Foreign)
+_REGIONS = (Sizes, PartRegion, BranchRegion, LoopRegion, CallRegion, Foreign)
 
 
 class Constant:

@@ -173,6 +173,10 @@ def _sizes(parts: _Parts) -> Region:
     return regions.Sizes(tuple(dims), parts.line("row").size() if "row" in parts.lines else None)
 
 
+def _part(parts: _Parts) -> Region:
+    return regions.PartRegion(parts.line("first").size())
+
+
 def _branch(parts: _Parts) -> Region:
     condition = _guard(parts.line("condition")) if "condition" in parts.lines else None
     return regions.BranchRegion(parts.graph("then"), parts.graph("otherwise"), condition)
@@ -209,8 +213,8 @@ def _strings(scanner: Scanner) -> Iterator[str]:
 
 
 _REGIONS = {
-    regions.SIZES: _sizes, regions.BRANCH: _branch, regions.LOOP: _loop, regions.CALL: _call,
-    regions.FOREIGN: _foreign,
+    regions.SIZES: _sizes, regions.PART: _part, regions.BRANCH: _branch, regions.LOOP: _loop,
+    regions.CALL: _call, regions.FOREIGN: _foreign,
 }  # fmt: skip
 
 

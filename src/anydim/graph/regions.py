@@ -4,6 +4,7 @@
     branch   (condition?, given...)  one of two graphs
     loop     (condition?, carried..., initial..., given...)   a graph, iteration after iteration
     call     (given...)              a graph
+    part     (x)                     contiguous elements of x, which are not copied
     foreign  (given...)              an ONNX model that an engine runs
 
 The node's attribute 'region' is one of the records below; a node's inputs and outputs correspond to
@@ -30,7 +31,8 @@ from anydim.sizes.guard import Guard
 if TYPE_CHECKING:  # nodes hold regions, and regions graphs of nodes
     from anydim.graph.nodes import Graph
 
-SIZES, BRANCH, LOOP, CALL, FOREIGN = "sizes", "branch", "loop", "call", "foreign"
+SIZES, BRANCH, LOOP, CALL = "sizes", "branch", "loop", "call"
+PART, FOREIGN = "part", "foreign"
 FALLBACK = "onnxruntime"  # the engine for nodes that cannot be imported, if the user allows it
 REGION = "region"  # name of the attribute
 
@@ -50,6 +52,22 @@ class Sizes:
     @property
     def held(self) -> Mapping[str, Graph]:
         """The graphs that this record holds, by field name."""
+        return {}
+
+
+@dataclass(frozen=True)
+class PartRegion:
+    """The elements of the node's input from row-major index `first` on, as many as the result has.
+
+    The result is another view of the same memory: a loop that makes a part of a stacked result from
+    the same part of its earlier contents can write it in place (`passes/in_place.py`).
+    """
+
+    first: Size
+
+    @property
+    def held(self) -> Mapping[str, Graph]:
+        """It holds no graphs."""
         return {}
 
 
@@ -80,8 +98,8 @@ class Scan:
     the tensor's contents before the first iteration.
 
     With `joined`, a result is not one slice but a tensor of any length, stored from index
-    `position` of the first axis on: results are concatenated. `position` may use the dims of the
-    body; `extent` is the total length.
+    `position` of the first axis on: results are concatenated, or replace parts of what `initial`
+    holds. `position` may use the dims of the body; `extent` is the total length.
     """
 
     position: Size
@@ -161,4 +179,4 @@ class Foreign:
         return f"Foreign({self.engine}: {self.operator}, {len(self.model)} bytes)"
 
 
-Region: TypeAlias = Sizes | BranchRegion | LoopRegion | CallRegion | Foreign
+Region: TypeAlias = Sizes | PartRegion | BranchRegion | LoopRegion | CallRegion | Foreign

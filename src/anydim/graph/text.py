@@ -38,7 +38,16 @@ from typing import Any
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import GraphError
 from anydim.graph.nodes import FUSED, Constant, Graph, Node
-from anydim.graph.regions import REGION, BranchRegion, Foreign, LoopRegion, Region, Scan, Sizes
+from anydim.graph.regions import (
+    REGION,
+    BranchRegion,
+    Foreign,
+    LoopRegion,
+    PartRegion,
+    Region,
+    Scan,
+    Sizes,
+)
 from anydim.lang.surface.printer import print_group
 from anydim.lang.tree import TensorType
 from anydim.runtime.lists import RaggedPort
@@ -135,6 +144,8 @@ def _region_lines(region: Region) -> list[str]:
     if isinstance(region, Sizes):
         lines.append(f"dims {' '.join(region.dims)}")
         lines += [] if region.row is None else [f"row {{{region.row}}}"]
+    elif isinstance(region, PartRegion):
+        lines.append(f"first {{{region.first}}}")
     elif isinstance(region, BranchRegion) and region.condition is not None:
         lines.append(_guard(region.condition, "condition"))
     elif isinstance(region, Foreign):

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from anydim.base.dtypes import boolean, int64
 from anydim.base.errors import GraphError
 from anydim.graph.nodes import Graph
-from anydim.graph.regions import BranchRegion, Foreign, LoopRegion, Region, Sizes
+from anydim.graph.regions import BranchRegion, Foreign, LoopRegion, PartRegion, Region, Sizes
 from anydim.lang.tree import TensorType
-from anydim.sizes import Box, Size, Truth, as_size, maximum, prove
+from anydim.sizes import Box, Size, Truth, as_size, maximum, product, prove
 
 Types = Sequence[TensorType]
 _CONDITION = TensorType(boolean, ())
@@ -29,6 +29,8 @@ def check_region(
             raise GraphError("its model has other inputs or results than the node")
     elif isinstance(region, Sizes):
         _check_sizes(region, given, made, box)
+    elif isinstance(region, PartRegion):
+        _check_part(region, given, made, box)
     elif isinstance(region, BranchRegion):
         if region.condition is None:
             given = _condition(given)
@@ -64,6 +66,15 @@ def _check_sizes(region: Sizes, given: Types, made: Types, box: Box) -> None:
         raise GraphError(f"takes int64[{count}] and has no results")
 
 
+def _check_part(region: PartRegion, given: Types, made: Types, box: Box) -> None:
+    if len(given) != 1 or len(made) != 1 or given[0].dtype != made[0].dtype:
+        raise GraphError("takes a tensor and makes one of its element type")
+    whole, end = product(given[0].shape), region.first + product(made[0].shape)
+    inside = (prove(0, "<=", region.first, box), prove(end, "<=", whole, box))
+    if inside != (Truth.PROVED, Truth.PROVED):
+        raise GraphError(f"elements {region.first} to {end} may be outside of {given[0]}")
+
+
 def _condition(given: Types) -> Types:
     if not given or given[0] != _CONDITION:
         raise GraphError(f"its first input is {given[0] if given else 'missing'}, expected bool[]")
@@ -96,8 +107,8 @@ def _check_loop(
         raise GraphError(f"{len(loop.scans)} stacked results, {len(slices)} slices in its body")
     for stack, made_slice, scan in zip(stacks, slices, loop.scans):
         own = made_slice.shape[1:] if scan.joined else made_slice.shape
-        if scan.joined and (scan.extent is None or scan.history or scan.initial):
-            raise GraphError("a concatenated result has an extent, and no earlier contents")
+        if scan.joined and scan.extent is None:
+            raise GraphError("a concatenated result has an extent")
         rows = [TensorType(stack.dtype, stack.shape[1:])]
         _match("stacked result", rows, [TensorType(made_slice.dtype, own)], box, known)
     with_initial = [s for s, scan in zip(stacks, loop.scans) if scan.initial]

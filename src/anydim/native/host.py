@@ -16,6 +16,7 @@ from anydim.native.region_emit import MAIN, emit_regions, segment_name
 from anydim.native.stopping import KINDS
 from anydim.native.threads import STOP, WORKER, threads_code
 from anydim.program.program import Program
+from anydim.program.region import LoopStep, Region
 from anydim.program.region_layout import RegionLayout, SegmentSlots, ValueSlots
 from anydim.program.segment import Segment
 from anydim.runtime.checks import Check
@@ -144,6 +145,7 @@ def _regions(program: Program) -> Host:
                       for axis, size in enumerate(shapes[name])),
         failures=made.failures,
         requested_dims=tuple((dim, entry.dims[dim]) for dim in made.requested_dims),
+        updates=tuple(_updates(program.regions[-1])),
         devices=tuple(_on_device(device, layout, held, segments) for device in layout.homes),
         handed=tuple(_delegated(program, layout)),
     )  # fmt: skip
@@ -151,6 +153,15 @@ def _regions(program: Program) -> Host:
     more = (device_blocks_code(), _device_api().entry_points_code()) if layout.homes else ()
     blocks = (blocks_code(), *more)
     return Host((*parts, made.code, *blocks), interface)
+
+
+def _updates(region: Region) -> Iterator[tuple[str, str]]:
+    """Yield pairs of a result and the input whose memory it takes."""
+    for step in region.steps:
+        if isinstance(step, LoopStep):
+            for name, stack in zip(step.makes[len(step.carried) :], step.stacks):
+                if stack.in_place and stack.initial is not None:
+                    yield name, stack.initial
 
 
 def _of_devices() -> dict[str, str]:

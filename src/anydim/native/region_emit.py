@@ -32,6 +32,7 @@ from anydim.program.region import (
     EngineStep,
     FindStep,
     LoopStep,
+    PartStep,
     Region,
     ReleaseStep,
     SegmentStep,
@@ -217,7 +218,13 @@ def _segment(code: Code, number: int, step: SegmentStep) -> None:
         refused = code.failure("memory", step.source, found=context.FOUND)
         code.leave_unless(arena.differs(0), refused)
         code.store(block.base + ARENA, arena)
+    updated = dict(step.updates)
     for output, name in enumerate(step.makes):
+        if name in updated:
+            operand = code.value(updated[name])
+            code.store_block(code.value(name), code.load(operand.owner), code.load(operand.data))
+            code.hold(operand.owner)
+            continue
         size = tensor_bytes(code.spec(name)).constant
         bytes = code.load(block.bytes + output) if size is None else constant(size)
         _result(code, name, bytes, step.source)
@@ -338,6 +345,18 @@ def _find(code: Code, number: int, step: FindStep) -> None:
     code.determine(where, "size", (), (), found=frozenset(step.dims))
 
 
+def _part(code: Code, number: int, step: PartStep) -> None:
+    """Point into the memory of a value; the verifier has proved that the part is inside."""
+    spec, value, made = code.spec(step.made), code.value(step.value), code.value(step.made)
+    arithmetic = code.arithmetic()
+    offset = arithmetic.size(step.first * spec.dtype.bytes)
+    for axis, size in enumerate(spec.shape):
+        code.store(made.shape + axis, arithmetic.size(size))
+    code.fits(arithmetic, step.source)
+    code.store_block(made, code.load(value.owner), code.body.let(code.load(value.data) + offset))
+    code.hold(made.owner)
+
+
 def _call(code: Code, number: int, step: CallStep) -> None:
     code.use(step.region, step.given, step.makes, step.source)
     code.made(step.makes, step.source)
@@ -362,6 +381,7 @@ def _branch(code: Code, number: int, step: BranchStep) -> None:
 _STEPS: dict[type[Step], Callable[..., None]] = {
     SegmentStep: _segment,
     FindStep: _find,
+    PartStep: _part,
     BranchStep: _branch,
     CallStep: _call,
     LoopStep: loop,

@@ -193,11 +193,23 @@ class _Loop:
             stacked.spec, shape=(extent, *stacked.sizes)
         )))  # fmt: skip
         code.fits(arithmetic, self.step.source)
+        if stacked.stack.in_place:
+            self.take_over(stacked)
+            return
         memory = self.allocate(stacked, all_bytes)
         if stacked.stack.initial is not None:
             self.begin_from(stacked, stacked.stack.initial)
         elif not self.covered(stacked):
             code.fill(memory, all_bytes, stacked.device)
+
+    def take_over(self, stacked: _Stacked) -> None:
+        """Use the memory of the initial contents; the caller permits it."""
+        assert stacked.stack.initial is not None
+        initial, value = self.code.value(stacked.stack.initial), stacked.value
+        rank = stacked.spec.rank
+        pairs = [(value.shape + axis, initial.shape + axis) for axis in range(rank)]
+        self.same(pairs, value.shape, initial.shape, rank)
+        self.code.copy(initial.data, value.data)
 
     def begin_from(self, stacked: _Stacked, name: str) -> None:
         """Copy the initial contents of a stack."""

@@ -27,6 +27,7 @@ from anydim.program.region import (
     EngineStep,
     FindStep,
     LoopStep,
+    PartStep,
     Region,
     SegmentStep,
     Step,
@@ -183,6 +184,10 @@ class _Region:
     def find(self, step: FindStep) -> Step:
         return replace(step, value=self.on(step.value, HOST))
 
+    def part(self, step: PartStep) -> Step:
+        (made,) = self.makes(step, [HOST])
+        return replace(step, value=self.on(step.value, HOST), made=made)
+
     def call(self, step: CallStep) -> Step:
         results = self.work.uses.results(self.number, step)
         inputs = self.held((step.region,), step.given, results)
@@ -252,6 +257,7 @@ _STEPS: dict[type[Step], Callable[[_Region, Any], Step]] = {
     SegmentStep: _Region.segment,
     EngineStep: _Region.engine,
     FindStep: _Region.find,
+    PartStep: _Region.part,
     CallStep: _Region.call,
     BranchStep: _Region.branch,
     LoopStep: _Region.loop,

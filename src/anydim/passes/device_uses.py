@@ -20,6 +20,7 @@ from anydim.program.region import (
     EngineStep,
     FindStep,
     LoopStep,
+    PartStep,
     Region,
     SegmentStep,
     Step,
@@ -89,7 +90,7 @@ class Uses:
         """Uses of a step; with `passing`, including values that nested regions return unchanged."""
         if isinstance(step, SegmentStep):
             yield from ((name, step.segment.device, True) for name in step.reads)
-        elif isinstance(step, FindStep):
+        elif isinstance(step, (FindStep, PartStep)):
             yield step.value, HOST, True
         elif isinstance(step, EngineStep):
             yield from ((name, HOST, True) for name in step.reads)
@@ -191,4 +192,5 @@ class Uses:
 _RESULTS: dict[type[Step], Callable[[Uses, int, Any], Iterable[str]]] = {
     CallStep: Uses._of_call, BranchStep: Uses._of_branch, LoopStep: Uses._of_loop_results,
     EngineStep: lambda uses, number, step: [HOST] * len(step.makes),
+    PartStep: lambda uses, number, step: [HOST],
 }  # fmt: skip

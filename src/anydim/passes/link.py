@@ -13,10 +13,11 @@ import numpy
 
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph, Node
-from anydim.graph.regions import BranchRegion, CallRegion, Foreign, LoopRegion, Sizes
+from anydim.graph.regions import BranchRegion, CallRegion, Foreign, LoopRegion, PartRegion, Sizes
 from anydim.passes.assemble import Store
 from anydim.passes.delegate.empty_tensors import needed_elsewhere
 from anydim.passes.device_copies import CopiesBetween
+from anydim.passes.in_place import updated_loops
 from anydim.passes.segment import Cut, Held, Part, straight
 from anydim.program.program import Program
 from anydim.program.region import (
@@ -25,6 +26,7 @@ from anydim.program.region import (
     EngineStep,
     FindStep,
     LoopStep,
+    PartStep,
     Region,
     ReleaseStep,
     SegmentStep,
@@ -61,6 +63,8 @@ class Link:
         regions = tuple(self._region(cut, parts) for cut in cuts)
         if any(isinstance(each.made, Segment) and each.made.device for each in parts.values()):
             regions = CopiesBetween().run(regions)
+        else:
+            regions = updated_loops(regions)
         regions = tuple(map(_with_releases, regions))
         constants = tuple(self.store.constants.values())  # regions may have added some
         return Program(regions, constants, tuple(self.store.recipes), self.threads)
@@ -151,6 +155,11 @@ def _find(node: Node, regions: tuple[int, ...]) -> FindStep:
     return FindStep(node.given[0], node.region.dims, node.source, row=node.region.row)
 
 
+def _part(node: Node, regions: tuple[int, ...]) -> PartStep:
+    assert isinstance(node.region, PartRegion)
+    return PartStep(node.given[0], node.outputs[0], node.region.first, node.source)
+
+
 def _branch(node: Node, regions: tuple[int, ...]) -> BranchStep:
     assert isinstance(node.region, BranchRegion)
     condition: str | Guard | None = node.region.condition
@@ -185,5 +194,5 @@ def _loop(node: Node, regions: tuple[int, ...]) -> LoopStep:
 
 
 _HELD: dict[type, Callable[[Node, tuple[int, ...]], Step]] = {
-    Sizes: _find, BranchRegion: _branch, CallRegion: _call, LoopRegion: _loop
+    Sizes: _find, PartRegion: _part, BranchRegion: _branch, CallRegion: _call, LoopRegion: _loop
 }  # fmt: skip

@@ -22,13 +22,14 @@ class SegmentStep:
     """Launches in order, on the device of the segment.
 
     Inputs and outputs of the segment are values of the region; `given` and `made` have those whose
-    names differ.
+    names differ. `updates` are pairs of a result and the operand whose memory it is written to.
     """
 
     segment: Segment
     source: str = ""
     given: tuple[str, ...] | None = None
     made: tuple[str, ...] | None = None
+    updates: tuple[tuple[str, str], ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -46,6 +47,7 @@ class SegmentStep:
         signature, device = self.segment.signature, self.segment.device
         on = f" on '{device}'" if device else ""
         yield f"run {_names(self.makes)} = segment({_names(self.reads)}){on}"
+        yield from (f"    '{made}' in place of '{read}'" for made, read in self.updates)
         yield from (f"    {_line(guard)}" for guard in signature.guards)
         yield from (f"    {line}" for line in self.segment.lines())
 
@@ -67,6 +69,27 @@ class FindStep:
     def lines(self) -> Iterator[str]:
         row = "" if self.row is None else f", row {self.row}"
         yield f"sizes {', '.join(self.dims)} = '{self.value}'{row}"
+
+
+@dataclass(frozen=True)
+class PartStep:
+    """Elements of a value from row-major index `first` on, in the same memory."""
+
+    value: str
+    made: str
+    first: Size
+    source: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.value,)
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        return (self.made,)
+
+    def lines(self) -> Iterator[str]:
+        yield f"'{self.made}' = part of '{self.value}' from {self.first}"
 
 
 @dataclass(frozen=True)
@@ -116,7 +139,9 @@ class CallStep:
 class Stack:
     """A result of each iteration, stored as a slice of one tensor; as in `graph/regions.py`.
 
-    `initial` is the initial value of the tensor; a `joined` result has several slices.
+    `initial` is the initial value of the tensor; a `joined` result has several slices. A tensor
+    `in_place` takes the memory of its initial value, an input of the program that the caller
+    permits to be written.
     """
 
     position: Size
@@ -124,14 +149,15 @@ class Stack:
     history: bool = False
     initial: str | None = None
     joined: bool = False
+    in_place: bool = False
 
     def __str__(self) -> str:
         extent = "iterations" if self.extent is None else self.extent
-        if self.joined:
-            return f"slices from {self.position} of {extent}"
+        slices = "slices from" if self.joined else "slice"
         history = ", read as it grows" if self.history else ""
-        initial = f", from '{self.initial}'" if self.initial is not None else ""
-        return f"slice {self.position} of {extent}{history}{initial}"
+        how = "in place of" if self.in_place else "from"
+        initial = f", {how} '{self.initial}'" if self.initial is not None else ""
+        return f"{slices} {self.position} of {extent}{history}{initial}"
 
 
 @dataclass(frozen=True)
@@ -227,7 +253,8 @@ class ReleaseStep:
 
 
 Step: TypeAlias = (
-    SegmentStep | FindStep | BranchStep | CallStep | LoopStep | CopyStep | EngineStep | ReleaseStep
+    SegmentStep | FindStep | PartStep | BranchStep | CallStep | LoopStep | CopyStep | EngineStep
+    | ReleaseStep
 )
 
 

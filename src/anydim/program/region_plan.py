@@ -19,6 +19,7 @@ from anydim.program.region import (
     CallStep,
     CopyStep,
     LoopStep,
+    PartStep,
     Region,
     ReleaseStep,
     SegmentStep,
@@ -196,8 +197,9 @@ class _Walk:
                 continue
             before = tuple(held.items())
             inside = list(self.inside(region, step, env, times))
+            shared = _shared(step)
             for name in step.makes:
-                if name not in elsewhere and self.counts(region, name):
+                if name not in elsewhere and name not in shared and self.counts(region, name):
                     held[name] = _bytes(region.values[name], env)
             moments.append(Moment(step.source, tuple(held.items())))
             moments += [moment.beside(before) for moment in inside]
@@ -248,7 +250,7 @@ class _Walk:
             if self.counts(body, spec.name)
         ]
         for number, name in enumerate(makes):
-            if not self.counts(region, name):
+            if not self.counts(region, name) or step.stacks[number].in_place:
                 continue
             room = _GROWING if self.grows(step, number) else 1
             around.append((name, _bytes(region.values[name], env) * room))
@@ -307,6 +309,18 @@ class _Walk:
             name, number = f"{dim.name}.{number}", number + 1
         self.others.append(dim.named(name))
         return self.others[-1].size
+
+
+def _shared(step: Step) -> frozenset[str]:
+    """The results of a step in memory of its operands."""
+    if isinstance(step, PartStep):
+        return frozenset(step.makes)
+    if isinstance(step, SegmentStep):
+        return frozenset(made for made, _ in step.updates)
+    if isinstance(step, LoopStep):
+        stacks = zip(step.makes[len(step.carried) :], step.stacks)
+        return frozenset(name for name, stack in stacks if stack.in_place)
+    return frozenset()
 
 
 def _at_most(dim: Dim, box: Box, known: Env) -> Size | None:

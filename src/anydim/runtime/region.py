@@ -57,6 +57,7 @@ class RegionExecutable(Executable["_Frame"]):
             self._trim_device = _TRIM(self._function("device_trim"))
         self._on_devices = [self._words_of_device(each) for each in self.interface.devices]
         inputs = self.signature.inputs
+        self._numbers = {spec.name: number for number, spec in enumerate(inputs)}
         ranks = sum(spec.rank for spec in inputs)
         self._pointers, self._pointers_at = (
             struct.Struct(f"{len(inputs)}Q"),
@@ -67,6 +68,7 @@ class RegionExecutable(Executable["_Frame"]):
         if interface.inputs + len(inputs) == interface.shapes:
             self._given = struct.Struct(f"{len(inputs)}Q{ranks}q")
         alone = POSSIBLE and not self._elsewhere and not interface.requested_dims
+        alone = alone and not self.updates
         self._slots = self._words_of_arrays() if alone else []
         self._makers = [numpy.empty] * len(self._outputs)
         self._kinds = [dtype for _, dtype, _ in self._outputs]
@@ -80,6 +82,8 @@ class RegionExecutable(Executable["_Frame"]):
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
         block, frame.invoke = frame.block, None
+        if self.updates:
+            arrays, into = self._writable(arrays, into)
         self._left.lend(block)
         block[context.PEAK] = 0
         if self._given is not None:
@@ -101,6 +105,19 @@ class RegionExecutable(Executable["_Frame"]):
             frame.table.take(self.tensors)
             frame.invoke = frame.table.invoke
         return outputs
+
+    def _writable(
+        self, arrays: list[numpy.ndarray], into: Mapping[str, numpy.ndarray]
+    ) -> tuple[list[numpy.ndarray], Mapping[str, numpy.ndarray]]:
+        """Inputs with copies of those that are updated in place but not given as results, too."""
+        made, results = list(arrays), dict(into)
+        for result, name in self.updates:
+            number = self._numbers[name]
+            array, held = arrays[number], into.get(result)
+            if held is None or pointer(held) != pointer(array):
+                made[number] = array.copy()
+                results.setdefault(result, made[number])
+        return made, results
 
     def _repeat(
         self, frame: _Frame, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None
@@ -225,7 +242,8 @@ class RegionExecutable(Executable["_Frame"]):
             elif made.shape != shape:
                 raise wrong_shape(self.signature.name, name, made.shape, shape)
             outputs[name] = made
-            fill(made, data, bytes)
+            if not self.updates or pointer(made) != data:  # else it was updated in place
+                fill(made, data, bytes)
             copied.append(bytes if bytes < COPIED_BELOW else -1)
             if owner:
                 held.add(owner)

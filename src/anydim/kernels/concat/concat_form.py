@@ -16,10 +16,10 @@ from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.rows.flatten import flatten, same_point, with_bodies
 from anydim.lang.resolve.ranges import INSIDE, read_status
-from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
+from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import Affine, affine, parts, reads, rewrite, substituted, to_expr
 from anydim.lang.tree.bounds_checks import checked
-from anydim.sizes import Box, Size, as_size
+from anydim.sizes import Box, Size, as_size, product
 
 MOST = 16  # ranges, each with its own code
 _LARGEST = 256  # nodes of an expression after inlining
@@ -74,11 +74,16 @@ def in_place_operands(form: RangesForm) -> dict[str, str]:
         every = [group.statements[number] for group in form.groups]
         copied = {read.tensor for each in every for read in [copied_from(each)] if read}
         for name in copied - found.keys():
-            types = {t.name: t.type for t in (*form.groups[0].inputs, *form.groups[0].outputs)}
-            if types[name] == types[statement.target] and _read_in_place(form, name):
+            types = (form.groups[0].type_of(each) for each in (name, statement.target))
+            if _same_bytes(*types) and _read_in_place(form, name):
                 found.setdefault(statement.target, name)
     operands = list(found.values())
     return {made: read for made, read in found.items() if operands.count(read) == 1}
+
+
+def _same_bytes(left: TensorType, right: TensorType) -> bool:
+    """Whether tensors have the same elements in row-major order; sizes of 1 may be missing."""
+    return left.dtype == right.dtype and product(left.shape) == product(right.shape)
 
 
 def copied_from(statement: Statement) -> Read | None:

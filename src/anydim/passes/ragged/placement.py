@@ -50,7 +50,12 @@ class Form:
 
 
 class Placement:
-    def __init__(self, graph: Graph, rows: str, dims: tuple[str, ...]) -> None:
+    """`table` are dims whose size in each row no input has: the caller gives them."""
+
+    def __init__(
+        self, graph: Graph, rows: str, dims: tuple[str, ...], table: Set[str] = frozenset()
+    ) -> None:
+        self.table = table
         self.given = self.graph = graph
         self.rows, self.dims = rows, dims
         self.ragged = frozenset(dims)
@@ -67,6 +72,7 @@ class Placement:
         self.check()
         self.one = at_one_row(self.graph, self.rows)
         self._classify()
+        self.updates = dict(self._updates())
         self._stages()
         self._demands()
         return self
@@ -100,7 +106,7 @@ class Placement:
                 self._check_axes(what, name)
         axes = {size for name in graph.inputs for size in graph.types[name].shape}
         for dim in self.dims:
-            if Size.symbol(dim) not in axes:
+            if Size.symbol(dim) not in axes and dim not in self.table:
                 raise OptionError(f"ragged: no input of '{graph.name}' has an axis '{dim}'")
         known = SizeValues(graph, self.masks)
         self.relative = self._check_nodes(graph, rows, known)
@@ -303,6 +309,18 @@ class Placement:
         scalars = [product(self.one.types[n].shape).constant == 1 for n in node.given
                    if n in self.alone]  # fmt: skip
         return len(others) == 1 and all(scalars)
+
+    def _updates(self) -> Iterator[tuple[str, str]]:
+        """Yield results that replace a part of an input, and that input: of both, all rows have one
+        block, and what lies between rows stays as it is."""
+        for number, node in enumerate(self.one.nodes):
+            if node.operator != "put" or self.kinds[number] != INSIDE:
+                continue
+            (result,), given = node.outputs, node.given[0]
+            if result in self.one.outputs and given in self.one.inputs:
+                forms = self.form(result), self.form(given)
+                if forms[0] == forms[1] and forms[0].kind == "block":
+                    yield result, given
 
     # ---- order ---------------------------------------------------------------------------------
 

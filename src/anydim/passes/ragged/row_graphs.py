@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from anydim.base.frozen import FrozenMapping
 from anydim.graph.dims import symbols_of
 from anydim.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.graph.operator import operator
-from anydim.graph.regions import LOOP, REGION, SIZES, LoopRegion, Scan, Sizes
+from anydim.graph.regions import LOOP, PART, REGION, SIZES, LoopRegion, PartRegion, Scan, Sizes
 from anydim.lang.tree import TensorType
 from anydim.passes.flow import unused
 from anydim.passes.ragged.groups import over, over_tokens, with_values
@@ -278,6 +278,8 @@ class _Body:
         self.given: list[str] = []  # names outside
         self.inputs: list[str] = []
         self.made: dict[str, str] = {}
+        self.updated = {work.updates[name]: name for name in exports if name in work.updates}
+        self.histories = {name: self._fresh(name) for name in self.updated}
 
     def _fresh(self, stem: str) -> str:
         name = unused(stem, self.names)
@@ -309,18 +311,30 @@ class _Body:
             self.made.update(zip(node.outputs, node.outputs))
         results, scans, kinds = self.results()
         guards = tuple(g for g in self.one.guards if symbols_of(g) & work.ragged)
+        initials, histories = map(tuple, zip(*self._histories())) if self.updated else ((), ())
         inside = Graph(
-            f"{emit.whole.name}.rows", body.box, FrozenMapping(body.types), tuple(self.inputs),
-            tuple(results), FrozenMapping(body.constants), tuple(body.nodes), guards,
+            f"{emit.whole.name}.rows", body.box, FrozenMapping(body.types),
+            (*histories, *self.inputs), tuple(results), FrozenMapping(body.constants),
+            tuple(body.nodes), guards,
         )  # fmt: skip
-        region = LoopRegion(inside, self.counter, work.batch, False, 0, scans)
+        region = FrozenMapping({
+            REGION: LoopRegion(inside, self.counter, work.batch, False, 0, scans)
+        })  # fmt: skip
         names = [work.name(f"{name}.all") for name in self.exports]
         emit.outer.node(
-            Node(LOOP, tuple(self.given), tuple(names), FrozenMapping({REGION: region}), "rows"),
-            kinds,
+            Node(LOOP, (*initials, *self.given), tuple(names), region, "rows"), kinds
         )
         for name, stacked in zip(self.exports, names):
             emit.made[name] = self.outside(name, stacked)
+
+    def _histories(self) -> Iterator[tuple[str, str]]:
+        """Yield the names outside and inside of what all rows update, as their results follow."""
+        for name in self.exports:
+            if name in self.work.updates:
+                given = self.work.updates[name]
+                outside, own = self.emit_.outside(given), self.histories[given]
+                self.body.types[own] = self.emit_.outer.types[outside]
+                yield outside, own
 
     def value(self, name: str) -> str:
         """The name inside of a value of the graph of one row."""
@@ -341,6 +355,8 @@ class _Body:
     def imported(self, name: str) -> str:
         """The part of a value outside that belongs to the row."""
         work, body = self.work, self.body
+        if name in self.updated:
+            return self.part(name)
         form, held = work.form(name), self.capture(self.emit_.outside(name))
         if form.kind == SHARED:
             return held
@@ -356,6 +372,19 @@ class _Body:
         if form.kind == TOKEN:
             return part
         return body.emit("reshape", part, shape=self.one.types[name].shape)
+
+    def part(self, name: str) -> str:
+        """The row's part of what all rows update, where the loop replaces it."""
+        form, kind, held = self.work.form(name), self.one.types[name], self.histories[name]
+        self.body.types[held] = self.emit_.outer.types[self.emit_.outside(name)]
+        first = Size.symbol(self.work.starts[form.unit]) * form.count
+        return self._part(held, first, kind)
+
+    def _part(self, held: str, first: Size, kind: TensorType) -> str:
+        made = self._fresh(f"{held}.part")
+        region = FrozenMapping({REGION: PartRegion(first)})
+        self.body.node(Node(PART, (held,), (made,), region, "rows"), (kind,))
+        return made
 
     def results(self) -> tuple[list[str], tuple[Scan, ...], list[TensorType]]:
         """The results of the body, how they are stored, and the types of all rows."""
@@ -380,8 +409,12 @@ class _Body:
                 shape = (kind.shape[form.axis], *rest)
             else:
                 rest, shape = (), (product(kind.shape),)
-            results.append(body.emit("reshape", held, shape=shape))
-            scans.append(Scan(first, total, joined=True))
+            updates = name in work.updates
+            if updates:
+                results.append(self._part(held, as_size(0), TensorType(kind.dtype, shape)))
+            else:
+                results.append(body.emit("reshape", held, shape=shape))
+            scans.append(Scan(first, total, history=updates, initial=updates, joined=True))
             kinds.append(TensorType(kind.dtype, (total, *rest)))
         return results, tuple(scans), kinds
 

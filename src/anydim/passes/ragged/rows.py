@@ -28,9 +28,13 @@ from anydim.passes.ragged.row_graphs import RowGraph
 
 @dataclass(frozen=True)
 class RaggedRows:
-    """The rewrite; `dims` maps each ragged dim to the dim of its rows, "auto" finds them."""
+    """The rewrite; `dims` maps each ragged dim to the dim of its rows, "auto" finds them.
+
+    `table` are dims whose size in each row no input has: the caller gives them with the rows.
+    """
 
     dims: Mapping[str, str] | str
+    table: frozenset[str] = frozenset()
 
     def run(self, graph: Graph) -> tuple[Graph, tuple[str, ...]]:
         """Return the graph over ragged rows, and notes on it.
@@ -41,7 +45,7 @@ class RaggedRows:
         graph = with_fixed_sizes(graph)
         found = auto_dims(graph) if self.dims == "auto" else known_dims(graph, self.dims)
         (rows,) = set(found.values())
-        work = Placement(split(graph), rows, tuple(found))
+        work = Placement(split(graph), rows, tuple(found), self.table)
         return RowGraph(work.run()).run(), tuple(work.notes())
 
 
