@@ -20,6 +20,7 @@ from anydim.base.errors import DimError, InputError, OptionError
 from anydim.base.keywords import check_keywords, public
 from anydim.base.text import listed
 from anydim.base.user_values import by_names, whole_within
+from anydim.cached_rows import CachedRows, over_rows
 from anydim.entry import compile
 from anydim.frontends.growing_caches import Cache, SpareCaches, with_spare_capacity
 from anydim.frontends.source import read
@@ -58,7 +59,7 @@ class Cached:
         self._results = [spec.key for spec in model.outputs if spec.key not in taken]
         self._sources = solve(signature, frozenset(), frozenset((self._past,)))
         pairs = {(each.result, each.input) for each in made.caches}
-        self.in_place = model.executable.direct and pairs <= model.executable.updates
+        self.in_place = pairs <= model.executable.updates
 
     def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
         """Run with the inputs that are not caches; return the results that are not caches, by name.
@@ -202,8 +203,9 @@ def _longer(array: numpy.ndarray, axis: int, count: int, room: int) -> numpy.nda
 @public
 def cached(
     source: Any, caches: Mapping[str, str] | None = None, *, dims: Any = None,
-    operators: Any = None, room: int = ROOM, **options: Any,
-) -> Cached:  # fmt: skip
+    operators: Any = None, room: int = ROOM, ragged: Mapping[str, str] | str | None = None,
+    cache_limit: int | str | None = None, **options: Any,
+) -> Cached | CachedRows:  # fmt: skip
     """Compile a decoder that keeps its caches in the model and appends to them in place.
 
     A cache is an input that a result concatenates with new elements, as exporters write `past` and
@@ -215,10 +217,16 @@ def cached(
         dims: As in `compile`; the bound of a cache's length limits its growth.
         operators: As in `compile`.
         room: Initial capacity of the caches, in elements. A full cache doubles.
+        ragged: Dims whose size differs from row to row of a batch, with the dim of the rows:
+            `{"seq": "batch"}`, or `"auto"`. The rows then have caches of their own lengths: they
+            join and leave between steps (docs/guides/ragged.md).
+        cache_limit: Most bytes of the caches of all rows, with `ragged`: a number or a text such as
+            `"2 GiB"`.
         **options: Other arguments of `compile`.
 
     Returns:
-        The model, with `length`, `held`, `hold` and `forget` for its caches.
+        The model, with `length`, `held`, `hold` and `forget` for its caches; with `ragged`, also
+        `join`, `step` and `leave`.
 
     Raises:
         GraphError: The model has no cache.
@@ -228,7 +236,14 @@ def cached(
     whole_within("room", room, 1, LARGEST, "give the initial capacity in elements")
     pairs = None if caches is None else by_names("caches", caches)
     made = with_spare_capacity(read(source, given_dims(dims), operators), pairs)
-    found = Cached(compile(made.graph, **options), made, room)
+    found: Cached | CachedRows
+    if ragged is None:
+        if cache_limit is not None:
+            raise OptionError("cache_limit without ragged", "it bounds the caches of ragged rows")
+        found = Cached(compile(made.graph, **options), made, room)
+    else:
+        graph, rows = over_rows(made, ragged)
+        found = CachedRows(compile(graph, **options), made, rows, room, cache_limit)
     if not found.in_place:
         warnings.warn(
             f"{found.model.name}: other nodes read its caches, so they are copied in every call",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import index
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import DimError, InputError
+from anydim.base.frozen import FrozenMapping
 from anydim.base.keywords import public
 from anydim.base.text import listed
 from anydim.runtime.lists import RaggedPort, RowTable
@@ -118,6 +119,7 @@ class Ragged:
 
 
 Lengths = Mapping[str, Sequence[int]]  # by ragged dim: the size of each row
+NOTHING: Mapping[str, Sequence[int]] = FrozenMapping({})
 Specs = Mapping[str, TensorSpec]
 
 
@@ -146,8 +148,22 @@ class Packing:
 
         Raises InputError for rows that do not fit each other, and DimError for sizes out of bounds.
         """
+        feeds, lengths = self.read(given)
+        shared = shared_sizes(feeds, self.specs) if self.shares else {}
+        return {**feeds, **self.described(lengths, shared)}, lengths, shared
+
+    def read(
+        self, given: Mapping[str, Any], others: Collection[str] = (), known: Lengths = NOTHING
+    ) -> tuple[dict[str, Any], Lengths]:
+        """The inputs of the program but those that describe rows, and the sizes of rows.
+
+        Inputs in `others` are not read; `known` are sizes of rows that inputs may depend on. Raises
+        as `packed`.
+        """
         feeds, shapes = dict(given), dict[str, Sequence[Sequence[int]]]()
         for name, port in self.inputs.items():
+            if name in others:
+                continue
             if name not in feeds:
                 if port.ones:
                     continue
@@ -161,25 +177,28 @@ class Packing:
                 check_ones(where, values)
             else:
                 feeds[port.values] = values
-        lengths = self.lengths(shapes)
-        shared = shared_sizes(feeds, self.specs) if self.shares else {}
-        return {**feeds, **self.described(lengths, shared)}, lengths, shared
+        return feeds, self.lengths(shapes, known)
 
-    def lengths(self, shapes: Mapping[str, Sequence[Sequence[int]]]) -> Lengths:
+    def lengths(
+        self, shapes: Mapping[str, Sequence[Sequence[int]]], known: Lengths = NOTHING
+    ) -> Lengths:
         """The sizes of rows; `shapes` are, by input, for each axis of a row the size in each row.
 
-        Raises InputError for rows that do not fit each other, and DimError for sizes out of bounds.
+        `known` are others. Raises InputError for rows that do not fit each other, and DimError for
+        sizes out of bounds.
         """
         lengths, source = dict[str, Sequence[int]](), dict[str, str]()
         for name, axes in shapes.items():
             self._learn(name, self.inputs[name], axes, lengths, source)
         for name, sizes in lengths.items():
             _within(self.model, self.dims[name], sizes, f"input '{source[name]}'")
+        for name, axes in shapes.items():
+            self._check_derived(name, self.inputs[name], axes, {**lengths, **known})
         return lengths
 
     def counts(self, lengths: Lengths, shared: Mapping[str, int]) -> list[Sequence[int]]:
         """The part of each row in each total."""
-        return [_sizes_of(unit, lengths, shared) for unit in self.table.units]
+        return [sizes_of(unit, lengths, shared) for unit in self.table.units]
 
     def _learn(
         self, name: str, port: RaggedPort, axes: Sequence[Sequence[int]],
@@ -211,12 +230,35 @@ class Packing:
                 f"{other[row]} in input '{first}'"
             )
 
-    def described(self, lengths: Lengths, shared: Mapping[str, int]) -> dict[str, numpy.ndarray]:
-        """The inputs of the program that describe rows."""
+    def _check_derived(
+        self, name: str, port: RaggedPort, axes: Sequence[Sequence[int]], lengths: Lengths
+    ) -> None:
+        """Raise InputError for a row whose size is not that of an expression over known sizes."""
+        for axis, (size, found) in enumerate(zip(port.shape, axes)):
+            if size.atom is not None or not size.symbols or not size.symbols <= lengths.keys():
+                continue
+            for row, (got, wanted) in enumerate(zip(found, sizes_of(size, lengths, {}))):
+                if got != wanted:
+                    raise InputError(
+                        f"{self.model}: input '{name}', row {row}: axis {axis} has size {got}, "
+                        f"expected {size} = {wanted}"
+                    )
+
+    def described(
+        self, lengths: Lengths, shared: Mapping[str, int],
+        starts: Mapping[str, Sequence[int]] = NOTHING,
+    ) -> dict[str, numpy.ndarray]:  # fmt: skip
+        """The inputs of the program that describe rows.
+
+        `starts` are, by total, the first indices of rows that do not lie back to back.
+        """
         table = self.table
         columns: list[Sequence[int]] = []
         sums = []
         for counts, total in zip(self.counts(lengths, shared), table.totals):
+            if total in starts:
+                columns.append(starts[total])
+                continue
             ends = [0, *accumulate(counts)]
             columns.append(ends[:-1])
             if total in table.summed:
@@ -239,10 +281,10 @@ class Packing:
             if port is None:
                 made[name] = value
                 continue
-            ends = [0, *accumulate(_sizes_of(port.counted, lengths, shared))]
+            ends = [0, *accumulate(sizes_of(port.counted, lengths, shared))]
             shapes = None
             if port.flat:
-                shapes = list(zip(*(_sizes_of(size, lengths, shared) for size in port.shape)))
+                shapes = list(zip(*(sizes_of(size, lengths, shared) for size in port.shape)))
             ragged = object.__new__(Ragged)  # its offsets fit
             ragged.values, ragged.offsets, ragged.shapes = value, numpy.array(ends), shapes
             made[name] = ragged
@@ -289,7 +331,7 @@ def shared_sizes(feeds: Mapping[str, Any], specs: Specs) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _sizes_of(size: Size, lengths: Lengths, shared: Mapping[str, int]) -> Sequence[int]:
+def sizes_of(size: Size, lengths: Lengths, shared: Mapping[str, int]) -> Sequence[int]:
     """A size of each row."""
     whole = lengths.get(str(size))
     if whole is not None:

@@ -71,8 +71,8 @@ class Placement:
         """Decide; raises ModelError for a graph whose rows depend on each other."""
         self.check()
         self.one = at_one_row(self.graph, self.rows)
-        self._classify()
         self.updates = dict(self._updates())
+        self._classify()
         self._stages()
         self._demands()
         return self
@@ -189,7 +189,7 @@ class Placement:
             count = batched.shape[found[0]].divide_exactly(self.batch)
             return Form(ROW, found[0], ONE if count is None else count)
         unit, count = unit_of(kind.shape[axes[0]], self.ragged)
-        plain = len(axes) == 1
+        plain = len(axes) == 1 and name not in (*self.updates, *self.updates.values())
         if name in (*self.given.inputs, *self.given.outputs):  # a row's part is contiguous
             plain = plain and bool(self.row_shape(name)[0].symbols & self.ragged)
         if plain:
@@ -311,16 +311,15 @@ class Placement:
         return len(others) == 1 and all(scalars)
 
     def _updates(self) -> Iterator[tuple[str, str]]:
-        """Yield results that replace a part of an input, and that input: of both, all rows have one
-        block, and what lies between rows stays as it is."""
-        for number, node in enumerate(self.one.nodes):
-            if node.operator != "put" or self.kinds[number] != INSIDE:
-                continue
-            (result,), given = node.outputs, node.given[0]
-            if result in self.one.outputs and given in self.one.inputs:
-                forms = self.form(result), self.form(given)
-                if forms[0] == forms[1] and forms[0].kind == "block":
-                    yield result, given
+        """Yield results that replace a part of an input, and that input, of sizes of the table.
+
+        A row is a block of both, and what lies between blocks stays as it is.
+        """
+        for node in self.one.nodes:
+            if node.operator == "put" and node.given[0] in self.one.inputs:
+                own = symbols_of([self.one.types[node.given[0]]]) & self.table
+                if own and node.outputs[0] in self.one.outputs:
+                    yield node.outputs[0], node.given[0]
 
     # ---- order ---------------------------------------------------------------------------------
 
