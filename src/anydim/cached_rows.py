@@ -22,8 +22,11 @@ from anydim.base.keywords import public
 from anydim.base.text import listed
 from anydim.base.user_values import by_names, shown, whole_within
 from anydim.frontends.growing_caches import Cache, SpareCaches
+from anydim.graph.dims import symbols_of
 from anydim.graph.nodes import Graph
 from anydim.model import Model
+from anydim.passes.ragged.groups import with_sizes
+from anydim.passes.ragged.placement import mask_inputs
 from anydim.passes.ragged.rows import RaggedRows, auto_dims, known_dims
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.ragged import shared_sizes, sizes_of
@@ -37,11 +40,22 @@ def over_rows(made: SpareCaches, ragged: Any) -> tuple[Graph, str]:
     Raises OptionError for dims that are none, and ModelError for rows that depend on each other.
     """
     table = frozenset((made.past, made.capacity))
-    found = auto_dims(made.graph) if ragged == "auto" else known_dims(made.graph, ragged)
+    graph = made.graph
+    found = auto_dims(graph) if ragged == "auto" else known_dims(graph, ragged)
     (rows,) = set(found.values())
-    found = {name: rows for name in (*found, *sorted(table))}
-    graph, _ = RaggedRows(found, table).run(made.graph)
+    whole = Size.symbol(made.past) + made.caches[0].count
+    masks = {name: whole for name in _dims_of_masks(graph, rows)}
+    found = {name: rows for name in (*found, *sorted(table)) if name not in masks}
+    graph, _ = RaggedRows(found, table).run(with_sizes(graph, masks))
     return graph, rows
+
+
+def _dims_of_masks(graph: Graph, rows: str) -> set[str]:
+    """The dims of masks alone: they count the past and what is new."""
+    masks = mask_inputs(graph, rows, frozenset(graph.box.names) - {rows})
+    others = symbols_of(graph.types[name] for name in graph.inputs if name not in masks)
+    sizes = (graph.types[name].shape[1] for name in masks)
+    return {str(size) for size in sizes if size.atom is not None and str(size) not in others}
 
 
 @public

@@ -63,7 +63,7 @@ def with_values(node: Node, inputs: Sequence[str | None], outputs: Sequence[str]
     return replace(made, attributes=FrozenMapping({**node.attributes, "group": own}))
 
 
-def group_at(group: Group, env: Mapping[str, int]) -> Group:
+def group_at(group: Group, env: Mapping[str, int | Size]) -> Group:
     """The group with sizes substituted."""
     sizes = {name: as_size(value) for name, value in env.items()}
 
@@ -110,7 +110,12 @@ def at_one_row(graph: Graph, rows: str) -> Graph:
     return _substituted(graph, {rows: 1}, keep=graph.box.names)
 
 
-def _substituted(graph: Graph, env: Mapping[str, int], keep: Iterable[str] = ()) -> Graph:
+def with_sizes(graph: Graph, sizes: Mapping[str, Size]) -> Graph:
+    """The graph with expressions over its other dims for some dims."""
+    return _substituted(graph, sizes)
+
+
+def _substituted(graph: Graph, env: Mapping[str, int | Size], keep: Iterable[str] = ()) -> Graph:
     def value(held: Any) -> Any:
         if isinstance(held, Size):
             return held.substitute(env)

@@ -445,7 +445,7 @@ def mask_inputs(graph: Graph, rows: str, ragged: frozenset[str]) -> frozenset[st
     for name in graph.inputs:
         kind, plain = graph.types[name], name.lower().rstrip("0123456789._:")
         shaped = kind.rank == 2 and kind.shape[0] == Size.symbol(rows)
-        if shaped and str(kind.shape[1]) in ragged and plain.endswith("mask"):
+        if shaped and plain.endswith("mask") and set() < kind.shape[1].symbols <= ragged:
             if not any(word in plain for word in _OTHER_MASKS):
                 found.add(name)
     return frozenset(found)

@@ -249,7 +249,7 @@ def concat(call: OnnxNode) -> Result:
             for group in groups
         ]
     if len(call.inputs) == 1:
-        return call.emit("concat", values[0], axis=axis)
+        return call.emit("identity", values[0])
     return values[0]
 
 
