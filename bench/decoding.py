@@ -10,6 +10,15 @@ one on. `kept` is anydim with caches that stay in the model (`ad.cached`). At si
 called in turns, and the least of their times counts. Results are compared first. With `--bits` 8
 or 4 weights are those of MatMulNBits in blocks of 32, and the last line is the stream with caches
 that stay beside that of the float32 model.
+
+    python -m bench.decoding --ragged [--rows 16] [--shortest 10] [--longest 1000] [--prompt 200]
+
+Continuous batching: one token for each of `rows` rows with caches from `shortest` to `longest`, in
+one step of `ad.cached(..., ragged=)`, beside the same number of tokens at equal lengths of the same
+sum, of this model and of `ad.cached` without ragged, beside all rows padded to the longest, and
+beside onnxruntime: row by row, at equal lengths and padded, with the caches as inputs and results.
+A line has the median time, and the median of the ratios to the ragged step, in turns. The last
+lines are steps with a prompt of `prompt` tokens for one more row, and the same in two calls.
 """
 
 from __future__ import annotations
@@ -18,12 +27,15 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
+from statistics import median
+from typing import Any
 
 import numpy as np
 import onnxruntime
 
 import anydim as ad
 from anydim.cached_model import Cached
+from anydim.cached_rows import CachedRows
 from bench.networks.narrow import narrowed
 from bench.networks.sequences import decoder
 
@@ -102,6 +114,80 @@ def in_turns(calls: list[Callable[[], object]], seconds: float = 2.0) -> list[fl
     return least
 
 
+# ---- rows with caches of their own lengths -------------------------------------------------------
+
+
+def continuous(given: argparse.Namespace) -> None:
+    """Print a line for each way to step rows with caches of unlike lengths."""
+    shape, count = (given.layers, given.heads), given.rows
+    places = given.longest + given.prompt + 8
+    source = decoder(*shape, WIDTH, given.words, places=places).SerializeToString()
+    pasts = np.linspace(given.shortest, given.longest, count).round().astype(int).tolist()
+    equal, longest = [sum(pasts) // count] * count, [given.longest] * count
+    model = ad.cached(source, ragged={"s": "b"}, threads=given.threads)
+    plain = [ad.cached(source, threads=given.threads) for _ in "12"]
+    peer = engines(source, given.threads)["onnxruntime"][0]
+    apart, same = (_Rows(model, shape, each) for each in (pasts, equal))
+    one_by_one = [feeds(*shape, 1, past) for past in pasts]
+    wide = [feeds(*shape, count, each[0]) for each in (equal, longest)]
+    compare(apart, peer, one_by_one)
+    calls: dict[str, Callable[[], object]] = {
+        "ragged": apart.step,
+        "ragged, equal lengths": same.step,
+        "ad.cached, equal lengths": kept_at(plain[0], wide[0], equal[0]),
+        "ad.cached, padded": kept_at(plain[1], wide[1], longest[0]),
+        "onnxruntime, row by row": lambda: [peer(each) for each in one_by_one],
+        "onnxruntime, equal lengths": partial(peer, wide[0]),
+        "onnxruntime, padded": partial(peer, wide[1]),
+        "ragged, with a prompt": partial(apart.step, given.prompt),
+        "ragged, and the prompt": lambda: (apart.step(), apart.only(given.prompt)),
+    }
+    times: dict[str, list[float]] = {name: [timed(call)] for name, call in calls.items()}
+    end = time.perf_counter() + given.seconds
+    while time.perf_counter() < end:
+        for name, call in calls.items():
+            times[name].append(timed(call))
+    print(f"{count} rows, caches of {pasts[0]} to {pasts[-1]}, {given.threads} threads")
+    for name, own in times.items():
+        ratio = median(mine / other for mine, other in zip(times["ragged"][1:], own[1:]))
+        print(f"{name:28} {median(own[1:]) * 1e3:8.2f} ms   ragged / this {ratio:.2f}")
+
+
+class _Rows:
+    """Rows of a model with caches of these lengths, and one token for each."""
+
+    def __init__(self, model: CachedRows, shape: tuple[int, int], pasts: list[int]) -> None:
+        self.model, self.tokens = model, dict[int, np.ndarray]()
+        self.lengths = dict[int, int]()
+        for past in pasts:
+            given, row = feeds(*shape, 1, past), model.join()
+            self.tokens[row], self.lengths[row] = given.pop("ids")[0], past
+            model.hold(row, {name: array[0] for name, array in given.items()})
+        self.prompt = model.join()
+
+    def step(self, prompt: int = 0) -> dict[str, Any]:
+        """A step of all rows at their first lengths; with `prompt` tokens of another row."""
+        for row, length in self.lengths.items():
+            self.model.forget(row, length)
+        return self.model.step({**self.tokens, **self.more(prompt)})
+
+    def only(self, prompt: int) -> object:
+        """The step of the other row alone."""
+        return self.model.step(self.more(prompt))
+
+    def more(self, prompt: int) -> dict[int, np.ndarray]:
+        """The tokens of the other row, from its beginning on."""
+        self.model.forget(self.prompt)
+        return {self.prompt: np.arange(prompt) % 1000} if prompt else {}
+
+
+def compare(rows: _Rows, peer: Step, one_by_one: list[Feeds]) -> None:
+    """Raise AssertionError for a row whose result is not that of onnxruntime."""
+    for own, given in zip(rows.step()["logits"], one_by_one, strict=True):
+        right = peer(given)[0][0]
+        np.testing.assert_allclose(own, right, rtol=0, atol=3e-5 * max(1, np.abs(right).max()))
+
+
 def main() -> None:
     """Print a line for each past, and one for the stream."""
     form = argparse.RawDescriptionHelpFormatter
@@ -111,7 +197,14 @@ def main() -> None:
     parser.add_argument("--past", type=int, nargs="*", default=[0, 64, 512, 2048, 8192])
     parser.add_argument("--stream", type=int, default=200)
     parser.add_argument("--bits", type=int, default=32, choices=(4, 8, 32))
+    parser.add_argument("--ragged", action="store_true")
+    for name, value in (("rows", 16), ("shortest", 10), ("longest", 1000), ("prompt", 200)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--seconds", type=float, default=20.0)
     given = parser.parse_args()
+    if given.ragged:
+        continuous(given)
+        return
     shape = (given.layers, given.heads)
     network = decoder(*shape, WIDTH, given.words, places=max(given.past, default=0) + 2048)
     plain = network.SerializeToString()

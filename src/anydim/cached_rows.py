@@ -292,17 +292,18 @@ class CachedRows:
         """The inputs that rows have, by name: a list with an entry per row."""
         columns: dict[str, list[Any]] = {name: [] for name in self._of_rows}
         for row, given in rows.items():
-            if isinstance(given, Mapping):
+            if type(given) is not numpy.ndarray and isinstance(given, Mapping):
                 self._check_names(row, given)
+                for name, array in given.items():
+                    columns[name].append(self._array(row, name, array))
             elif len(self._needed) == 1:
-                given = {self._needed[0]: given}
+                name = self._needed[0]
+                columns[name].append(self._array(row, name, given))
             else:
                 raise InputError(
                     f"{self.model.name}: row {row} has {listed(self._needed)} as inputs",
                     "give a mapping by name",
                 )
-            for name, array in given.items():
-                columns[name].append(self._array(row, name, array))
         made: dict[str, Any] = {}
         for name, column in columns.items():
             if len(column) not in (0, len(rows)):

@@ -119,6 +119,7 @@ class Ragged:
 
 
 Lengths = Mapping[str, Sequence[int]]  # by ragged dim: the size of each row
+_COPIED = 1 << 14  # bytes up to which rows are copied rather than looked up in memory
 NOTHING: Mapping[str, Sequence[int]] = FrozenMapping({})
 Specs = Mapping[str, TensorSpec]
 
@@ -408,9 +409,10 @@ def _parts(given: Any) -> tuple[Any, ...] | None:
 
 
 def joined(rows: Sequence[numpy.ndarray]) -> numpy.ndarray:
-    """Concatenate rows along axis 0; a view, without a copy, where they lie back to back."""
+    """Concatenate rows along axis 0; a view of large ones, without a copy, if back to back."""
     base = rows[0].base
-    if base is not None and all(row.base is base and row.flags.c_contiguous for row in rows):
+    large = len(rows) * rows[0].nbytes > _COPIED or sum(row.nbytes for row in rows) > _COPIED
+    if large and base is not None and all(row.base is base and row.flags.c_contiguous for row in rows):
         address = rows[0].ctypes.data
         for row in rows:
             if row.ctypes.data != address and row.size:
