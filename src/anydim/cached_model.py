@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 import numpy
 
@@ -200,6 +200,17 @@ def _longer(array: numpy.ndarray, axis: int, count: int, room: int) -> numpy.nda
     return made
 
 
+@overload
+def cached(
+    source: Any, caches: Mapping[str, str] | None = None, *, dims: Any = None,
+    operators: Any = None, room: int = ROOM, ragged: None = None, **options: Any,
+) -> Cached: ...  # fmt: skip
+@overload
+def cached(
+    source: Any, caches: Mapping[str, str] | None = None, *, dims: Any = None,
+    operators: Any = None, room: int = ROOM, ragged: Mapping[str, str] | str,
+    cache_limit: int | str | None = None, **options: Any,
+) -> CachedRows: ...  # fmt: skip
 @public
 def cached(
     source: Any, caches: Mapping[str, str] | None = None, *, dims: Any = None,

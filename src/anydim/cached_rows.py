@@ -25,7 +25,7 @@ from anydim.frontends.growing_caches import Cache, SpareCaches
 from anydim.graph.dims import symbols_of
 from anydim.graph.nodes import Graph
 from anydim.model import Model
-from anydim.passes.ragged.groups import with_sizes
+from anydim.passes.ragged.groups import with_fixed_sizes, with_sizes
 from anydim.passes.ragged.placement import mask_inputs
 from anydim.passes.ragged.rows import RaggedRows, auto_dims, known_dims
 from anydim.runtime.lists import RaggedPort
@@ -37,14 +37,21 @@ from anydim.sizes import LARGEST, Size
 def over_rows(made: SpareCaches, ragged: Any) -> tuple[Graph, str]:
     """The graph over ragged rows of a graph with spare capacity, and the dim of its rows.
 
-    Raises OptionError for dims that are none, and ModelError for rows that depend on each other.
+    Raises OptionError for dims that are none, GraphError for caches of unknown sizes, and
+    ModelError for rows that depend on each other.
     """
-    table = frozenset((made.past, made.capacity))
-    graph = made.graph
+    table, graph = frozenset((made.past, made.capacity)), with_fixed_sizes(made.graph)
     found = auto_dims(graph) if ragged == "auto" else known_dims(graph, ragged)
     (rows,) = set(found.values())
+    for each in made.caches:
+        others = [size for size in graph.types[each.input].shape if size.symbols - {rows, *table}]
+        if others:
+            raise GraphError(
+                f"'{graph.name}': size {others[0]} of cache '{each.input}' differs between calls",
+                f"give it one value: dims={{'{others[0]}': 64}}",
+            )
     whole = Size.symbol(made.past) + made.caches[0].count
-    masks = {name: whole for name in _dims_of_masks(graph, rows)}
+    masks = dict.fromkeys(_dims_of_masks(graph, rows), whole)
     found = {name: rows for name in (*found, *sorted(table)) if name not in masks}
     graph, _ = RaggedRows(found, table).run(with_sizes(graph, masks))
     return graph, rows
@@ -110,16 +117,9 @@ class CachedRows:
         port: RaggedPort = self._packing.inputs[cache.input]
         sizes = [str(size) for size in port.shape]
         axis = sizes.index(self._capacity)
-        rest = [size.constant for size in port.shape]
-        for size, known in zip(port.shape, rest):
-            if known is None and str(size) != self._capacity:
-                raise GraphError(
-                    f"{self.model.name}: size {size} of cache '{cache.input}' differs between "
-                    "calls", f"give it one value: dims={{'{size}': 64}}",
-                )  # fmt: skip
+        rest = [size.evaluate({self._capacity: 0}) for size in port.shape]
         dtype = self._packing.specs[port.values].dtype.numpy
-        before, after = ([n for n in part if n is not None] for part in (rest[:axis], rest[axis:]))
-        return SlabKind(cache.input, dtype, tuple(before), tuple(after))
+        return SlabKind(cache.input, dtype, tuple(rest[:axis]), tuple(rest[axis + 1 :]))
 
     # ---- rows ------------------------------------------------------------------------------------
 
@@ -255,24 +255,25 @@ class CachedRows:
             grown = {row: slab.length + n for row, slab, n in zip(rows, slabs, counts)}
             self._check_lengths(rows, slabs)
             self._slabs.reserve(grown)
-            results = self._run(read, lengths, list(rows), counts)
+            results = self._run(read, lengths, rows, counts)
             for row, length in grown.items():
                 self._slabs.rows[row].length = length
         return {name: results[name] for name in self._results}
 
     def _run(
-        self, read: dict[str, Any], lengths: Mapping[str, Sequence[int]], rows: list[int],
+        self, read: dict[str, Any], lengths: Mapping[str, Sequence[int]], rows: Iterable[int],
         counts: Sequence[int],
     ) -> dict[str, Any]:  # fmt: skip
         """Call the program; without rows that have nothing new, where no result is theirs."""
-        active, sizes = rows, {name: lengths[name] for name in self._new}
+        slabs = [self._slabs.rows[row] for row in rows]
+        whole = {name: lengths[name] for name in self._new}
+        whole[self._past] = [slab.length for slab in slabs]
+        whole[self._capacity] = [slab.capacity for slab in slabs]
+        sizes = whole
         if self._skips and 0 in counts and any(counts):
             chosen = [number for number, count in enumerate(counts) if count]
-            active = [rows[number] for number in chosen]
-            sizes = {name: [each[n] for n in chosen] for name, each in sizes.items()}
-        slabs = [self._slabs.rows[row] for row in active]
-        sizes[self._past] = [slab.length for slab in slabs]
-        sizes[self._capacity] = [slab.capacity for slab in slabs]
+            slabs = [slabs[number] for number in chosen]
+            sizes = {name: [each[n] for n in chosen] for name, each in whole.items()}
         packing, arrays = self._packing, self._slabs.arrays
         others = shared_sizes(read, packing.specs) if packing.shares else {}
         starts = {self._starts: [slab.start for slab in slabs]}
@@ -285,7 +286,7 @@ class CachedRows:
             for each in self.caches:
                 arrays[each.input] = results[each.result]
         own = {name: results[name] for name in self._results}
-        found: dict[str, Any] = packing.unpacked(own, lengths, others)
+        found: dict[str, Any] = packing.unpacked(own, whole, others)
         return found
 
     def _columns(self, rows: Mapping[int, Any]) -> dict[str, Any]:
@@ -307,9 +308,7 @@ class CachedRows:
         made: dict[str, Any] = {}
         for name, column in columns.items():
             if len(column) not in (0, len(rows)):
-                raise InputError(
-                    f"{self.model.name}: some rows have input '{name}', others do not"
-                )
+                raise InputError(f"{self.model.name}: some rows have input '{name}', others do not")
             if name in self._ports:
                 if column or name in self._needed:
                     made[name] = column

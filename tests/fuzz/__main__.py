@@ -13,6 +13,7 @@ import click
 from tests import guards
 from tests.fuzz import (
     cuts,
+    decoders,
     edges,
     metamorphic,
     networks,
@@ -31,6 +32,7 @@ KINDS = {
     "graphs": runner.run, "onnx": onnx_peers.run, "laws": metamorphic.run, "cuts": cuts.run,
     "nnsmith": nnsmith_graphs.run, "networks": networks.run, "texts": typed_texts.run,
     "sizes": sizes_as_data.run, "edges": edges.run, "ragged": ragged.run,
+    "decoders": decoders.run,
 }  # fmt: skip
 
 
@@ -49,6 +51,7 @@ KINDS = {
 @click.option("--sizes", "kind", flag_value="sizes", help="Sizes as data, in all integer types.")
 @click.option("--edges", "kind", flag_value="edges", help="Operators at the edges of the allowed.")
 @click.option("--ragged", "kind", flag_value="ragged", help="Rows of their own sizes, and alone.")
+@click.option("--decoders", "kind", flag_value="decoders", help="Rows of caches, and alone.")
 @click.option("--watched", is_flag=True, help="Watch what each launch writes (tests/guards.py).")
 @click.option("--coverage", is_flag=True, help="Print what the graphs try; compile nothing.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")

@@ -100,8 +100,8 @@ def _size_text(size: Size) -> str:
 
 # members of unions are tagged
 _TAGGED = frozenset((
-    "SegmentStep", "FindStep", "PartStep", "BranchStep", "CallStep", "LoopStep", "CopyStep", "EngineStep",
-    "ReleaseStep", "Listed", "RaggedPort",
+    "SegmentStep", "FindStep", "PartStep", "BranchStep", "CallStep", "LoopStep", "CopyStep",
+    "EngineStep", "ReleaseStep", "Listed", "RaggedPort",
 ))  # fmt: skip
 
 

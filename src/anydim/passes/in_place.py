@@ -98,11 +98,8 @@ def updated_loops(regions: Sequence[Region]) -> tuple[Region, ...]:
             found[step.body] = _with_updates(found[step.body], step)
     main = found[-1]
     readers = _readers(main)
-    inputs, outputs = (
-        frozenset(spec.name for spec in specs)
-        for specs in (main.signature.inputs, main.signature.outputs)
-    )
-    inputs = {name for name in inputs if readers[name] == 1}
+    inputs = {spec.name for spec in main.signature.inputs if readers[spec.name] == 1}
+    outputs = {spec.name for spec in main.signature.outputs}
     steps = (_over_inputs(step, inputs, outputs, found) for step in main.steps)
     return (*found[:-1], replace(main, steps=tuple(steps)))
 

@@ -253,7 +253,14 @@ class ReleaseStep:
 
 
 Step: TypeAlias = (
-    SegmentStep | FindStep | PartStep | BranchStep | CallStep | LoopStep | CopyStep | EngineStep
+    SegmentStep
+    | FindStep
+    | PartStep
+    | BranchStep
+    | CallStep
+    | LoopStep
+    | CopyStep
+    | EngineStep
     | ReleaseStep
 )
 

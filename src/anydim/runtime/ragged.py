@@ -412,7 +412,11 @@ def joined(rows: Sequence[numpy.ndarray]) -> numpy.ndarray:
     """Concatenate rows along axis 0; a view of large ones, without a copy, if back to back."""
     base = rows[0].base
     large = len(rows) * rows[0].nbytes > _COPIED or sum(row.nbytes for row in rows) > _COPIED
-    if large and base is not None and all(row.base is base and row.flags.c_contiguous for row in rows):
+    if (
+        large
+        and base is not None
+        and all(row.base is base and row.flags.c_contiguous for row in rows)
+    ):
         address = rows[0].ctypes.data
         for row in rows:
             if row.ctypes.data != address and row.size:

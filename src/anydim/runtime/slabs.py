@@ -125,7 +125,7 @@ class Slabs:
             moved.start, moved.length = end, slab.length
             moved.capacity = max(slab.capacity, wanted.get(row, 0))
             end += moved.capacity
-        total = self.total if 4 * end <= 3 * self.total else max(end, 2 * self.total)
+        total = self.total if 4 * end <= 3 * self.total else 2 * end
         if self.limit is not None:
             total = max(end, min(total, self.limit))
         for kind in self.kinds:

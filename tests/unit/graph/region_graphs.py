@@ -15,10 +15,12 @@ from anydim.graph.regions import (
     BRANCH,
     CALL,
     LOOP,
+    PART,
     SIZES,
     BranchRegion,
     CallRegion,
     LoopRegion,
+    PartRegion,
     Scan,
     Sizes,
 )
@@ -235,6 +237,47 @@ def looking_back() -> Example:
     return Example(graph, meaning, draw)
 
 
+def updated() -> Example:
+    """Doubles the parts of a tensor that rows of a table name, in order; parts may overlap."""
+    start, k = Dim("start", 0, 9), Dim("k", 0, 9)
+    types = {
+        "whole": kind(float32, "m"), "rows": kind(int64, "n", 2), "old": kind(float32, "k"),
+        "new": kind(float32, "k"), "y": kind(float32, "k"),
+    }  # fmt: skip
+    inside = (as_size("m - start - k"), as_size("n - 1 - t"))
+    body = Graph(
+        "body", Box.of(N, M, Dim("t", 0, 8), start, k, constraints=inside), types,
+        ("whole", "rows"), ("y",), {},
+        (
+            region(SIZES, "rows", "", Sizes(("start", "k"), as_size("t"))),
+            region(PART, "whole", "old", PartRegion(as_size("start"))),
+            node("add", "old old", "new"),
+            region(PART, "new", "y", PartRegion(as_size(0))),
+        ),
+    )  # fmt: skip
+    scan = Scan(as_size("start"), as_size("m"), history=True, initial=True, joined=True)
+    loop = LoopRegion(body, "t", as_size("n"), False, 0, (scan,))
+    outer = {"pool": types["whole"], "rows": types["rows"], "y": types["whole"]}
+    graph = Graph(
+        "updated", Box.of(N, M), outer, ("pool", "rows"), ("y",), {},
+        (region(LOOP, "pool rows", "y", loop),),
+    )  # fmt: skip
+
+    def draw(rng: np.random.Generator) -> dict[str, np.ndarray]:
+        n, m = rng.integers(0, 10, 2)
+        starts = rng.integers(0, m + 1, n)
+        rows = np.stack([starts, rng.integers(0, m + 1 - starts)], axis=1)
+        return {"pool": rng.standard_normal(m).astype(np.float32), "rows": rows}
+
+    def meaning(pool: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
+        y = pool.copy()
+        for first, count in rows.tolist():
+            y[first : first + count] *= 2
+        return {"y": y}
+
+    return Example(graph, meaning, draw)
+
+
 def called() -> Example:
     """One function called with two sizes; its dim is its own."""
     body = Graph(
@@ -282,6 +325,7 @@ def listed() -> Example:
 EXAMPLES = {
     make.__name__: make
     for make in (
-        prefix, chosen, chosen_by_size, growing, until, looking_back, called, listed
+        prefix, chosen, chosen_by_size, growing, until, looking_back, updated, called,
+        listed
     )
 }  # fmt: skip

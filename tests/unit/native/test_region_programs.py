@@ -151,6 +151,25 @@ def test_a_slice_is_made_right_in_its_stack() -> None:
     assert list(body.targets) == [1]
 
 
+def test_a_loop_updates_parts_in_place_where_the_caller_permits() -> None:
+    example = EXAMPLES["updated"]()
+    model = ad.compile(example.graph, threads=1)
+    assert native(model).updates == {("y", "pool")}
+    assert "in place of 'pool'" in model.show("program")
+    for inputs, wanted in drawn(example, 20):
+        before = inputs["pool"].copy()
+        same(model(**inputs), wanted)
+        other = np.empty_like(before)
+        assert model(**inputs, out=other)["y"] is other
+        np.testing.assert_array_equal(other, wanted["y"])
+        np.testing.assert_array_equal(inputs["pool"], before)  # copied, as it was not passed twice
+        made = native(model)(inputs, {"y": inputs["pool"]})
+        assert made["y"] is inputs["pool"]
+        same(made, wanted)
+        assert most_bytes(model) == 0
+    assert native(model).leaked == 0
+
+
 def test_large_results_keep_their_memory_and_outlive_the_model() -> None:
     example = CASES["large_results"]()
     model = ad.compile(example.graph)

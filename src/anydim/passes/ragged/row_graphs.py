@@ -321,9 +321,7 @@ class _Body:
             REGION: LoopRegion(inside, self.counter, work.batch, False, 0, scans)
         })  # fmt: skip
         names = [work.name(f"{name}.all") for name in self.exports]
-        emit.outer.node(
-            Node(LOOP, (*initials, *self.given), tuple(names), region, "rows"), kinds
-        )
+        emit.outer.node(Node(LOOP, (*initials, *self.given), tuple(names), region, "rows"), kinds)
         for name, stacked in zip(self.exports, names):
             emit.made[name] = self.outside(name, stacked)
 
