@@ -57,7 +57,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class PartRegion:
-    """The elements of the node's input from row-major index `first` on, as many as the result has.
+    """The elements of the result: those of the node's input from row-major index `first` on.
 
     The result is another view of the same memory: a loop that makes a part of a stacked result from
     the same part of its earlier contents can write it in place (`passes/in_place.py`).
