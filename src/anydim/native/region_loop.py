@@ -338,9 +338,6 @@ class _Loop:
             self.locate(stacked)
         there, made = self.address(stacked), code.load(stacked.result.data)
         bytes = self.writer.let(code.load(stacked.words + BYTES) * self.count(stacked))
-        if stacked.target is None:
-            code.copy_bytes(there, made, bytes, stacked.device)
-            return
         with self.writer.when(there.differs(made)):
             code.copy_bytes(there, made, bytes, stacked.device)
 

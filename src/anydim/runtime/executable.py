@@ -179,7 +179,8 @@ class Executable(ABC, Generic[Own]):
         try:
             return self._execute(frame, arrays, shapes, into)
         except OutOfMemoryError:
-            pass
+            if self.updates and into and not self.direct:
+                raise  # arrays of the caller may be partly updated
         frame.keep(0)  # frees this frame's memory, then that of idle frames
         self.trim()
         return self._execute(frame, arrays, shapes, into)

@@ -170,6 +170,26 @@ def test_a_loop_updates_parts_in_place_where_the_caller_permits() -> None:
     assert native(model).leaked == 0
 
 
+def test_a_call_that_may_have_written_to_its_inputs_is_not_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = ad.compile(EXAMPLES["updated"]().graph, threads=1)
+    calls = []
+
+    def fail(*_: object) -> None:
+        calls.append(1)
+        raise ad.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(RegionExecutable, "_execute", fail)
+    ((inputs, _),) = drawn(EXAMPLES["updated"](), 1)
+    with pytest.raises(ad.OutOfMemoryError):
+        native(model)(inputs, {"y": inputs["pool"]})
+    assert len(calls) == 1
+    with pytest.raises(ad.OutOfMemoryError):
+        model(**inputs)
+    assert len(calls) == 3
+
+
 def test_large_results_keep_their_memory_and_outlive_the_model() -> None:
     example = CASES["large_results"]()
     model = ad.compile(example.graph)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -278,8 +278,11 @@ class _Body:
         self.given: list[str] = []  # names outside
         self.inputs: list[str] = []
         self.made: dict[str, str] = {}
-        self.updated = {work.updates[name]: name for name in exports if name in work.updates}
-        self.histories = {name: self._fresh(name) for name in self.updated}
+        self.histories = {  # inputs that all rows update, in the order of their results
+            work.updates[name]: self._fresh(name) for name in exports if name in work.updates
+        }
+        for name, own in self.histories.items():
+            self.body.types[own] = outer.types[emit.outside(name)]
 
     def _fresh(self, stem: str) -> str:
         name = unused(stem, self.names)
@@ -311,10 +314,10 @@ class _Body:
             self.made.update(zip(node.outputs, node.outputs))
         results, scans, kinds = self.results()
         guards = tuple(g for g in self.one.guards if symbols_of(g) & work.ragged)
-        initials, histories = map(tuple, zip(*self._histories())) if self.updated else ((), ())
+        initials = map(emit.outside, self.histories)
         inside = Graph(
             f"{emit.whole.name}.rows", body.box, FrozenMapping(body.types),
-            (*histories, *self.inputs), tuple(results), FrozenMapping(body.constants),
+            (*self.histories.values(), *self.inputs), tuple(results), FrozenMapping(body.constants),
             tuple(body.nodes), guards,
         )  # fmt: skip
         region = FrozenMapping({
@@ -324,15 +327,6 @@ class _Body:
         emit.outer.node(Node(LOOP, (*initials, *self.given), tuple(names), region, "rows"), kinds)
         for name, stacked in zip(self.exports, names):
             emit.made[name] = self.outside(name, stacked)
-
-    def _histories(self) -> Iterator[tuple[str, str]]:
-        """Yield the names outside and inside of what all rows update, as their results follow."""
-        for name in self.exports:
-            if name in self.work.updates:
-                given = self.work.updates[name]
-                outside, own = self.emit_.outside(given), self.histories[given]
-                self.body.types[own] = self.emit_.outer.types[outside]
-                yield outside, own
 
     def value(self, name: str) -> str:
         """The name inside of a value of the graph of one row."""
@@ -353,9 +347,11 @@ class _Body:
     def imported(self, name: str) -> str:
         """The part of a value outside that belongs to the row."""
         work, body = self.work, self.body
-        if name in self.updated:
-            return self.part(name)
-        form, held = work.form(name), self.capture(self.emit_.outside(name))
+        form = work.form(name)
+        if name in self.histories:
+            first = Size.symbol(work.starts[form.unit]) * form.count
+            return self.part(self.histories[name], first, self.one.types[name])
+        held = self.capture(self.emit_.outside(name))
         if form.kind == SHARED:
             return held
         if form.kind == ROW:
@@ -371,14 +367,8 @@ class _Body:
             return part
         return body.emit("reshape", part, shape=self.one.types[name].shape)
 
-    def part(self, name: str) -> str:
-        """The row's part of what all rows update, where the loop replaces it."""
-        form, kind, held = self.work.form(name), self.one.types[name], self.histories[name]
-        self.body.types[held] = self.emit_.outer.types[self.emit_.outside(name)]
-        first = Size.symbol(self.work.starts[form.unit]) * form.count
-        return self._part(held, first, kind)
-
-    def _part(self, held: str, first: Size, kind: TensorType) -> str:
+    def part(self, held: str, first: Size, kind: TensorType) -> str:
+        """Elements of a value from `first` on, in the same memory."""
         made = self._fresh(f"{held}.part")
         region = FrozenMapping({REGION: PartRegion(first)})
         self.body.node(Node(PART, (held,), (made,), region, "rows"), (kind,))
@@ -409,7 +399,7 @@ class _Body:
                 rest, shape = (), (product(kind.shape),)
             updates = name in work.updates
             if updates:
-                results.append(self._part(held, as_size(0), TensorType(kind.dtype, shape)))
+                results.append(self.part(held, as_size(0), TensorType(kind.dtype, shape)))
             else:
                 results.append(body.emit("reshape", held, shape=shape))
             scans.append(Scan(first, total, history=updates, initial=updates, joined=True))
