@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import import_module
 from itertools import product as combinations
 from threading import local
@@ -16,6 +16,7 @@ from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.base.user_values import integer_of, shown
+from anydim.sizes.atoms import Atom
 from anydim.sizes.expression import Size
 from anydim.sizes.interval import LARGEST, Interval
 
@@ -201,6 +202,29 @@ class Box:
         """Cache of the boxes of `at_most`."""
         return {}
 
+    def about(self, size: Size) -> Box:
+        """A box of the dims and constraints that determine the values of a size.
+
+        Boxes that differ in others share it, with all that is known about it. A constraint such as
+        `total - start - count >= 0` says nothing about `count` if `total` has no upper bound.
+        """
+        if not self.constraints and not size.depth:
+            return self
+        symbols = size.symbols
+        found = self._parts.get(symbols)
+        if found is None:
+            kept = _binding(self, symbols)
+            names = symbols.union(*(constraint.symbols for constraint in kept))
+            dims = tuple(dim for dim in self.dims if dim.name in names)
+            found = self if dims == self.dims and kept == self.constraints else _part(dims, kept)
+            self._parts[symbols] = found
+        return found
+
+    @cached_property
+    def _parts(self) -> dict[frozenset[str], Box]:
+        """Cache of the boxes of `about`."""
+        return {}
+
     @_shared
     def enclosure(self) -> Enclosure:
         """Cached bounds of sizes over the box."""
@@ -236,7 +260,7 @@ class Box:
 
     def interval(self, size: Size) -> Interval:
         """Sound, often tight bounds of a size over the box. Memoised."""
-        return self.enclosure.of(size)
+        return self.about(size).enclosure.of(size)
 
     def contains(self, env: Mapping[str, int]) -> bool:
         """Whether the sizes are inside the box."""
@@ -336,3 +360,41 @@ def _sample_dim(dim: Dim, within: Interval, rng: Random) -> int:
     if choice < 0.5:
         return low + min(span, int(rng.random() * 17))
     return low + min(span, int(rng.random() * (span + 1)))
+
+
+@lru_cache(maxsize=32)
+def _part(dims: tuple[Dim, ...], constraints: tuple[Size, ...]) -> Box:
+    return Box(dims, constraints)
+
+
+def _binding(box: Box, symbols: frozenset[str]) -> tuple[Size, ...]:
+    """The constraints that may narrow the values of `symbols`."""
+    kept, before = list(box.constraints), -1
+    while len(kept) != before:
+        before = len(kept)
+        signs = dict[str, set[int]]()
+        for constraint in kept:
+            for name, sign in _signs(constraint).items():
+                signs.setdefault(name, set()).add(sign)
+        free = {
+            dim.name for dim in box.dims
+            if dim.name not in symbols and dim.hi is None and signs.get(dim.name) == {1}
+        }  # fmt: skip
+        kept = [constraint for constraint in kept if free.isdisjoint(constraint.symbols)]
+    reached, before = set(symbols), -1
+    while len(reached) != before:
+        before = len(reached)
+        for constraint in kept:
+            if not reached.isdisjoint(constraint.symbols):
+                reached |= constraint.symbols
+    return tuple(constraint for constraint in kept if reached >= constraint.symbols)
+
+
+def _signs(constraint: Size) -> dict[str, int]:
+    """By symbol: 1 if it is a term with a positive factor and occurs in no other, else 0."""
+    found = dict[str, int]()
+    for monomial, coefficient in constraint.monomials:
+        plain = len(monomial) == 1 and not isinstance(monomial[0], Atom) and coefficient > 0
+        for name in Size({monomial: 1}).symbols:
+            found[name] = int(plain and name not in found)
+    return found
