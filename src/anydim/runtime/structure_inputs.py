@@ -221,7 +221,8 @@ def _reachable(
         level = numpy.concatenate(found)
         level = numpy.unique(level[~kept[type][level]])
         if len(level) < _FEW:
-            _mark_each(type, level.tolist(), kept, parts, arrays)
+            for other, nodes in _mark_each(type, level.tolist(), kept, parts, arrays):
+                waiting.setdefault(other, []).append(numpy.array([nodes]))
             continue
         kept[type][level] = True
         for first, end, inner, values in parts[type]:
@@ -236,19 +237,25 @@ def _reachable(
 def _mark_each(
     type: str, level: list[int], kept: dict[str, numpy.ndarray],
     parts: Mapping[str, list[tuple[int, int, str, str]]], arrays: Arrays,
-) -> None:  # fmt: skip
-    """Mark all nodes below a few nodes, one by one: structures may be deep."""
+) -> list[tuple[str, int]]:  # fmt: skip
+    """Mark the nodes below a few nodes, one by one: structures may be deep.
+
+    Returns the nodes of the first level that has many.
+    """
     marks = {each: mask.view(numpy.uint8).data for each, mask in kept.items()}
     fields = {
         each: [(first, end, inner, arrays[values].data) for first, end, inner, values in own]
         for each, own in parts.items()
     }
-    stack = [(type, node) for node in level]
-    while stack:
-        type, node = stack.pop()
-        if marks[type][node]:
-            continue
-        marks[type][node] = 1
-        for first, end, inner, values in fields[type]:
-            if first <= node < end:
-                stack.append((inner, values[node - first]))
+    nodes = [(type, node) for node in level]
+    while 0 < len(nodes) < _FEW:
+        below: list[tuple[str, int]] = []
+        for type, node in nodes:
+            if marks[type][node]:
+                continue
+            marks[type][node] = 1
+            for first, end, inner, values in fields[type]:
+                if first <= node < end:
+                    below.append((inner, values[node - first]))
+        nodes = below
+    return nodes
