@@ -19,6 +19,12 @@ sum, of this model and of `ad.cached` without ragged, beside all rows padded to 
 beside onnxruntime: row by row, at equal lengths and padded, with the caches as inputs and results.
 A line has the median time, and the median of the ratios to the ragged step, in turns. The last
 lines are steps with a prompt of `prompt` tokens for one more row, and the same in two calls.
+
+    python -m bench.decoding --check decoder.onnx ...
+
+Exported decoders (inputs `input_ids`, caches, and perhaps `position_ids` and `attention_mask`) in
+random sessions of rows that join and leave, beside onnxruntime at batch 1: the largest difference,
+of the largest logit of its row.
 """
 
 from __future__ import annotations
@@ -153,6 +159,46 @@ def continuous(given: argparse.Namespace) -> None:
         print(f"{name:28} {median(own[1:]) * 1e3:8.2f} ms   ragged / this {ratio:.2f}")
 
 
+def checked(path: str, steps: int = 60) -> str:
+    """What a random session of rows says of an exported decoder."""
+    peer = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    shapes = {each.name: each.shape for each in peer.get_inputs()}
+    model = ad.cached(path, ragged="auto", threads=1, room=4)
+    results = {each.input: each.result for each in model.caches}
+    empty = {name: np.zeros([size if isinstance(size, int) else int(number == 0)
+                             for number, size in enumerate(shapes[name])], np.float32)
+             for name in results}  # fmt: skip
+    random, carried = np.random.default_rng(0), dict[int, Feeds]()
+    worst, compared = 0.0, 0
+    for _ in range(steps):
+        if random.random() < 0.4 or not carried:
+            carried[model.join()] = empty
+        if random.random() < 0.2 and len(carried) > 1:
+            row = int(random.choice(list(carried)))
+            model.leave(row)
+            del carried[row]
+        chosen = [row for row in carried if random.random() < 0.8]
+        before = {row: model.length(row) for row in chosen}
+        given = {row: {"input_ids": random.integers(0, 50, int(random.choice((1, 1, 1, 2, 5, 17))))}
+                 for row in chosen}  # fmt: skip
+        for row, own in given.items():
+            if "position_ids" in shapes:
+                own["position_ids"] = np.arange(len(own["input_ids"])) + before[row]
+        made = model.step(given)["logits"]
+        for row, logits in zip(chosen, made):
+            alone = {name: array[None] for name, array in given[row].items()}
+            if "attention_mask" in shapes:
+                alone["attention_mask"] = np.ones((1, model.length(row)), np.int64)
+            names = [each.name for each in peer.get_outputs()]
+            expected = dict(zip(names, peer.run(None, {**alone, **carried[row]})))
+            carried[row] = {name: expected[result] for name, result in results.items()}
+            right = expected["logits"][0]
+            worst = max(worst, float(np.abs(logits - right).max() / np.abs(right).max()))
+            compared += 1
+    copied = "" if model.in_place else ", caches copied"
+    return f"{path}: {compared} results of rows, difference {worst:.1e}{copied}"
+
+
 class _Rows:
     """Rows of a model with caches of these lengths, and one token for each."""
 
@@ -198,12 +244,16 @@ def main() -> None:
     parser.add_argument("--stream", type=int, default=200)
     parser.add_argument("--bits", type=int, default=32, choices=(4, 8, 32))
     parser.add_argument("--ragged", action="store_true")
+    parser.add_argument("--check", nargs="*", default=[])
     for name, value in (("rows", 16), ("shortest", 10), ("longest", 1000), ("prompt", 200)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--seconds", type=float, default=20.0)
     given = parser.parse_args()
     if given.ragged:
         continuous(given)
+    for path in given.check:
+        print(checked(path))
+    if given.ragged or given.check:
         return
     shape = (given.layers, given.heads)
     network = decoder(*shape, WIDTH, given.words, places=max(given.past, default=0) + 2048)

@@ -257,7 +257,8 @@ def cached(
         found = CachedRows(compile(graph, **options), made, rows, room, cache_limit)
     if not found.in_place:
         warnings.warn(
-            f"{found.model.name}: other nodes read its caches, so they are copied in every call",
+            f"{found.model.name}: its caches are copied in every call: "
+            "other nodes read them, or it uses devices",
             stacklevel=2,
         )
     return found

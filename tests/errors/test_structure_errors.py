@@ -495,8 +495,239 @@ RECURSION = [
 ]
 
 
+NODES = [
+    (
+        TREE
+        + "def f(Tree t) -> (r) { match t { leaf(x) { r = leaf(x, x) } node(a, b) { r = t } } }",
+        "2:48: f: 'leaf' has 1 field, but 2 are given",
+        "write leaf(x)",
+    ),
+    (
+        LIST + "def f(List<float> l) -> (r) { r = nil(l) }",
+        "2:35: f: 'nil' has no fields, but 1 is given",
+        "write nil",
+    ),
+    (
+        LIST + "def f(List<float> l) -> (r) { r = cons }",
+        "2:35: f: 'cons' has 2 fields, but 0 are given",
+        "write cons(head, tail)",
+    ),
+    (
+        TREE
+        + "def f(Tree t) -> (r) { match t { leaf(x) { r = node(x, t) } node(a, b) { r = t } } }",
+        "2:53: f: field 'left' of 'node' is a Tree, and 'x' is a tensor",
+        "it has the fields node(Tree left, Tree right)",
+    ),
+    (
+        TREE + "def f(Tree t) -> (r) { r = leaf(t) }",
+        "2:33: f: field 'x' of 'leaf' is a tensor, and 't' is a Tree",
+        "it has the fields leaf(float(D) x)",
+    ),
+    (
+        TREE
+        + "def f(Tree t) -> (r) { match t { leaf(x) { y = 1.0 r = leaf(y) } node(a, b) { r = t } } }",
+        "2:61: f: field 'x' of 'leaf' has 1 dimension, and 'y' has 0",
+        "assign the field to a tensor first",
+    ),
+    (
+        TREE + "def f(Tree t) -> (r) { r = leaf(1) }",
+        "2:33: f: field 'x' of 'leaf' has 1 dimension, and this is a number",
+        "assign the field to a tensor first",
+    ),
+    (
+        TREE + "def f(Tree t) -> (r) { r = node(t, q) }",
+        "2:36: f: there is no structure 'q'",
+        "field 'right' of 'node' is a Tree",
+    ),
+    (
+        TREE + "def f(Tree t) -> (r) { r = node(t, leaf(t)) }",
+        "2:36: f: field 'right' of 'node' is a Tree, and this is an expression",
+        "assign the structure to a name first",
+    ),
+    (
+        TREE + "def f(Tree t) -> (r) { r = node(t, 2) }",
+        "2:36: f: field 'right' of 'node' is a Tree, and this is an expression",
+        "assign the structure to a name first",
+    ),
+    (
+        TREE + LIST + "def f(Tree t, List<float> l) -> (r) { r = node(t, l) }",
+        "3:51: f: field 'right' of 'node' is a Tree, and 'l' is a List<float>",
+        "it has the fields node(Tree left, Tree right)",
+    ),
+    (
+        TREE + LIST + "def f(Tree t, List<Tree> l) -> (r) { r = cons(l, l) }",
+        "3:47: f: field 'head' of 'cons' is a Tree, and 'l' is a List<Tree>",
+        "it has the fields cons(Tree head, List<Tree> tail)",
+    ),
+    (
+        TREE + LIST + "def f(Tree t) -> (r) { r = nil }",
+        "3:28: f: 'nil' makes a List, and no parameter has this type",
+        "a definition makes nodes of the types of its parameters and of their fields",
+    ),
+    (
+        TREE + LIST + "def f(float x) -> (r) { r = cons(x, x) }",
+        "3:29: f: 'cons' makes a List, and no parameter has this type",
+        "a definition makes nodes of the types of its parameters and of their fields",
+    ),
+    (
+        TREE + "def f(Tree t) -> (r) { a = node(t, t) r = a + 1 }",
+        "2:43: f: 'a' is a structure, not a tensor",
+        "match it, or pass it to a definition: y = f(a)",
+    ),
+    (
+        TREE + "def f(Tree t) -> (r) { a = node(t, t) r(i) = a(i) }",
+        "2:46: f: 'a' is a structure, not a tensor",
+        "match it, or pass it to a definition: y = f(a)",
+    ),
+    (
+        TREE + "def f(Tree t) -> (r) { match t { leaf(x) { r = 1.0 } node(a, b) { r = a } } }",
+        "2:67: f: 'r' is a Tree here, and a tensor in another case",
+        "a name has one type: rename one of them",
+    ),
+    (
+        TREE
+        + "def f(Tree t) -> (r) { match t { leaf(x) { r = t } node(a, b) { p = f(a) r +=! x(i) } } }",
+        "2:74: f: 'r' is a tensor here, and a Tree in another case",
+        "a name has one type: rename one of them",
+    ),
+    (
+        TREE
+        + LIST
+        + "def f(Tree t, List<float> l) -> (r) { match t { leaf(x) { r = l } node(a, b) { r = a } } }",
+        "3:80: f: 'r' is a Tree here, and a List<float> in another case",
+        "a name has one type: rename one of them",
+    ),
+    (
+        TREE
+        + "def f(Tree t) -> (r) { match t { leaf(x) { r = t } node(a, b) { r = g(a) } } }\ndef g(Tree t) -> (s) { match t { leaf(x) { s +=! x(i) } node(a, b) { s = f(a) } } }",
+        "3:70: g: 's' is a Tree here, and a tensor in another case",
+        "a name has one type: rename one of them",
+    ),
+    (
+        BUSH + "def f(Bush b) -> (r) { match b { bush(x, children) { r = bush(x, children) } } }",
+        "2:58: f: field 'children' of 'bush' is any number of structures, which a definition cannot make",
+        "use fields of one structure",
+    ),
+    (
+        BUSH + "def f(Bush b) -> (r) { match b { bush(x, children) { r = children } } }",
+        "2:58: f: 'children' is any number of structures, and a result or a field is one",
+        "call a definition for each of them",
+    ),
+    (
+        BUSH + "def f(Bush b) -> (r) { match b { bush(x, children) { q = f(children) r = b } } }",
+        "2:58: f: 'f' gives a structure for each of 'children'",
+        "only tensors have an axis in front: call it for one structure",
+    ),
+    (
+        LIST + "def f(List<float> l) -> (r) { for i in 0:3 { r = cons(i, l) } }",
+        "2:46: f: 'r' is a structure, and a loop assigns tensors only",
+        "assign it before the loop, or after it",
+    ),
+    (
+        LIST + "def f(List<float> l) -> (r) { for i in 0:3 { r = l } }",
+        "2:46: f: 'r' is a structure, and a loop assigns tensors only",
+        "assign it before the loop, or after it",
+    ),
+    (
+        LIST + "def f(List<float> l, List<List<float>> m) -> (n) { a = nil n = 1 }",
+        "2:52: f: the type of 'a' is not known: a List<List<float>> or a List<float>",
+        "make it a field of another structure, or pass it to a definition",
+    ),
+    (
+        LIST + "def f(List<float> l) -> (r) { r, s = cons(1, l) }",
+        "2:31: f: 'cons' makes one structure, but 2 are assigned",
+        "",
+    ),
+    (
+        LIST
+        + "def f(List<float> l) -> (r) { a = cons(1, l) match a { nil { r = 0 } _ { r = 1 } } }",
+        "2:52: f: 'a' is assigned, and a match takes parameters and their parts",
+        "there is 'l'",
+    ),
+    (
+        LIST
+        + "def f(List<float> l) -> (r) { match l { nil { r = l } cons(x, rest) { a = cons(x, rest) r = f(a) } } }",
+        "2:95: f: recursion on something that does not get smaller: 'a'",
+        "the first structure of the call must be a part of 'l' that a pattern names",
+    ),
+    (
+        LIST + "def f(List<float> l) -> (r) { if 1 == 1 { r = l } else { r = 1 } }",
+        "2:58: f: 'r' is a tensor here, and a List<float> in another statement",
+        "a name has one type: rename one of them",
+    ),
+    (
+        LIST
+        + "def f(List<float> l) -> (r) { match l { nil { a = l } cons(x, rest) { b = 1 } } r = a }",
+        "2:85: f: only some cases of the match assign 'a'",
+        "assign it in each case",
+    ),
+    (
+        LIST + "def f(List<float> l) -> (l) { l = nil }",
+        "2:31: f: 'l' cannot be assigned",
+        "it is the name of a structure: rename the tensor",
+    ),
+    (
+        LIST + "def f(List<float> l, float(N) y) -> (r) { r = cons(y, l) }",
+        "2:52: f: field 'head' of 'cons' has 0 dimensions, and 'y' has 1",
+        "assign the field to a tensor first",
+    ),
+    (
+        LIST + "def f(List<float> l, float(N) y) -> (r) { r = cons(y(i), l) }",
+        "2:54: f: a field has no index 'i'",
+        "it may use sizes, loop variables and scalars",
+    ),
+    (
+        LIST + "def f(List<float> l, float(N) y) -> (r) { r = cons(i, l) }",
+        "2:52: f: a field has no index 'i'",
+        "it may use sizes, loop variables and scalars",
+    ),
+    (
+        LIST + "def f(List<float> l) -> (r) { y(i) = l(i) r = l }",
+        "2:38: f: 'l' is a structure, not a tensor",
+        "match it, or pass it to a definition: y = f(l)",
+    ),
+    (
+        LIST + "def f(List<float> l) -> (r) { r = cons(1, l; a=2) }",
+        "2:35: f: 'cons' is a constructor: it takes fields only",
+        "",
+    ),
+    (
+        LIST + "def f(List<float> l) -> (r) { x = cons(1, l)  x(i) = 2.0 where i in 0:3 r = x }",
+        "2:47: f: 'x' is a tensor here, and a List<float> in another statement",
+        "a name has one type: rename one of them",
+    ),
+    (
+        LIST
+        + "def f(List<float> l) -> (r) { x = g(l) r = cons(1, x) }\ndef g(List<float> l) -> (s) { s = 1.0 }",
+        "2:52: f: field 'tail' of 'cons' is a List<float>, and 'x' is a tensor",
+        "it has the fields cons(float head, List<float> tail)",
+    ),
+    (
+        LIST
+        + "def f(List<float> l) -> (r) { x = g(l) r = cons(x, l) }\ndef g(List<float> l) -> (s) { s = l }",
+        "2:49: f: field 'head' of 'cons' is a tensor, and 'x' is a List<float>",
+        "it has the fields cons(float head, List<float> tail)",
+    ),
+    (
+        LIST + "def f(List<float> l) -> (r) { r = -l }",
+        "2:36: f: 'l' is a structure, not a tensor",
+        "match it, or pass it to a definition: y = f(l)",
+    ),
+    (
+        LIST + "def f(List<float> l) -> (r) { r = relu(l) }",
+        "2:40: f: 'l' is a structure, not a tensor",
+        "match it, or pass it to a definition: y = f(l)",
+    ),
+    (
+        LIST + "def f(List<float> l) -> (r) { a = cons(1, l) r = relu(a) }",
+        "2:55: f: 'a' is a structure, not a tensor",
+        "match it, or pass it to a definition: y = f(a)",
+    ),
+]
+
+
 @pytest.mark.parametrize("text, problem, hint", [
-    *DECLARATIONS, *HEADS, *PATTERNS, *MATCHES, *TENSORS, *RECURSION,
+    *DECLARATIONS, *HEADS, *PATTERNS, *MATCHES, *TENSORS, *RECURSION, *NODES,
 ])  # fmt: skip
 def test_the_message_is_this(text, problem, hint):
     with pytest.raises(LanguageError) as caught:

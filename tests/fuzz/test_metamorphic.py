@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy
 import pytest
 
-from tests.fuzz import cuts, fixed, metamorphic, ragged, sizes_as_data
+from tests.fuzz import cuts, decoders, fixed, metamorphic, ragged, sizes_as_data
 from tests.fuzz.coverage import special
 from tests.fuzz.metamorphic import row_case
 from tests.fuzz.test_fuzz import failures
@@ -27,6 +27,17 @@ def test_laws_of_a_few_graphs() -> None:
 
 def test_ragged_rows_of_a_few_graphs() -> None:
     found = failures(range(2 * QUICK), ragged.run)
+    assert not found, found
+
+
+def test_rows_of_a_few_decoders() -> None:
+    found = failures(range(QUICK // 2), decoders.run)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_rows_of_many_decoders() -> None:
+    found = failures(range(40_000, 40_000 + MANY), decoders.run)
     assert not found, found
 
 

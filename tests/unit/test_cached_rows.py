@@ -297,6 +297,21 @@ def test_what_else_reads_a_cache_makes_it_a_copy() -> None:
     steps(model, lambda held: held * 2)
 
 
+@pytest.mark.parametrize("rules", ({"*": "a"}, {"softmax": "a"}), ids=str)
+def test_rows_on_devices_have_copied_caches(network: bytes, rules: dict[str, str]) -> None:
+    plain = rows_of(network)
+    with pytest.warns(UserWarning, match="or it uses devices"):
+        model = rows_of(network, devices={"a": "cpu:1"}, placement=rules)
+    pairs = [(plain.join(), model.join()) for _ in range(3)]
+    for counts in ((5, 0, 1), (1, 1, 1), (0, 30, 1)):
+        chunks = [words(count, 3) for count in counts]
+        one, other = (
+            each.step({pair[side]: chunk for pair, chunk in zip(pairs, chunks)})["logits"]
+            for side, each in enumerate((plain, model))
+        )
+        np.testing.assert_allclose(one.values, other.values, rtol=0, atol=1e-5)
+
+
 def test_rows_that_depend_on_each_other() -> None:
     graph = summed(lambda g, past, joined: g.reduce_sum(past, axes=(0,)))
     with pytest.raises(ad.ModelError, match=r"rows of 'b' are not independent|needs one axis 'b'"):

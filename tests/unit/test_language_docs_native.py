@@ -2,11 +2,12 @@
 
 import re
 
-import numpy as np
 import pytest
 
 import anydim as ad
-from tests.unit.lang.test_language_docs import NAMES, PROGRAMS, array, constructors
+from anydim.lang.surface.parser import parse
+from tests.unit.lang.language import assert_same
+from tests.unit.lang.test_language_docs import PROGRAMS, example
 
 LINES = [
     (text, line)
@@ -18,20 +19,9 @@ LINES = [
 
 @pytest.mark.parametrize("text, line", LINES, ids=range(len(LINES)))
 def test_examples(text, line):
-    call, _, expected = line.partition("==")
-    name, inner = re.fullmatch(r"(\w+)\((.*)\)", call.strip()).groups()
-    library = ad.define(text)
-    function = library[name]
-    definitions = {each.definition.name: each.definition for each in library.values()}
-    arguments, attributes = eval(
-        f"(lambda *a, **k: (a, k))({inner})", {**NAMES, **constructors(definitions)}
-    )
-    arrays = [
-        v if isinstance(v, tuple) else array(p.type, v)
-        for p, v in zip(function.definition.parameters, arguments)
-    ]
-    results = function(*arrays, **attributes)
+    definition, arguments, attributes, wanted = example(parse(text), line)
+    results = ad.define(text)[definition.name](*arguments, **attributes)
     results = results if isinstance(results, tuple) else (results,)
-    for result, value in zip(results, eval(f"({expected},)", dict(NAMES)), strict=True):
-        assert result.shape == np.shape(value)
-        np.testing.assert_allclose(result, value, rtol=1e-5)
+    for result, value in zip(results, wanted, strict=True):
+        made = result.nested() if isinstance(result, ad.Structure) else result
+        assert_same(made, value, rtol=1e-5)

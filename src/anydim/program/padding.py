@@ -103,7 +103,7 @@ def _beside_padded(
     spans = " x ".join(f"{min(e, default=0)}..{max(e, default=0)}" for e in lengths.values())
     rows = counted(len(next(iter(lengths.values()))), "row")
     shares = [
-        f"{name} {count_text(each)}{unit}, padded {count_text(every)}{unit}"
+        f"  {name} {count_text(each)}{unit}, padded {count_text(every)}{unit}"
         + (f": {each / every:.2f}" if every else "")
         for name, each, every, unit in (
             ("work", one.flops, whole.flops, "flop"),
@@ -111,7 +111,7 @@ def _beside_padded(
             ("memory", one.bytes, whole.bytes, "B"),
         )
     ]
-    return [f"{rows} of {spans}{example}: {shares[0]}", *shares[1:]]
+    return [f"{rows} of {spans}{example}, and this program on the same rows padded:", *shares]
 
 
 def moved_bytes(plan: Plan) -> int:

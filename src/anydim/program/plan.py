@@ -26,7 +26,8 @@ class LaunchPlan:
 
     It runs `times` times, None if data determines it; `flops` and `moved` are the sums over all
     runs (of one run if unknown). They are bounds if data `decided` sizes of the launch. A `kept`
-    launch runs only in the first call at these sizes. `body` is its kernel: "generic", or a variant for these sizes ("exact") or for a span.
+    launch runs only in the first call at these sizes. `body` is its kernel: "generic", or a variant
+    for these sizes ("exact") or for a span.
     """
 
     kernel: str

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import import_module
 from itertools import product as combinations
-from typing import TYPE_CHECKING, Any, Protocol
+from threading import local
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from anydim.base.errors import DimError, OptionError
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.base.user_values import integer_of, shown
+from anydim.sizes.atoms import Atom
 from anydim.sizes.expression import Size
 from anydim.sizes.interval import LARGEST, Interval
 
@@ -108,6 +111,22 @@ def _bound(label: str, value: object) -> int | None:
     return bound
 
 
+Found = TypeVar("Found")
+
+
+def _shared(find: Callable[[Any], Found]) -> cached_property[Found]:
+    """A cached property of a box; equal boxes of a thread share the value of the first one."""
+
+    def found(self: Box) -> Found:
+        first = _EQUAL.first.setdefault((self.dims, self.constraints), self)
+        if first is self:
+            return find(self)
+        self.__dict__["_first"] = first  # keeps it alive
+        return getattr(first, find.__name__)
+
+    return cached_property(found)
+
+
 @dataclass(frozen=True)
 class Box:
     """All size assignments inside the bounds of `dims` where every constraint is >= 0.
@@ -178,39 +197,62 @@ class Box:
             self._smaller[most] = Box(dims, self.constraints)
         return self._smaller[most]
 
-    @cached_property
+    @_shared
     def _smaller(self) -> dict[int, Box]:
         """Cache of the boxes of `at_most`."""
         return {}
 
+    def about(self, size: Size) -> Box:
+        """A box of the dims and constraints that determine the values of a size.
+
+        Boxes that differ in others share it, with all that is known about it. A constraint such as
+        `total - start - count >= 0` says nothing about `count` if `total` has no upper bound.
+        """
+        if not self.constraints and not size.depth:
+            return self
+        symbols = size.symbols
+        found = self._parts.get(symbols)
+        if found is None:
+            kept = _binding(self, symbols)
+            names = symbols.union(*(constraint.symbols for constraint in kept))
+            dims = tuple(dim for dim in self.dims if dim.name in names)
+            found = self if dims == self.dims and kept == self.constraints else _part(dims, kept)
+            self._parts[symbols] = found
+        return found
+
     @cached_property
+    def _parts(self) -> dict[frozenset[str], Box]:
+        """Cache of the boxes of `about`."""
+        return {}
+
+    @_shared
     def enclosure(self) -> Enclosure:
         """Cached bounds of sizes over the box."""
         made = import_module("anydim.sizes.enclosure").Enclosure
         found: Enclosure = made({dim.name: dim.range for dim in self.dims}, self.constraints)
         return found
 
-    @cached_property
+    @_shared
     def simplified(self) -> dict[str, Size]:
         """Cache of simplified compound atoms over this box; `simplify` fills it."""
         return {}
 
-    @cached_property
+    @_shared
     def open_questions(self) -> dict[tuple[Size, str], bool]:
         """(size, relation to 0) -> whether points of the box disagree; `prove` fills it."""
         return {}
 
-    @cached_property
+    @_shared
     def answers(self) -> dict[tuple[Size, str], Any]:
         """(size, relation to 0) -> whether it holds over this box; `prove` fills it."""
         return {}
 
-    @cached_property
+    @_shared
     def evaluated(self) -> dict[int, dict[str, int]]:
         """Index of a point -> the values of compound atoms there; `prove` fills it."""
         return {}
 
-    @cached_property
+    @_shared
     def points(self) -> Points:
         """Some points inside the box, the same ones in every run."""
         found: Points = import_module("anydim.sizes.points").Points(self)
@@ -218,7 +260,7 @@ class Box:
 
     def interval(self, size: Size) -> Interval:
         """Sound, often tight bounds of a size over the box. Memoised."""
-        return self.enclosure.of(size)
+        return self.about(size).enclosure.of(size)
 
     def contains(self, env: Mapping[str, int]) -> bool:
         """Whether the sizes are inside the box."""
@@ -269,6 +311,19 @@ class Box:
         return ", ".join(parts + [f"{constraint} >= 0" for constraint in self.constraints])
 
 
+class _Equal(local):
+    """The first of equal boxes, by dims and constraints, while one of them is alive.
+
+    For each thread: an enclosure counts the work of the question in progress.
+    """
+
+    def __init__(self) -> None:
+        self.first = WeakValueDictionary[tuple[tuple[Dim, ...], tuple[Size, ...]], Box]()
+
+
+_EQUAL = _Equal()
+
+
 def _violation(constraint: Size, env: Mapping[str, int]) -> str:
     try:
         value = constraint.evaluate(env)
@@ -305,3 +360,41 @@ def _sample_dim(dim: Dim, within: Interval, rng: Random) -> int:
     if choice < 0.5:
         return low + min(span, int(rng.random() * 17))
     return low + min(span, int(rng.random() * (span + 1)))
+
+
+@lru_cache(maxsize=32)
+def _part(dims: tuple[Dim, ...], constraints: tuple[Size, ...]) -> Box:
+    return Box(dims, constraints)
+
+
+def _binding(box: Box, symbols: frozenset[str]) -> tuple[Size, ...]:
+    """The constraints that may narrow the values of `symbols`."""
+    kept, before = list(box.constraints), -1
+    while len(kept) != before:
+        before = len(kept)
+        signs = dict[str, set[int]]()
+        for constraint in kept:
+            for name, sign in _signs(constraint).items():
+                signs.setdefault(name, set()).add(sign)
+        free = {
+            dim.name for dim in box.dims
+            if dim.name not in symbols and dim.hi is None and signs.get(dim.name) == {1}
+        }  # fmt: skip
+        kept = [constraint for constraint in kept if free.isdisjoint(constraint.symbols)]
+    reached, before = set(symbols), -1
+    while len(reached) != before:
+        before = len(reached)
+        for constraint in kept:
+            if not reached.isdisjoint(constraint.symbols):
+                reached |= constraint.symbols
+    return tuple(constraint for constraint in kept if reached >= constraint.symbols)
+
+
+def _signs(constraint: Size) -> dict[str, int]:
+    """By symbol: 1 if it is a term with a positive factor and occurs in no other, else 0."""
+    found = dict[str, int]()
+    for monomial, coefficient in constraint.monomials:
+        plain = len(monomial) == 1 and not isinstance(monomial[0], Atom) and coefficient > 0
+        for name in Size({monomial: 1}).symbols:
+            found[name] = int(plain and name not in found)
+    return found

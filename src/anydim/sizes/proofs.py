@@ -45,6 +45,7 @@ def prove(left: Size | int, relation: str, right: Size | int, box: Box) -> Truth
     value = difference.constant
     if value is not None:
         return Truth.PROVED if _RELATIONS[relation](value, 0) else Truth.REFUTED
+    box = box.about(difference)
     known = box.answers
     if (difference, relation) not in known:
         known[difference, relation] = _answer(difference, relation, box)
@@ -129,7 +130,7 @@ def simplify(size: Size, box: Box) -> Size:
     decide are removed; a factor that is never 0 cancels; indicator factors occur once
     (`indicators.py`).
     """
-
+    box = box.about(size)
     known = box.simplified
 
     def simpler(atom: str) -> Size:

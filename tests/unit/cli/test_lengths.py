@@ -86,7 +86,11 @@ def test_bench_of_rows(call: Call) -> None:
 def test_explain_shows_the_cost_of_padding(call: Call) -> None:
     text = call("explain rows.onnx --lengths 3,17,1").stdout
     assert "'seq' of each row of 'batch'" in text and "'mask' may be omitted" in text
-    assert "3 rows of 1..17: work " in text and "padded" in text and "memory" in text
+    assert (
+        "3 rows of 1..17, and this program on the same rows padded" in text
+        and "padded" in text
+        and "memory" in text
+    )
     example = call("explain rows.onnx --ragged auto").stdout
     assert "32 rows of " in example and "as of sentences" in example
     assert "padded" not in call("explain rows.onnx").stdout

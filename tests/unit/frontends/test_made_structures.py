@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import anydim as ad
-import anydim.ops  # noqa: F401  operators that definitions call
 from anydim.base.errors import LanguageError
 from anydim.lang.interpreter.run import Result, run
 from anydim.lang.surface.parser import parse
+from tests.unit.lang.language import assert_same
 
 TEXT = """
 type List<A> { nil; cons(A head, List<A> tail) }
@@ -158,11 +158,11 @@ def listed(values):
     return made
 
 
-def values_of(l):
+def values_of(row):
     found = []
-    while l[0] == "cons":
-        found.append(l[1])
-        l = l[2]
+    while row[0] == "cons":
+        found.append(row[1])
+        row = row[2]
     return found
 
 
@@ -173,9 +173,9 @@ def over(function):
     )
 
 
-def taken(l, least):
+def taken(row, least):
     made = []
-    for value in l:
+    for value in row:
         if not value > least:
             break
         made.append(value)
@@ -217,7 +217,9 @@ def inserted(t, v):
     if t[0] == "empty":
         return ("item", v, t, t)
     _, key, low, high = t
-    return ("item", key, inserted(low, v), high) if v < key else ("item", key, low, inserted(high, v))
+    return (
+        ("item", key, inserted(low, v), high) if v < key else ("item", key, low, inserted(high, v))
+    )
 
 
 def below(t, v):
@@ -303,27 +305,26 @@ def quad(chance, depth=3):
     return ("quad", *(quad(chance, depth - 1) for _ in range(4)))
 
 
-def nil(_chance, _size):
-    return ("nil",)
-
-
 def plain(make):
     return lambda chance, _size: make(chance)
 
 
 # by definition: how to make each argument, structures first, and the function in Python
 CASES = {
-    "mapped": ([plain(numbers)], over(lambda l: [2 * x + 1 for x in l])),
-    "filtered": ([plain(numbers), number], over(lambda l, v: [x for x in l if x > v])),
-    "backwards": ([plain(numbers), plain(numbers)], over(lambda l, m: [*l[::-1], *m])),
-    "zipped": ([plain(numbers), plain(numbers)], over(lambda l, m: [x * y for x, y in zip(l, m)])),
-    "appended": ([plain(numbers), plain(numbers)], over(lambda l, m: [*l, *m])),
+    "mapped": ([plain(numbers)], over(lambda row: [2 * x + 1 for x in row])),
+    "filtered": ([plain(numbers), number], over(lambda row, v: [x for x in row if x > v])),
+    "backwards": ([plain(numbers), plain(numbers)], over(lambda row, m: [*row[::-1], *m])),
+    "zipped": (
+        [plain(numbers), plain(numbers)],
+        over(lambda row, m: [x * y for x, y in zip(row, m)]),
+    ),
+    "appended": ([plain(numbers), plain(numbers)], over(lambda row, m: [*row, *m])),
     "taken": ([plain(numbers), number], over(taken)),
-    "even": ([plain(numbers)], over(lambda l: l[::2])),
-    "odd": ([plain(numbers)], over(lambda l: l[1::2])),
+    "even": ([plain(numbers)], over(lambda row: row[::2])),
+    "odd": ([plain(numbers)], over(lambda row: row[1::2])),
     "all_mapped": (
         [lambda chance, _: listed([numbers(chance) for _ in range(chance.integers(0, 5))])],
-        lambda l: (listed([listed([2 * x + 1 for x in values_of(e)]) for e in values_of(l)]),),
+        lambda row: (listed([listed([2 * x + 1 for x in values_of(e)]) for e in values_of(row)]),),
     ),
     "mirrored": ([tree], lambda t: (mirrored(t),)),
     "softened": ([tree], lambda t: (softened(t),)),
@@ -344,18 +345,6 @@ def arguments(name, chance, size, count):
     of = [make for make, each in zip(makers, structures) if each.type in known]
     rest = [make(chance) for make in makers[len(of) :]]
     return [[make(chance, size) for make in of] for _ in range(count)], rest
-
-
-def assert_same(found, wanted):
-    """Compare structures field by field, without Python's stack."""
-    waiting = [(found, wanted)]
-    while waiting:
-        one, other = waiting.pop()
-        if not isinstance(other, tuple):
-            np.testing.assert_allclose(one, other, rtol=1e-6)
-            continue
-        assert one[0] == other[0] and len(one) == len(other)
-        waiting += zip(one[1:], other[1:])
 
 
 def check(name, chance, count):
@@ -388,3 +377,114 @@ def test_programs_and_plain_python_agree(name):
     chance = np.random.default_rng(list(CASES).index(name))
     for count in (1, 3, 17):
         check(name, chance, count)
+
+
+# ---- forests, graphs and callees -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_forest_without_trees(name):
+    makers, rest = arguments(name, np.random.default_rng(0), 2, 1)
+    made = getattr(PROGRAMS, name)(*([] for _ in makers[0]), *rest)
+    assert [len(each) for each in (made if isinstance(made, tuple) else (made,))] == [0] * len(
+        DEFINITIONS[name].results
+    )
+
+
+def test_results_hold_the_nodes_of_their_trees_only():
+    made = PROGRAMS.filtered(listed([1.0, 5.0, 2.0, 7.0]), 2.0)
+    assert repr(made) == "<structure: 1 tree; nodes: 1 nil, 2 cons>"
+    made = PROGRAMS.appended([listed([1.0]), listed([2.0])], [listed([3.0])] * 2)
+    assert repr(made) == "<structure: 2 trees; nodes: 1 nil, 3 cons>"  # they share the last one
+
+
+def test_results_are_arguments_of_other_calls():
+    t, plain_tree = ("empty",), ("empty",)
+    chance = np.random.default_rng(1)
+    for value in chance.normal(size=30).astype(np.float32):
+        t, plain_tree = PROGRAMS.inserted(t, value), inserted(plain_tree, value)
+        assert t.nested() == plain_tree
+    assert repr(t) == "<structure: 1 tree; nodes: 1 empty, 30 item>"
+
+
+def test_deep_results():
+    values = np.arange(20_000, dtype=np.float32)
+    row = listed(list(values))
+    assert values_of(PROGRAMS.backwards(row, ("nil",)).nested()) == list(values[::-1])
+    assert values_of(PROGRAMS.filtered(row, np.float32(100)).nested()) == list(values[101:])
+
+
+def test_structures_between_the_calls_of_a_graph():
+    g = ad.Builder("g")
+    t = g.structure("t", PROGRAMS.softened, D=3)
+    made = g.call(PROGRAMS.mirrored, g.call(PROGRAMS.softened, t))
+    g.output("r", made)
+    model = ad.compile(g)
+    chance = np.random.default_rng(2)
+    trees = [tree(chance, 3) for _ in range(4)]
+    found = model(t=trees)["r"]
+    for row, each in enumerate(trees):
+        assert_same(found.nested(row), mirrored(softened(each)))
+
+
+OTHERS = """
+type List<A> { nil; cons(A head, List<A> tail) }
+type Wood { end; tree(Tree t, Wood rest) }
+type Tree { leaf(float(D) x); node(Tree left, Tree right) }
+def squares(List<T> l, List<T> end) -> (r) {
+  match l { nil { r = end } cons(x, rest) { q = squares(rest, end)  r = cons(x * x, q) } }
+}
+def of_integers(List<int> l) -> (r, n) { r = squares(l, l)  n = length(l) }
+def length(List<A> l) -> (n) {
+  match l { nil { n = 0 } cons(x, rest) { m = length(rest)  n = m + 1 } }
+}
+def moved(List<float(M)> l, float(M) y) -> (r) {
+  match l { nil { r = nil }
+    cons(x, rest) { q = moved(rest, y)  z(i) = x(i) + y(i)  r = cons(z, q) } }
+}
+def by_others(List<float(N)> l, float(N) y) -> (r) { r = moved(l, y) }
+def last(Wood w, Tree t) -> (r) { match w { end { r = t } tree(u, rest) { r = last(rest, u) } } }
+def joined(Wood w, Tree t) -> (r) {
+  match w { end { r = t } tree(u, rest) { a = node(t, u)  r = joined(rest, a) } }
+}
+def doubles(List<float> l) -> (r) { r = cons(0.5, l) }
+def integers(List<float> l) -> (r) {
+  match l { nil { r = nil } cons(x, rest) { q = integers(rest)  r = cons(1, q) } }
+}
+def constant(List<float> l, float w) -> (n, r) {
+  match l { nil { n = 0  r = nil } cons(x, rest) { m, q = constant(rest, w)  n = m + 1  r = q } }
+}
+def weighted(Tree t, float(D) w) -> (r) {
+  match t { leaf(x) { r = leaf(w) } node(a, b) { p = weighted(a, w)  r = node(p, t) } }
+}
+"""
+A = np.array([1.0, 2.0], np.float32)
+LEAF, OTHER = ("leaf", A), ("leaf", 2 * A)
+WOOD = ("tree", LEAF, ("tree", OTHER, ("end",)))
+INTEGERS = listed([np.int32(2), np.int32(3)])
+
+
+@pytest.mark.parametrize(("name", "given", "wanted"), [
+    ("of_integers", (INTEGERS,), (listed([4, 9, 2, 3]), 2)),
+    ("by_others", (listed([A, A]), A), (listed([2 * A, 2 * A]),)),
+    ("last", (WOOD, LEAF), (OTHER,)),
+    ("joined", (WOOD, LEAF), (("node", ("node", LEAF, LEAF), OTHER),)),
+    ("doubles", (listed([2.0]),), (listed([0.5, 2.0]),)),
+    ("integers", (listed([2.0, 3.0]),), (listed([1.0, 1.0]),)),
+    ("constant", (listed([2.0, 3.0]), np.float32(1)), (2, ("nil",))),
+    ("weighted", (("node", LEAF, LEAF), 3 * A), (("node", ("leaf", 3 * A), ("node", LEAF, LEAF)),)),
+])  # fmt: skip
+def test_callees_and_fields(name, given, wanted):
+    made = getattr(ad.define(OTHERS), name)(*given)
+    ran = run(parse(OTHERS)[name], given).values()
+    for found, other, result in zip(made if isinstance(made, tuple) else (made,), ran, wanted):
+        assert_same(found.nested() if isinstance(found, ad.Structure) else found, result)
+        assert_same(other.values if isinstance(other, Result) else other, result)
+    assert name != "of_integers" or made[0].nested()[1].dtype == np.int32
+    assert name != "integers" or made.nested()[1].dtype == np.float32
+
+
+def test_a_field_with_any_number_of_structures_is_refused():
+    text = "type Bush { bush(float x, Bush(K) children) }\ndef f(Bush b) -> (r) { r = b }"
+    with pytest.raises(LanguageError, match="field 'children' of any number of structures"):
+        ad.define(text).f(("bush", 1.0, []))

@@ -71,3 +71,16 @@ def random(*shape: int, dtype: str = "float32") -> Any:
     if dtype.startswith("float"):
         return rng.standard_normal(shape).astype(dtype)
     return rng.integers(0, 2 if dtype == "bool" else 50, shape).astype(dtype)
+
+
+def assert_same(found, wanted, rtol=1e-6):
+    """Compare tensors, or structures field by field; they may be deep."""
+    waiting = [(found, wanted)]
+    while waiting:
+        one, other = waiting.pop()
+        if isinstance(other, tuple):
+            assert one[0] == other[0] and len(one) == len(other)
+            waiting += zip(one[1:], other[1:])
+        else:
+            assert numpy.shape(one) == numpy.shape(other)
+            numpy.testing.assert_allclose(one, other, rtol=rtol)

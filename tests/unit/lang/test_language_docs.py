@@ -21,7 +21,7 @@ from anydim.lang.surface.syntax import TYPE_NAMES
 from anydim.lang.tree import TensorType
 from anydim.lang.tree.composed import COMPOSED
 from anydim.sizes import Box, Dim, as_size
-from tests.unit.lang.language import known
+from tests.unit.lang.language import assert_same, known
 
 TEXT = Path(__file__).parents[3].joinpath("docs/language.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.M | re.S)
@@ -48,7 +48,12 @@ def example(definitions, line):
         value if isinstance(value, tuple) else array(p.type, value)
         for p, value in zip(definition.parameters, arguments)
     ]
-    return definition, arrays, attributes, eval(f"({expected},)", NAMES) if expected else ()
+    return (
+        definition,
+        arrays,
+        attributes,
+        (eval(f"({expected},)", {**NAMES, **constructors(definitions)}) if expected else ()),
+    )
 
 
 def constructors(definitions):
@@ -76,15 +81,14 @@ def run_example(definitions, line):
     if definition.family and not definition.types:
         return  # `test_language_docs_native.py` runs it
     if definition.types:
-        results = [each.values for each in run(definition, arrays, attributes).values()]
+        results = [getattr(r, "values", r) for r in run(definition, arrays, attributes).values()]
     else:
         group = instantiate(definition, [known(a) for a in arrays], attributes)
         tensors = {p.name: a for p, a in zip(definition.parameters, arrays)}
         results = list(evaluate(group, tensors, {}).values())
     assert len(results) == len(wanted)
     for result, value in zip(results, wanted):
-        assert result.shape == np.shape(value)
-        np.testing.assert_allclose(result, value, rtol=1e-6)
+        assert_same(result, value)
 
 
 def array(kind, value):

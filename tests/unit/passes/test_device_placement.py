@@ -26,7 +26,7 @@ from anydim.passes.device_placement.min_cut_choice import Device, Problem, Value
 from anydim.passes.device_placement.rules import Rule, known_rules, unused
 from anydim.passes.device_placement.speeds import Speed
 from anydim.passes.device_placement.trees import best_few, compared
-from anydim.sizes import holds
+from anydim.sizes import Size, as_size, holds
 
 HOST = Device("", Speed(1e-6, {"product": 2e-11, "rows": 1e-10, "elements": 1e-10}, 1e-10))
 FAST = Device(
@@ -214,3 +214,21 @@ def test_a_graph_with_two_placements_means_the_same() -> None:
         assert (evaluate(chosen, {"x": x})["y"] == evaluate(graph, {"x": x})["y"]).all()
     assert crossings(right)
     assert not crossings(left)
+
+
+def test_dims_that_data_decides_belong_to_each_placement() -> None:
+    """The graph that branches to placements does not know them."""
+    g = Builder("found")
+    x = g.input("x", float32, (g.dim("n", 0, 4096), 8))
+    some = g.nonzero(g.reduce_sum(x, axes=(1,)))
+    g.output("y", g.reduce_sum(g.gather(g.exp(x), some[0], axis=0), axes=(0,)))
+    graph = g.graph()
+    placed = Place((HOST, FAST), known_rules({"exp": "accel"}, ["accel"])).run(graph).graph
+    tree = compared({0: Size.symbol("n"), 1: as_size(100)})
+    chosen = verify(chosen_by_size(graph, [graph, placed], tree))
+    assert set(chosen.box.names) == {"n"}
+    for rows in (0, 3, 150):
+        values = numpy.random.default_rng(rows).normal(size=(rows, 8)).astype(numpy.float32)
+        values[::2] = 0
+        expected = evaluate(graph, {"x": values})["y"]
+        assert (evaluate(chosen, {"x": values})["y"] == expected).all()

@@ -1,14 +1,16 @@
 """Dims and boxes: what they accept, what they refuse, what they draw."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from anydim.base.errors import DimError, OptionError
 from anydim.sizes import Box, Dim, Interval, as_size
-from tests.unit.sizes.strategies import boxes, checked, points
+from tests.unit.sizes.strategies import NAMES, boxes, checked, points
 
 
 def test_dims_are_written_in_several_ways() -> None:
@@ -117,3 +119,41 @@ def test_intervals_print_and_contain() -> None:
     assert 4 not in Interval(None, 3)
     assert Interval(2, 2).value == 2
     assert Interval().value is None
+
+
+def test_equal_boxes_of_a_thread_share_what_was_found() -> None:
+    first, second = (Box.of(Dim("n", 1, 9), Dim("m", 0)) for _ in range(2))
+    assert first.enclosure is second.enclosure
+    assert first.answers is second.answers
+    assert first.at_most(5) is second.at_most(5)
+    assert Box.of(Dim("n", 1, 8), Dim("m", 0)).enclosure is not first.enclosure
+    other = Box.of(Dim("n", 1, 9), Dim("m", 0))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: other.enclosure).result() is not first.enclosure
+    kept = second.enclosure
+    del first
+    assert Box.of(Dim("n", 1, 9), Dim("m", 0)).enclosure is kept
+
+
+def test_a_box_about_a_size_has_what_narrows_it() -> None:
+    dims = [Dim(name) for name in ("total", "start", "count", "longest", "other")]
+    total, start, count, longest, other = (dim.size for dim in dims)
+    box = Box.of(*dims, constraints=(total - start - count, longest - count, 3 * other - count))
+    assert box.about(count // 2) == Box.of(Dim("count"))
+    assert box.about(total - start - count) == Box.of(
+        *dims[:3], constraints=(total - start - count,)
+    )
+    bounded = Box.of(Dim("total", 0, 9), *dims[1:], constraints=box.constraints)
+    assert bounded.about(count // 2).interval(count) == Interval(0, 9)
+    assert box.about(as_size(7)) == Box() and Box.of(*dims).about(count) == Box.of(*dims)
+
+
+@checked
+@given(boxes(constrained=True), st.sets(st.sampled_from(NAMES)))
+def test_points_of_a_box_are_in_the_boxes_about_sizes(box: Box, open: set[str]) -> None:
+    found = list(points(box))
+    wide = tuple(Dim(d.name, d.lo) if d.name in open else d for d in box.dims)
+    for name in box.names:
+        part = Box(wide, box.constraints).about(as_size(f"{name}//2"))
+        assert name in part.names
+        assert all(part.contains({each: env[each] for each in part.names}) for env in found)

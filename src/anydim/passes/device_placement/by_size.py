@@ -14,6 +14,7 @@ import numpy
 
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
+from anydim.graph.dims import symbols_of
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import BRANCH, REGION, BranchRegion
 from anydim.passes.device_placement.min_cut_choice import Device
@@ -170,4 +171,9 @@ def chosen_by_size(graph: Graph, placements: Sequence[Graph], tree: Tree) -> Gra
     )  # fmt: skip
     names = {*graph.inputs, *graph.outputs}
     types = FrozenMapping({name: kind for name, kind in graph.types.items() if name in names})
-    return graph.replace(nodes=(node,), constants=FrozenMapping(), types=types)
+    inside = graph.origins.all_found - symbols_of(types.values())  # each placement finds them
+    guards = tuple(guard for guard in graph.guards if inside.isdisjoint(symbols_of(guard)))
+    return graph.replace(
+        nodes=(node,), constants=FrozenMapping(), types=types, box=graph.box.without(inside),
+        guards=guards,
+    )  # fmt: skip

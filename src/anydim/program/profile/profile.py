@@ -26,8 +26,8 @@ _HEADERS = ("nodes", "kernel", "runs", "time", "of all", "flop/s", "B/s", "of li
 class Timed:
     """A launch: its runs per call, and seconds, operations and bytes of all its runs.
 
-    Operations and bytes are bounds if data `decided` sizes of the launch. `place` is the number of its segment and its number in it; `device` is the program's name of a
-    device, '' the host.
+    Operations and bytes are bounds if data `decided` sizes of the launch. `place` is the number of
+    its segment and its number in it; `device` is the program's name of a device, '' the host.
     """
 
     place: tuple[int, int]

@@ -23,6 +23,7 @@ from anydim.program.program import Program
 from anydim.runtime import slots
 from anydim.runtime.arrays import by_name
 from anydim.runtime.clocked import Clock, Clocked
+from anydim.runtime.lists import RaggedPort
 from anydim.sizes import LARGEST, Size
 
 Limited = Callable[..., Limits | None]
@@ -36,7 +37,7 @@ def profiled(
     whole_within("repeat", repeat, 1, LARGEST, "give how many calls, 1 or more")
     program, call = model.program, model.executable
     feeds, sizes = _fed(model, inputs, sizes, seed, integers)
-    planned, clock = model.plan(**sizes), Clock(call, waited=bool(call.devices))
+    planned, clock = _planned(model, feeds, sizes), Clock(call, waited=bool(call.devices))
     call(feeds)
     clock.call(feeds)  # threads, pages, caches
     plain: list[float] = []
@@ -84,7 +85,7 @@ def traced(
     """Return the trace of `calls` calls, after an untraced one."""
     whole_within("calls", calls, 1, LARGEST, "give how many calls, 1 or more")
     feeds, sizes = _fed(model, inputs, sizes, seed, integers)
-    program, call, planned = model.program, model.executable, model.plan(**sizes)
+    program, call, planned = model.program, model.executable, _planned(model, feeds, sizes)
     words = [
         [(len(site.operands), len(site.sizes)) for site in segment.sites]
         for segment in program.segments if not segment.device
@@ -103,6 +104,16 @@ def _trace(
         tuple(spans(model.program, planned, clocked)), waited, model.executable.chosen,
         tuple(sorted({each.device for c in clocked for each in c.device_calls if each.done})),
     )  # fmt: skip
+
+
+def _planned(model: CallableProgram, feeds: Mapping[str, Any], sizes: Mapping[str, int]) -> Plan:
+    """Return the plan of a call; of a ragged one, with the sizes of its rows."""
+    table = next((p.table for p in model.lists.values() if isinstance(p, RaggedPort)), None)
+    if table is None:
+        return model.plan(**sizes)
+    columns = numpy.asarray(feeds[table.rows])[:, len(table.units) :].T.tolist()
+    lengths = {dim.name: column for dim, column in zip(table.dims, columns)}
+    return model.plan(lengths=lengths, **sizes)
 
 
 def _fed(

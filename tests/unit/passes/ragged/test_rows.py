@@ -416,3 +416,25 @@ def test_saved_models_take_rows(tmp_path: Any) -> None:
     for key, value in model(x=rows).items():
         for one, other in zip(value, loaded(x=rows)[key]):
             numpy.testing.assert_array_equal(one, other)
+
+
+def test_profiles_know_the_sizes_of_rows() -> None:
+    model = ad.compile(encoder(), ragged="auto", threads=1)
+    rows = [weights(5, WIDTH), weights(1, WIDTH), weights(9, WIDTH)]
+    plan, profile = model.plan(lengths=[5, 1, 9]), model.profile({"x": rows}, repeat=1)
+    assert profile.sizes == plan.sizes
+    assert sum(each.flops for each in profile.launches) == plan.flops
+
+
+def test_a_first_call_allocates_what_the_formula_says_to_the_byte(tmp_path: Any) -> None:
+    made = ad.compile(encoder(), ragged="auto", threads=1)
+    made.save(tmp_path / "encoder.anydim")
+    drawn = numpy.random.default_rng(7)
+    for model in (made, ad.load(tmp_path / "encoder.anydim")):
+        for number in range(30):
+            lengths = [1, *drawn.integers(0, 4 ** (1 + number % 3), drawn.integers(0, 20)).tolist()]
+            model.trim()  # larger blocks of a call before may serve smaller values
+            for frame in model.executable._frames.free():
+                frame.highest = 0
+            model(x=[numpy.ones((n, WIDTH), numpy.float32) for n in lengths])
+            assert model.executable.highest_arena_bytes == model.plan(lengths=lengths).bytes
