@@ -250,8 +250,15 @@ def _row(made: Program, constructor: str, fields: Sequence[Field], nested: int) 
         found: list[Any] = []
         for number, each in enumerate(own):
             if number == inner:
-                below = random.choice(list(made.types[each.kind].items()))
-                found.append(pattern(below[0], below[1], -1))
+                known = made.types[each.kind].items()  # a size counts structures of one place
+                name_below, inner_fields = random.choice(
+                    [(n, f) for n, f in known if n != name or not any(one.several for one in f)]
+                    or [("", [])]
+                )
+                if not name_below:
+                    found.append("_")
+                    continue
+                found.append(pattern(name_below, inner_fields, -1))
             elif random.random() < 0.15:
                 found.append("_")
             else:
