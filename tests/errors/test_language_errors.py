@@ -253,7 +253,7 @@ PARSE_ERRORS = [
         """demo.tc:2:32: f: 'g' calls itself: g -> f -> g
     def f(float(N) x) -> (y) { y = g(x) }
                                    ^
-  write a loop instead""",
+  write a loop instead, or bound the number of open calls: ; size depth = 100""",
     ),
     (
         "def f(float(N) x) -> (y) { y(i) = exp(x(i); a = 1) }",

@@ -478,19 +478,19 @@ RECURSION = [
     (
         "def f(float x) -> (y) { y = f(x) }",
         "1:29: f: 'f' calls itself: f -> f",
-        "write a loop instead",
+        "write a loop instead, or bound the number of open calls: ; size depth = 100",
     ),
     (
         TREE
         + "def f(Tree t) -> (y) { match t { leaf(x) { y = g(x) } node(a, b) { y = f(a) } } }\ndef g(float(N) x) -> (y) { y = h(x) }\ndef h(float(N) x) -> (y) { y = g(x) }",
         "4:32: h: 'g' calls itself: g -> h -> g",
-        "write a loop instead",
+        "write a loop instead, or bound the number of open calls: ; size depth = 100",
     ),
     (
         TREE
         + "def f(Tree t, float x) -> (y) { y = g(x, t) }\ndef g(float x, Tree t) -> (y) { match t { leaf(_) { y = x } node(a, b) { y = h(x) } } }\ndef h(float x) -> (y) { y = h(x) }",
         "4:29: h: 'h' calls itself: h -> h",
-        "write a loop instead",
+        "write a loop instead, or bound the number of open calls: ; size depth = 100",
     ),
 ]
 

@@ -72,7 +72,7 @@ def definitions() -> Iterator[tuple[str, Definition]]:
     """All definitions of all texts, and the ways to write a recurrence."""
     for name, text in texts():
         for own, definition in parse(text).items():
-            if not definition.types:
+            if not definition.types and not definition.family:
                 yield f"{name}: {own}", definition
     for form in recurrences.FORMS:
         yield f"recurrence: {form.name}", form.definition

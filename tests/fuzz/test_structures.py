@@ -4,6 +4,7 @@ enumeration of structures says so."""
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Mapping
 from itertools import islice, product
 from typing import Any
@@ -11,17 +12,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anydim.base.errors import InputError, LanguageError
+import anydim as ad
+from anydim.base.errors import InputError, LanguageError, UserError
 from anydim.lang.interpreter.kinds import NotCovered
-from anydim.lang.interpreter.run import run
+from anydim.lang.interpreter.run import Result, run
 from anydim.lang.surface.parser import parse, parse_types
 from anydim.lang.surface.printer import print_definition, print_type
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Name, StructureType
 from tests.fuzz.language_mutants import mutated
+from tests.unit.frontends.test_made_structures import TEXT as MADE
+from tests.unit.lang.language import assert_same
 from tests.unit.lang.test_language_docs import PROGRAMS as DOCUMENTED
 from tests.unit.lang.test_structure_syntax import TEXT
 
-TEXTS = [TEXT, *(text for text, error in DOCUMENTED if text.startswith("type ") and not error)]
+TEXTS = [
+    TEXT,
+    MADE,
+    *(text for text, error in DOCUMENTED if text.startswith("type ") and not error),
+]
 MUTANTS = 300
 Types = Mapping[str, StructureType]
 
@@ -76,6 +84,31 @@ def test_structure_texts_with_mistakes(block: int) -> None:
                 run(definition, arguments(definition, chance))
             except (InputError, NotCovered):
                 continue
+
+
+# ---- programs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_programs_of_texts_with_mistakes(block: int) -> None:
+    """A text with mistakes that is valid gives the same in a program and in the interpreter."""
+    types, *definitions = re.split(r"(?m)^(?=def )", MADE)
+    for seed in range(block, MUTANTS, 4):
+        chance = random.Random(seed)
+        old = chance.choice(definitions)
+        new = mutated(old, chance)
+        text = types + "".join(definitions).replace(old, new)
+        try:
+            name = new.removeprefix("def ").partition("(")[0]
+            definition = parse(text)[name]
+            given = arguments(definition, chance)
+            wanted = run(definition, given).values()
+            found = ad.define(text)[name](*given)
+        except (UserError, NotCovered, KeyError):
+            continue  # the compiler takes less than the interpreter
+        for result, value in zip(found if isinstance(found, tuple) else (found,), wanted):
+            made = result.nested() if isinstance(result, ad.Structure) else result
+            assert_same(made, value.values if isinstance(value, Result) else value, rtol=1e-4)
 
 
 # ---- complete cases ------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from anydim.graph.nodes import Graph
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
 from anydim.passes.clusters import Clusters
-from anydim.passes.flow import Line, inputs_of, is_product, unpack, with_nodes
+from anydim.passes.flow import Line, inputs_of, is_product, live, unpack, with_nodes
 
 MAX_BETWEEN = 16  # statements from one product to the next, inclusive
 
@@ -30,7 +30,7 @@ class Fuse:
     templates: tuple[Template, ...]
 
     def run(self, graph: Graph) -> Graph:
-        lines = unpack(graph)
+        lines = live(unpack(graph), graph.outputs)  # templates expect groups with results
         clusters = Clusters(lines, graph, self.machine, self.templates)
         for members in _attention_candidates(lines, clusters):
             clusters.merge(members)

@@ -12,6 +12,7 @@ from anydim.graph.nodes import Graph
 from anydim.graph.verify import verify
 from anydim.kernels.launch import Machine
 from anydim.kernels.templates import TEMPLATES
+from anydim.passes.fuse import Fuse
 from anydim.passes.options import PLAIN
 from anydim.passes.schedule import Alias, Schedule, Scheduled
 from tests.unit.passes.graphs import GRAPHS, draw, some_sizes
@@ -145,6 +146,17 @@ def test_reductions_of_the_same_elements_are_one_kernel() -> None:
     g.output("others", g.reduce_sum(x, axes=(0,)))
     groups = [node.outputs for node in after(g.graph(), "fuse").nodes]
     assert [len(group) for group in groups] == [3, 1]
+
+
+def test_fusion_drops_what_nothing_reads() -> None:
+    g = ad.Builder("dead")
+    x = g.input("x", ad.float32, (g.dim("n", 0, 8), 4))
+    g.output("y", g.relu(x))
+    g.output("z", g.concat(x, x, axis=0))
+    before = after(g.graph(), "pieces").replace(outputs=("y",))
+    made = Fuse(MACHINE, TEMPLATES).run(before)
+    assert [node.outputs for node in made.nodes] == [("y",)]
+    assert [item.template for item in Schedule(MACHINE, TEMPLATES).run(made)] == ["pointwise"]
 
 
 def test_no_statement_takes_a_convolution_from_its_template() -> None:

@@ -172,7 +172,7 @@ class _Inferred:
 
     def _target(self, name: str, position: int, scope: _Scope) -> _Variable:
         found = scope.find(name)
-        if found is not None and found.given:
+        if found is not None and found.given and found.kinds != {TENSOR}:
             return _Variable(name, position)  # an error that `check` finds
         if found is None:
             found = scope.own[name] = _Variable(name, position)
