@@ -86,15 +86,17 @@ def measured(seconds: float) -> dict[str, Any]:
         rows.append({"length": length, "ms": milliseconds, "ratio": ratios})
         print(length, ratios, flush=True)
     versions = {name: _version(ENGINES[name].module) for name in LABELS if name != "anydim"}
-    return {"processor": _processor(), "versions": versions, "rows": rows}
+    return {"processor": processor(), "versions": versions, "rows": rows}
 
 
-def fastest_calls(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """Processor time of the fastest call of each, in `ROUNDS` turns and about `seconds` in all."""
-    share = seconds / (ROUNDS * len(calls))
+def fastest_calls(
+    calls: Mapping[str, Callable[[], Any]], seconds: float, rounds: int = ROUNDS
+) -> dict[str, float]:
+    """Processor time of the fastest call of each, in turns and about `seconds` in all."""
+    share = seconds / (rounds * len(calls))
     fastest = dict.fromkeys(calls, math.inf)
     with quiet_collector():
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for name, call in calls.items():
                 call()  # brings its own weights into the caches
                 until = perf_counter() + share
@@ -112,7 +114,7 @@ def _version(module: str) -> str:
     return found[0] if found else ""
 
 
-def _processor() -> str:
+def processor() -> str:
     info = Path("/proc/cpuinfo")
     names = re.findall(r"model name\s*:\s*(.*)", info.read_text("utf-8")) if info.exists() else []
     return str(names[0]) if names else platform.machine()

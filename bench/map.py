@@ -6,9 +6,10 @@
 
 MiniLM encodes texts in random order; kept are the embeddings. Lengths are lognormal with the
 quantiles of `examples/minilm/sentences.txt`, tokens are a run of its. `map` gets all of them with a
-limit. The others take batches of a fixed size, padded to the longest, as the texts come or sorted
-by length. They run in turn: while `map` reports what is done, each one catches up, so a slow
-minute of the machine meets all. Times have everything in them: padding, stacking, choosing groups.
+limit, once padded and once as ragged rows. The others take batches of a fixed size, padded to the
+longest, as the texts come or sorted by length. They run in turn: while `map` reports what is done,
+each one catches up, so a slow minute of the machine meets all. Times have everything in them:
+padding, stacking, choosing groups.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from examples.minilm.tokenizer import Tokenizer
 MEDIAN, SPREAD, LONGEST = 22, 0.68, 512  # of the lognormal distribution, and what the model takes
 OUTPUT = "sentence_embedding"
 PAD = {"input_ids": 0, "attention_mask": 0}
+WINDOW = 500  # texts of a ragged map
 SIZES = (1, 8, 16, 32, 64)
 ORDERS = ("as they come", "sorted")
 
@@ -95,6 +97,22 @@ class Fixed:
         self.seconds += perf_counter() - start
 
 
+class RaggedRows(Fixed):
+    """`map` of the model with ragged rows, a window at a time."""
+
+    def __init__(self, model: ad.Model, items: Sequence[Feeds], memory: str) -> None:
+        super().__init__(lambda feeds: feeds["input_ids"], items, WINDOW, False)
+        self._map = lambda rows: model.map(rows, memory, outputs=[OUTPUT])
+
+    def _run(self) -> Iterator[None]:
+        for at in range(0, len(self._items), WINDOW):
+            rows = [{"input_ids": each["input_ids"][0]} for each in self._items[at : at + WINDOW]]
+            self.tokens += sum(len(row["input_ids"]) for row in rows)
+            found = (each[OUTPUT] for each in self._map(rows))
+            self.results.update(zip(range(at, at + WINDOW), found))
+            yield
+
+
 class Recorder:
     """An executable that notes the bytes of its calls: what arenas hold, inputs, outputs."""
 
@@ -146,7 +164,9 @@ def main(
     items, console = texts(count), Console()
     dims = {"batch": ad.Dim("batch"), "seq": ad.Dim("seq", 1, LONGEST)}
     model = ad.compile(model_path(), dims=dims, threads=threads)
+    rows = ad.compile(model_path(), dims=dims, threads=threads, ragged="auto")
     others = {
+        "anydim, ragged map": RaggedRows(rows, items, memory),
         "anydim, 32, as they come": Fixed(lambda feeds: model(**feeds)[OUTPUT], items, 32, False),
         **peers(Path(model_path()), items, threads, sizes, orders),
     }

@@ -33,6 +33,7 @@ class Emitter:
         self.box = box
         self.types: dict[str, TensorType] = {}
         self.nodes: list[Node] = []
+        self.parts: dict[tuple[str, Size, Size], str] = {}
         self.source = SOURCE
 
     def fresh(self, stem: str) -> str:
@@ -56,16 +57,18 @@ class Emitter:
         return made
 
     def part(self, value: str, first: Size | int, count: Size) -> str:
-        """Slice a value along its first axis."""
+        """Slice a value along its first axis; the elements exist, which needs no proof here."""
         start = as_size(first)
-        return self.emit(
-            "slice",
-            value,
-            called=f"{value}.part",
-            starts=(start,),
-            ends=(start + count,),
-            axes=(0,),
-        )
+        if (value, start, count) not in self.parts:
+            own = self.types[value]
+            shape = (count, *own.shape[1:])
+            axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(shape))
+            row, *rest = (Index(axis.name) for axis in axes)
+            at = row if start == as_size(0) else Apply("add", (row, SizeTerm(start)))
+            made = Statement(self.fresh(f"{value}.part"), axes, Read(value, (at, *rest)))
+            found = self.statement(made, TensorType(own.dtype, shape))
+            self.parts[value, start, count] = found
+        return self.parts[value, start, count]
 
     def group(self, group: Group) -> None:
         """Add a node of comprehensions."""

@@ -9,6 +9,8 @@ are windows; all others are uniform over the lanes, or lowered by `Elements`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -106,20 +108,34 @@ def sliding_of(
         return None
     statement = sums[0]
     inputs = {tensor.name: tensor.type for tensor in group.inputs}
+    read = {each.tensor for each in reads(statement.body)}
+    if not _slides(statement) or not read <= inputs.keys():
+        return None
+    outputs = epilogue_of(group, statement)
+    if outputs is None:
+        return None
+    types = tuple((name, inputs[name]) for name in sorted(read))
     dtype = group.type_of(statement.target).dtype
-    if dtype not in DTYPES or not _slides(statement):
-        return None
-    if any(read.tensor not in inputs for read in reads(statement.body)):
-        return None
+    found = _reduction(statement, types, dtype, box, unrolled, below)
+    return None if found is None else replace(found, outputs=outputs)
+
+
+@lru_cache(maxsize=512)
+def _reduction(
+    statement: Statement, types: tuple[tuple[str, TensorType], ...], dtype: DType, box: Box,
+    unrolled: int, below: bool,
+) -> Sliding | None:  # fmt: skip
+    """The form without outputs, of a statement that reads tensors of these types.
+
+    Fusion matches a reduction with one epilogue after the other.
+    """
+    inputs = dict(types)
     axes = [axis for axis in statement.axes if axis.extent.constant != 1]
-    if not axes or dtype_of(statement.body, inputs) != dtype:
+    if dtype not in DTYPES or not axes or dtype_of(statement.body, inputs) != dtype:
         return None
     reduced = [axis for axis in statement.reduced if axis.extent.constant != 1]
     units = [a for a in (*statement.axes, *statement.reduced) if a.extent.constant == 1]
     body = _placed(statement.body, {axis.name: 0 for axis in units})
-    outputs = epilogue_of(group, statement)
-    if outputs is None:
-        return None
     rows = axes[-2].name if len(axes) > 1 else ""
     overlapping = _along(statement, rows) & {axis.name for axis in reduced}
     loops, taps = _unrolled(reduced, overlapping if below else set(), unrolled)
@@ -139,9 +155,8 @@ def sliding_of(
         for body, windows in bodies
         for window in windows
     )
-    return Sliding(
-        dtype, statement.combine, tuple(axes[:-1]), axes[-1], loops, tuple(bodies), outputs, share
-    )
+    lane, combine = axes[-1], statement.combine
+    return Sliding(dtype, combine, tuple(axes[:-1]), lane, loops, tuple(bodies), (), share)
 
 
 def _by_windows(body: Expr, windows: tuple[Window, ...], rows: str) -> bool:
