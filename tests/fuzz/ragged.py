@@ -150,6 +150,9 @@ def ragged_rows(case: Case) -> Found:
     dims, guards = dims_of(case.graph, case.seed), case.graph.guards
     if any(case.graph.box.names[0] in (g.left - g.right).symbols for g in guards):
         return  # it may hold for one row alone
+    axes = {str(size) for name in case.graph.inputs for size in case.graph.types[name].shape}
+    if not axes.issuperset(dim.name for dim in case.graph.box.dims if dim.lo != dim.hi):
+        return  # `set_sizes` sets a dim: loops over rows do not know it
     try:
         with patch.object(LoopCosts, "moved", _moved(case.seed)):
             model = ad.compile(case.graph, ragged=dims, threads=case.threads)

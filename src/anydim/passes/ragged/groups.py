@@ -157,12 +157,21 @@ def _substituted(graph: Graph, env: Mapping[str, int | Size], keep: Iterable[str
         types=FrozenMapping({name: value(kind) for name, kind in graph.types.items()}),
         nodes=tuple(
             replace(node, attributes=FrozenMapping(
-                {key: value(each) for key, each in node.attributes.items()}
+                {key: value(each) for key, each in _explicit(node, graph).items()}
             ))
             for node in graph.nodes
         ),
         guards=tuple(map(value, graph.guards)),
     )  # fmt: skip
+
+
+def _explicit(node: Node, graph: Graph) -> Mapping[str, Any]:
+    """The attributes of a node; a squeeze of all axes of size 1 names them, as others become 1."""
+    if node.operator != "squeeze" or node.attributes.get("axes") is not None:
+        return node.attributes
+    shape = graph.types[node.given[0]].shape
+    axes = tuple(axis for axis, size in enumerate(shape) if size.constant == 1)
+    return {**node.attributes, "axes": axes}
 
 
 def over_tokens(node: Node, unit: Size, total: Size, dims: frozenset[str]) -> Node:

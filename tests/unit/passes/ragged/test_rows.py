@@ -291,6 +291,17 @@ def test_convolutions_of_wide_rows_run_in_one_loop() -> None:
     assert inside.count("conv") == 8 and "conv" not in {node.operator for node in graph.nodes}
 
 
+def test_a_squeeze_of_all_axes_of_size_1_keeps_the_rows() -> None:
+    g = ad.Builder("squeezed")
+    b, t = g.dim("batch", 0, 8), g.dim("seq", 0, 8)
+    g.output("y", g.softmax(g.squeeze(g.input("x", ad.float32, (b, t, 1))), axis=1))
+    model = ad.compile(g, ragged="auto")
+    rows = [weights(size, 1) for size in (3, 1, 0)]
+    for row, found in zip(rows, model(x=rows)["y"]):
+        expected = numpy.exp(row[:, 0]) / numpy.exp(row[:, 0]).sum()
+        numpy.testing.assert_allclose(found, expected, 1e-5)
+
+
 def test_a_free_height_beside_a_ragged_width_is_ragged() -> None:
     model = ad.compile(images(), ragged={"width": "batch"})
     rows = [weights(3, 5, width) for width in (4, 1, 9)]
