@@ -27,7 +27,7 @@ SPREADS = (0.0, 0.2, 0.4, 0.7, 1.0, 1.2)
 ROWS, TOKENS, LONGEST = 32, 768, 512
 WAYS = {"ragged": "anydim", "padded": "openvino", "onnxruntime padded": BASE}  # and the colour
 LABELS = {"ragged": "ragged", "padded": "padded", "onnxruntime padded": "onnxruntime,"}
-LEFT, RIGHT, TOP, BOTTOM = 48, 106, 64, 66
+LEFT, RIGHT, TOP, BOTTOM = 48, 116, 64, 66
 
 
 @click.command(help=__doc__)
@@ -100,7 +100,7 @@ def svg(report: Mapping[str, Any], theme: Theme) -> str:
         f'<text x="16" y="44">MiniLM-L6, float32, 32 rows of 768 tokens in all, one thread,'
         f" {report['processor']}.</text>",
     ]
-    for step in range(top + 1):
+    for step in range(0, top + 1, 2 if top > 8 else 1):
         parts.append(
             f'<line x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{y(step):.1f}" y2="{y(step):.1f}"'
             f' stroke="{theme.grid}"/><text x="{LEFT - 8}" y="{y(step) + 4:.1f}"'
@@ -116,7 +116,7 @@ def svg(report: Mapping[str, Any], theme: Theme) -> str:
         f'<text x="{middle}" y="{HIGH - BOTTOM + 42}" text-anchor="middle">tokens of the longest'
         " row (on average 24)</text>"
     )
-    for name, colour in WAYS.items():
+    for name, colour in reversed(WAYS.items()):
         own, bold = theme.lines[colour], name == "ragged"
         points = [(x(row["spread"]), y(each[name])) for row, each in zip(rows, ratios)]
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
