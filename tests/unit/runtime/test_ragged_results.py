@@ -9,7 +9,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import InputError
-from tests.unit.passes.ragged.test_rows import PROGRAMS, WIDTH, pointwise, rows_of, weights
+from tests.unit.passes.ragged.test_rows import IMAGES, PROGRAMS, WIDTH, pointwise, rows_of, weights
 
 LENGTHS = ([], [0], [3, 1, 5], [0, 2, 0, 33, 0])
 
@@ -32,7 +32,7 @@ def test_results_are_written_into_given_arrays(name: str, kind: str) -> None:
     graph = PROGRAMS[name]()
     alone, model = ad.compile(graph), ad.compile(graph, ragged="auto")
     for lengths in LENGTHS:
-        given = rows_of(alone, lengths, 1 if name in ("ends", "images", "crops") else 0)
+        given = rows_of(alone, lengths, 1 if name in ("ends", *IMAGES) else 0)
         if not lengths and set(given) - set(model.lists):
             continue  # an array of no rows needs its shape
         feeds = {n: e if n in model.lists else numpy.stack(e) for n, e in given.items()}
