@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from itertools import combinations
 from typing import Any
@@ -141,7 +142,23 @@ def kept_boxes(center: bool) -> Any:
     return reference
 
 
+PLAN = {  # a definition that calls nothing, on nodes of one constructor
+    "types": [[0, 1]], "cycles": [{"first": 1, "passed": False}], "roots": [0],
+    "definitions": [{"types": [0], "cycle": 0, "decision": 0}],
+    "cases": [
+        {"definition": 0, "constructor": -1, "calls": [], "fields": [], "nodes": [], "loop": False}
+    ],
+}  # fmt: skip
+
+
+def called(roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The number of calls, and that of each root's: in the order of first roots."""
+    order = list(dict.fromkeys(roots.tolist()))
+    return np.array([0, len(order)]), np.array([order.index(root) for root in roots.tolist()])
+
+
 CASES: dict[str, list[Case]] = {
+    "call_levels": [case("int64[n]", plan=json.dumps(PLAN), counts=(5,), high=5, to=called)],
     "sort": [
         case("float32[n, m]", to=lambda x: ordered(x, -1)),
         case("int32[n, 3, m]", axis=0, to=lambda x: ordered(x, 0)),
