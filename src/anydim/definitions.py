@@ -45,7 +45,6 @@ from anydim.frontends.arguments import (
     shaped,
     sizes_of,
 )
-from anydim.frontends.builder import Value
 from anydim.frontends.definition import (
     Pattern,
     broadcasts,
@@ -54,6 +53,7 @@ from anydim.frontends.definition import (
     pattern_of,
     tensor_parameters,
 )
+from anydim.frontends.graph_builder import GraphBuilder
 from anydim.frontends.pragmas import options_of
 from anydim.graph.evaluate import bind, check_guards
 from anydim.graph.nodes import Graph
@@ -203,7 +203,7 @@ class Function(Shown):
             return self._result(usual.executable(dict(zip(usual.names, values))).values())
         out, fixed, attributes, given = self._sorted(values, named)
         for value in given:
-            if isinstance(value, Value) or type(value).__name__ == "StructureValue":
+            if isinstance(getattr(value, "builder", None), GraphBuilder):
                 return value.builder.call(self, *given, **attributes)
         if self.definition.types:
             return self._over_structures(given, attributes, fixed, out)

@@ -29,6 +29,7 @@ from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import BRANCH, LOOP, REGION, SIZES, BranchRegion, LoopRegion, Scan, Sizes
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.linking import DEPTH
 from anydim.lang.surface.syntax import (
     Assignment,
     BranchBlock,
@@ -48,7 +49,6 @@ from anydim.lang.tree.renaming import renamed
 from anydim.lang.tree.typing import promote
 from anydim.sizes import Box, Dim, Guard, Size, as_size
 
-DEPTH = "depth"  # the attribute with the most calls that are open at once
 SOURCE = "recursion"
 
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 import anydim.ops  # noqa: F401  fills the registry of operators
-from anydim.base.dtypes import DTYPES, DType, float32, float64, int64
+from anydim.base.dtypes import DTYPES, DType, float32, float64, int8, int64, uint8
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
 from anydim.frontends.structures.cases import (
@@ -36,7 +36,7 @@ from anydim.lang.surface.syntax import (
     items,
     walk,
 )
-from anydim.lang.tree import Group, TensorType
+from anydim.lang.tree import Group, Literal, TensorType
 from anydim.lang.tree.typing import promote
 from anydim.runtime.lists import StructurePort
 from anydim.sizes import Box, Dim, Guard, Size, as_size
@@ -97,9 +97,12 @@ class Recursion:
     def _results(self) -> list[Computed]:
         """The comprehensions of all cases; element types of results are a least fixed point."""
         self.results: dict[Key, list[TensorType]] = {}
+        self.fixed: set[Key] = set()  # instances of cycles that are done
+        self.adapted: set[tuple[Key, int]] = set()  # results whose literals have another type
         self._find_passed()
         for cycle in self.cycles:
             self._results_of([self.instances[number] for number in cycle])
+            self.fixed.update(self.instances[number].key for number in cycle)
         return [self._computed(number, case) for number, case in enumerate(self.cases)]
 
     def _results_of(self, instances: Sequence[Instance]) -> None:
@@ -110,9 +113,68 @@ class Recursion:
             for case in ready or [self._guessed(waiting)]:
                 self._merge(case)
             waiting = [case for case in waiting if case not in ready]
+        self._adapt(cases)
         grows = True
         while grows:  # until no element type changes
             grows = any(list(map(self._merge, cases)))
+
+    def _adapt(self, cases: Sequence[Case]) -> None:
+        """Give results that begin as literals the types of what other cases combine with them.
+
+        They are those that the cases give if the results have a narrow type, unless that is the
+        narrow type itself: then nothing but literals is combined, and they keep their own type.
+        """
+        first = [case for case in cases if all(call.callee in self.fixed for call in case.calls)]
+        literals: dict[tuple[Key, int], bool] = {}  # whether only literals begin a result
+        for case in first:
+            for number, literal in enumerate(self._literals(case)):
+                place = case.instance.key, number
+                literals[place] = literals.get(place, True) and literal is not None
+        places = [place for place, only in literals.items() if only]
+        rest = [case for case in cases if case not in first]
+        before = {key: list(kinds) for key, kinds in self.results.items()}
+        found = [self._combined(places, rest, narrow) for narrow in (int8, uint8)]
+        self.results = before
+        for place in places:
+            key, number = place
+            one, other = (each.get(place) for each in found)
+            if one is None or other is None or (one, other) == (int8, uint8):
+                continue
+            kind = before[key][number]
+            if one.is_float or not kind.dtype.is_float:
+                before[key][number] = TensorType(one, kind.shape)
+                self.adapted.add(place)
+
+    def _combined(
+        self, places: Sequence[tuple[Key, int]], cases: Sequence[Case], narrow: DType
+    ) -> dict[tuple[Key, int], DType]:
+        """The element types of results that begin with a narrow type; {} if a case has none."""
+        self.results = {key: list(kinds) for key, kinds in self.results.items()}
+        for key, number in places:
+            self.results[key][number] = TensorType(narrow, self.results[key][number].shape)
+        found: dict[tuple[Key, int], DType] = {}
+        try:
+            for _round in range(2 * len(cases)):
+                for case in cases:
+                    key = case.instance.key
+                    for number, tensor in enumerate(self._group(case)[0].outputs):
+                        if (key, number) in places:
+                            known = found.get((key, number), tensor.type.dtype)
+                            found[key, number] = promote([known, tensor.type.dtype])
+                for (key, number), dtype in found.items():
+                    shape = self.results[key][number].shape
+                    self.results[key][number] = TensorType(dtype, shape)
+        except LanguageError:
+            return {}
+        return found
+
+    def _literals(self, case: Case) -> list[Literal | None]:
+        """The literal that each result of a case is; None for another one."""
+        group = self._group(case)[0]
+        bodies = {statement.target: statement.body for statement in group.statements}
+        outputs = group.outputs[: len(case.instance.definition.results)]
+        found = (bodies.get(tensor.name) for tensor in outputs)
+        return [body if isinstance(body, Literal) else None for body in found]
 
     def _guessed(self, cases: Sequence[Case]) -> Case:
         """A case whose calls may be none: the types of its results that give themselves.
@@ -165,14 +227,18 @@ class Recursion:
             self.results[key] = made
             return True
         found = []
-        for name, left, right in zip(results, known, made):
+        adapts = [(key, number) in self.adapted for number in range(len(results))]
+        literals = self._literals(case) if any(adapts) else []
+        for number, (name, left, right) in enumerate(zip(results, known, made)):
             if left.shape != right.shape:
                 raise case.instance.error(
                     case.instance.definition.position,
                     f"result '{name}' has the sizes ({_shown(left)}) in one case and "
                     f"({_shown(right)}) in another ({case.name})",
                 )  # fmt: skip
-            found.append(TensorType(_common(left.dtype, right.dtype), left.shape))
+            literal = adapts[number] and literals[number] is not None
+            dtype = left.dtype if literal else _common(left.dtype, right.dtype)
+            found.append(TensorType(dtype, left.shape))
         self.results[key] = found
         return found != known
 
