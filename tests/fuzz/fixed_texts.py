@@ -79,7 +79,15 @@ def definitions() -> Iterator[tuple[str, Definition]]:
 
 
 def judged(name: str, definition: Definition, points: int = POINTS) -> Row:
-    """The row of a definition at sizes that its name decides."""
+    """The row of a definition at sizes that its name decides.
+
+    Type parameters are float32, or bool in a definition that refuses numbers.
+    """
+    row = _judged(name, definition, points, "float32")
+    return row if row.calls or row.wrong else _judged(name, definition, points, "bool")
+
+
+def _judged(name: str, definition: Definition, points: int, free: str) -> Row:
     row = Row(name)
     numbers = numpy.random.default_rng(len(name) + 31 * len(definition.text))
     attributes = {a.name: VALUES[a.kind] for a in definition.attributes if a.default is None}
@@ -91,7 +99,7 @@ def judged(name: str, definition: Definition, points: int = POINTS) -> Row:
         for _ in range(points - 2)
     ]
     for sizes in draws:
-        arrays = _drawn(definition, sizes, numbers)
+        arrays = _drawn(definition, sizes, numbers, free)
         if arrays is not None:
             _at(row, definition, sizes, arrays, attributes)
     return row
@@ -166,9 +174,9 @@ def _names(shape: tuple[Term, ...]) -> Iterator[str]:
 
 
 def _drawn(
-    definition: Definition, sizes: Mapping[str, int], numbers: numpy.random.Generator
+    definition: Definition, sizes: Mapping[str, int], numbers: numpy.random.Generator, free: str
 ) -> Arrays | None:
-    """Arrays of these sizes; None where a shape is not a plain one."""
+    """Arrays of these sizes, `free` for type parameters; None where a shape is not a plain one."""
     taken = {a.name for a in definition.attributes}
     found = {}
     for parameter in definition.parameters:
@@ -178,7 +186,7 @@ def _drawn(
             if size is None:
                 return None
             shape.append(size)
-        dtype = TYPE_NAMES.get(parameter.type, "float32")
+        dtype = TYPE_NAMES.get(parameter.type, free)
         whole = numbers.integers(0, 3, shape)
         if dtype.startswith(("float", "bfloat")):
             found[parameter.name] = numpy.asarray(whole + numbers.standard_normal(shape), dtype)
