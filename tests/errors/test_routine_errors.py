@@ -66,7 +66,7 @@ def test_boxes_and_scores_of_different_numbers():
     ("operator", "inputs", "attributes", "problem"),
     [
         ("sort", ("float32[n]",), {"axis": 1}, "axis 1 of a tensor with 1 axes"),
-        ("sort", ("float32[n]", "float32[n]"), {}, "takes 1 inputs, not 2"),
+        ("sort", ("float32[n]", "float32[n]"), {}, "takes 1 input, not 2"),
         ("sort", ("float8_e5m2[n]",), {}, "does not order elements of type float8_e5m2"),
         ("top_k", ("float32[]",), {"k": 1}, "axes that exist: none"),
         ("top_k", ("float32[3]",), {"k": 4}, "4 <= 3 does not hold"),

@@ -16,9 +16,9 @@ from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.reports import reported
-from anydim.base.text import suggestion
 from anydim.base.user_values import shown, text_of
 from anydim.devices.device import HOSTS
+from anydim.frontends.familiar_names import suggested
 from anydim.frontends.subscripts import subscripts
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import OPERATORS, operator
@@ -275,7 +275,7 @@ class GraphBuilder:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_") or name not in OPERATORS:
-            hint = suggestion(name, OPERATORS)
+            hint = suggested(name)
             raise AttributeError(f"there is no operator '{name}'" + (f"; {hint}" if hint else ""))
 
         def call(*inputs: Operand | Sequence[Operand], **attributes: Any) -> Any:
@@ -345,7 +345,9 @@ class GraphBuilder:
         try:
             kinds = operator(name).infer([value.type for value in values], frozen, self._box)
         except UserError as error:
-            raise GraphError(f"'{self.name}': {error.problem}", error.hint) from None
+            named = any(isinstance(item, (bool, int, float)) for item in inputs)
+            hint = error.hint or (_attributes_of(name) if named else "")
+            raise GraphError(f"'{self.name}': {error.problem}", hint) from None
         outputs = tuple(self._declared(name, kind) for kind in kinds)
         names, source = tuple(v.name for v in values), f"{self.name}: {name}"
         if name in DIVISIONS:
@@ -378,7 +380,8 @@ class GraphBuilder:
             else:
                 raise GraphError(
                     f"operator '{name}' cannot take {type(item).__name__}",
-                    "it takes values of a Builder, arrays and, next to a value, numbers",
+                    _attributes_of(name)
+                    or "it takes values of a Builder, arrays and, next to a value, numbers",
                 )
         return values
 
@@ -455,6 +458,12 @@ def _number(value: int | float, dtype: DType) -> numpy.ndarray:
         problem = f"{value} is no value of {dtype}, the type of the other operands"
         raise GraphError(problem, "convert these: g.cast(x, to=...)")
     return array
+
+
+def _attributes_of(name: str) -> str:
+    """How the attributes of an operator are given, if it has any."""
+    known = ", ".join(f"{key}=..." for key in OPERATORS[name].attributes)
+    return f"its attributes are given by name: {known}" if known else ""
 
 
 def _spread(inputs: Sequence[Operand | Sequence[Operand]]) -> Sequence[Operand]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -10,7 +11,9 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import GraphError
+from anydim.frontends.familiar_names import FAMILIAR
 from anydim.graph.evaluate import evaluate
+from anydim.graph.operator import OPERATORS
 
 
 def test_the_results_of_one_node_have_different_names() -> None:
@@ -122,3 +125,27 @@ def test_types_and_dims_may_be_given_by_name() -> None:
 def test_what_is_no_type_or_shape_is_said(given: tuple[Any, Any], said: str) -> None:
     with pytest.raises(ad.UserError, match=re.escape(said)):
         ad.Builder("wrong").input("x", *given)
+
+
+def test_names_of_numpy_and_torch_are_told() -> None:
+    g = ad.Builder("names")
+    assert all(name not in OPERATORS and own in OPERATORS for name, own in FAMILIAR.items())
+    with pytest.raises(AttributeError, match="no operator 'sum'; use 'reduce_sum'"):
+        g.sum  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda g, x: g.transpose(x, (1, 0)), "its attributes are given by name: perm=..."),
+        (lambda g, x: g.cast(x, "int32"), "its attributes are given by name: to=..."),
+        (lambda g, x: g.softmax(x, -1), "its attributes are given by name: axis=..."),
+        (lambda g, x: g.relu(x, "a"), "it takes values of a Builder, arrays and, next to a"),
+    ],
+)  # fmt: skip
+def test_attributes_by_place(call: Callable[[ad.Builder, Any], Any], hint: str) -> None:
+    g = ad.Builder("places")
+    x = g.input("x", ad.float32, (g.dim("n"), 4))
+    with pytest.raises(GraphError) as caught:
+        call(g, x)
+    assert caught.value.hint.startswith(hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from anydim.base.errors import GraphError
+from anydim.base.text import counted
 from anydim.kernels.routines.routine import Types
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, Truth, as_size, prove
@@ -22,8 +23,8 @@ def axis_of(operator: str, axis: object, rank: int) -> int:
 def expect_inputs(operator: str, types: Types, low: int, high: int) -> None:
     """Check that the number of inputs is between `low` and `high`."""
     if not low <= len(types) <= high:
-        wanted = str(low) if low == high else f"{low} to {high}"
-        raise GraphError(f"operator '{operator}' takes {wanted} inputs, not {len(types)}")
+        wanted = counted(low, "input") if low == high else f"{low} to {high} inputs"
+        raise GraphError(f"operator '{operator}' takes {wanted}, not {len(types)}")
 
 
 def expect_ordered(operator: str, kind: TensorType) -> None:
