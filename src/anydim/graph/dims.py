@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Origins:
     """`found` holds the dims that each node defines, by position; `free` are the dims that a graph
-    uses and neither its inputs nor its nodes define."""
+    uses and neither its inputs nor its nodes define; `bounding` are further dims, of constraints
+    alone: they bound memory if they are known where the graph runs."""
 
     found: tuple[frozenset[str], ...]
     free: frozenset[str]
+    bounding: frozenset[str] = frozenset()
 
     @property
     def all_found(self) -> frozenset[str]:
@@ -34,8 +36,10 @@ def origins(graph: Graph) -> Origins:
     """Determine the origins of the dims that a graph's nodes use."""
     known = set(symbols_of(graph.types[name] for name in graph.inputs))
     free: set[str] = set()
+    bounding = set(symbols_of(graph.box.constraints))
     found = []
     for node in graph.nodes:
+        bounding |= _bounding(node)
         made = symbols_of(graph.types[name] for name in node.outputs)
         own: set[str] = set()
         if isinstance(node.region, Sizes):
@@ -49,8 +53,8 @@ def origins(graph: Graph) -> Origins:
         used = uses(node) | made
         free |= used - known
         known |= used
-    free |= symbols_of([graph.guards, graph.box.constraints]) - known
-    return Origins(tuple(found), frozenset(free))
+    free |= symbols_of(graph.guards) - known
+    return Origins(tuple(found), frozenset(free), frozenset(bounding - known - free))
 
 
 def uses(node: Node) -> frozenset[str]:
@@ -68,6 +72,14 @@ def uses(node: Node) -> frozenset[str]:
         inside = region.body.origins.all_found | {region.counter}
         return (taken | own) - inside
     return taken | symbols_of(region.condition) if isinstance(region, BranchRegion) else taken
+
+
+def _bounding(node: Node) -> frozenset[str]:
+    """The dims that only constraints of the nested graphs of a node need."""
+    if node.region is None:
+        return frozenset()
+    held = node.region.held.values()
+    return frozenset[str]().union(*(graph.origins.bounding for graph in held))
 
 
 def symbols_of(value: Any) -> frozenset[str]:
@@ -122,6 +134,7 @@ def pruned(graph: Graph, dims: frozenset[str] = frozenset()) -> Graph:
         needed.update(node.outputs)
         if graph.has_regions:
             wanted |= uses(node) | symbols_of(graph.types[name] for name in node.outputs)
+            wanted |= _bounding(node)  # where an earlier node finds them
     needed.update(graph.inputs)
     return graph.replace(
         box=graph.box.without(lost),

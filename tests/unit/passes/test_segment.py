@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import anydim as ad
 from anydim.base.dtypes import boolean, float32, int64
@@ -201,3 +202,32 @@ def test_a_found_dim_that_a_held_graph_speaks_of_is_found_before() -> None:
     for n in (7, 0, 3):
         made = model(x=np.ones((n, 4), np.float32), flag=np.array(True))
         np.testing.assert_array_equal(made["y"], -np.ones((n, 4), np.float32))
+
+
+@pytest.mark.parametrize("first", ["loop", "dim"])
+@pytest.mark.parametrize("loop", ["lstm", "loop"])
+def test_loops_beside_dims_that_data_decides(loop: str, first: str) -> None:
+    """The constraint of a dim that is found later is not one of a loop's body."""
+    g = ad.Builder("beside")
+    n = g.dim("n", 0, 9)
+    x, z = g.input("x", float32, (n,)), g.input("z", float32, (n, 2, 4))
+    weights = [g.constant(np.full(shape, 0.5, np.float32)) for shape in ((1, 4, 4), (1, 4, 1))]
+    sigmoid, tanh = ("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0)
+
+    def made(part: str) -> ad.Value:
+        if part == "dim":
+            return g.nonzero(x)
+        if loop == "loop":
+            return g.loop(lambda b, t, y: y * 2, g.reduce_sum(z), trips=n)
+        return g.lstm(z, *weights, direction=0, reverse=False, given=(),
+                      activations=(sigmoid, tanh, tanh))[2]  # fmt: skip
+
+    for part in ("loop", "dim") if first == "loop" else ("dim", "loop"):
+        g.output(part, made(part))
+    model = ad.compile(g)
+    for size in (0, 1, 5, 9):
+        values = (np.arange(size) % 3).astype(np.float32)
+        came = model(x=values, z=np.ones((size, 2, 4), np.float32))
+        np.testing.assert_array_equal(came["dim"], np.array(np.nonzero(values)))
+        if loop == "loop":
+            assert came["loop"] == 8 * size * 2**size
