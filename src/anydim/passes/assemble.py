@@ -17,19 +17,20 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.ir import Kernel
-from anydim.kernels.launch import STATUS_TENSOR, Packing
+from anydim.kernels.launch import STATUS_TENSOR
 from anydim.lang.tree import TensorType
 from anydim.passes.canonical_groups import IndexCheck
 from anydim.passes.in_place import in_place, updates
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
-from anydim.passes.packing import Work, packed
 from anydim.passes.schedule import Alias, Scheduled
 from anydim.passes.setups import Setup, with_setups
 from anydim.program.program import Constant as Held
 from anydim.program.recipe import Recipe
 from anydim.program.segment import ALIGNMENT, Buffer, Segment, Site
 from anydim.program.segment import Setup as Record
+from anydim.runtime.packing import Work, packed
 from anydim.runtime.pages import Pages
+from anydim.runtime.panels import Packing
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Size, align_up, as_size, product, simplify
