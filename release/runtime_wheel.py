@@ -31,7 +31,7 @@ KEYWORDS = ("inference", "runtime", "dynamic shapes", "numpy")
 COMPILER = "Topic :: Software Development :: Compilers"  # which this distribution is not
 ROOMS = ("base", "sizes", "runtime", "devices", "program", "deploy")
 STRATEGIES = "variants/strategies"  # what `load` may be asked for
-COMPILING = {"anydim/deploy/save.py", "anydim/deploy/archive.py"}
+COMPILING = {f"anydim/deploy/{name}.py" for name in ("save", "archive", "constants")}
 EXPORT = "anydim/deploy/export/"  # writes C, by way of the compiler
 _DATE = (1980, 1, 1, 0, 0, 0)
 

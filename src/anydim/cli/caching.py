@@ -21,6 +21,7 @@ _KINDS = {  # folders of the cache
     "programs": "compiled programs",
     "sources": "files that programs were compiled from",
     "models": "models of sessions and transformers",
+    "packed": "weights of loaded files, moved to this processor's layout",
 }
 _CONTAINERS = ("programs", "models")
 
@@ -81,6 +82,8 @@ def _check(console: Console) -> None:
 
 
 def _is_whole(kind: str, file: Path) -> bool:
+    if kind == "packed":
+        return True  # compared with the checksums of the model when it is loaded
     if kind not in _CONTAINERS:
         found = replace(_cache(kind), limit=file.stat().st_size)
         return found.get(file.parent.name + file.name) is not None

@@ -30,7 +30,7 @@ from anydim.deploy.saved import (
     member,
     stamp,
 )
-from anydim.deploy.verifying import BackgroundVerifier, verify_of
+from anydim.deploy.verifying import BackgroundVerifier, Check, deferred, verify_of
 from anydim.deploy.verifying import verify as verify_constants
 from anydim.program.callable_program import CallableProgram
 from anydim.program.variants import StoredVariants, Variant
@@ -88,8 +88,7 @@ class LoadedModel(CallableProgram):
         symbols = {symbol: number for number, symbol in enumerate(saved.symbols)}
         if len(symbols) != len(code.head.entries):
             raise container.fail("its records refer to code that the file does not contain")
-        arrays = {each.name: _array(container, each) for each in saved.arrays}
-        pending = verify_constants(container, saved.arrays, verify)
+        arrays, pending = _constants(container, saved.arrays, verify)
         image = Image(lambda symbol: code.address(symbols[symbol]), (code, container))
         threads = min(saved.threads, available_cores())
         hosted = delegated = None
@@ -102,7 +101,7 @@ class LoadedModel(CallableProgram):
         run = executable(
             saved.signature, saved.interface, image, arrays, threads, hosted, delegated
         )
-        run.guard = BackgroundVerifier(container, pending, run) if pending else None
+        run.guard = BackgroundVerifier(pending, run) if pending else None
         super().__init__(run, lambda: _story(bytes(container.verified(story))), saved.lists)
         self._variants = StoredVariants(run, saved.places, image.address) if saved.places else None
 
@@ -294,6 +293,20 @@ def _code(container: Container, level: str, saved: bytes) -> MappedImage:
     if code.head.stamp != stamp(saved, bytes(container.verified(member(level, "story.json")))):
         raise container.fail("its code was made for other records")
     return code
+
+
+def _constants(
+    container: Container, saved: Sequence[SavedArray], how: str
+) -> tuple[dict[str, numpy.ndarray], list[Check]]:
+    """The constants by name, and the checks that remain for the first calls."""
+    late = deferred(saved, how)
+    arrays = {each.name: _array(container, each) for each in saved if each.repacking is None}
+    pending = verify_constants(container, saved, how, late)
+    if len(arrays) < len(saved):
+        made = import_module("anydim.deploy.repacking").repacked_constants
+        others, checks = made(container, saved, how, late)
+        return arrays | others, pending + checks
+    return arrays, pending
 
 
 def _array(container: Container, saved: SavedArray) -> numpy.ndarray:

@@ -160,6 +160,7 @@ class Store:
         self.kernels: dict[str, Kernel] = {}
         self.arrays: dict[str, numpy.ndarray] = {}
         self.constants: dict[str, Held] = {}
+        self.packings: dict[str, Packing] = {}
         self.recipes: dict[Recipe, int] = {}
         self._names: dict[tuple[Constant, Packing | None], str] = {}
         self._words: dict[tuple[int, ...], Constant] = {}
@@ -186,6 +187,7 @@ class Store:
             else:
                 given = lambda: constant.array  # noqa: E731
                 array, work = packed(given, constant.dtype, packing, self._pages)
+                self.packings[name] = packing
                 self.later(work)
             self.arrays[name], self._names[key] = array, name
             self.constants[name] = Held(name, from_numpy(array.dtype), array.shape)

@@ -14,34 +14,108 @@ import numpy
 
 from anydim.base.errors import ArtefactError
 from anydim.runtime.packing import pack, strided
+from anydim.runtime.pages import Pages
 from anydim.runtime.panels import BytesPanels, NarrowPanels, Packing, Panels, ProductPanels
 
 Part = tuple[tuple[int, int], ...]  # (size, stride) of some axes
 _WIDEST, _DEEPEST = 1 << 10, 1 << 16  # limits on the padding that a file may ask for
+_MOST_PADDING, _SLACK = 64, 4096  # likewise: the bytes of a result for those of its source
 
 
 def repacked(
-    data: numpy.ndarray, given: Packing | None, wanted: Packing | None, dtype: numpy.dtype
-) -> numpy.ndarray:
-    """Constant bytes in another layout, as a flat array of bytes.
+    data: numpy.ndarray, given: Packing | None, wanted: Packing | None, dtype: numpy.dtype,
+    into: numpy.ndarray,
+) -> None:  # fmt: skip
+    """Write a constant in another layout into `into`, uint8 [bytes], which is 64-byte aligned.
 
     Args:
         data: uint8 [bytes], the constant as `given` lays it out.
         given: Dense packing of `data`. None: not packed.
         wanted: Dense packing of the result. None: not packed.
         dtype: Element type of panels of values.
+        into: The memory of the result, of its size.
 
     Raises:
-        ArtefactError: A packing is not dense, or the two do not describe the same matrix.
+        ArtefactError: A packing is not dense, the two do not describe the same matrix, or the
+            result has another size.
     """
-    plain = data.view(dtype) if given is None else _unpacked(data, given, dtype)
-    if wanted is None:
-        return numpy.ascontiguousarray(plain).reshape(-1).view(numpy.uint8)
+    if type(given) is Panels and type(wanted) is Panels and _are_similar(given, wanted):
+        _recut(data, given, wanted, dtype, into)
+        return
+    plain = plain_elements(data, given, dtype)
     if isinstance(wanted, (BytesPanels, NarrowPanels)):
         plain = plain.view(numpy.int8)
-    if len(plain) != _count(wanted):
+    if wanted is not None and len(plain) != _count(wanted):
         raise ArtefactError("two layouts of a constant do not have the same elements")
-    return pack(plain, wanted).reshape(-1).view(numpy.uint8)
+    length = plain.nbytes if wanted is None else _bytes(wanted, plain.itemsize)
+    if length != into.size:
+        raise ArtefactError("a constant does not have the bytes of its layout")
+    if wanted is None:
+        into[...] = plain.view(numpy.uint8)
+    else:
+        pack(plain, wanted, _Memory(into))
+
+
+def _are_similar(given: Panels, wanted: Panels) -> bool:
+    """Whether both are panels of one matrix, of which one width divides the other."""
+    narrow, wide = sorted((given.width, wanted.width))
+    return narrow > 0 and wide % narrow == 0 and _parts(given) == _parts(wanted)
+
+
+def _recut(
+    data: numpy.ndarray, given: Panels, wanted: Panels, dtype: numpy.dtype, into: numpy.ndarray
+) -> None:
+    """`repacked` in one pass: columns of the narrower panels are pieces of the wider ones."""
+    _count(given), _count(wanted)
+    groups, k, n = _sizes(given)
+    wide, narrow = max(given.width, wanted.width), min(given.width, wanted.width)
+    item, pieces = dtype.itemsize, wide // narrow
+    of_wide = (groups, -(-n // wide), k, pieces, narrow * item)
+    of_narrow = (groups, -(-n // narrow), k, narrow * item)
+    if given.width == narrow:
+        source, target = _shaped(data, *of_narrow), _shaped(into, *of_wide)
+    else:
+        source, target = _shaped(data, *of_wide), _shaped(into, *of_narrow)
+    unit = next(size for size in _UNITS if narrow * item % size.itemsize == 0)
+    source, target = source.view(unit), target.view(unit)
+    for piece in range(pieces):
+        if given.width == narrow:
+            columns = source[:, piece::pieces]
+            target[:, : columns.shape[1], :, piece] = columns
+            target[:, columns.shape[1] :, :, piece] = 0
+        else:
+            columns = target[:, piece::pieces]
+            columns[...] = source[:, : columns.shape[1], :, piece]
+
+
+_UNITS = [numpy.dtype(name) for name in ("c16", "u8", "u4", "u2", "u1")]  # in which it copies
+
+
+def most_bytes(source: int) -> int:
+    """The maximum size of a constant that is made from one of `source` bytes."""
+    return _MOST_PADDING * (source + _SLACK)
+
+
+class _Memory(Pages):
+    """Given memory, for one array."""
+
+    def __init__(self, memory: numpy.ndarray) -> None:
+        self._memory = memory
+
+    def take(self, size: int) -> numpy.ndarray:
+        return self._memory[:size]
+
+
+def plain_elements(
+    data: numpy.ndarray, packing: Packing | None, dtype: numpy.dtype
+) -> numpy.ndarray:
+    """The elements of a packed constant, flat, in the order of its dense packing.
+
+    Values of `dtype`, or uint8 or int8 for packings of bytes. Raises ArtefactError as `repacked`.
+    """
+    if packing is None or isinstance(packing, Panels):
+        data = _shaped(data, data.size // dtype.itemsize, dtype.itemsize).reshape(-1).view(dtype)
+    return data if packing is None else _unpacked(data, packing)
 
 
 def dense(packing: Packing, *others: Packing) -> tuple[Packing, ...]:
@@ -55,11 +129,6 @@ def dense(packing: Packing, *others: Packing) -> tuple[Packing, ...]:
     if len(found) > 1 and all(_parts(each) == _parts(found[0]) for each in found):
         return tuple(_in_order(each) for each in found)
     return tuple(_dense(each) for each in found)
-
-
-def plain_bytes(data: numpy.ndarray, packing: Packing | None, dtype: numpy.dtype) -> numpy.ndarray:
-    """uint8: the elements of a packed constant in the order of a dense one."""
-    return repacked(data, packing, None, dtype)
 
 
 # ---- dense packings ------------------------------------------------------------------------------
@@ -76,13 +145,12 @@ def _parts(packing: Packing) -> tuple[Part, ...]:
 
 def _with_parts(packing: Packing, parts: Sequence[Part]) -> Packing:
     if isinstance(packing, BytesPanels):
-        batch, own, taps, k = parts
-        return replace(packing, batch=batch, own=own, taps=taps, k=k, offset=0)
+        own, taps = parts[1:3]
+        return replace(packing, batch=parts[0], own=own, taps=taps, k=parts[3], offset=0)
     if isinstance(packing, NarrowPanels):
         ((k,), (n,)) = parts
         return replace(packing, k=k, n=n)
-    batch, k, n = parts
-    return replace(packing, batch=batch, k=k, n=n, offset=0)
+    return replace(packing, batch=parts[0], k=parts[1], n=parts[2], offset=0)
 
 
 def _of_products(packing: ProductPanels) -> Panels:
@@ -132,6 +200,25 @@ def _count(packing: Packing) -> int:
     return at
 
 
+def _bytes(packing: Packing, item: int) -> int:
+    """The size of a packed constant in bytes, with `item` bytes of a value in panels."""
+    width = packing.width
+    if isinstance(packing, BytesPanels):
+        groups, own, *_ = _sizes(packing)
+        return (groups * -(-own // width) + packing.spare) * _length(packing) * width * 4
+    if isinstance(packing, NarrowPanels):
+        return -(-packing.n[0] // width) * width * packing.depth * packing.bits // 8
+    groups, k, n = _sizes(packing)
+    return groups * k * -(-n // width) * width * item
+
+
+def _length(packing: BytesPanels) -> int:
+    """The words of a column of a panel, with its sum."""
+    _, _, taps, k = _sizes(packing)
+    every, depth = taps * -(-k // 4), packing.depth
+    return -(-every // depth) * depth + 1 if packing.width > 1 else -(-(every + 1) // depth) * depth
+
+
 def _limits(packing: Packing) -> Iterator[tuple[int, int]]:
     """Numbers of a packing with their maxima."""
     yield packing.width, _WIDEST
@@ -151,7 +238,7 @@ def _limits(packing: Packing) -> Iterator[tuple[int, int]]:
 # ---- out of panels -------------------------------------------------------------------------------
 
 
-def _unpacked(data: numpy.ndarray, given: Packing, dtype: numpy.dtype) -> numpy.ndarray:
+def _unpacked(data: numpy.ndarray, given: Packing) -> numpy.ndarray:
     """The elements of a dense packing, flat."""
     count = _count(given)
     if isinstance(given, ProductPanels):
@@ -161,7 +248,7 @@ def _unpacked(data: numpy.ndarray, given: Packing, dtype: numpy.dtype) -> numpy.
     elif isinstance(given, NarrowPanels):
         matrix = _of_narrow(data, given)
     else:
-        matrix = _of_panels(data.view(dtype), given)
+        matrix = _of_panels(data, given)
     plain = numpy.empty(count, matrix.dtype)
     into = strided(plain, 0, _parts(given), collapsed=False)
     into[...] = matrix.reshape(into.shape)
@@ -188,10 +275,9 @@ def _of_panels(data: numpy.ndarray, given: Panels) -> numpy.ndarray:
 
 def _of_bytes(data: numpy.ndarray, given: BytesPanels) -> numpy.ndarray:
     """uint8 [groups, own, taps, k]; see `packing.py` for the layout."""
-    (groups, own, taps, k), width, depth = _sizes(given), given.width, given.depth
+    (groups, own, taps, k), width, length = _sizes(given), given.width, _length(given)
     count, words = -(-own // width), -(-k // 4)
     every = taps * words
-    length = -(-every // depth) * depth + 1 if width > 1 else -(-(every + 1) // depth) * depth
     whole = _shaped(data, groups * count + given.spare, length, width, 4)[: groups * count]
     panels = whole.reshape(groups, count, length, width, 4)[:, :, :every]
     columns = panels.transpose(0, 1, 3, 2, 4).reshape(groups, count * width, taps, words * 4)
