@@ -55,14 +55,13 @@ def cache(action: str, unused: float | None, everything: bool) -> None:
 
 
 def _show(console: Console) -> None:
-    limit = _cache("objects").limit
     lines = [f"{'folder':<10}{'files':>7}{'size':>12}{'limit':>12}  last use"]
     for kind, about in _KINDS.items():
         files = list(_files(kind))
         size = sum(file.stat().st_size for file in files)
         last = max((file.stat().st_mtime for file in files), default=None)
         used = "never" if last is None else _age(time.time() - last)
-        row = f"{kind:<10}{len(files):>7}{bytes_text(size):>12}{bytes_text(limit):>12}"
+        row = f"{kind:<10}{len(files):>7}{bytes_text(size):>12}{bytes_text(_cache(kind).limit):>12}"
         lines.append(f"{row}  {used:<14}{about}")
     console.table("\n".join(lines))
     console.note(f"in {_cache('objects').root}")

@@ -16,8 +16,8 @@ from onnx import helper
 
 import anydim as ad
 import anydim.ort as ort
-from anydim.frontends.onnx.file.variations import PLAIN
 from anydim.ort.errors import Fail
+from anydim.runtime.variations import PLAIN
 from tests.unit.ort import tiny
 from tests.unit.ort.tiny import BOOL, FLOAT, INT64, node, value
 
