@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 def available_threads(saved: int) -> int:
-    """The threads of a model whose code is for up to `saved`: as many as there are cores."""
+    """The threads of a model whose code is for up to `saved`: one per core, at most."""
     return min(saved, usual_cores())
 
 

@@ -156,7 +156,7 @@ class _Table:
             self._share(move)
 
     def _share(self, move: Callable[[Iterable[_Moved]], None]) -> None:
-        """Let as many threads as there are cores move constants."""
+        """Move constants in one thread per core."""
         left, problems = iter(self.moved), []
 
         def work() -> None:

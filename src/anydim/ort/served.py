@@ -39,6 +39,8 @@ from anydim.ort.profiling import Profile
 from anydim.ort.providers import CPU
 from anydim.runtime.variations import PLAIN, Variation, Variations
 
+_VARIATIONS = "anydim.frontends.onnx.file.variations"  # which compiling sessions import
+
 
 class Served:
     """A model with its inputs, outputs and metadata. Several threads may run it at once."""
@@ -71,7 +73,7 @@ class Served:
         self._files = _file_modules()
         self._opened = self._files.opened(self._source, self._options)
         graph = self._opened.proto.graph
-        variable = self._files.variable_of(self._opened)
+        variable = import_module(_VARIATIONS).variable_of(self._opened)
         values = {value.name: value for value in graph.input}
         args = {name: arg_of(value) for name, value in values.items()}
         self.inputs = [args[name] for name in variable.inputs]
@@ -159,7 +161,7 @@ class Served:
         try:
             if self._options.libraries:
                 raise ModelError("it needs a library of operators for onnxruntime")
-            model = self._files.varied(self._opened, variation)
+            model = import_module(_VARIATIONS).varied(self._opened, variation)
             path = self._path if model is self._opened else None
             made = import_module("anydim.ort.kept").compiled(model, self._options.threads, path)
             return Compiled(made, self._profile)

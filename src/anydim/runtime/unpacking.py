@@ -18,7 +18,7 @@ from anydim.runtime.pages import Pages
 from anydim.runtime.panels import BytesPanels, NarrowPanels, Packing, Panels, ProductPanels
 
 Part = tuple[tuple[int, int], ...]  # (size, stride) of some axes
-_WIDEST, _DEEPEST = 1 << 10, 1 << 16  # limits on the padding that a file may ask for
+_WIDEST, _DEEPEST = 1 << 10, 1 << 16  # limits on the padding in a file
 _MOST_PADDING, _SLACK = 64, 4096  # likewise: the bytes of a result for those of its source
 
 
