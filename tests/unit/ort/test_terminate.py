@@ -195,12 +195,12 @@ def test_a_saved_model_ends(tmp_path: Path) -> None:
 
 def test_a_fallback_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     from anydim.base.errors import ModelError
-    from anydim.ort import served
+    from anydim.ort import kept
 
     def refuse(*_: Any) -> Any:
         raise ModelError("for a test")
 
-    monkeypatch.setattr(served, "compiled", refuse)
+    monkeypatch.setattr(kept, "compiled", refuse)
     with pytest.warns(RuntimeWarning, match="runs on onnxruntime"):
         made = ort.InferenceSession(straight(), fallback="onnxruntime")
     terminated(lambda options: made.run(None, {"x": LARGE}, options))
