@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import ArtefactError, InternalError, ModelError, UserError
+from anydim.base.fork_locks import fork_lock
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import load_at_most
 from anydim.ort.engines import Compiled, Engine, Peer
@@ -58,7 +59,7 @@ class Served:
         self._options = options
         self._profile = profile
         self._engines: Variations[Engine] = Variations(self._made)
-        self._lock = threading.RLock()
+        self._lock = fork_lock(self, "_lock", threading.RLock)
         self._peer: Peer | None = None
         self._plain: Compiled | None = None  # the only engine, if runs need no other
         if isinstance(source, str) and is_saved(source):

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import numpy
 
 from anydim.base.errors import InputError
+from anydim.base.fork_locks import fork_lock
 from anydim.base.records import dataclass
 
 Made = TypeVar("Made")
@@ -83,7 +84,7 @@ class Variations(Generic[Made]):
     def __init__(self, make: Callable[[Variation], Made]) -> None:
         self._make = make
         self._made: dict[Variation, Made] = {}
-        self._lock = threading.RLock()
+        self._lock = fork_lock(self, "_lock", threading.RLock)
 
     def __getitem__(self, variation: Variation) -> Made:
         found = self._made.get(variation)
