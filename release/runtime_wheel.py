@@ -1,5 +1,7 @@
 """Writes the wheel of `anydim-runtime`: what loads and runs saved models, with numpy alone.
 
+The extra `cli` adds the packages of the command line.
+
     python -m release.runtime_wheel dist
 
 It holds the modules of `modules()`, as they are in `src`, and provides the package `anydim` as the
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import base64
 import hashlib
+import re
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -31,16 +34,31 @@ KEYWORDS = ("inference", "runtime", "dynamic shapes", "numpy")
 COMPILER = "Topic :: Software Development :: Compilers"  # which this distribution is not
 ROOMS = ("base", "sizes", "runtime", "devices", "program", "deploy")
 STRATEGIES = "variants/strategies"  # what `load` may be asked for
-COMPILING = {"anydim/deploy/save.py", "anydim/deploy/archive.py"}
+SESSIONS = "ort"  # of saved models
+COMMANDS = (
+    "__init__", "app", "arrays", "bench", "bench_rows", "caching", "commands", "devices", "feeding",
+    "inspecting", "lengths", "memory", "opening", "options", "profiling", "saving", "tracing",
+)  # fmt: skip
+REPORTS = (
+    "__init__", "compared", "console", "measure", "pages", "peers", "plot", "plot_page", "text",
+    "trace_page",
+)  # fmt: skip
+EXTRAS = {"cli": ("click", "rich")}  # packages of the command line, by extra
+COMPILING = {
+    *(f"anydim/deploy/{name}.py" for name in ("save", "archive", "constants")),
+    *(f"anydim/ort/{name}.py" for name in ("file", "kept")),
+}
 EXPORT = "anydim/deploy/export/"  # writes C, by way of the compiler
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def modules() -> list[Path]:
     """The Python files of the runtime distribution."""
-    found = [SOURCE / "anydim" / "__init__.py"]
-    for room in ROOMS:
+    found = [SOURCE / "anydim" / "__init__.py", SOURCE / "anydim" / "__main__.py"]
+    for room in (*ROOMS, SESSIONS):
         found += sorted((SOURCE / "anydim" / room).rglob("*.py"))
+    found += [SOURCE / "anydim" / "cli" / f"{name}.py" for name in COMMANDS]
+    found += [SOURCE / "anydim" / "report" / f"{name}.py" for name in REPORTS]
     found += [SOURCE / "anydim" / "variants" / "__init__.py"]
     found += sorted((SOURCE / "anydim" / STRATEGIES).rglob("*.py"))
     names = {path: path.relative_to(SOURCE).as_posix() for path in found}
@@ -76,11 +94,13 @@ def _files(project: Mapping[str, Any], about: str) -> Iterator[tuple[str, bytes]
         f"{about}/WHEEL",
         (b"Wheel-Version: 1.0\nGenerator: anydim\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
     )
+    scripts = "".join(f"{name} = {where}\n" for name, where in project["scripts"].items())
+    yield f"{about}/entry_points.txt", f"[console_scripts]\n{scripts}".encode()
     yield f"{about}/licenses/LICENSE", (ROOT / "LICENSE").read_bytes()
 
 
 def _metadata(project: Mapping[str, Any]) -> str:
-    (numpy,) = (needed for needed in project["dependencies"] if needed.startswith("numpy"))
+    needed = {re.split(r"\W", each)[0]: each for each in project["dependencies"]}
     head = [
         ("Metadata-Version", "2.4"),
         ("Name", NAME),
@@ -92,7 +112,13 @@ def _metadata(project: Mapping[str, Any]) -> str:
         *(("Classifier", each) for each in project["classifiers"] if each != COMPILER),
         *(("Project-URL", f"{name}, {url}") for name, url in project.get("urls", {}).items()),
         ("Requires-Python", project["requires-python"]),
-        ("Requires-Dist", numpy),
+        ("Requires-Dist", needed["numpy"]),
+        *(("Provides-Extra", extra) for extra in EXTRAS),
+        *(
+            ("Requires-Dist", f"{needed[name]}; extra == '{extra}'")
+            for extra, names in EXTRAS.items()
+            for name in names
+        ),
         ("Description-Content-Type", "text/markdown"),
     ]
     text = (Path(__file__).parent / "runtime.md").read_text("utf-8")

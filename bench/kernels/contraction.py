@@ -34,7 +34,7 @@ from anydim.kernels.matmul.contraction.contraction_template import TEMPLATE
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
-from anydim.passes.packing import pack
+from anydim.runtime.packing import pack
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.compiler import compile_modules
 from anydim.targets.llvm.host import machine, this_machine

@@ -155,7 +155,9 @@ def _of_compiler(name: str) -> Any:
         loaded = import_module("anydim.targets.llvm.llvm_api").begin_loading()
         value = getattr(import_module(_COMPILING[name]), name)
     except ModuleNotFoundError as error:
-        raise import_module("anydim.base.missing_package").missing_module(name, error) from error
+        raise import_module("anydim.base.missing_package").missing_module(
+            f"anydim.{name}", error
+        ) from error
     loaded()
     return value
 

@@ -8,7 +8,6 @@ step.forget()                           # start a new sequence
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import Any, overload
 import numpy
 
 from anydim.base.errors import DimError, InputError, OptionError
+from anydim.base.fork_locks import fork_lock
 from anydim.base.keywords import check_keywords, public
 from anydim.base.text import listed
 from anydim.base.user_values import by_names, whole_within
@@ -48,7 +48,7 @@ class Cached:
         self._held: dict[str, numpy.ndarray] = {}
         self._into: dict[str, numpy.ndarray] = {}  # the same arrays, by result
         self._alike: tuple[Any, int, int] = (None, 0, 0)  # shapes, elements they add, capacity
-        self._lock = threading.Lock()
+        self._lock = fork_lock(self, "_lock")
         own = {each.input for each in made.caches}
         self._specs = {spec.name: spec for spec in model.inputs if spec.name in own}
         signature = model.program.signature

@@ -10,7 +10,6 @@ model.leave(second)
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy
 
 from anydim.base.amounts import bytes_of
 from anydim.base.errors import DimError, GraphError, InputError, OptionError, UserError
+from anydim.base.fork_locks import fork_lock
 from anydim.base.keywords import public
 from anydim.base.text import listed
 from anydim.base.user_values import by_names, shown, whole_within
@@ -108,7 +108,7 @@ class CachedRows:
         kinds = [self._kind(each) for each in made.caches]
         self._slabs = Slabs(model.name, kinds, room, limit)
         self._next = 0
-        self._lock = threading.Lock()
+        self._lock = fork_lock(self, "_lock")
         pairs = {(each.result, each.input) for each in made.caches}
         self.in_place = pairs <= model.executable.updates
 

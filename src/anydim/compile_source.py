@@ -18,15 +18,7 @@ from anydim.compile_request import Facts, Request, applied, serve
 from anydim.compiler import Compiled, compile_source
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.frontends.onnx.file.strings import StringParts, StringsInside, cut, own_dims
-from anydim.frontends.onnx.file.variations import PLAIN as PLAIN_VARIATION
-from anydim.frontends.onnx.file.variations import (
-    Variable,
-    Variation,
-    Variations,
-    rank_of,
-    ranked,
-    varied,
-)
+from anydim.frontends.onnx.file.variations import ranked, variable_of, varied
 from anydim.frontends.overflow import GROW, expected_bounds
 from anydim.frontends.source import elsewhere, opened_model
 from anydim.frontends.text import TextSource, text_call, text_source
@@ -39,6 +31,8 @@ from anydim.program.callable_program import CallableProgram
 from anydim.program.findings import findings
 from anydim.program.limits import MemoryLimit
 from anydim.program.program_reports import ProgramReports
+from anydim.runtime.variations import PLAIN as PLAIN_VARIATION
+from anydim.runtime.variations import Variable, Variation, Variations, rank_of
 from anydim.sizes import Dim, given_dims
 from anydim.string_model import StringModel
 from anydim.unranked_model import Serving, UnrankedModel
@@ -170,7 +164,7 @@ def _variable(opened: Opened | None, request: Request) -> tuple[Variable | None,
     if opened is None:
         return None, None
     known, bounds = ranked(opened, given_dims(request.dims))
-    variable = Variable.of(known, strings=False)
+    variable = variable_of(known, strings=False)
     if not (variable.open or variable.overridable):
         return variable, None
 

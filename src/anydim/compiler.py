@@ -481,7 +481,7 @@ def _assembled(
             step = delegate.run(part.device, part.graph)
             linked[id(part)] = Linked(step, guarded(part.graph).guards)
     program = Link(store, threads).run(cuts, linked)
-    return Assembled(program, store.kernels, store.arrays)
+    return Assembled(program, store.kernels, store.arrays, store.packings)
 
 
 def _named_types(graph: Graph) -> dict[str, Any]:

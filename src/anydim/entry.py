@@ -227,7 +227,7 @@ def _compiler() -> Any:
         loaded = import_module("anydim.targets.llvm.llvm_api").begin_loading()
         made = import_module("anydim.compile_source")
     except ModuleNotFoundError as error:
-        raise missing_module("compile", error) from error
+        raise missing_module("anydim.compile", error) from error
     loaded()
     return made
 

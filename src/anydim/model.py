@@ -94,7 +94,8 @@ class Model(Fitted, CallableProgram):
         Args:
             path: The file.
             targets: Processors: `"native"`, or kinds such as `"x86-64-v3"`, `"x86-64-v4+vnni"`,
-                `"aarch64"`. `load` selects the best that the machine supports.
+                `"aarch64"`. `load` selects the best that the machine supports. Weights are stored
+                once, as the first one reads them; others move them at their first load.
             progress: Called with `(stage, done, total)`.
 
         Raises:
@@ -104,6 +105,7 @@ class Model(Fitted, CallableProgram):
         function_of("progress", progress)
         several = isinstance(targets, (list, tuple, set, frozenset))
         names = [text_of("target", name) for name in (targets if several else (targets,))]
+        names = names if isinstance(targets, (str, list, tuple)) else sorted(names)
         self._write(file, names, progress or _quiet)
 
     def _write(

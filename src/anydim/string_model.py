@@ -21,6 +21,8 @@ class StringModel(Model):
     Queries of sizes, memory and kernels refer to `core`.
     """
 
+    on_strings = True
+
     def __init__(self, parts: StringParts, core: Model | None) -> None:
         self.parts = parts
         self._made = None

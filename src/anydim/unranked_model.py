@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from anydim.base.errors import OptionError
-from anydim.frontends.onnx.file.variations import Variable
 from anydim.model import Model
 from anydim.program.callable_program import CallableProgram
 from anydim.runtime.arrays import by_name
+from anydim.runtime.variations import Variable
 
 Serving = Callable[[Any, Mapping[str, Any]], CallableProgram | None]
 

@@ -8,6 +8,7 @@ cannot be written are not stored.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import stat
 import time
@@ -41,6 +42,18 @@ def contents(path: str, most: int) -> bytes | None:
                 return None
             return file.read(most + 1)
     except OSError:
+        return None
+
+
+def mapped(path: str, size: int) -> mmap.mmap | None:
+    """The memory of a regular file of `size` bytes, shared and read-only; None for others."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_size != size:
+                return None
+            return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):
         return None
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
+
 from anydim.base.errors import MissingError
 
-# modules of the compiler, which anydim-runtime lacks
-_COMPILER = {f"anydim.{room}" for room in ("targets", "entry", "model")}
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_COMPILER = os.path.join(_PACKAGE, "compiler.py")  # which anydim-runtime lacks
 
 
-def missing_module(name: str, error: ModuleNotFoundError) -> Exception:
-    """The error of `anydim.NAME` for a module that cannot be found: a MissingError, or `error`."""
-    if error.name in _COMPILER:
+def missing_module(what: str, error: ModuleNotFoundError) -> Exception:
+    """The error for something that needs a module that cannot be found.
+
+    A MissingError that names the package to install, or `error` itself if a module of anydim is
+    missing that every distribution has.
+    """
+    if error.name is None or error.name.startswith("anydim"):
+        if os.path.exists(_COMPILER):
+            return error
         return MissingError(
-            f"anydim.{name} needs the compiler, which is not in anydim-runtime",
+            f"{what} needs the compiler, which is not in anydim-runtime",
             "pip uninstall anydim-runtime, then pip install anydim",
         )
-    if error.name is None or error.name.startswith("anydim"):
-        return error
-    problem = f"anydim.{name} needs {error.name}, which is not installed"
-    return MissingError(problem, f"pip install {error.name}")
+    return MissingError(
+        f"{what} needs {error.name}, which is not installed", f"pip install {error.name}"
+    )

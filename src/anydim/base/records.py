@@ -9,10 +9,13 @@ their first call.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 from collections.abc import Callable
 from inspect import Parameter, Signature, get_annotations
 from typing import TYPE_CHECKING, Any
+
+from anydim.base.fork_locks import fork_lock
 
 _STANDARD = dataclasses.dataclass
 
@@ -61,7 +64,7 @@ An identity that hashes the text of a record includes such a field; records with
 the identity that they had before the field was added.
 """
 _FIELDS = "__record_fields__"  # of a class; fields of its bases come first
-_FINDING = threading.RLock()  # a record inspects its bases
+_FINDING = fork_lock(sys.modules[__name__], "_FINDING", threading.RLock)  # inspects bases
 
 
 class RecordField:

@@ -108,7 +108,8 @@ KNOBS = (
     ),
     Knob(
         "program_limit_mb", _count, lambda: 4096,
-        "Maximum size of each cache of programs with weights, `programs` and `models`, in MiB. "
+        "Maximum size of each cache of programs with weights, `programs`, `models` and "
+        "`packed`, in MiB. "
         "One program may take a quarter of it, and a quarter of the disk's free space.",
     ),
     Knob(

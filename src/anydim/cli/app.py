@@ -24,6 +24,7 @@ import click
 
 import anydim
 from anydim.base.errors import OptionError, UserError
+from anydim.base.missing_package import missing_module
 from anydim.base.reports import internal, report
 from anydim.base.text import suggestion
 from anydim.report.console import Console
@@ -68,7 +69,10 @@ class Application(click.Group):
         """A command by its name; None where there is none."""
         if name not in _MODULES:
             return None
-        command: click.Command = getattr(import_module(f"anydim.cli.{_MODULES[name]}"), name)
+        try:
+            command: click.Command = getattr(import_module(f"anydim.cli.{_MODULES[name]}"), name)
+        except ModuleNotFoundError as error:
+            raise missing_module(f"anydim {name}", error) from error
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
@@ -103,6 +107,12 @@ class Application(click.Group):
             code = _fail(_sentence(error.format_message()), _usage_hint(error))
         except click.Abort:
             code = _fail("interrupted", code=INTERRUPTED)
+        except ModuleNotFoundError as error:
+            found = missing_module(f"anydim {' '.join(words[:1])}", error)
+            if isinstance(found, UserError):
+                code = _fail(found.problem, found.hint)
+            else:
+                code = _bug(error, words)
         except Exception as error:
             code = _bug(error, words)
         sys.exit(code if isinstance(code, int) else 0)

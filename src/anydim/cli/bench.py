@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -16,7 +17,6 @@ from anydim.cli.lengths import RowSizes, lengths_option
 from anydim.cli.opening import opened
 from anydim.cli.options import Request, at_option, integers_option, level_option, model_options
 from anydim.deploy.container import is_saved
-from anydim.frontends.text import text_source
 from anydim.report.console import Console
 from anydim.report.measure import Timings, interleaved, largest_difference
 from anydim.report.peers import PEERS, Arrays, Engine
@@ -77,7 +77,7 @@ def bench(
     """
     console = Console(request.quiet)
     kind = "a saved model" if is_saved(request.model) else ""
-    kind = kind or ("a definition" if text_source(request.model) else "")
+    kind = kind or ("a definition" if _is_definition(request.model) else "")
     if against and onnx is None and kind:
         name = Path(request.model).name
         hint = "name the ONNX file: --onnx encoder.onnx"
@@ -140,3 +140,8 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     for peer in names[1:]:
         headers += [peer, "ratio", "largest diff"]
     return table(headers, rows)
+
+
+def _is_definition(model: str) -> bool:
+    """Whether MODEL names a text and a definition in it."""
+    return import_module("anydim.frontends.text").text_source(model) is not None

@@ -21,6 +21,7 @@ _KINDS = {  # folders of the cache
     "programs": "compiled programs",
     "sources": "files that programs were compiled from",
     "models": "models of sessions and transformers",
+    "packed": "weights of loaded files, moved to this processor's layout",
 }
 _CONTAINERS = ("programs", "models")
 
@@ -54,14 +55,13 @@ def cache(action: str, unused: float | None, everything: bool) -> None:
 
 
 def _show(console: Console) -> None:
-    limit = _cache("objects").limit
     lines = [f"{'folder':<10}{'files':>7}{'size':>12}{'limit':>12}  last use"]
     for kind, about in _KINDS.items():
         files = list(_files(kind))
         size = sum(file.stat().st_size for file in files)
         last = max((file.stat().st_mtime for file in files), default=None)
         used = "never" if last is None else _age(time.time() - last)
-        row = f"{kind:<10}{len(files):>7}{bytes_text(size):>12}{bytes_text(limit):>12}"
+        row = f"{kind:<10}{len(files):>7}{bytes_text(size):>12}{bytes_text(_cache(kind).limit):>12}"
         lines.append(f"{row}  {used:<14}{about}")
     console.table("\n".join(lines))
     console.note(f"in {_cache('objects').root}")
@@ -81,6 +81,8 @@ def _check(console: Console) -> None:
 
 
 def _is_whole(kind: str, file: Path) -> bool:
+    if kind == "packed":
+        return True  # compared with the checksums of the model when it is loaded
     if kind not in _CONTAINERS:
         found = replace(_cache(kind), limit=file.stat().st_size)
         return found.get(file.parent.name + file.name) is not None

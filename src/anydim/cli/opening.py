@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import OptionError
+from anydim.base.missing_package import missing_module
 from anydim.cli.arrays import Read
 from anydim.cli.options import Request
 from anydim.deploy.container import is_saved
@@ -35,7 +36,7 @@ def loaded(console: Console, request: Request) -> LoadedModel:
     """A saved model; raises OptionError for what was decided when it was saved."""
     name = Path(request.model).name
     for option, given in (
-        ("--dim", request.dims), ("--threads", request.cores), ("--type", request.types),
+        ("--dim", request.dims), ("--type", request.types),
         ("--attribute", request.attributes), ("--precision", request.precision),
         ("--ragged", request.ragged),
         ("--code", request.code),
@@ -51,6 +52,7 @@ def loaded(console: Console, request: Request) -> LoadedModel:
     model = load(
         request.model, level=request.level, memory_limit=request.memory_limit,
         devices=request.devices or None, strategy=request.strategy,
+        threads=request.cores if request.cores is not None else "auto",
         verify="checksums",  # there may be no second call
     )  # fmt: skip
     seconds = duration(perf_counter() - start)
@@ -76,5 +78,9 @@ def compiled(
             f"--level works with saved models only, and {name} is compiled for this machine",
             "`anydim compile` saves a model with code for several kinds of processors",
         )
-    model: Model = import_module("anydim.cli.compiling").compiled(console, request, inputs, **rest)
+    try:
+        compiling = import_module("anydim.cli.compiling")
+    except ModuleNotFoundError as error:
+        raise missing_module(f"{name}, which is no saved model,", error) from error
+    model: Model = compiling.compiled(console, request, inputs, **rest)
     return model

@@ -32,8 +32,9 @@ class LevelContents:
     """The content of a file for one kind of processor; sizes in bytes.
 
     `missing` are the features that this machine lacks to run it; None if the architecture differs.
-    `weight_bytes` counts all constants that it reads; levels may share some. `bodies` describes the
-    specialised variants, one text each.
+    `weight_bytes` counts all constants that it reads; levels may share some. The first load moves
+    `repacked_bytes` of them to the layout of the level. `bodies` describes the specialised
+    variants, one text each.
     """
 
     level: Level
@@ -43,6 +44,7 @@ class LevelContents:
     weight_bytes: int
     memory: Memory
     bodies: tuple[str, ...] = ()
+    repacked_bytes: int = 0
 
     @property
     def runs_here(self) -> bool:
@@ -106,7 +108,8 @@ class Contents(Shown):
         return [
             (
                 each.level.name, each.level.architecture, str(each.code_bytes),
-                str(each.weight_bytes), str(each.record_bytes), self._verdict(each),
+                str(each.weight_bytes), str(each.repacked_bytes), str(each.record_bytes),
+                self._verdict(each),
             )
             for each in self.levels
         ]  # fmt: skip
@@ -119,7 +122,7 @@ class Contents(Shown):
         return f"lacks {listed(sorted(each.missing))}" if each.missing else "can run it"
 
 
-_HEADERS = ("level", "architecture", "code", "weights", "records", "this machine")
+_HEADERS = ("level", "architecture", "code", "weights", "repacked", "records", "this machine")
 
 
 @public
@@ -159,7 +162,7 @@ def _contents(path: str, verify: bool) -> Contents:
         for name in container.parts:
             container.verified(name)
     saved = [parse_record(Saved, _text(container, level, "start.json")) for level in levels]
-    digests = {array.digest for each in saved for array in each.arrays}
+    digests = {a.digest for each in saved for a in each.arrays if a.repacking is None}
     first = saved[0].signature
     return Contents(
         container.path, FORMAT, container.length, first.name, first.box, first.inputs,
@@ -172,11 +175,13 @@ def _contents(path: str, verify: bool) -> Contents:
 def _level(container: Container, level: Level, saved: Saved) -> LevelContents:
     story = _text(container, level, "story.json")
     read = parse_record(import_module("anydim.program.program_reports").ProgramReports, story)
+    sizes = {array.digest: array.bytes for array in saved.arrays}
+    moved = {array.digest: array.bytes for array in saved.arrays if array.repacking is not None}
     records = container.part(member(level.name, "start.json")).length + len(story)
     return LevelContents(
         level, level.missing(this_level()), container.part(member(level.name, "code")).length,
-        records, _bytes(container, {array.digest for array in saved.arrays}), read.memory,
-        tuple(text for site in saved.places for text in site.lines()),
+        records, sum(sizes.values()), read.memory,
+        tuple(text for site in saved.places for text in site.lines()), sum(moved.values()),
     )  # fmt: skip
 
 

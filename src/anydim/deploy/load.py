@@ -7,7 +7,7 @@ code and records are checked. Constants are mapped, and verified as `verifying.p
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -30,17 +30,17 @@ from anydim.deploy.saved import (
     member,
     stamp,
 )
-from anydim.deploy.verifying import BackgroundVerifier, verify_of
+from anydim.deploy.verifying import BackgroundVerifier, Check, deferred, verify_of
 from anydim.deploy.verifying import verify as verify_constants
 from anydim.program.callable_program import CallableProgram
 from anydim.program.variants import StoredVariants, Variant
-from anydim.runtime.cores import available_cores
+from anydim.runtime.cores import usual_cores
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.executable import Image
 from anydim.runtime.frames import Callers
 from anydim.runtime.image import MappedImage, map_bytes, map_file
 from anydim.runtime.loading import executable
-from anydim.runtime.threads import MOST
+from anydim.runtime.threads import AUTO, MOST, known_threads
 
 if TYPE_CHECKING:
     from anydim.devices.device import Device
@@ -50,6 +50,11 @@ if TYPE_CHECKING:
     from anydim.program.program_reports import ProgramReports
     from anydim.program.segment import Site
     from anydim.variants.strategies import Strategy
+
+
+def available_threads(saved: int) -> int:
+    """The threads of a model whose code is for up to `saved`: one per core, at most."""
+    return min(saved, usual_cores())
 
 
 @public
@@ -69,7 +74,7 @@ class LoadedModel(CallableProgram):
 
     def __init__(
         self, container: Container, level: Level, levels: Sequence[Level], verify: str,
-        devices: Any = None,
+        devices: Any = None, threads: Callable[[int], int] = available_threads,
     ) -> None:  # fmt: skip
         self.level, self.levels, self.about = level, tuple(levels), container.about
         self.container = container
@@ -88,21 +93,18 @@ class LoadedModel(CallableProgram):
         symbols = {symbol: number for number, symbol in enumerate(saved.symbols)}
         if len(symbols) != len(code.head.entries):
             raise container.fail("its records refer to code that the file does not contain")
-        arrays = {each.name: _array(container, each) for each in saved.arrays}
-        pending = verify_constants(container, saved.arrays, verify)
+        arrays, pending = _constants(container, saved.arrays, verify)
         image = Image(lambda symbol: code.address(symbols[symbol]), (code, container))
-        threads = min(saved.threads, available_cores())
+        count = threads(saved.threads)
         hosted = delegated = None
         if saved.interface.handed:
             made = import_module("anydim.deploy.delegated")
-            devices, delegated = made.delegated(saved, devices, arrays, threads)
+            devices, delegated = made.delegated(saved, devices, arrays, count)
         if saved.interface.devices:
             made = import_module("anydim.deploy.device_binding")
             hosted = made.hosted(saved, devices, image.address, partial(_objects, container, name))
-        run = executable(
-            saved.signature, saved.interface, image, arrays, threads, hosted, delegated
-        )
-        run.guard = BackgroundVerifier(container, pending, run) if pending else None
+        run = executable(saved.signature, saved.interface, image, arrays, count, hosted, delegated)
+        run.guard = BackgroundVerifier(pending, run) if pending else None
         super().__init__(run, lambda: _story(bytes(container.verified(story))), saved.lists)
         self._variants = StoredVariants(run, saved.places, image.address) if saved.places else None
 
@@ -173,7 +175,7 @@ def load(
     copy: bool = False, arenas: int | None = None, wait: float | None = None,
     memory_limit: MemoryLimit | int | str | None = None,
     devices: Mapping[str, str | Device | Engine] | None = None,
-    strategy: Strategy | str | None = None,
+    strategy: Strategy | str | None = None, threads: int | str = "auto",
 ) -> LoadedModel:  # fmt: skip
     """Load a model that `Model.save` wrote; no compiler is needed.
 
@@ -193,6 +195,8 @@ def load(
         devices: Devices of the names in the file, as in `anydim.compile`. Engines need none.
         strategy: `"generic"`, or `"buckets(...)"` for the variants in the file, the default.
             `"adaptive"` is generic code, with one warning; `"exact"` is refused.
+        threads: Threads of a call, up to those that the model was compiled for. `"auto"`: all of
+            these, as far as there are cores (or OMP_NUM_THREADS).
 
     Returns:
         The loaded model.
@@ -208,7 +212,7 @@ def load(
         text_of("level", level)
     how = verify_of(verify)
     container = Container(path_of("path", path), flag_of("copy", copy))
-    model = _model(container, level, how, devices)
+    model = _model(container, level, how, devices, _counted(container.path, threads))
     model.executable.admit(callers)
     if memory_limit is not None:
         model.limit_memory(memory_limit)
@@ -217,8 +221,31 @@ def load(
     model._made = partial(
         load, os.path.abspath(path), level=level, verify=verify, copy=copy, arenas=arenas,
         wait=wait, memory_limit=memory_limit, devices=devices, strategy=strategy,
+        threads=threads,
     )  # fmt: skip
     return model
+
+
+def _counted(path: str, threads: int | str) -> Callable[[int], int]:
+    """Checks the number of threads that a user gives. Raises OptionError, as its result does."""
+    count = known_threads(threads)
+    if threads == AUTO:
+        return available_threads
+
+    def checked(saved: int) -> int:
+        if count > saved:
+            raise OptionError(
+                f"threads is {count}, and {path} was compiled for {saved}",
+                f"compile with threads={count} before saving; a load may take fewer",
+            )
+        return count
+
+    return checked
+
+
+def load_at_most(path: str, threads: int) -> LoadedModel:
+    """Load a file with this number of threads, or all that it has; raises as `load`."""
+    return _model(Container(path), None, "auto", None, partial(min, threads))
 
 
 def load_kept(path: str, known: bool) -> LoadedModel:
@@ -229,10 +256,14 @@ def load_kept(path: str, known: bool) -> LoadedModel:
     return _model(Container(path, known=known), None, "headers" if known else "checksums")
 
 
-def _model(container: Container, level: str | None, how: str, devices: Any = None) -> LoadedModel:
+def _model(
+    container: Container, level: str | None, how: str, devices: Any = None,
+    threads: Callable[[int], int] = available_threads,
+) -> LoadedModel:  # fmt: skip
     levels = levels_of(container)
+    taken = _choose(container, levels, level)
     try:
-        return LoadedModel(container, _choose(container, levels, level), levels, how, devices)
+        return LoadedModel(container, taken, levels, how, devices, threads)
     except KeyError as error:
         raise container.fail(f"its records refer to {error}, which is missing") from None
 
@@ -294,6 +325,20 @@ def _code(container: Container, level: str, saved: bytes) -> MappedImage:
     if code.head.stamp != stamp(saved, bytes(container.verified(member(level, "story.json")))):
         raise container.fail("its code was made for other records")
     return code
+
+
+def _constants(
+    container: Container, saved: Sequence[SavedArray], how: str
+) -> tuple[dict[str, numpy.ndarray], list[Check]]:
+    """The constants by name, and the checks that remain for the first calls."""
+    late = deferred(saved, how)
+    arrays = {each.name: _array(container, each) for each in saved if each.repacking is None}
+    pending = verify_constants(container, saved, how, late)
+    if len(arrays) < len(saved):
+        made = import_module("anydim.deploy.repacking").repacked_constants
+        others, checks = made(container, saved, how, late)
+        return arrays | others, pending + checks
+    return arrays, pending
 
 
 def _array(container: Container, saved: SavedArray) -> numpy.ndarray:

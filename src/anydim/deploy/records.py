@@ -101,7 +101,8 @@ def _size_text(size: Size) -> str:
 # members of unions are tagged
 _TAGGED = frozenset((
     "SegmentStep", "FindStep", "PartStep", "BranchStep", "CallStep", "LoopStep", "CopyStep",
-    "EngineStep", "ReleaseStep", "Listed", "RaggedPort", "StructurePort",
+    "EngineStep", "ReleaseStep", "Listed", "RaggedPort", "StructurePort", "Panels",
+    "BytesPanels", "NarrowPanels",
 ))  # fmt: skip
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-import numpy
-
-from anydim.base.dtypes import from_numpy
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.deploy.archive import Member, write, writing
+from anydim.deploy.constants import Constants
 from anydim.deploy.records import print_record
 from anydim.deploy.saved import (
     Saved,
@@ -66,17 +63,20 @@ def save(
 ) -> None:
     """Write all versions of a model into one file; OptionError if it cannot be written.
 
+    Constants are stored as the first version reads them.
+
     `facts` are further entries of its manifest, as JSON values.
 
     `progress(stage, done, total)` counts compiling the versions as the first half.
     """
     ordered = sorted(versions, key=lambda each: _rank(level_of(each.target.processor)))
-    constants: dict[str, memoryview] = {}
+    constants = Constants(len(versions) > 1)
+    arrays = {each.target.processor: constants.saved(each.made) for each in versions}
     members: list[Member] = []
     for number, version in enumerate(ordered, len(ordered)):
         progress(version.target.processor.name, number, 2 * len(ordered))
-        members += _members(version, lists, constants)
-    members += [Member(constant_member(digest), data) for digest, data in constants.items()]
+        members += _members(version, lists, arrays[version.target.processor])
+    members += [Member(constant_member(digest), data) for digest, data in constants.members.items()]
     about = {
         **(facts or {}),
         "name": versions[0].made.program.signature.name,
@@ -105,8 +105,8 @@ def _about(level: Level) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _members(version: Version, lists: Lists, constants: dict[str, memoryview]) -> Iterator[Member]:
-    """Records and code of a version; adds the constants that it needs to `constants`, by digest."""
+def _members(version: Version, lists: Lists, arrays: tuple[SavedArray, ...]) -> Iterator[Member]:
+    """Records and code of a version."""
     code, made = version.target, version.made
     level = level_of(code.processor)
     prepared = prepare(made, code)
@@ -114,7 +114,6 @@ def _members(version: Version, lists: Lists, constants: dict[str, memoryview]) -
     objects = list(code.compile(sources).code.values())
     sites = tuple(_linked(version, objects))
     outside = _outside(version, prepared.interface)
-    arrays = tuple(_array(name, array, constants) for name, array in made.arrays.items())
     interface, program = prepared.interface, made.program
     workers = {segment.device: segment.threads for segment in program.segments}
     devices = tuple(
@@ -193,10 +192,3 @@ def _outside(version: Version, interface: Interface) -> dict[str, Mapping[str, b
 
 def _kernels(version: Version, device: OnDevice) -> list[Kernel]:
     return [version.made.kernels[name] for name in device.symbols]
-
-
-def _array(name: str, array: numpy.ndarray, constants: dict[str, memoryview]) -> SavedArray:
-    data = numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8).data
-    digest = hashlib.sha256(data).hexdigest()
-    constants.setdefault(digest, data)
-    return SavedArray(name, from_numpy(array.dtype), array.shape, digest)

@@ -12,17 +12,35 @@ from anydim.program.variants import StoredSite
 from anydim.runtime.cpu import Level
 from anydim.runtime.interface import Interface
 from anydim.runtime.lists import Listed, RaggedPort, StructurePort
+from anydim.runtime.panels import BytesPanels, NarrowPanels, Panels
 from anydim.runtime.signature import Signature
 
 
 @dataclass(frozen=True)
+class Repacking:
+    """How a constant is made from another member of the file: the layouts of both, if packed.
+
+    The packings are dense (`runtime/unpacking.py`); `checksum` is that of the result.
+    """
+
+    source: str
+    given: Panels | BytesPanels | NarrowPanels | None
+    wanted: Panels | BytesPanels | NarrowPanels | None
+    checksum: str
+
+
+@dataclass(frozen=True)
 class SavedArray:
-    """A constant: its name in the records, and its digest in the file."""
+    """A constant: its name in the records, and its digest.
+
+    It is a member of the file with this digest, or made from another one when it is loaded.
+    """
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     digest: str
+    repacking: Repacking | None = None
 
     @property
     def bytes(self) -> int:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from anydim.base.errors import ArtefactError, OptionError
@@ -26,6 +27,7 @@ from anydim.deploy.saved import SavedArray, constant_member
 from anydim.runtime.executable import Executable
 
 BACKGROUND = 64 << 20  # bytes of large floats, some 5 ms, above which calls verify them
+Check = Callable[[], None]
 _KINDS = ("headers", "auto", "checksums", "digests")
 _FLAGS = {True: "digests", False: "headers"}
 
@@ -40,39 +42,48 @@ def verify_of(given: Any) -> str:
     raise OptionError(f"verify is {shown(given)}", hint)
 
 
-def verify(container: Container, arrays: Sequence[SavedArray], how: str) -> tuple[str, ...]:
-    """Verify constants; returns the members that are left to be verified during the first calls.
+def deferred(arrays: Sequence[SavedArray], how: str) -> frozenset[str]:
+    """The digests of the constants that are not verified before the model is returned."""
+    large = {a.digest: a.bytes for a in arrays if a.bytes > LARGE and a.dtype.is_float}
+    late = how == "headers" or (how == "auto" and sum(large.values()) > BACKGROUND)
+    return frozenset(large) if late else frozenset()
+
+
+def verify(
+    container: Container, arrays: Sequence[SavedArray], how: str, late: Collection[str]
+) -> list[Check]:
+    """Verify the constants in the file but those in `late`; returns the checks of these.
 
     Raises ArtefactError for a damaged one.
     """
-    large = {a.digest: a.bytes for a in arrays if a.bytes > LARGE and a.dtype.is_float}
-    deferred = how == "headers" or (how == "auto" and sum(large.values()) > BACKGROUND)
-    for digest in dict.fromkeys(each.digest for each in arrays):
-        name = constant_member(digest)
+    digests = dict.fromkeys(each.digest for each in arrays if each.repacking is None)
+    for digest in digests:
         if how == "digests":
-            container.verified(name)
-        elif not (deferred and digest in large):
-            container.check(name)
-    return tuple(map(constant_member, large)) if deferred and how == "auto" else ()
+            container.verified(constant_member(digest))
+        elif digest not in late:
+            container.check(constant_member(digest))
+    if how != "auto":
+        return []
+    return [partial(container.check, constant_member(each)) for each in digests if each in late]
 
 
 class BackgroundVerifier:
-    """Verifies members in a thread during the calls of an executable, once in each process.
+    """Runs checks in a thread during the calls of an executable, once in each process.
 
-    It runs before each call until the members are verified; raises ArtefactError from the call that
-    finds them damaged on.
+    It runs before each call until all checks are done; raises ArtefactError from the call that
+    finds damage on.
     """
 
-    def __init__(self, container: Container, names: Sequence[str], run: Executable[Any]) -> None:
-        self._container, self._names = container, names
+    def __init__(self, checks: Sequence[Check], run: Executable[Any]) -> None:
+        self._checks = checks
         self._run = weakref.ref(run)
-        self._problem = ""
+        self._problem: ArtefactError | None = None
         self._workers: dict[int, threading.Thread] = {}  # by process: threads do not survive a fork
 
     def __call__(self) -> None:
         """Start the thread; raises ArtefactError if it has found damage."""
-        if self._problem:
-            raise self._container.fail(self._problem)
+        if self._problem is not None:
+            raise ArtefactError(self._problem.problem, self._problem.hint)
         process = os.getpid()
         if process not in self._workers:
             worker = threading.Thread(target=self._compare, name="anydim verify", daemon=True)
@@ -87,10 +98,10 @@ class BackgroundVerifier:
 
     def _compare(self) -> None:
         try:
-            for name in self._names:
-                self._container.check(name)
+            for check in self._checks:
+                check()
         except ArtefactError as error:
-            self._problem = error.problem.removeprefix(f"{self._container.path}: ")
+            self._problem = error
             return
         run = self._run()
         if run is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from anydim.program.program import Program
 from anydim.runtime.executable import Executable, Image
 from anydim.runtime.interface import Interface
 from anydim.runtime.loading import executable
+from anydim.runtime.panels import Packing
 from anydim.targets.target import Compiling, Source, Target
 
 if TYPE_CHECKING:
@@ -27,11 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Assembled:
-    """A program with its kernels and constant arrays, by name."""
+    """A program with its kernels and constant arrays, by name, and the layouts of packed ones."""
 
     program: Program
     kernels: Mapping[str, Kernel]
     arrays: Mapping[str, numpy.ndarray]
+    packings: Mapping[str, Packing] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

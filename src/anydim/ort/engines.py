@@ -19,7 +19,6 @@ from anydim.ort.values import OrtValue
 from anydim.program.callable_program import CallableProgram
 from anydim.runtime.output_arrays import disjoint, fill
 from anydim.runtime.stopping import STOP
-from anydim.string_model import StringModel
 
 Repeat = Callable[..., "dict[str, Any] | None"]
 
@@ -39,7 +38,7 @@ class Compiled:
 
     def __init__(self, model: CallableProgram, profile: Profile | None = None) -> None:
         self.model = model
-        self.on_strings = isinstance(model, StringModel)
+        self.on_strings = model.on_strings
         self._call: Call | None = None  # for models whose inputs and outputs are all arrays
         self._repeat: Repeat | None = None
         if not self.on_strings and not model.lists:

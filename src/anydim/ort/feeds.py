@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy
 
+from anydim.base.onnx_notation import ELEMENT_TYPES, is_open
 from anydim.base.records import dataclass
 from anydim.base.user_values import shown
-from anydim.frontends.onnx.file.dims import is_open
-from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
-from anydim.frontends.onnx.file.variations import PLAIN, Variable, Variation, rank_of
 from anydim.ort.errors import InvalidArgument, ObjectRefused, ValueRefused
 from anydim.ort.metadata import NodeArg
 from anydim.ort.values import STRING, OrtValue, element_of, numpy_of, type_name
+from anydim.runtime.variations import PLAIN, Variable, Variation, rank_of
 
 _MEND = "Please fix either the inputs/outputs or the model."
 

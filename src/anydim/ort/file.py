@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,6 @@ from anydim.ort.errors import (
     InvalidArgument,
     InvalidGraph,
     InvalidProtobuf,
-    NoSuchFile,
     OrtError,
     Unimplemented,
 )
@@ -26,12 +24,8 @@ from anydim.ort.values import OrtValue, element_of
 def opened(source: str | bytes, options: SessionOptions) -> Opened:
     """Open a model from a path or bytes, with the sizes and initializers of the options.
 
-    Raises NoSuchFile, InvalidProtobuf, or another OrtError if it cannot be opened.
+    Raises InvalidProtobuf, or another OrtError if it cannot be opened.
     """
-    if isinstance(source, str) and not os.path.exists(source):
-        raise NoSuchFile(
-            f"Load model from {source} failed:Load model {source} failed. File doesn't exist"
-        )
     if not isinstance(source, str) and not source:
         raise InvalidArgument("No graph was found in the protobuf.")
     try:

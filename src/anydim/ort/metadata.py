@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
+from anydim.base.onnx_notation import ELEMENT_TYPES
 from anydim.base.records import dataclass
-from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
 from anydim.ort.values import type_name
 from anydim.program.callable_program import CallableProgram
 from anydim.runtime.lists import Listed

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from anydim.base.fork_locks import fork_lock
 from anydim.program.callable_program import CallableProgram
 from anydim.runtime.clocked import Clock
 
@@ -25,7 +26,7 @@ class Profile:
         self._ahead = self.start_ns - time.perf_counter_ns()  # offset of the clock of launches
         self._events: list[dict[str, Any]] = []
         self._open = True
-        self._lock = threading.Lock()
+        self._lock = fork_lock(self, "_lock")
 
     @contextmanager
     def event(self, category: str, name: str, **about: object) -> Iterator[None]:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy
 
 from anydim.base.errors import ArtefactError, InternalError, ModelError, UserError
+from anydim.base.fork_locks import fork_lock
 from anydim.deploy.container import is_saved
-from anydim.deploy.load import load
-from anydim.frontends.onnx.file.variations import (
-    PLAIN,
-    Variable,
-    Variation,
-    Variations,
-    varied,
-)
+from anydim.deploy.load import load_at_most
 from anydim.ort.engines import Compiled, Engine, Peer
-from anydim.ort.errors import Fail, InvalidArgument, InvalidProtobuf, OrtError
+from anydim.ort.errors import (
+    Fail,
+    InvalidArgument,
+    InvalidProtobuf,
+    NoSuchFile,
+    OrtError,
+    Unimplemented,
+)
 from anydim.ort.feeds import Feeds, input_spec, input_spec_of
-from anydim.ort.file import opened, refused
-from anydim.ort.kept import compiled
 from anydim.ort.metadata import (
     ModelMetadata,
     NodeArg,
@@ -37,6 +38,9 @@ from anydim.ort.notices import warn_once
 from anydim.ort.options import SessionOptions
 from anydim.ort.profiling import Profile
 from anydim.ort.providers import CPU
+from anydim.runtime.variations import PLAIN, Variation, Variations
+
+_VARIATIONS = "anydim.frontends.onnx.file.variations"  # which compiling sessions import
 
 
 class Served:
@@ -55,7 +59,7 @@ class Served:
         self._options = options
         self._profile = profile
         self._engines: Variations[Engine] = Variations(self._made)
-        self._lock = threading.RLock()
+        self._lock = fork_lock(self, "_lock", threading.RLock)
         self._peer: Peer | None = None
         self._plain: Compiled | None = None  # the only engine, if runs need no other
         if isinstance(source, str) and is_saved(source):
@@ -64,9 +68,13 @@ class Served:
             self._open()
 
     def _open(self) -> None:
-        self._opened = opened(self._source, self._options)
+        if isinstance(self._source, str) and not os.path.exists(self._source):
+            failed = f"Load model from {self._source} failed:Load model {self._source} failed."
+            raise NoSuchFile(f"{failed} File doesn't exist")
+        self._files = _file_modules()
+        self._opened = self._files.opened(self._source, self._options)
         graph = self._opened.proto.graph
-        variable = Variable.of(self._opened)
+        variable = import_module(_VARIATIONS).variable_of(self._opened)
         values = {value.name: value for value in graph.input}
         args = {name: arg_of(value) for name, value in values.items()}
         self.inputs = [args[name] for name in variable.inputs]
@@ -82,7 +90,7 @@ class Served:
     def _load(self, path: str) -> None:
         """Load a saved model, which contains its code."""
         try:
-            model = load(path)
+            model = load_at_most(path, self._options.threads)
         except ArtefactError as error:
             raise InvalidProtobuf(error.problem, error.hint) from error
         self.inputs = args_of(model, model.inputs)
@@ -154,13 +162,14 @@ class Served:
         try:
             if self._options.libraries:
                 raise ModelError("it needs a library of operators for onnxruntime")
-            model = varied(self._opened, variation)
+            model = import_module(_VARIATIONS).varied(self._opened, variation)
             path = self._path if model is self._opened else None
-            return Compiled(compiled(model, self._options.threads, path), self._profile)
+            made = import_module("anydim.ort.kept").compiled(model, self._options.threads, path)
+            return Compiled(made, self._profile)
         except ModelError as error:
             if self._options.fallback:
                 return self._fall_back(f"anydim refuses it: {error}")
-            raise refused(self._opened, self._source, error) from error
+            raise self._files.refused(self._opened, self._source, error) from error
         except UserError as error:
             raise Fail(error.problem, error.hint) from error
         except InternalError as error:
@@ -185,3 +194,14 @@ class Served:
             return self._fall_back(f"anydim refuses a call: {error.problem}").run(taken, into)
         except OrtError:
             raise error from None
+
+
+def _file_modules() -> Any:
+    """The module that opens ONNX files; NotImplemented without a compiler."""
+    try:
+        return import_module("anydim.ort.file")
+    except ModuleNotFoundError as error:
+        raise Unimplemented(
+            "this is no saved model, and anydim-runtime compiles none",
+            'save it where anydim is installed: anydim.compile("m.onnx").save("m.anydim")',
+        ) from error

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy
 
 from anydim.base.errors import InputError
-from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
+from anydim.base.onnx_notation import ELEMENT_TYPES
 from anydim.ort.errors import ObjectRefused, TypeRefused, Unimplemented, ValueRefused
 from anydim.runtime.arrays import shared_array
 

@@ -17,19 +17,20 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.ir import Kernel
-from anydim.kernels.launch import STATUS_TENSOR, Packing
+from anydim.kernels.launch import STATUS_TENSOR
 from anydim.lang.tree import TensorType
 from anydim.passes.canonical_groups import IndexCheck
 from anydim.passes.in_place import in_place, updates
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
-from anydim.passes.packing import Work, packed
 from anydim.passes.schedule import Alias, Scheduled
 from anydim.passes.setups import Setup, with_setups
 from anydim.program.program import Constant as Held
 from anydim.program.recipe import Recipe
 from anydim.program.segment import ALIGNMENT, Buffer, Segment, Site
 from anydim.program.segment import Setup as Record
+from anydim.runtime.packing import Work, packed
 from anydim.runtime.pages import Pages
+from anydim.runtime.panels import Packing
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Size, align_up, as_size, product, simplify
@@ -159,6 +160,7 @@ class Store:
         self.kernels: dict[str, Kernel] = {}
         self.arrays: dict[str, numpy.ndarray] = {}
         self.constants: dict[str, Held] = {}
+        self.packings: dict[str, Packing] = {}
         self.recipes: dict[Recipe, int] = {}
         self._names: dict[tuple[Constant, Packing | None], str] = {}
         self._words: dict[tuple[int, ...], Constant] = {}
@@ -185,6 +187,7 @@ class Store:
             else:
                 given = lambda: constant.array  # noqa: E731
                 array, work = packed(given, constant.dtype, packing, self._pages)
+                self.packings[name] = packing
                 self.later(work)
             self.arrays[name], self._names[key] = array, name
             self.constants[name] = Held(name, from_numpy(array.dtype), array.shape)

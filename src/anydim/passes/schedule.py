@@ -19,7 +19,7 @@ from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.kernels.ir import Kernel
 from anydim.kernels.knobs import first_match, schedule_from_text
-from anydim.kernels.launch import Launch, Machine, Packing
+from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.schedule import parse_options, parse_schedule
 from anydim.kernels.template import Template
 from anydim.lang.surface.printer import print_statement
@@ -36,6 +36,7 @@ from anydim.passes.options import PLAIN, WHOLE, Options
 from anydim.passes.recipes import template_recipe
 from anydim.passes.view_forms import is_reshape
 from anydim.program.recipe import Recipe
+from anydim.runtime.panels import Packing
 from anydim.sizes import Box
 
 Key = tuple[Group, Box, frozenset[str], str]

@@ -41,6 +41,7 @@ class CallableProgram:
     plans, memory or explanations are requested.
     """
 
+    on_strings = False  # whether operators on strings run before and after the native part
     # which model serves a call with these inputs; None: this one
     _varied: Callable[[Any, Mapping[str, Any]], CallableProgram | None] | None = None
 

@@ -15,7 +15,6 @@ import contextlib
 import json
 import math
 import os
-import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from anydim.base.errors import OptionError
+from anydim.base.fork_locks import fork_lock
 from anydim.base.records import dataclass
 from anydim.program.binding import Source, solve
 from anydim.runtime.executable import Executable
@@ -93,7 +93,7 @@ class Recording:
         self._all: dict[tuple[Any, ...], Recorded] = {}  # for a watcher
         self._sources: tuple[Source, ...] = solve(executable.signature, frozenset())
         self._ranks = [spec.rank for spec in executable.signature.inputs]
-        self._lock = threading.Lock()
+        self._lock = fork_lock(self, "_lock")
         self._came: dict[tuple[int, ...], list[float]] = {}
         self._next = 0.0
         self._said = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy
 
 from anydim.base.errors import InputError, OutOfMemoryError, UserError
+from anydim.base.fork_locks import fork_lock
 from anydim.base.records import dataclass
 from anydim.runtime.arrays import Wrap, check_names, plain, wrapper
 from anydim.runtime.call_sizes import CallSizes
@@ -77,7 +77,7 @@ class Executable(ABC, Generic[Own]):
         worker, stop = (self._function(role) for role in ("worker", "stop"))
         self._pool_code = PoolCode(worker, stop, image.keep)
         self._pool: Pool | None = None
-        self._pool_lock = threading.Lock()
+        self._pool_lock = fork_lock(self, "_pool_lock")
         self._serial = threads < 2
         self._inputs = [(s.name, s, s.dtype.numpy, len(s.shape)) for s in signature.inputs]
         self._outputs = [(s.key, s.dtype.numpy, len(s.shape)) for s in signature.outputs]
@@ -103,7 +103,7 @@ class Executable(ABC, Generic[Own]):
         self.noted: Callable[[list[int], float], None] | None = None  # receives sizes and seconds
         self._epoch = 0
         self._retired: list[tuple[int, object]] = []
-        self._pruning = threading.Lock()
+        self._pruning = fork_lock(self, "_pruning")
         self._every: list[weakref.ref[Frame]] = []
         self.admit(Callers())
 
@@ -211,7 +211,8 @@ class Executable(ABC, Generic[Own]):
         them."""
         self._epoch += 1
         self._retired.append((self._epoch, what))
-        if not self._pruning.acquire(blocking=False):  # another thread is pruning, or was at a fork
+        pruning = self._pruning
+        if not pruning.acquire(blocking=False):  # another thread is pruning
             return
         try:
             frames = [frame for frame in (known() for known in self._every) if frame is not None]
@@ -220,7 +221,7 @@ class Executable(ABC, Generic[Own]):
             gone = next((n for n, (epoch, _) in enumerate(rows) if epoch > oldest), len(rows))
             del self._retired[:gone]  # in place: another thread may append meanwhile
         finally:
-            self._pruning.release()
+            pruning.release()
 
     def _known_frame(self) -> Own:
         frame = self._frame()

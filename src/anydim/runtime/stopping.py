@@ -20,6 +20,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from anydim.base.errors import OptionError
+from anydim.base.fork_locks import fork_lock
 from anydim.base.user_values import shown
 from anydim.runtime import context
 from anydim.sizes import LARGEST
@@ -80,7 +81,7 @@ class Stop:
     def __init__(self) -> None:
         self.requested = False
         self._calls: list[Ends] = []
-        self._lock = threading.Lock()
+        self._lock = fork_lock(self, "_lock")
 
     def request(self) -> None:
         """End the calls; thread-safe."""

@@ -23,8 +23,8 @@ from anydim.kernels import ir
 from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import STATUS_TENSOR, Argument, Launch
 from anydim.native.body import Body, parameter
-from anydim.passes.packing import pack
 from anydim.passes.recipes import parse_machine
+from anydim.runtime.packing import pack
 from anydim.runtime.positions import FINE
 from anydim.sizes import as_size
 from anydim.targets.target import Target

@@ -145,7 +145,10 @@ def test_a_changed_file(call, folder: Path) -> None:
         ("inspect none.anydim", "none.anydim"),
         ("run none.anydim --at n=1", "none.anydim"),
         ("run tiny.anydim --at n=1 --dim n=0..5", "--dim works when a model is compiled"),
-        ("run tiny.anydim --at n=1 --threads 2", "--threads works when a model is compiled"),
+        (
+            "run tiny.anydim --at n=1 --threads 2",
+            "threads is 2, and tiny.anydim was compiled for 1",
+        ),
         ("run tiny.anydim --at n=10", "above its bound 9"),
         ("run tiny.anydim --at n=1 --level x86-64-v9", "no code for 'x86-64-v9'"),
         (f"run tiny.anydim --at n=1 --level {FOREIGN}", "no code that this machine can run"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.runtime.cores import available_cores
+from anydim.runtime.cores import usual_cores
 from anydim.runtime.cpu import this_level
 from tests.models.building import graph, node
 from tests.models.building import model as onnx_model
@@ -87,9 +88,32 @@ def test_threads_are_kept(tmp_path: Path) -> None:
     model = ad.compile(KINDS["encoder"].build(), threads=2)
     model.save(tmp_path / "two")
     loaded = ad.load(tmp_path / "two")
-    assert loaded.executable.threads == min(2, available_cores())
+    assert loaded.executable.threads == min(2, usual_cores())
     for inputs in KINDS["encoder"].inputs():
         assert same(loaded(**inputs), model(**inputs))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, "auto"])
+def test_threads_of_a_load(threads: int | str, tmp_path: Path) -> None:
+    model = ad.compile(KINDS["encoder"].build(), threads=3)
+    model.save(tmp_path / "three")
+    loaded = ad.load(tmp_path / "three", threads=threads)
+    assert loaded.executable.threads == (min(3, usual_cores()) if threads == "auto" else threads)
+    for inputs in KINDS["encoder"].inputs():
+        assert same(loaded(**inputs), model(**inputs))
+    assert pickle.loads(pickle.dumps(loaded)).executable.threads == loaded.executable.threads
+
+
+def test_more_threads_than_were_compiled(tmp_path: Path) -> None:
+    ad.compile(KINDS["encoder"].build(), threads=2).save(tmp_path / "two")
+    with pytest.raises(ad.OptionError) as caught:
+        ad.load(tmp_path / "two", threads=3)
+    assert str(caught.value) == (
+        f"threads is 3, and {tmp_path / 'two'} was compiled for 2\n"
+        "  compile with threads=3 before saving; a load may take fewer"
+    )
+    with pytest.raises(ad.OptionError, match="threads is 0"):
+        ad.load(tmp_path / "two", threads=0)
 
 
 def test_lists_of_arrays(tmp_path: Path) -> None:
@@ -107,7 +131,7 @@ def test_lists_of_arrays(tmp_path: Path) -> None:
 def test_the_same_model_makes_the_same_file(saved: Path, tmp_path: Path) -> None:
     for name, kind in KINDS.items():
         again = tmp_path / f"{name}.anydim"
-        ad.compile(kind.build()).save(again, [V2, "native", V2])
+        ad.compile(kind.build()).save(again, ["native", V2, "native"])
         assert again.read_bytes() == (saved / again.name).read_bytes()
 
 

@@ -10,7 +10,8 @@ from onnx.external_data_helper import set_external_data
 
 from anydim.base.dtypes import DTYPES, DType, converted
 from anydim.base.errors import ModelError
-from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES, read_tensor
+from anydim.base.onnx_notation import ELEMENT_TYPES
+from anydim.frontends.onnx.file.tensors import read_tensor
 
 NARROW = [d for d in DTYPES.values() if not d.is_native]
 NUMBERS = {dtype: number for number, dtype in ELEMENT_TYPES.items()}

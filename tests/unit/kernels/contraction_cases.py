@@ -23,7 +23,7 @@ from anydim.lang.tree import (
     Tensor,
     TensorType,
 )
-from anydim.passes.packing import pack
+from anydim.runtime.packing import pack
 from anydim.sizes import Box, Dim, Size, parse
 from anydim.targets.llvm.host import machine as host_machine
 from anydim.targets.run import build, call

@@ -14,7 +14,7 @@ from anydim.base import settings
 from anydim.kernels.launch import STATUS_TENSOR, Launch, Machine
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
-from anydim.passes.packing import pack
+from anydim.runtime.packing import pack
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box
 from anydim.sizes.derived import negated_if_negative

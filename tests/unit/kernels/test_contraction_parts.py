@@ -11,14 +11,15 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import float32
-from anydim.kernels.launch import Machine, Panels
+from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.contraction.contraction_micro_kernels import contraction_libraries
 from anydim.kernels.matmul.contraction.contraction_template import TEMPLATE
 from anydim.kernels.matmul.register_tile import Tile, tile_of
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
-from anydim.passes.packing import pack, packed_shape
+from anydim.runtime.packing import pack, packed_shape
+from anydim.runtime.panels import Panels
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.compiler import assembly
 from anydim.targets.llvm.host import machine, this_machine

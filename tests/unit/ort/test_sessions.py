@@ -16,9 +16,9 @@ import pytest
 import anydim
 import anydim.ort as ort
 from anydim.base import settings
-from anydim.frontends.onnx.file.variations import PLAIN
 from anydim.ort import notices
 from anydim.ort.errors import InvalidArgument, Unimplemented
+from anydim.runtime.variations import PLAIN
 from tests.unit.ort import tiny
 from tests.unit.ort.tiny import FLOAT, INT64, X, node, value
 

@@ -16,8 +16,8 @@ from onnx import helper
 
 import anydim as ad
 import anydim.ort as ort
-from anydim.frontends.onnx.file.variations import PLAIN
 from anydim.ort.errors import Fail
+from anydim.runtime.variations import PLAIN
 from tests.unit.ort import tiny
 from tests.unit.ort.tiny import BOOL, FLOAT, INT64, node, value
 
@@ -195,12 +195,12 @@ def test_a_saved_model_ends(tmp_path: Path) -> None:
 
 def test_a_fallback_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     from anydim.base.errors import ModelError
-    from anydim.ort import served
+    from anydim.ort import kept
 
     def refuse(*_: Any) -> Any:
         raise ModelError("for a test")
 
-    monkeypatch.setattr(served, "compiled", refuse)
+    monkeypatch.setattr(kept, "compiled", refuse)
     with pytest.warns(RuntimeWarning, match="runs on onnxruntime"):
         made = ort.InferenceSession(straight(), fallback="onnxruntime")
     terminated(lambda options: made.run(None, {"x": LARGE}, options))

@@ -13,9 +13,9 @@ from typing import Any
 
 import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.dtypes import DTYPES
+from anydim.base.onnx_notation import ELEMENT_TYPES
 from anydim.frontends.onnx.file.reading import OLDEST_OPSET
 from anydim.frontends.onnx.file.strings import ON_HOST
-from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
 from anydim.frontends.onnx.microsoft.table import ROWS as MICROSOFT
 from anydim.frontends.onnx.microsoft.table import find
 from anydim.frontends.onnx.operators.table import OPERATORS as ROWS

@@ -8,13 +8,13 @@ from math import prod
 from pathlib import Path
 
 from anydim.base.errors import ModelError
+from anydim.base.onnx_notation import ELEMENT_TYPES, OPEN
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown, facts
 from anydim.base.text import counted
-from anydim.frontends.onnx.file.dims import OPEN, Declared, DimNames
+from anydim.frontends.onnx.file.dims import Declared, DimNames
 from anydim.frontends.onnx.file.frame import Frame, Value, frame_of
 from anydim.frontends.onnx.file.mapped import mapped
-from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
 from anydim.sizes import Box
 
 _STRING = 8

@@ -11,13 +11,14 @@ from anydim.kernels.codegen.arithmetic import index_sum
 from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, variable
-from anydim.kernels.launch import Argument, Launch, Machine, Packing, moved_bytes
+from anydim.kernels.launch import Argument, Launch, Machine, moved_bytes
 from anydim.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.kernels.matmul.epilogue_loop import epilogue_function
 from anydim.kernels.matmul.window_geometry import InLoops
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.schedule import print_schedule
 from anydim.lang.tree import Group, TensorType
+from anydim.runtime.panels import Packing
 from anydim.sizes import Size, as_size
 
 BACKWARDS = "backwards"  # the size that is 1 where blocks of columns run in reverse order

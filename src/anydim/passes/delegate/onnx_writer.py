@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import DType
-from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
+from anydim.base.onnx_notation import ELEMENT_TYPES
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.operator import operator
 from anydim.lang.tree import TensorType

@@ -16,19 +16,14 @@ from dataclasses import field
 from typing import Any
 
 from anydim.base.errors import ModelError, OptionError, UserError
+from anydim.base.onnx_notation import OPEN, is_open
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.frontends.onnx.file.tensors import MOST_AXES
 from anydim.sizes import Box, Dim, Size, Truth, as_size, parse, prove
 
 Declared = int | str  # an axis as declared in a file
-OPEN = frozenset(("", "?", "*", "-1", "0", "None", "none", "null", "unk", "nan"))
 _NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
-
-
-def is_open(text: str) -> bool:
-    """Whether the text of a dim is open: `?`, blank, `-1`."""
-    return text.strip() in OPEN or not re.search(r"\w", text)
 
 
 def declared(shape: Any) -> tuple[Declared, ...]:

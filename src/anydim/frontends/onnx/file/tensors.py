@@ -9,24 +9,14 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DTYPES, DType
+from anydim.base.dtypes import DType
 from anydim.base.errors import ModelError
+from anydim.base.onnx_notation import ELEMENT_TYPES
 from anydim.base.read_files import note_read
 
 MOST_AXES = 32
 _MOST_BYTES = 1 << 46
 
-# TensorProto.DataType -> element type, and the field that holds elements without raw_data.
-ELEMENT_TYPES: dict[int, DType] = {
-    number: DTYPES[name]
-    for number, name in {
-        1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
-        9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",
-        17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz",
-        21: "uint4", 22: "int4", 23: "float4_e2m1fn", 24: "float8_e8m0fnu", 25: "uint2",
-        26: "int2", 27: "float6_e2m3fn", 28: "float6_e3m2fn",
-    }.items()
-}  # fmt: skip
 _FIELDS = {
     "float32": "float_data", "float64": "double_data", "int64": "int64_data",
     "uint32": "uint64_data", "uint64": "uint64_data",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
+from anydim.base.onnx_notation import ELEMENT_TYPES
 from anydim.lang.tree import TensorType
 
 _NUMBERS = {dtype: number for number, dtype in ELEMENT_TYPES.items()}

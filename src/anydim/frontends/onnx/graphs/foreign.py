@@ -14,12 +14,13 @@ import numpy
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import DeviceError, UserError
+from anydim.base.onnx_notation import ELEMENT_TYPES
 from anydim.devices.engines.once import evaluated
 from anydim.devices.engines.onnxruntime import InferredResult, OnnxRuntime
 from anydim.devices.engines.table import open_engine
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.frontends.onnx.file.schema import bound, schema_of
-from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES, Unsupported, read_tensor
+from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
 from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.values.held import Broken, Held
 from anydim.graph.nodes import Node

@@ -12,8 +12,9 @@ from typing import Any, Protocol, TypeAlias
 import numpy
 
 from anydim.base.dtypes import DType, int64
+from anydim.base.onnx_notation import ELEMENT_TYPES
 from anydim.base.records import dataclass
-from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES, Unsupported
+from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.values.emitting import Emitter
 from anydim.frontends.onnx.values.held import Held, Items, Known, Maybe, Packed, plain
 from anydim.lang.tree import TensorType

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anydim.base.dtypes import float32, float64, int32, int64
-from anydim.kernels.launch import Launch, Machine, Panels, known_number, known_parts
+from anydim.kernels.launch import Launch, Machine, known_number, known_parts
 from anydim.kernels.matmul.contraction.by_position import form_by_position
 from anydim.kernels.matmul.contraction.contraction_buffers import Blocks
 from anydim.kernels.matmul.contraction.contraction_form import (
@@ -27,6 +27,7 @@ from anydim.kernels.matmul.register_tile import Tile, tile_of
 from anydim.kernels.matmul.schedules import Contraction
 from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, at_least, work_of
 from anydim.kernels.template import Task, form_template
+from anydim.runtime.panels import Panels
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum
 
 _DTYPES = (float32, float64, int32, int64)

@@ -13,13 +13,14 @@ from dataclasses import replace
 from anydim.base.dtypes import int32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.launch import BytesPanels, Launch, known_number, known_parts
+from anydim.kernels.launch import Launch, known_number, known_parts
 from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm, bytes_form
 from anydim.kernels.matmul.int8.int8_loops import BytesWriter
 from anydim.kernels.matmul.int8.int8_micro_kernels import FEW_ROWS, MAX_TILES, tiles_of_words
 from anydim.kernels.matmul.int8.packed_layout import Layout, OperandSign, layout_of
 from anydim.kernels.matmul.register_tile import TileSchedule, tile_of
 from anydim.kernels.template import Task, form_template
+from anydim.runtime.panels import BytesPanels
 
 
 @dataclass(frozen=True)

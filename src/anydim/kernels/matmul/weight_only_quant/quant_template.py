@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
-from anydim.kernels.launch import Launch, Machine, NarrowPanels, Packing, Panels, known_parts
+from anydim.kernels.launch import Launch, Machine, known_parts
 from anydim.kernels.matmul.weight_only_quant.quant_form import FIELDS, NarrowForm, narrow_form
 from anydim.kernels.matmul.weight_only_quant.quant_loops import NarrowWriter
 from anydim.kernels.matmul.weight_only_quant.quant_micro_kernels import NarrowTile
 from anydim.kernels.template import Task, form_template
+from anydim.runtime.panels import NarrowPanels, Packing, Panels
 
 _VECTORS = 4  # vectors per panel, so that the sums of one row are independent
 

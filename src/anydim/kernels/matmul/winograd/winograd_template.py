@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from anydim.base import settings
 from anydim.base.dtypes import float32
-from anydim.kernels.launch import Launch, ProductPanels, known_number, known_parts
+from anydim.kernels.launch import Launch, known_number, known_parts
 from anydim.kernels.matmul.contraction import contraction_template as contraction
 from anydim.kernels.matmul.convolution import convolution_template as convolution
 from anydim.kernels.matmul.multiversion import multiversion_launch
@@ -25,6 +25,7 @@ from anydim.kernels.matmul.winograd.winograd_form import Images, Planes, images_
 from anydim.kernels.matmul.winograd.winograd_loops import WinogradWriter
 from anydim.kernels.matmul.winograd.winograd_transforms import WEIGHTS
 from anydim.kernels.template import Task, Template, form_template
+from anydim.runtime.panels import ProductPanels
 
 _REASON = "a 3 x 3 convolution in 36 products for 16 results (Winograd)"
 

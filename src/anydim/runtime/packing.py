@@ -14,8 +14,8 @@ import numpy
 from numpy.lib.stride_tricks import as_strided
 
 from anydim.base.dtypes import converted
-from anydim.kernels.launch import BytesPanels, NarrowPanels, Packing, Panels, ProductPanels
 from anydim.runtime.pages import Pages
+from anydim.runtime.panels import BytesPanels, NarrowPanels, Packing, Panels, ProductPanels
 
 
 def packed_shape(panels: Panels) -> tuple[int, int, int, int]:
@@ -69,7 +69,7 @@ def _pack_bytes(
         array = given()
         wide = numpy.int8 if array.dtype.name[0] == "i" else numpy.uint8  # widens sub-byte types
         array = converted(array, numpy.dtype(wide)).view(numpy.uint8)
-        source = _strided(array, panels.offset, parts)
+        source = strided(array, panels.offset, parts)
         if panels.flipped:
             source = source ^ numpy.uint8(128)
         padded = numpy.zeros((groups, count * panels.width, taps, words * 4), numpy.uint8)
@@ -97,7 +97,7 @@ def _pack_narrow(
 
     def fill() -> None:
         array = converted(given(), numpy.dtype(numpy.int8))
-        source = _strided(array, 0, ((panels.n,), (panels.k,)))
+        source = strided(array, 0, ((panels.n,), (panels.k,)))
         padded = numpy.zeros((count * width, depth), numpy.int8)
         padded[:n, :k] = source
         by_panel = padded.reshape(count, width, depth)
@@ -112,15 +112,22 @@ def _pack_narrow(
     return result, fill
 
 
-def _strided(
-    array: numpy.ndarray, offset: int, parts: tuple[tuple[tuple[int, int], ...], ...]
-) -> numpy.ndarray:
-    """A constant viewed along the axes of all parts, with each part's axes collapsed into one."""
+def strided(
+    array: numpy.ndarray, offset: int, parts: tuple[tuple[tuple[int, int], ...], ...],
+    collapsed: bool = True,
+) -> numpy.ndarray:  # fmt: skip
+    """A constant viewed along the axes of all parts.
+
+    `collapsed`: each part's axes are one, which may copy; otherwise a view to write to.
+    """
     flat = numpy.ascontiguousarray(array).reshape(-1)[offset:]
     shape = tuple(size for part in parts for size, _ in part)
     strides = tuple(stride * flat.itemsize for part in parts for _, stride in part)
-    found = as_strided(flat, shape, strides, writeable=False) if prod(shape) else flat[:0]
-    return found.reshape(_sizes(*parts))
+    if not prod(shape):
+        found = flat[:0].reshape(shape)
+    else:
+        found = as_strided(flat, shape, strides, writeable=not collapsed)
+    return found.reshape(_sizes(*parts)) if collapsed else found
 
 
 def _sizes(*parts: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
@@ -139,7 +146,7 @@ def _pack(
     def fill() -> None:
         if not result.size or not n:
             return
-        source = _strided(given(), panels.offset, (panels.batch, panels.k, panels.n))
+        source = strided(given(), panels.offset, (panels.batch, panels.k, panels.n))
         whole = n // width
         if whole:
             columns = source[:, :, : whole * width].reshape(groups, k, whole, width)
@@ -163,7 +170,7 @@ def _pack_products(
     result = _aligned((groups, len(pairs), count, k, width), dtype, pages)
 
     def fill() -> None:
-        source = _strided(given(), panels.offset, parts)
+        source = strided(given(), panels.offset, parts)
         step = max(1, _AT_ONCE // (len(pairs) * width))
         by_tap = numpy.zeros((taps, step * width))
         made = numpy.empty((len(pairs), step * width))
