@@ -33,6 +33,7 @@ from anydim.base.text import counted, listed, suggestion
 from anydim.base.user_values import text_of
 from anydim.checking.origins import DefinitionCall
 from anydim.compile_progress import Schedules
+from anydim.derivatives import Derivative
 from anydim.entry import compile
 from anydim.frontends.arguments import (
     any_shape,
@@ -271,6 +272,15 @@ class Function(Shown):
                 first = first or error
         assert first is not None
         raise first
+
+    @cached_property
+    def vjp(self) -> Derivative:
+        """The derivative, itself a definition: `lib.f.vjp(x, dy)` is the cotangent of x.
+
+        `print(lib.f.vjp.text)` prints it. Raises LanguageError, when it is first used, for a
+        statement that has no derivative.
+        """
+        return Derivative(self, lambda made: Function(made, self._threads, {}, PLAIN))
 
     @property
     def options(self) -> Schedules:
