@@ -171,7 +171,8 @@ def _is_once(access: Access, home: Path) -> bool:
     for variable in variables:
         sizes = [size_of(index) for index in access.indices or ()]
         if not any(
-            size is not None and slope_in(size, variable) and size.symbols & {*variables} == {variable}
+            size is not None and slope_in(size, variable)
+            and size.symbols & {*variables} == {variable}
             for size in sizes
         ):  # fmt: skip
             return False
@@ -200,7 +201,7 @@ def _is_apart(left: Access, right: Access) -> bool:
 
 def homes(steps: Sequence[OrderedStep], tensors: frozenset[str] | set[str]) -> dict[str, Path]:
     """The block of each tensor, where that is not the outermost one."""
-    blocks = {(): steps, **{path: body for path, body in _blocks(steps)}}
+    blocks = {(): steps, **dict(_blocks(steps))}
     reads: dict[str, set[Path]] = {tensor: set() for tensor in tensors}
     prefix: dict[str, Path] = {}
     for access in _accesses(steps):

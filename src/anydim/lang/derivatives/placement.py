@@ -251,9 +251,7 @@ def _uses(index: Expr, names: set[str]) -> bool:
     return any(_uses(part, names) for part in parts)
 
 
-def _is_guarded(
-    value: Expr, name: str, found: _Solution, types: Mapping[str, TensorType]
-) -> bool:
+def _is_guarded(value: Expr, name: str, found: _Solution, types: Mapping[str, TensorType]) -> bool:
     """Whether a product of reads has a factor that its default makes 0 outside of the range."""
     factors = _factors(value)
     if factors is None:

@@ -29,7 +29,7 @@ from anydim.lang.derivatives.accesses import (
     reads_of,
     writes_in,
 )
-from anydim.lang.derivatives.algebra import ZERO, call
+from anydim.lang.derivatives.algebra import ZERO, call, without_checks
 from anydim.lang.derivatives.cotangents import Block, Cotangents, axes_of, copied, indices_of
 from anydim.lang.derivatives.flow import NoDerivative
 from anydim.lang.derivatives.step_adjoints import AFTER, StepAdjoint
@@ -49,7 +49,7 @@ from anydim.lang.tree import (
 )
 from anydim.lang.tree.affine import reads
 from anydim.lang.tree.renaming import renamed
-from anydim.lang.tree.stepping import written
+from anydim.lang.tree.stepping import with_expressions, written
 from anydim.sizes import Size, as_size, maximum
 
 
@@ -58,7 +58,8 @@ class NoStepDerivative(Exception):
 
     def __init__(self, step: OrderedStep, reason: str) -> None:
         self.step, self.reason = step, reason
-        super().__init__(f"{reason}: {print_step(step)}")
+        (shown,) = with_expressions((step,), without_checks)
+        super().__init__(f"{reason}: {print_step(shown)}")
 
 
 @dataclass
@@ -168,7 +169,8 @@ class Reverse:
 
     def _copies(self, names: dict[str, str], forward: list[OrderedStep]) -> list[OrderedStep]:
         """The forward steps with copies before and after them."""
-        before, behind = [], []
+        before: list[OrderedStep] = []
+        behind: list[OrderedStep] = []
         targets = written(forward)
         simple = all(isinstance(step, (Statement, Write)) for step in forward)
         for key, name in names.items():
@@ -215,7 +217,8 @@ class Reverse:
         The tensor may have no value before the loop; the language infers the sizes of what a loop
         fills only if it fills every position in turn.
         """
-        cotangents, made = self.cotangents, []
+        cotangents = self.cotangents
+        made: list[OrderedStep] = []
         if not any(w.path < here for w in writes_in(cotangents.steps) if w.tensor == tensor):
             made.append(Statement(tensor, axes_of(cotangents.types[tensor]), ZERO))
         if abs(loop.step) > 1:
@@ -294,7 +297,7 @@ class Reverse:
             again |= more
             for step, here, around in at_paths(steps, path, loops):
                 if written((step,)) & more:
-                    found += [need for need in reads_of(step, here, around)]
+                    found += reads_of(step, here, around)
                     found += _combined(step, here, around)
 
 

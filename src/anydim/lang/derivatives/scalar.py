@@ -84,7 +84,9 @@ RULES: dict[str, Rule] = {
     "rsqrt": _one(lambda x: over(times(Literal(-0.5), call("rsqrt", x)), x)),
     "tanh": _one(lambda x: minus(ONE, _square(call("tanh", x)))),
     "sigmoid": _one(lambda x: times(call("sigmoid", x), minus(ONE, call("sigmoid", x)))),
-    "erf": _one(lambda x: times(Literal(2 / math.sqrt(math.pi)), call("exp", negative(_square(x))))),
+    "erf": _one(
+        lambda x: times(Literal(2 / math.sqrt(math.pi)), call("exp", negative(_square(x))))
+    ),
     "sin": _one(lambda x: call("cos", x)),
     "cos": _one(lambda x: negative(call("sin", x))),
     "tan": _one(lambda x: plus(ONE, _square(call("tan", x)))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from anydim.base.records import dataclass
+from anydim.lang.derivatives.accesses import Access, Path, defines
 from anydim.lang.derivatives.algebra import (
     ONE,
     ZERO,
@@ -15,7 +16,6 @@ from anydim.lang.derivatives.algebra import (
     where,
     without_checks,
 )
-from anydim.lang.derivatives.accesses import Access, Path, defines
 from anydim.lang.derivatives.cotangents import Cotangents, indices_of
 from anydim.lang.derivatives.flow import Contribution, NoDerivative, carries, contributions
 from anydim.lang.derivatives.placement import Domain, Update, placed
@@ -160,7 +160,9 @@ class StepAdjoint:
         name = cotangents.temporary("spill", larger)
         all_axes = tuple(Axis(f"i{n}", size) for n, size in enumerate(larger.shape))
         cotangents.emit(Statement(name, all_axes, ZERO))
-        cotangents.emit(Write(name, update.indices, update.axes, update.body, "add", update.reduced))
+        cotangents.emit(
+            Write(name, update.indices, update.axes, update.body, "add", update.reduced)
+        )
         axes = tuple(Axis(f"i{n}", size) for n, size in enumerate(kind.shape))
         return Update(indices_of(axes), axes, (), Read(name, indices_of(axes)), whole=True)
 

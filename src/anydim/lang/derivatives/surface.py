@@ -346,4 +346,3 @@ def _conjuncts(condition: Expr) -> list[Expr]:
     if isinstance(condition, Apply) and condition.function == "and":
         return [part for argument in condition.arguments for part in _conjuncts(argument)]
     return [condition]
-

@@ -105,4 +105,3 @@ def size_of(expr: Expr) -> Size | None:
     """The size that an expression is; None if it is none."""
     form = affine(expr)
     return form.constant if form is not None and not form.terms else None
-
