@@ -65,6 +65,8 @@ def _remainder(rounding: str) -> Rule:
     return lambda a, seed: (seed, negative(times(seed, call(rounding, over(a[0], a[1])))))
 
 
+_ERF = Literal(2 / math.sqrt(math.pi))
+
 RULES: dict[str, Rule] = {
     "add": lambda a, seed: (seed, seed),
     "sub": lambda a, seed: (seed, negative(seed)),
@@ -84,9 +86,7 @@ RULES: dict[str, Rule] = {
     "rsqrt": _one(lambda x: over(times(Literal(-0.5), call("rsqrt", x)), x)),
     "tanh": _one(lambda x: minus(ONE, _square(call("tanh", x)))),
     "sigmoid": _one(lambda x: times(call("sigmoid", x), minus(ONE, call("sigmoid", x)))),
-    "erf": _one(
-        lambda x: times(Literal(2 / math.sqrt(math.pi)), call("exp", negative(_square(x))))
-    ),
+    "erf": _one(lambda x: times(_ERF, call("exp", negative(_square(x))))),
     "sin": _one(lambda x: call("cos", x)),
     "cos": _one(lambda x: negative(call("sin", x))),
     "tan": _one(lambda x: plus(ONE, _square(call("tan", x)))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from anydim.base.records import dataclass
 from anydim.lang.derivatives.accesses import Access, Path, defines
@@ -12,6 +12,7 @@ from anydim.lang.derivatives.algebra import (
     call,
     every,
     over,
+    plus,
     times,
     where,
     without_checks,
@@ -120,7 +121,7 @@ class StepAdjoint:
         elif step.combine == "mul":
             value = times(value, self._others(domain, body))
         types = self.cotangents.types
-        for found in contributions(body, value, self.cotangents.active, types, extra):
+        for found in _joined(contributions(body, value, self.cotangents.active, types, extra)):
             self._receive(found, domain)
 
     def _reduced(self, stem: str, domain: Domain, body: Expr, combine: str, rest: Expr) -> Read:
@@ -182,6 +183,16 @@ class StepAdjoint:
         write = Write(name, update.indices, update.axes, update.body, "add", update.reduced)
         condition = every(list(update.sizes))
         cotangents.emit(write if condition is None else Branch(condition, (write,)))
+
+
+def _joined(given: Iterable[Contribution]) -> list[Contribution]:
+    """The contributions, those to one read under the same conditions as one."""
+    found: dict[tuple[Read, tuple[Expr, ...]], Contribution] = {}
+    for each in given:
+        known = found.get((each.read, each.conditions))
+        seed = each.seed if known is None else plus(known.seed, each.seed)
+        found[each.read, each.conditions] = Contribution(each.read, seed, each.conditions)
+    return list(found.values())
 
 
 def split_ranges(step: Statement | Write) -> tuple[tuple[Expr, ...], Expr]:

@@ -147,9 +147,9 @@ class _Surface:
 
     def _sum(self, form: Affine) -> syntax.Term:
         """An affine index: indices first, then sizes."""
-        terms = []
+        terms: list[tuple[int, list[syntax.Term]]] = []
         for name, coefficient in form.terms:
-            index = syntax.Name(self._name("index", name))
+            index: syntax.Term = syntax.Name(self._name("index", name))
             number = coefficient.constant
             if number is not None:
                 terms.append((number, [index]))
@@ -220,7 +220,7 @@ class _Surface:
         return self.term(body)
 
     def _inferred(self, step: Statement | Write, body: Expr) -> set[str]:
-        """The axes whose range the reads give as it is: every read has them alone in a dimension."""
+        """The axes whose range the language infers: each read has them alone in a dimension."""
         found: dict[str, set[Size]] = {}
         barred: set[str] = set()
         exprs = (body, *(step.indices if isinstance(step, Write) else ()))
