@@ -32,8 +32,9 @@ def derived(
     arrays: Sequence[numpy.ndarray],
     attributes: Mapping[str, Any],
     fixed: Mapping[str, int],
+    wanted: Sequence[str] | None = None,
 ) -> Vjp:
-    """The vector-Jacobian product of a definition for such arguments.
+    """The vector-Jacobian product of a definition for such arguments; `wanted`: of these alone.
 
     Raises LanguageError where the definition has no derivative.
     """
@@ -48,7 +49,7 @@ def derived(
             reason = f"no derivative: no {words} is of a float type"
             raise definition.error(definition.position, reason)
     try:
-        return vjp_of(group, definition.name)
+        return vjp_of(group, definition.name, wanted)
     except NoStepDerivative as problem:
         raise LanguageError(
             f"{definition.file}:{definition.line}: {definition.name}: no derivative: {problem}",
@@ -98,9 +99,11 @@ class Derivative(Shown):
         arrays, attributes = self._of._usual_arguments()
         return print_definition(self._for(arrays, attributes)[1].definition)
 
-    def derived(self, arrays: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Vjp, Any]:
-        """The derivative for these arguments, and its function."""
-        return self._for(arrays, attributes)
+    def derived(
+        self, arrays: Sequence[Any], attributes: Mapping[str, Any], wanted: tuple[str, ...]
+    ) -> tuple[Vjp, Any]:
+        """The derivative for these arguments, by the `wanted` ones, and its function."""
+        return self._for(arrays, attributes, wanted)
 
     def _sorted(
         self, values: tuple[Any, ...], named: dict[str, Any]
@@ -118,13 +121,16 @@ class Derivative(Shown):
             raise OptionError(f"{definition.name}.vjp takes neither out= nor fixed=")
         return given, [*values[count:], *last], attributes
 
-    def _for(self, given: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Vjp, Any]:
+    def _for(
+        self, given: Sequence[Any], attributes: Mapping[str, Any],
+        wanted: tuple[str, ...] | None = None,
+    ) -> tuple[Vjp, Any]:  # fmt: skip
         arrays = self._of._arrays(given)
         definition = self._of.definition
         frozen = FrozenMapping({name: freeze_value(v) for name, v in attributes.items()})
-        key = (pattern_of(definition, arrays, attributes), frozen)
+        key = (pattern_of(definition, arrays, attributes), frozen, wanted)
         if key not in self._known:
-            vjp = derived(definition, arrays, attributes, self._of._fixed)
+            vjp = derived(definition, arrays, attributes, self._of._fixed, wanted)
             self._known[key] = vjp, self._make(vjp.definition)
         return self._known[key]
 

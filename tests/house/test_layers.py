@@ -17,7 +17,7 @@ LAYERS = (
     "compile_progress", "device_placement",
     "compiler", "model", "compile_request", "string_model", "unranked_model", "program_cache",
     "compile_source", "entry", "backend", "cached_rows", "cached_model", "derivatives",
-    "definitions",
+    "torch_operators", "definitions",
     "model_store", "ort", "report", "sentence_transformers", "__init__", "cli", "__main__",
 )  # fmt: skip
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}
@@ -110,7 +110,7 @@ def late_names() -> Iterator[tuple[str, str]]:
                         yield str(named.value), node.attr
 
 
-OPTIONAL = {"ray"}  # packages that a module may need
+OPTIONAL = {"ray", "torch"}  # packages that a module may need
 
 
 @pytest.mark.parametrize("module, name", sorted(set(late_names())))

@@ -21,12 +21,13 @@ def tensor_types(group: Group) -> dict[str, TensorType]:
 
 
 def active_tensors(
-    steps: Sequence[OrderedStep], group: Group, types: Mapping[str, TensorType]
-) -> frozenset[str]:
-    """The tensors of `steps` of a group whose cotangents can be other than zero."""
+    steps: Sequence[OrderedStep], group: Group, types: Mapping[str, TensorType],
+    inputs: Collection[str],
+) -> frozenset[str]:  # fmt: skip
+    """The tensors of `steps` of a group whose cotangents those of `inputs` depend on."""
     floats = {name for name, kind in types.items() if kind.dtype.kind == "float"}
     own = [step for step in writes(steps) if step.target in floats]
-    varied = _grown({t.name for t in group.inputs} & floats, own, _spreads)
+    varied = _grown(set(inputs) & floats, own, _spreads)
     useful = _grown({t.name for t in group.outputs} & floats, own, _needs)
     return frozenset(varied & useful & floats)
 

@@ -11,6 +11,8 @@ the cotangents of its float inputs. For the product of matrices:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from anydim.base.records import dataclass
 from anydim.lang.derivatives.activity import active_tensors, steps_of, tensor_types
 from anydim.lang.derivatives.algebra import without_checks
@@ -35,8 +37,8 @@ class Vjp:
     inputs: tuple[str, ...]
 
 
-def vjp_of(group: Group, name: str) -> Vjp:
-    """Derive the vector-Jacobian product of a group.
+def vjp_of(group: Group, name: str, by: Sequence[str] | None = None) -> Vjp:
+    """Derive the vector-Jacobian product of a group, by all float inputs or those named in `by`.
 
     Raises NoStepDerivative for a statement without a derivative.
     """
@@ -49,7 +51,10 @@ def vjp_of(group: Group, name: str) -> Vjp:
         if tensor.type.dtype.kind == "float":
             given[tensor.name] = new_name(f"d{_stem(tensor.name)}", taken)
             types[given[tensor.name]] = tensor.type
-    wanted = tuple(t.name for t in group.inputs if t.type.dtype.kind == "float")
+    wanted = tuple(
+        t.name for t in group.inputs
+        if t.type.dtype.kind == "float" and (by is None or t.name in by)
+    )  # fmt: skip
     results = {t: new_name(f"d{_stem(t)}", taken) for t in wanted}
     made = _steps(group, steps, types, taken, given, results)
     results_kept = tuple(t for t in given)
@@ -73,7 +78,7 @@ def _steps(
     given: dict[str, str], results: dict[str, str],
 ) -> list[OrderedStep]:  # fmt: skip
     """All steps: the forward pass, the backward pass, and the results."""
-    active = active_tensors(steps, group, types)
+    active = active_tensors(steps, group, types, results)
     cotangents = Cotangents(
         steps, types, active, {t: name for t, name in given.items() if t in active}, taken
     )
