@@ -95,16 +95,20 @@ def defined_first(tensor: str, steps: Sequence[OrderedStep], path: Path, reads: 
 
     `reads` are the paths of the reads of the tensor.
     """
+    inside = {read for read in reads if read[: len(path)] == path}
     for number, step in enumerate(steps):
         here = (*path, number)
-        found = [read for read in reads if read[: len(here)] == here]
-        if isinstance(step, Branch) and (found or tensor in written((step,))):
-            if here in reads:
-                return False
-            return all(
-                defined_first(tensor, arm, (*here, number), reads)
-                for number, arm in zip(ARMS, (step.then, step.otherwise))
+        own = {read for read in inside if read[: len(here)] == here}
+        if isinstance(step, Branch) and (own or tensor in written((step,))):
+            return here not in own and all(
+                defined_first(tensor, body, (*here, arm), own) or (own == inside and unused)
+                for arm, body in zip(ARMS, (step.then, step.otherwise))
+                for unused in [not _is_accessed(tensor, body, (*here, arm), own)]
             )
-        if found or tensor in written((step,)):
-            return isinstance(step, Statement) and here not in reads
+        if own or tensor in written((step,)):
+            return isinstance(step, Statement) and here not in own
     return False
+
+
+def _is_accessed(tensor: str, steps: Sequence[OrderedStep], path: Path, reads: Set[Path]) -> bool:
+    return tensor in written(steps) or any(read[: len(path)] == path for read in reads)

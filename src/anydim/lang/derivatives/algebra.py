@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from anydim.lang.functions import INSIDE
 from anydim.lang.tree import Apply, Expr, Literal
 from anydim.lang.tree.affine import rewrite
@@ -77,12 +79,33 @@ def every(conditions: list[Expr]) -> Expr | None:
     return result
 
 
-def without_checks(expr: Expr) -> Expr:
-    """The expression without its bounds checks: `instantiate` adds them again."""
+def simplified(expr: Expr) -> Expr:
+    """The expression without decided branches and bounds checks: `instantiate` adds those."""
+    return rewrite(expr, _plain_part)
 
-    def change(part: Expr) -> Expr | None:
-        if isinstance(part, Apply) and part.function == INSIDE:
-            return part.arguments[0]
+
+def _plain_part(part: Expr) -> Expr | None:
+    if not isinstance(part, Apply):
         return None
+    first = part.arguments[0]
+    if part.function == INSIDE:
+        return first
+    if part.function == "select" and _is_truth(first):
+        return part.arguments[1 if first.value else 2]
+    if part.function == "not" and _is_truth(first):
+        return Literal(not first.value, first.dtype)
+    if part.function in ("and", "or"):
+        return _joined(part.function == "and", *part.arguments)
+    return None
 
-    return rewrite(expr, change)
+
+def _joined(is_and: bool, left: Expr, right: Expr) -> Expr | None:
+    """A conjunction or disjunction one side of which is decided."""
+    for one, other in ((left, right), (right, left)):
+        if _is_truth(one):
+            return other if one.value == is_and else one
+    return None
+
+
+def _is_truth(expr: Expr) -> TypeGuard[Literal]:
+    return isinstance(expr, Literal) and isinstance(expr.value, bool)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from anydim.base.records import dataclass
 from anydim.lang.derivatives.activity import active_tensors, steps_of, tensor_types
-from anydim.lang.derivatives.algebra import without_checks
+from anydim.lang.derivatives.algebra import simplified
 from anydim.lang.derivatives.cotangents import Cotangents, copied
 from anydim.lang.derivatives.liveness import needed
 from anydim.lang.derivatives.normal import normal_steps
@@ -89,7 +89,7 @@ def _steps(
     forward = frozenset(name for name in types if not name.endswith(AFTER)) - {*given.values()}
     reverse = Reverse(cotangents, forward - set(results.values()))
     ahead, _ = reverse.block(steps, (), ())
-    made = list(with_expressions((*ahead, *cotangents.block.steps), without_checks))
+    made = list(with_expressions((*ahead, *cotangents.block.steps), simplified))
     for tensor, name in results.items():
         if not cotangents.is_defined(tensor):
             made.append(cotangents.zero(tensor))

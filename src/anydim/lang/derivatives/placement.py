@@ -16,7 +16,7 @@ from dataclasses import field, replace
 
 from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
-from anydim.lang.derivatives.algebra import call, every, times, where, without_checks
+from anydim.lang.derivatives.algebra import call, every, simplified, times, where
 from anydim.lang.derivatives.flow import Contribution, within
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
 from anydim.lang.tree.affine import (
@@ -107,7 +107,7 @@ def _solved(
     sizes: list[Expr] = []
     whole = 0
     for index, extent in zip(given.read.indices, extents):
-        form = affine(without_checks(index))
+        form = affine(simplified(index))
         known = None if form is None else _known(form, found)
         if known is None:
             return None

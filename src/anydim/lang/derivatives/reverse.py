@@ -29,7 +29,7 @@ from anydim.lang.derivatives.accesses import (
     reads_of,
     writes_in,
 )
-from anydim.lang.derivatives.algebra import ZERO, call, without_checks
+from anydim.lang.derivatives.algebra import ZERO, call, simplified
 from anydim.lang.derivatives.cotangents import Block, Cotangents, axes_of, copied, indices_of
 from anydim.lang.derivatives.flow import NoDerivative
 from anydim.lang.derivatives.step_adjoints import AFTER, StepAdjoint
@@ -58,7 +58,7 @@ class NoStepDerivative(Exception):
 
     def __init__(self, step: OrderedStep, reason: str) -> None:
         self.step, self.reason = step, reason
-        (shown,) = with_expressions((step,), without_checks)
+        (shown,) = with_expressions((step,), simplified)
         super().__init__(f"{reason}: {print_step(shown)}")
 
 

@@ -13,9 +13,9 @@ from anydim.lang.derivatives.algebra import (
     every,
     over,
     plus,
+    simplified,
     times,
     where,
-    without_checks,
 )
 from anydim.lang.derivatives.cotangents import Cotangents, indices_of
 from anydim.lang.derivatives.flow import Contribution, NoDerivative, carries, contributions
@@ -202,7 +202,7 @@ def split_ranges(step: Statement | Write) -> tuple[tuple[Expr, ...], Expr]:
         conditions = _conjuncts(body.arguments[0])
         names = {axis.name for axis in step.reduced}
         if all(range_end(c, names) for c in conditions) and reads(body.arguments[0]):
-            return tuple(map(without_checks, conditions)), body.arguments[1]
+            return tuple(map(simplified, conditions)), body.arguments[1]
     return (), body
 
 
@@ -234,7 +234,7 @@ def range_end(condition: Expr, names: set[str]) -> tuple[str, str, Expr] | None:
 
 def is_injective(step: Write) -> bool:
     """Whether each position of the axes writes an element of its own."""
-    forms = [affine(without_checks(index)) for index in step.indices]
+    forms = [affine(simplified(index)) for index in step.indices]
     open_axes = {axis.name for axis in step.axes}
     while open_axes:
         solved = {

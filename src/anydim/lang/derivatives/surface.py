@@ -11,7 +11,7 @@ from dataclasses import field
 
 from anydim.base.dtypes import DType, float32
 from anydim.base.records import dataclass
-from anydim.lang.derivatives.algebra import without_checks
+from anydim.lang.derivatives.algebra import simplified
 from anydim.lang.derivatives.step_adjoints import range_end
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.resolve.scope import new_name
@@ -325,7 +325,7 @@ def _ranges(
             continue
         name, side, value = end
         low, high = ends.get(name, (None, None))
-        value = without_checks(value)
+        value = simplified(value)
         ends[name] = (value, high) if side == "low" else (low, value)
     if not ends:
         return body, {}
