@@ -599,7 +599,7 @@ def _model(
 def _operator_name(
     function: Function, count: int, names: tuple[str, ...], values: tuple[Any, ...]
 ) -> str:
-    """The name of the operator of torch for a call with so many arguments and these attributes."""
+    """The name of the operator of torch for a call with `count` arguments and these attributes."""
     _, fixed, attributes, _ = function._sorted((None,) * count, dict(zip(names, values)))
     if fixed is not None:
         raise OptionError(

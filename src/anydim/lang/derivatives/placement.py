@@ -87,7 +87,7 @@ def placed(
 
 @dataclass
 class _Solution:
-    """What is known of the indices of a domain while dimensions are solved."""
+    """The indices of a domain while dimensions are solved: open ones, and values of others."""
 
     open: dict[str, Axis]
     values: dict[str, Expr] = field(default_factory=dict)

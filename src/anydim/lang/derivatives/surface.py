@@ -47,7 +47,7 @@ _TAKEN = frozenset([*RESERVED, *TYPE_NAMES, *FUNCTIONS, "type", "match"])
 
 @dataclass(frozen=True)
 class Signature:
-    """The name, parameters and results of a definition, and what is known of its sizes."""
+    """The name, parameters and results of a definition, and relations of its sizes."""
 
     name: str
     parameters: tuple[Tensor, ...]
