@@ -147,6 +147,8 @@ class _Importing:
             if isinstance(value, Size):
                 value = self.g.scalar(value, int64)
             if isinstance(value, Value):
+                while name in self.g._types:  # an input may have this name
+                    name += "_out"
                 self.g.output(name, value)
                 value = name
             made.append(value)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
@@ -16,7 +17,9 @@ from anydim.base.records import dataclass
 from anydim.base.user_values import shown
 from anydim.frontends.torch.decompositions import decompositions
 from anydim.frontends.torch.importer import Imported, Program, import_graph
-from anydim.sizes import Dim
+from anydim.frontends.torch_sources import is_module
+from anydim.graph.nodes import Graph
+from anydim.sizes import Dim, given_dims
 
 _INITIALISED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _WRITTEN = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
@@ -36,6 +39,37 @@ class Opened:
     written: Mapping[str, str]
     results: Sequence[Any]
     spec: Any
+
+    @property
+    def graph(self) -> Graph:
+        return self.imported.graph
+
+
+def opened(source: Any, dims: Any = None, dynamic_shapes: Any = None) -> Opened:
+    """A program of torch from any source.
+
+    `dims` are bounds by name; for a module, its example arguments: a tuple, or a mapping by name.
+    """
+    name = _name_of(source)
+    if not is_module(source):
+        bounds = given_dims(dims)
+        return open_program(exported(source), name, bounds, dynamic_shapes)
+    by_name = isinstance(dims, Mapping)
+    program = exported(source, () if by_name else dims, dynamic_shapes, dims if by_name else None)
+    return open_program(program, name, None, dynamic_shapes)
+
+
+def _name_of(source: Any) -> str:
+    if isinstance(source, (str, os.PathLike)):
+        return os.path.basename(os.fspath(source))
+    if is_module(source):
+        return type(source).__name__
+    stack = next(
+        (node.meta["nn_module_stack"] for node in source.graph.nodes
+         if node.meta.get("nn_module_stack")), {},
+    )  # fmt: skip
+    kinds = [str(kind).rpartition(".")[2] for path, kind in stack.values() if not path]
+    return kinds[0] if kinds else "program"
 
 
 def exported(
@@ -105,7 +139,7 @@ def open_program(
                 constants[spec.arg.name] = tensor
         else:
             names[spec.arg.name] = spec.arg.name
-    results = list(_result_names(signature))
+    results = list(_result_names(signature, whole.call_spec.out_spec))
     fixed = Program(
         name, whole.graph_module, constants, names, results, _ranges(whole),
         _named_axes(program, dynamic_shapes), dims or {},
@@ -132,15 +166,29 @@ def _ranges(program: ExportedProgram) -> Mapping[Any, Any]:
     return program.range_constraints
 
 
-def _result_names(signature: Any) -> Iterator[str]:
-    """Names of results: output_0, ...; of what is written back, its target."""
+def _result_names(signature: Any, spec: Any) -> Iterator[str]:
+    """Names of results by their place in what the module returns: `output`, `logits`, `1.hidden`.
+
+    Of what is written back: its target.
+    """
+    count = sum(each.kind == OutputKind.USER_OUTPUT for each in signature.output_specs)
+    tree = pytree.tree_unflatten(list(range(count)), spec)
+    paths = {leaf: path for path, leaf in pytree.tree_leaves_with_path(tree)}
     number = 0
-    for spec in signature.output_specs:
-        if spec.kind in _WRITTEN:
-            yield f"{spec.target}.new"
+    for each in signature.output_specs:
+        if each.kind in _WRITTEN:
+            yield f"{each.target}.new"
         else:
-            yield f"output_{number}"
+            yield _path_name(paths.get(number, ()))
             number += 1
+
+
+def _path_name(path: Sequence[Any]) -> str:
+    """A name from the keys of a pytree; numbers get a word before them."""
+    words = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))))
+             for key in path]  # fmt: skip
+    name = ".".join(words)
+    return name if name and not name[0].isdigit() else f"output_{name}" if name else "output"
 
 
 def _named_axes(program: ExportedProgram, dynamic_shapes: Any) -> dict[tuple[str, int], str]:
