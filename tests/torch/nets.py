@@ -25,11 +25,12 @@ class Net:
     example: Sizes
     others: tuple[Sizes, ...]
     least: int = 0
+    auto: bool = False  # torch finds the bounds
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         names = {name for axes in self.axes for name in axes.values()}
         dims = {
-            name: Dim(name, min=0 if name == "batch" else self.least, max=4096)
+            name: Dim.AUTO if self.auto else Dim(name, min=0 if name == "batch" else self.least, max=4096)
             for name in sorted(names)
         }
         return tuple({axis: dims[name] for axis, name in axes.items()} for axes in self.axes)
@@ -293,7 +294,7 @@ NETS = (
     Net("counter", Counter, lambda b, n: (torch.randn(b, n, 3),), ({0: "batch", 1: "length"},),
         (2, 7), ((1, 1), (3, 13), (9, 29))),
     Net("speech", Speech, lambda b, n: (torch.randn(b, n),), ({0: "batch", 1: "samples"},),
-        (2, 400), ((1, 311), (3, 800), (2, 997)), 100),
+        (2, 400), ((1, 311), (3, 800), (2, 997)), auto=True),
     Net("segmenter", Segmenter, _images, (_IMAGE,), (2, 32, 48), _PICTURES, 8),
     Net("detector", Detector, _images, (_IMAGE,), (2, 32, 48), _PICTURES, 16),
     Net("gpt", Gpt, _cached, ({0: "batch", 1: "count"}, {1: "batch", 3: "past"},

@@ -13,6 +13,7 @@ Nothing here is imported before a torch program is compiled: torch is an optiona
     control_flow.py        cond and while_loop
     importer.py            a graph of torch.fx, node by node
     decompositions.py      what torch decomposes before
+    exporting.py           export with recurrent layers kept whole
     opening.py             exported programs, files and modules
 
 Input: `ExportedProgram`, a .pt2 file, or a module with example arguments; a `torch.fx.GraphModule`

@@ -16,6 +16,7 @@ from anydim.base.errors import ModelError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.user_values import shown
 from anydim.frontends.torch.decompositions import decompositions
+from anydim.frontends.torch.exporting import register, whole_layers
 from anydim.frontends.torch.importer import Imported, Program, import_graph
 from anydim.frontends.torch_sources import is_module
 from anydim.graph.nodes import Graph
@@ -89,7 +90,7 @@ def exported(
             "give a tuple: ad.compile(module, (x,), dynamic_shapes=({0: Dim('batch')},))",
         )
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), whole_layers():
             warnings.simplefilter("ignore")
             return torch.export.export(
                 source, tuple(arguments), keywords or {}, dynamic_shapes=dynamic_shapes
@@ -104,6 +105,7 @@ def exported(
 
 
 def _loaded(path: str | os.PathLike[str]) -> ExportedProgram:
+    register()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -38,7 +38,7 @@ _SUBJECTS = (
 )  # fmt: skip
 
 OVERLOADS: dict[str, Build] = {
-    name if name.startswith("prims.") else f"aten.{name}": row
+    name if name.startswith(("prims.", "anydim.")) else f"aten.{name}": row
     for subject in _SUBJECTS
     for name, row in subject.ROWS.items()
 }

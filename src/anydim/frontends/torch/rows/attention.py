@@ -8,35 +8,24 @@ from typing import Any
 from anydim.base.dtypes import DType, boolean
 from anydim.frontends.builder import Value
 from anydim.frontends.nesting import BuilderNode
-from anydim.frontends.onnx.operators.attention import attention
+from anydim.frontends.onnx.operators.attention import (
+    operands_of,
+    scale_of,
+    scores_of,
+    weighted_values,
+)
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
-from anydim.lang.tree import TensorType
 from anydim.sizes import product
 
 
 class StandardNode(BuilderNode):
-    """A node as rows of the standard's operators take it: inputs by position, and attributes."""
+    """A node as rows of the standard's operators take it: with attributes, without inputs."""
 
-    def __init__(
-        self, g: TorchBuilder, stem: str, inputs: list[Value | None], attributes: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, g: TorchBuilder, stem: str, attributes: Mapping[str, Any]) -> None:
         super().__init__(g, stem)
-        self.inputs = [None if value is None else value.name for value in inputs]
         self.attributes = attributes
-        self.outputs = (stem,)
-
-    def given(self, position: int) -> bool:
-        return position < len(self.inputs) and self.inputs[position] is not None
-
-    def input(self, position: int) -> str:
-        name = self.inputs[position]
-        assert name is not None
-        return name
-
-    def type(self, position: int) -> TensorType:
-        return self.kind(self.input(position))
 
     def attribute(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)
@@ -70,10 +59,35 @@ def scaled_dot_product(
         mask = g.reshape(mask, shape=(product(lead), 1, *whole[-2:]))
     if mask is not None and mask.dtype != boolean:
         mask = g.as_type(mask, query.dtype)
-    attributes = {"scale": scale, "is_causal": causal}
-    call: Any = StandardNode(g, "attention", [query, key, value, mask], attributes)
-    made = Value(g, attention(call)[0])
+    made = _attended(g, (query, key, value), mask, causal, scale)
     return made if rank == 4 else g.reshape(made, shape=(*lead, *made.shape[-2:]))
+
+
+def _attended(
+    g: TorchBuilder, given: tuple[Value, Value, Value], mask: Value | None, causal: bool,
+    scale: float | None,
+) -> Value:  # fmt: skip
+    """Attention of [batch, heads, rows, depth]; a row whose mask allows no key has the result 0."""
+    call: Any = StandardNode(g, "attention", {"scale": scale})
+    operands = operands_of(call, *(each.name for each in given))
+    number = scale_of(call, operands.depth, operands.dtype)
+    raw = Value(g, scores_of(call, operands, number, operands.whole))
+    shares = g.softmax(_masked(g, raw, mask, causal), axis=-1)
+    if mask is not None:
+        shares = g.where(g.is_nan(shares), g.scalar(0, shares.dtype), shares)
+    return Value(g, weighted_values(call, shares.name, operands, flat=False))
+
+
+def _masked(g: TorchBuilder, scores: Value, mask: Value | None, causal: bool) -> Value:
+    """Scores with a mask: a bool mask selects, another one is added."""
+    lowest = g.scalar(float("-inf"), scores.dtype)
+    if causal:
+        rows, columns = scores.shape[-2:]
+        place = g.unsqueeze(g.positions(rows), axes=(1,))
+        scores = g.where(g.less_equal(g.positions(columns), place), scores, lowest)
+    if mask is None:
+        return scores
+    return g.where(mask, scores, lowest) if mask.dtype == boolean else g.add(scores, mask)
 
 
 def _with_heads(g: TorchBuilder, value: Value, lead: Any) -> Value:

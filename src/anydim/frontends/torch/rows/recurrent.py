@@ -108,7 +108,9 @@ def ordered(g: TorchBuilder, weight: Value, order: Sequence[int]) -> Value:
     return g.concat(*parts, axis=0)
 
 
+_CELLS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": TANH, "rnn_relu": RELU}
+
 ROWS: dict[str, Build] = {
-    "lstm.input": recurrent(LSTM), "gru.input": recurrent(GRU),
-    "rnn_tanh.input": recurrent(TANH), "rnn_relu.input": recurrent(RELU),
-}  # fmt: skip
+    **{f"{name}.input": recurrent(cell) for name, cell in _CELLS.items()},
+    **{f"anydim.{name}.default": recurrent(cell) for name, cell in _CELLS.items()},
+}
