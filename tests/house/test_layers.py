@@ -17,7 +17,7 @@ LAYERS = (
     "compile_progress", "device_placement",
     "compiler", "model", "compile_request", "string_model", "unranked_model", "program_cache",
     "compile_source", "entry", "backend", "cached_rows", "cached_model", "derivatives",
-    "torch_operators", "definitions",
+    "torch_operators", "torch_backend", "definitions",
     "model_store", "ort", "report", "sentence_transformers", "__init__", "cli", "__main__",
 )  # fmt: skip
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}
