@@ -14,11 +14,13 @@ dynamic: another size never compiles again.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
+from importlib import import_module
 from typing import Any
 
 import numpy
@@ -33,6 +35,7 @@ from anydim.base.text import counted, listed, suggestion
 from anydim.base.user_values import text_of
 from anydim.checking.origins import DefinitionCall
 from anydim.compile_progress import Schedules
+from anydim.derivatives import Derivative
 from anydim.entry import compile
 from anydim.frontends.arguments import (
     any_shape,
@@ -60,7 +63,7 @@ from anydim.graph.nodes import Graph
 from anydim.lang.resolve.ranks import ellipses_of
 from anydim.lang.surface.printer import print_definition, print_head
 from anydim.lang.surface.stored import stored_definitions
-from anydim.lang.surface.syntax import Definition
+from anydim.lang.surface.syntax import TYPE_NAMES, Definition
 from anydim.model import Model
 from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.runtime.arrays import Wrap, shared_array, wrapper
@@ -188,6 +191,10 @@ class Function(Shown):
         self._usual: _Case | None = None  # the last call's, if types and ranks determine it
         self._lock = threading.Lock()
         self._names = tuple(parameter.name for parameter in definition.parameters)
+        self._element_types = tuple(
+            TYPE_NAMES.get(parameter.type, parameter.type) for parameter in definition.parameters
+        )
+        self._operator_name = _constant_of_traces(partial(_operator_name, self))
         self._attributes = keywords(definition)
         self._broadcasts = broadcasts(definition)
 
@@ -198,6 +205,9 @@ class Function(Shown):
         Values of a Builder add a node to its graph. An argument with ragged sizes, `float(B, T(b))
         x`, is an `ad.Ragged`, a list of arrays, or an array of rows of one size.
         """
+        torch = sys.modules.get("torch")
+        if torch is not None and self._is_operator(torch, values, named):
+            return self._as_operator(torch, values, named)
         usual = self._usual
         if usual is not None and not named and _alike(values, usual.kinds):
             return self._result(usual.executable(dict(zip(usual.names, values))).values())
@@ -205,6 +215,13 @@ class Function(Shown):
         for value in given:
             if isinstance(getattr(value, "builder", None), GraphBuilder):
                 return value.builder.call(self, *given, **attributes)
+        return self._on_arrays(given, attributes, fixed, out)
+
+    def _on_arrays(
+        self, given: Sequence[Any], attributes: dict[str, Any],
+        fixed: Mapping[str, int] | None, out: Any,
+    ) -> Any:  # fmt: skip
+        """The results for arguments in order."""
         if self.definition.types:
             return self._over_structures(given, attributes, fixed, out)
         rows = self._rows(given)
@@ -272,6 +289,15 @@ class Function(Shown):
         assert first is not None
         raise first
 
+    @cached_property
+    def vjp(self) -> Derivative:
+        """The derivative, itself a definition: `lib.f.vjp(x, dy)` is the cotangent of x.
+
+        `print(lib.f.vjp.text)` prints it. Raises LanguageError, when it is first used, for a
+        statement that has no derivative.
+        """
+        return Derivative(self, lambda made: Function(made, self._threads, {}, PLAIN))
+
     @property
     def options(self) -> Schedules:
         """The schedules of the kernels for the last new kind of arguments, with reasons."""
@@ -290,6 +316,32 @@ class Function(Shown):
             )
         arrays = [shaped(any_shape(p), p, {}) for p in self.definition.parameters]
         return arrays, {f"...{name}": 1 for name in ellipses_of(self.definition)}
+
+    # ---- torch ---------------------------------------------------------------------------------
+
+    def _is_operator(self, torch: Any, values: Sequence[Any], named: Mapping[str, Any]) -> bool:
+        """Whether a call is an operator of torch: recorded for gradients, traced or transformed.
+
+        torch.compile traces this function and the next, up to `_operator_name`.
+        """
+        tensors = [v for v in (*values, *named.values()) if isinstance(v, torch.Tensor)]
+        if not tensors or self.definition.types or self.definition.ragged or "out" in named:
+            return False
+        if torch.compiler.is_compiling():
+            return True
+        return not import_module("anydim.torch_operators").is_plain(tensors)
+
+    def _as_operator(self, torch: Any, values: Sequence[Any], named: dict[str, Any]) -> Any:
+        given = [*values, *[named.pop(name) for name in self._names if name in named]]
+        name = self._operator_name(len(given), tuple(named), tuple(named.values()))
+        tensors = _tensors(torch, given, self._element_types)
+        operator = getattr(torch.ops.anydim, name)
+        if not torch.compiler.is_compiling():
+            operator = import_module("anydim.torch_operators").for_call(name, tensors)
+        results = operator(*tensors)
+        if len(self.definition.results) == 1:
+            return results
+        return self._tuple(*results)
 
     # ---- for people ----------------------------------------------------------------------------
 
@@ -542,6 +594,45 @@ def _model(
     model = compile(graph, threads=threads, options=options, ragged=rows)
     model._origin = lambda: DefinitionCall(definition, attributes)
     return model
+
+
+def _operator_name(
+    function: Function, count: int, names: tuple[str, ...], values: tuple[Any, ...]
+) -> str:
+    """The name of the operator of torch for a call with `count` arguments and these attributes."""
+    _, fixed, attributes, _ = function._sorted((None,) * count, dict(zip(names, values)))
+    if fixed is not None:
+        raise OptionError(
+            f"{function.definition.name} takes no fixed= as an operator of torch",
+            "give fixed sizes to define(...)",
+        )
+    operators = import_module("anydim.torch_operators")
+    found: str = operators.operator_name(function, attributes)
+    return found
+
+
+def _tensors(torch: Any, given: Sequence[Any], types: Sequence[str]) -> list[Any]:
+    """Arguments as tensors of torch; numbers have the declared type, or that of other arguments."""
+    known = {kind: v.dtype for v, kind in zip(given, types) if isinstance(v, torch.Tensor)}
+    made = []
+    for value, kind in zip(given, types):
+        if not isinstance(value, torch.Tensor):
+            value = torch.as_tensor(value, dtype=known.get(kind, getattr(torch, kind, None)))
+        made.append(value)
+    return made
+
+
+def _constant_of_traces(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that torch.compile calls, instead of tracing it.
+
+    The mark is that of torch.compiler.assume_constant_result, which needs torch.
+    """
+
+    def called(*values: Any) -> Any:
+        return function(*values)
+
+    called._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return called
 
 
 def _alike(values: tuple[Any, ...], kinds: tuple[tuple[numpy.dtype, int], ...]) -> bool:

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from anydim import program_cache
 from anydim.base import log
-from anydim.base.errors import UserError
+from anydim.base.collector import collector_paused
+from anydim.base.errors import OptionError, UserError
 from anydim.base.keywords import public
 from anydim.base.missing_package import missing_module
 from anydim.base.read_files import FileState, reads_noted
 from anydim.base.reports import reported, user_callback
 from anydim.base.user_values import function_of, path_of
 from anydim.compile_request import Facts, Request, absolute, applied, strategy_here
+from anydim.frontends.torch_sources import is_torch
 from anydim.model import CompileProgress, Model
 from anydim.program.compile_report import CompileReport, Deferred
 from anydim.program_cache import Entry
@@ -40,8 +42,9 @@ if TYPE_CHECKING:
 @public
 def compile(
     source: Any,
-    dims: Mapping[str, Dim | int | tuple[int, int | None] | Mapping[int, Any]] | None = None,
+    dims: Mapping[str, Dim | int | tuple[int, int | None] | Mapping[int, Any]] | Any = None,
     *,
+    dynamic_shapes: Any = None,
     threads: int | str = "auto",
     progress: CompileProgress | None = None,
     options: Options | None = None,
@@ -66,13 +69,18 @@ def compile(
 
     Args:
         source: Path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Builder`, a `Graph`, or
-            path and name of a definition: `kernels.tc:matmul`.
+            path and name of a definition: `kernels.tc:matmul`. Or, with torch installed, a
+            `torch.export.ExportedProgram`, the path of a file of it (`.pt2`), or a module, which is
+            exported.
         dims: Bounds of dims: a `Dim`, a pair `(1, 512)`, or one size. Other dims run from 0
             without upper bound. Names are those of the file (`ad.inspect` lists them); a dim
             without a name is given by input and axis, `{"x": {2: (32, 736)}}` or `{"x.2": (32,
             736)}`. `{"x": 3}` gives the rank of an input without a declared shape; otherwise each
             rank is compiled at its first call, as is a call with a value for an initializer among
-            the inputs.
+            the inputs. For a torch module: the example arguments of the export, a tuple, or a
+            mapping by name.
+        dynamic_shapes: The free axes of a torch module, as of `torch.export.export`; for an
+            exported program: those that it was exported with, which name its dims.
         threads: Threads of a call. `"auto"`: the cores of the process's affinity within its
             container quota, or OMP_NUM_THREADS.
         progress: Called with `(stage, done, total)`.
@@ -135,6 +143,14 @@ def compile(
         "fallback": fallback,
         "ragged": dict(ragged) if isinstance(ragged, Mapping) else ragged,
     }  # fmt: skip
+    if is_torch(source):
+        torch_dims = None if operators is not None else dims
+        return _of_torch(source, torch_dims, dynamic_shapes, {**wanted, "progress": progress})
+    if dynamic_shapes is not None:
+        raise OptionError(
+            "dynamic_shapes was given for a source that is no program of torch",
+            "they are for torch modules; give `dims` for other sources",
+        )
     known = strategy_here(strategy)
     made_in = sys.modules.get("anydim.frontends.builder")
     if made_in is not None and isinstance(source, made_in.Builder):
@@ -152,6 +168,19 @@ def compile(
                 with reads_noted() as files:
                     return _built(request, wanted, entry, files)
     return found
+
+
+def _of_torch(source: Any, dims: Any, dynamic_shapes: Any, wanted: Mapping[str, Any]) -> Model:
+    """Compile a program of torch by way of its graph."""
+    with collector_paused(lasting=True):
+        try:
+            opening = import_module("anydim.frontends.torch.opening")
+        except ModuleNotFoundError as error:
+            raise missing_module("compile", error) from error
+        opened = opening.opened(source, dims, dynamic_shapes)
+        model = compile(opened.graph, **wanted)
+    made: Model = import_module("anydim.stateful_model").around(model, opened)
+    return made
 
 
 def _built(

@@ -16,7 +16,8 @@ LAYERS = (
     "graph", "ops", "frontends", "passes", "variants", "deploy", "checking",
     "compile_progress", "device_placement",
     "compiler", "model", "compile_request", "string_model", "unranked_model", "program_cache",
-    "compile_source", "entry", "backend", "cached_rows", "cached_model", "definitions",
+    "compile_source", "entry", "backend", "cached_rows", "cached_model", "derivatives",
+    "torch_operators", "torch_backend", "definitions",
     "model_store", "ort", "report", "sentence_transformers", "__init__", "cli", "__main__",
 )  # fmt: skip
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}
@@ -109,7 +110,7 @@ def late_names() -> Iterator[tuple[str, str]]:
                         yield str(named.value), node.attr
 
 
-OPTIONAL = {"ray"}  # packages that a module may need
+OPTIONAL = {"ray", "torch"}  # packages that a module may need
 
 
 @pytest.mark.parametrize("module, name", sorted(set(late_names())))

@@ -63,7 +63,7 @@ class Builder(GraphBuilder):
             return self._over_structures(definition, inputs, attributes)
         values = self._values(definition.name, inputs)
         frozen = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
-        source = f"{self.name}: {definition.name}"
+        source = self._source(definition.name)
         try:
             node, group = called(
                 definition, [v.name for v in values], [v.type for v in values], frozen, self._box,

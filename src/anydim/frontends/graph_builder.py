@@ -155,6 +155,7 @@ class GraphBuilder:
         self._stacks: list[str] = []
         self._going: str | None = None
         self._device = ""  # of new nodes
+        self._label = ""  # in the names of new nodes and their results
 
     def dim(self, name: str, lo: int = 0, hi: int | None = None) -> Size:
         """Declare a dim.
@@ -328,6 +329,23 @@ class GraphBuilder:
         finally:
             self._device = before
 
+    @contextmanager
+    def labelled(self, label: str) -> Iterator[None]:
+        """Name new nodes: `with g.labelled("encoder/attention"): ...`, for reports and patterns.
+
+        Args:
+            label: The name in the source of the graph.
+        """
+        before, self._label = self._label, text_of("a label", label)
+        try:
+            yield
+        finally:
+            self._label = before
+
+    def _source(self, name: str) -> str:
+        """The source of a new node: its label, else the name of its operator."""
+        return f"{self.name}: {self._label or name}"
+
     @reported
     def _apply(self, name: str, inputs: Sequence[Operand], attributes: dict[str, Any]) -> Any:
         """Add a node and return its value, or tuple of values."""
@@ -349,7 +367,7 @@ class GraphBuilder:
             hint = error.hint or (_attributes_of(name) if named else "")
             raise GraphError(f"'{self.name}': {error.problem}", hint) from None
         outputs = tuple(self._declared(name, kind) for kind in kinds)
-        names, source = tuple(v.name for v in values), f"{self.name}: {name}"
+        names, source = tuple(v.name for v in values), self._source(name)
         if name in DIVISIONS:
             self._check_divisor(names[1], kinds[0], source)
         elif name == "size_tensor":
@@ -415,7 +433,7 @@ class GraphBuilder:
         """The builder of a graph nested in this one."""
         inner = type(self)(f"{self.name}/{stem}")
         inner._parent, inner._box, inner._reserved = self, self._box, self._reserved
-        inner._device = self._device
+        inner._device, inner._label = self._device, self._label
         return inner
 
     def _innermost(self, values: Iterable[Any]) -> GraphBuilder:
@@ -436,7 +454,7 @@ class GraphBuilder:
             raise GraphError(f"'{name}' is declared twice in '{self.name}'")
 
     def _declared(self, stem: str, kind: TensorType) -> str:
-        name = self._fresh(stem)
+        name = self._fresh(f"{self._label}/{stem}" if self._label else stem)
         self._types[name] = kind
         return name
 

@@ -36,7 +36,7 @@ class BuilderNode:
     def __init__(self, builder: GraphBuilder, stem: str) -> None:
         self.builder = builder
         self.stem = stem
-        self.source = f"{builder.name}: {stem}"
+        self.source = builder._source(stem)
         self.known: dict[str, Known] = {}
 
     @property

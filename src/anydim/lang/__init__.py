@@ -10,4 +10,5 @@ those above them:
     interpreter/  a definition and arrays -> arrays, in Python; independent of resolve/
     resolve/      a definition and argument types -> a group
     dependence/   dependence analysis: which loops may run in any order
+    derivatives/  a group -> the definition of its vector-Jacobian product
 """

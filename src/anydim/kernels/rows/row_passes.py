@@ -265,7 +265,7 @@ class RowProgram:
 
     def _pass_along(self, row: Row, pass_number: int) -> None:
         part = self.form.part(pass_number)
-        widest = self.setting.unroll if part else 1
+        widest = self.setting.unroll if self.form.parts else 1
         copies = max((segment.copies for segment in self.segments), default=widest)
         row.begin(pass_number, copies)
 
@@ -279,7 +279,7 @@ class RowProgram:
         def vectors(scope: ScalarLowering) -> None:
             if self.form.cut:
                 self._pieces(scope, row, pass_number, vector)
-            if not part:
+            if not self.form.parts:
                 for segment in self.segments:
                     vector(scope, segment)
                 return

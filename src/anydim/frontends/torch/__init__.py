@@ -1,0 +1,21 @@
+"""The torch frontend: exported programs, and graphs of torch.fx, as graphs.
+
+Nothing here is imported before a torch program is compiled: torch is an optional package.
+
+    rows/                  the table of overloads: one row each, by subject
+    refusal.py             why a node cannot be imported
+    promotion.py           torch's type promotion
+    sizes.py               torch's symbolic sizes as size expressions
+    record.py              the row of an overload
+    builder.py             the builder that rows use
+    definitions.tc         definitions that rows use
+    symbols.py             dims from symbols: names and bounds
+    control_flow.py        cond and while_loop
+    importer.py            a graph of torch.fx, node by node
+    decompositions.py      what torch decomposes before
+    exporting.py           export with recurrent layers kept whole
+    opening.py             exported programs, files and modules
+
+Input: `ExportedProgram`, a .pt2 file, or a module with example arguments; a `torch.fx.GraphModule`
+for `importer.import_graph`, which torch.compile's backend shares. Output: a `Graph`.
+"""

@@ -1,0 +1,352 @@
+"""Converts a graph of torch.fx to a graph: each node by the row of its overload.
+
+    imported = import_graph(Program("scorer", graph_module, constants, names, ranges))
+
+`import_graph` is shared by exported programs and graphs that torch.compile hands over. A node
+carries torch's own result (`meta["val"]`): its type is the type of the result here, and its
+symbols name the sizes that data decide.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+import numpy
+import torch
+
+from anydim.base.dtypes import float64, int64
+from anydim.base.errors import GraphError, ModelError, UserError
+from anydim.base.records import dataclass
+from anydim.frontends.builder import Value
+from anydim.frontends.torch import control_flow
+from anydim.frontends.torch.builder import TorchBuilder
+from anydim.frontends.torch.promotion import dtype_of
+from anydim.frontends.torch.refusal import Refused
+from anydim.frontends.torch.rows import OVERLOADS
+from anydim.frontends.torch.sizes import RELATIONS, number_of, size_of
+from anydim.frontends.torch.symbols import Naming
+from anydim.graph.nodes import Graph
+from anydim.runtime.arrays import shared_array
+from anydim.sizes import Dim, Size, as_size
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_MOST_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Program:
+    """A graph module without mutation, and what its placeholders are.
+
+    `constants` are tensors by placeholder, `names` the names of the other placeholders, `ranges`
+    the bounds of symbols, `named` the names that the user gave to axes: (placeholder, axis).
+    `results` are names of the results; results of `None` have none.
+    """
+
+    name: str
+    module: torch.fx.GraphModule
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    results: Sequence[str] | None = None
+    ranges: Mapping[Any, Any] = field(default_factory=dict)
+    named: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    dims: Mapping[str, Dim] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A graph, the placeholders that its inputs are, and the results of the module.
+
+    `placeholders` are positions among the module's placeholders, in the order of the inputs.
+    A result is the name of an output, or a number or None that the module returns as it is.
+    """
+
+    graph: Graph
+    placeholders: tuple[int, ...]
+    results: tuple[Any, ...]
+
+
+def import_graph(program: Program) -> Imported:
+    """The graph of a torch program. Raises ModelError that lists all nodes without a row."""
+    return _Importing(program).run()
+
+
+class _Importing:
+    """The import of one graph module."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.g = TorchBuilder(program.name)
+        self.environment: dict[Any, Any] = {}
+        self.failures: list[str] = []
+        self.placeholders: list[int] = []
+
+    def run(self) -> Imported:
+        nodes = list(self.program.module.graph.nodes)
+        given = [node for node in nodes if node.op == "placeholder"]
+        Naming(self.program, self.g).declare(given)
+        for position, node in enumerate(given):
+            self.placeholder(node, position)
+        for node in nodes:
+            if node.op not in ("placeholder", "output"):
+                self.node(node)
+        if self.failures:
+            raise _unsupported(self.program.name, self.failures)
+        results = self.outputs(nodes[-1].args[0])
+        try:
+            graph = self.g.graph()
+        except GraphError as error:
+            raise ModelError(f"{self.program.name}: {error.problem}", error.hint) from None
+        return Imported(graph, tuple(self.placeholders), results)
+
+    # ---- inputs and results ----
+
+    def placeholder(self, node: Any, position: int) -> None:
+        """An input, a constant, or a size that the shapes of inputs determine."""
+        value = node.meta.get("val")
+        name = self.program.names.get(node.name, node.name)
+        if node.name in self.program.constants:
+            self.environment[node] = self.constant(self.program.constants[node.name])
+        elif isinstance(value, torch.SymInt):
+            self.size_input(node, value, name, position)
+        elif isinstance(value, torch.Tensor):
+            shape = [self.size(size) for size in value.shape]
+            self.environment[node] = self.g.input(name, dtype_of(value.dtype), shape)
+            self.placeholders.append(position)
+        else:
+            self.environment[node] = value
+
+    def size_input(self, node: Any, value: Any, name: str, position: int) -> None:
+        """A size among the inputs: of an axis of a tensor, or a number of its own."""
+        symbol = value.node.expr
+        if all(each.name in self.g.symbols for each in symbol.free_symbols):
+            self.environment[node] = self.size(value)
+            return
+        tensor = self.g.input(name, int64, ())
+        self.placeholders.append(position)
+        low, high = Naming(self.program, self.g).range_of(symbol)
+        found = self.g.found(tensor, f"{name}.size", low, high)
+        self.g.symbols[symbol.name] = self.environment[node] = found
+
+    def constant(self, tensor: torch.Tensor) -> Value:
+        """A parameter, a buffer or a constant, whose memory is shared."""
+        dtype_of(tensor.dtype)
+        plain = tensor.detach()
+        if not plain.numel() or not plain.is_contiguous() or plain.device.type != "cpu":
+            plain = plain.cpu().contiguous()
+        return self.g.constant(shared_array(plain, "a constant"))
+
+    def outputs(self, results: Any) -> tuple[Any, ...]:
+        made: list[Any] = []
+        for number, result in enumerate(results):
+            names = self.program.results
+            name = f"output_{number}" if names is None else names[number]
+            value = self.value(result) if isinstance(result, torch.fx.Node) else result
+            if isinstance(value, Size):
+                value = self.g.scalar(value, int64)
+            if isinstance(value, Value):
+                while name in self.g._types:  # an input may have this name
+                    name += "_out"
+                self.g.output(name, value)
+                value = name
+            made.append(value)
+        return tuple(made)
+
+    # ---- nodes ----
+
+    def node(self, node: Any) -> None:
+        """Add the nodes of one node, or record why it cannot be imported."""
+        if any(self.environment.get(each) is _BROKEN for each in node.all_input_nodes):
+            self.environment[node] = _BROKEN
+            return
+        with self.g.labelled(label_of(node)):
+            try:
+                self.environment[node] = self.built(node)
+            except (Refused, UserError, NotImplementedError) as error:
+                reason = error.problem if isinstance(error, UserError) else str(error)
+                self.failures.append(f"{_overload(node)} ({label_of(node)}): {reason}")
+                self.environment[node] = _BROKEN
+
+    def built(self, node: Any) -> Any:
+        value = node.meta.get("val")
+        if node.op == "get_attr":
+            return self.attribute(node)
+        if node.target is operator.getitem:
+            return self.value(node.args[0])[node.args[1]]
+        if isinstance(value, _SYMBOLIC) and not node.meta.get("unbacked_bindings"):
+            return self.symbolic(value)
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            return self.finished(node, control_flow.built(self, node))
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return self.python(node)
+        overload = _overload(node)
+        if overload in _ASSERTIONS:
+            return self.asserted(node)
+        row = OVERLOADS.get(overload)
+        if row is None:
+            raise Refused("not supported")
+        arguments, named = self.arguments(node)
+        self.expect(node, value)
+        return self.finished(node, row(self.g, *arguments, **named))
+
+    def python(self, node: Any) -> Any:
+        """A function of Python on numbers that are known."""
+        arguments = [self.value(each) for each in node.args]
+        if any(isinstance(each, (Value, Size)) for each in arguments):
+            raise Refused(f"{node.target} of tensors")
+        return node.target(*arguments)
+
+    def expect(self, node: Any, value: Any) -> None:
+        """Tell the builder the type of the first result, and which results are used."""
+        many = isinstance(value, (list, tuple))
+        self.g.parts = len(value) if many else 1
+        self.g.used = {
+            user.args[1] for user in node.users if user.target is operator.getitem
+        } if many else {0}
+        first = value[0] if isinstance(value, (list, tuple)) and value else value
+        if isinstance(first, torch.Tensor):
+            self.g.result = dtype_of(first.dtype)
+
+    def arguments(self, node: Any) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments by the schema, defaults included."""
+        arguments: list[Any] = []
+        named: dict[str, Any] = {}
+        for position, formal in enumerate(node.target._schema.arguments):
+            if position < len(node.args):
+                given = node.args[position]
+            else:
+                given = node.kwargs.get(formal.name, formal.default_value)
+            value = self.converted(given)
+            if formal.kwarg_only:
+                named[formal.name] = value
+            else:
+                arguments.append(value)
+        return arguments, named
+
+    def converted(self, given: Any) -> Any:
+        """An argument of a row from one of torch.fx."""
+        if isinstance(given, torch.fx.Node):
+            return self.value(given)
+        if isinstance(given, (list, tuple)):
+            return [self.converted(each) for each in given]
+        if isinstance(given, torch.dtype):
+            return dtype_of(given)
+        if isinstance(given, _SYMBOLIC):
+            return self.symbolic(given)
+        if isinstance(given, complex):
+            raise Refused("complex numbers")
+        return given
+
+    def value(self, node: Any) -> Any:
+        return self.environment[node]
+
+    def attribute(self, node: Any) -> Any:
+        found = operator.attrgetter(node.target)(self.program.module)
+        return self.constant(found) if isinstance(found, torch.Tensor) else found
+
+    def finished(self, node: Any, results: Any) -> Any:
+        """Results in torch's types, with the symbols that they define."""
+        value = node.meta.get("val")
+        if isinstance(value, (list, tuple)):
+            if not isinstance(results, (list, tuple)):
+                results = (results, *[None] * (len(value) - 1))
+            return [self.result(fake, own) for fake, own in zip(value, results)]
+        return self.result(value, results)
+
+    def result(self, fake: Any, own: Any) -> Any:
+        if isinstance(fake, torch.Tensor) and isinstance(own, Value):
+            own = self.g.as_type(own, dtype_of(fake.dtype))
+            if len(own.shape) != len(fake.shape):
+                raise Refused(f"its result has {len(own.shape)} axes here, {fake.dim()} in torch")
+            for size, found in zip(fake.shape, own.shape):
+                self.define(size, found)
+        elif isinstance(fake, _SYMBOLIC):
+            self.define(fake, own)
+        return own
+
+    def define(self, symbolic: Any, found: Any) -> None:
+        """Bind a symbol of torch that data decide to its size or value here."""
+        if not isinstance(symbolic, _SYMBOLIC):
+            return
+        expression = symbolic.node.expr
+        if not expression.is_Symbol:
+            return
+        if isinstance(found, Size):
+            self.g.symbols.setdefault(expression.name, found)
+        elif isinstance(found, Value):
+            self.g.scalars.setdefault(expression.name, self.g.as_type(found, float64))
+
+    # ---- sizes ----
+
+    def size(self, size: Any) -> Size:
+        if isinstance(size, torch.SymInt):
+            return size_of(size.node.expr, self.g.symbols)
+        return as_size(int(size))
+
+    def symbolic(self, value: Any) -> Any:
+        """A number of torch's shape arithmetic: an int, a size, or a scalar tensor."""
+        expression = value.node.expr
+        if isinstance(value, torch.SymInt):
+            try:
+                found = size_of(expression, self.g.symbols)
+            except Refused:
+                scalar = self.g.floor(self.g.as_type(number_of(self.g, expression), float64))
+                found = self.g.found(scalar, "size")
+            return found if found.constant is None else found.constant
+        if expression.is_number or expression in (True, False):
+            known = bool(expression) if isinstance(value, torch.SymBool) else float(expression)
+            return known
+        return number_of(self.g, expression)
+
+    def asserted(self, node: Any) -> None:
+        """An assertion about sizes becomes a check of every call, if sizes express it."""
+        condition = node.args[0]
+        value = condition.meta.get("val") if isinstance(condition, torch.fx.Node) else condition
+        expression = value.node.expr if isinstance(value, torch.SymBool) else None
+        relation = RELATIONS.get(type(expression).__name__)
+        if expression is None or relation is None:
+            return
+        try:
+            left, right = (size_of(each, self.g.symbols) for each in expression.args)
+        except Refused:
+            return
+        self.g.require(left, relation, right, f"the program asserts {expression}")
+
+
+_BROKEN = object()
+_ASSERTIONS = {
+    "aten._assert_scalar.default", "aten.sym_constrain_range.default",
+    "aten.sym_constrain_range_for_size.default", "aten._assert_async.msg",
+    "aten._assert_tensor_metadata.default", "aten._assert_async.default",
+}  # fmt: skip
+
+
+def _overload(node: Any) -> str:
+    """The name of a node's overload: aten.add.Tensor."""
+    return str(getattr(node.target, "__name__", node.target)) if not isinstance(
+        node.target, torch._ops.OpOverload
+    ) else str(node.target)
+
+
+def label_of(node: Any) -> str:
+    """The name of a node by its module: encoder.layers.0/linear_1."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next((path for path, _ in reversed(stack.values()) if path), "")
+    path = path.removeprefix("L['self'].").removeprefix("L__self__.")
+    return f"{path}/{node.name}" if path and not path.startswith("_empty") else node.name
+
+
+def _unsupported(name: str, failures: Sequence[str]) -> ModelError:
+    unique = list(dict.fromkeys(failures))
+    shown = unique[:_MOST_SHOWN]
+    more = f"; and {len(unique) - len(shown)} more" if len(unique) > len(shown) else ""
+    return ModelError(
+        f"{name}: these operators cannot be compiled: {'; '.join(shown)}{more}",
+        "write them with other operators of torch; docs/operators-torch.md lists the supported "
+        "ones",
+    )
+
+
+BuildRow = Callable[..., Any]

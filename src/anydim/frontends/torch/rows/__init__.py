@@ -1,0 +1,45 @@
+"""The table of overloads: one row each, by subject.
+
+    record                 (in the folder above) what a row is
+    elementwise.py         arithmetic, comparison, logic, activations, conversions
+    views.py               views, and overloads that move elements
+    reductions.py          reductions, cumulative overloads, sorting
+    linear.py              matrix products, linear algebra
+    normalisation.py       batch, group, instance, layer and RMS norms
+    convolution.py         convolutions, pooling, resampling of images
+    attention.py           scaled dot-product attention
+    recurrent.py           LSTM, GRU, RNN
+    indexing.py            reads and writes at indices
+    creation.py            tensors from sizes and numbers, random ones included
+    data_sized.py          sizes that data decide
+
+A row takes the builder and the arguments of the schema. It returns values; the importer converts
+them to the types that torch gives the results.
+"""
+
+from anydim.frontends.torch.record import Build
+from anydim.frontends.torch.rows import (
+    attention,
+    convolution,
+    creation,
+    data_sized,
+    elementwise,
+    indexing,
+    linear,
+    normalisation,
+    recurrent,
+    reductions,
+    views,
+)
+
+_SUBJECTS = (
+    elementwise, views, reductions, linear, normalisation, convolution, attention, recurrent,
+    indexing, creation, data_sized,
+)  # fmt: skip
+
+OVERLOADS: dict[str, Build] = {
+    name if name.startswith(("prims.", "anydim.")) else f"aten.{name}": row
+    for subject in _SUBJECTS
+    for name, row in subject.ROWS.items()
+}
+"""Overload -> its row."""

@@ -1,0 +1,307 @@
+"""Rows of convolutions, pooling and resampling of images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from anydim.base.dtypes import int64
+from anydim.frontends.builder import Value
+from anydim.frontends.torch.builder import TorchBuilder
+from anydim.frontends.torch.record import Build
+from anydim.frontends.torch.refusal import Refused
+from anydim.sizes import Size, as_size, ceil_div, product
+
+Numbers: TypeAlias = "int | Sequence[int]"
+Sizes: TypeAlias = "Sequence[int | Size]"
+
+
+def convolution(
+    g: TorchBuilder, x: Value, weight: Value, bias: Value | None, stride: Numbers,
+    padding: Numbers, dilation: Numbers, transposed: bool, output_padding: Numbers, groups: int,
+    *_: Any,
+) -> Value:  # fmt: skip
+    """x may come without a batch. Lists of one number stand for all axes."""
+    rank = len(weight.shape) - 2
+    if len(x.shape) == rank + 1:
+        made = convolution(g, g.unsqueeze(x, axes=(0,)), weight, bias, stride, padding, dilation,
+                           transposed, output_padding, groups)  # fmt: skip
+        return g.squeeze(made, axes=(0,))
+    stride, padding, dilation, output_padding = (
+        _each(numbers, rank) for numbers in (stride, padding, dilation, output_padding)
+    )
+    if not transposed:
+        given = [x, weight] if bias is None else [x, weight, bias]
+        return g.conv(*given, strides=stride, dilations=dilation, groups=groups,
+                      pads=(*padding, *padding))  # fmt: skip
+    sizes = tuple(
+        (own - 1) * step - 2 * pad + spread * (kernel - 1) + more + 1
+        for own, step, pad, spread, kernel, more in zip(
+            x.shape[2:], stride, padding, dilation, weight.shape[2:], output_padding
+        )
+    )
+    given = [x, weight] if bias is None else [x, weight, bias]
+    return g.conv_transpose(*given, strides=stride, dilations=dilation, groups=groups,
+                            before=padding, sizes=sizes)  # fmt: skip
+
+
+def _each(numbers: int | Numbers, rank: int) -> tuple[int, ...]:
+    given = (numbers,) if isinstance(numbers, int) else tuple(numbers)
+    return given * rank if len(given) == 1 else given
+
+
+# ---- pooling -----------------------------------------------------------------------------------
+
+
+def batched(g: TorchBuilder, x: Value, rank: int) -> tuple[Value, tuple[Size, ...]]:
+    """x as [batch, channels, ...], and its leading axes."""
+    lead = x.shape[:-rank]
+    if len(lead) == 2:
+        return x, lead
+    return g.reshape(x, shape=(1, product(lead), *x.shape[-rank:])), lead
+
+
+def unbatched(g: TorchBuilder, value: Value, lead: tuple[Size, ...]) -> Value:
+    if len(lead) == 2:
+        return value
+    return g.reshape(value, shape=(*lead, *value.shape[2:]))
+
+
+def average_pool(rank: int) -> Build:
+    def build(
+        g: TorchBuilder, x: Value, kernel: Numbers, stride: Numbers = (), padding: Numbers = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Value:  # fmt: skip
+        own, lead = batched(g, *g.worked(x), rank)
+        kernel, padding = _each(kernel, rank), _each(padding, rank)
+        made = g.average_pool(
+            own, kernel=kernel, strides=_each(stride, rank) if stride else kernel,
+            pads=(*padding, *padding), ceil=ceil_mode,
+            count_padding=count_include_pad or bool(divisor_override),
+        )  # fmt: skip
+        if divisor_override:
+            if ceil_mode:
+                raise Refused("divisor_override with ceil_mode")
+            made = g.mul(made, float(math.prod(kernel)) / divisor_override)
+        return unbatched(g, made, lead)
+
+    return build
+
+
+def max_pool(rank: int, indices: bool = True) -> Build:
+    """(largest elements, their indices in the plane of a channel)."""
+
+    def build(
+        g: TorchBuilder, x: Value, kernel: Numbers, stride: Numbers = (), padding: Numbers = 0,
+        dilation: Numbers = 1, ceil_mode: bool = False,
+    ) -> Any:  # fmt: skip
+        own, lead = batched(g, x, rank)
+        kernel, padding = _each(kernel, rank), _each(padding, rank)
+        wanted = indices and g.is_used(1)
+        made = g.max_pool(
+            own, kernel=kernel, strides=_each(stride, rank) if stride else kernel,
+            dilations=_each(dilation, rank), pads=(*padding, *padding), ceil=ceil_mode,
+            indices=wanted,
+        )  # fmt: skip
+        if not wanted:
+            return unbatched(g, made, lead)
+        plane = g.scalar(product(own.shape[2:]), int64)
+        places = g.mod(made[1], g.maximum(plane, 1))
+        return [unbatched(g, made[0], lead), unbatched(g, places, lead)]
+
+    return build
+
+
+def adaptive_average(rank: int) -> Build:
+    """Means of windows that cover the axis: an axis after the other, since windows are boxes."""
+
+    def build(g: TorchBuilder, x: Value, sizes: Sizes) -> Value:
+        (x,) = g.worked(x)
+        for axis, size in enumerate(sizes, start=len(x.shape) - rank):
+            x = _adapted(g, x, axis, as_size(size))
+        return x
+
+    return build
+
+
+def _adapted(g: TorchBuilder, x: Value, axis: int, size: Size) -> Value:
+    extent = x.shape[axis]
+    if size.constant == 1:
+        return g.reduce_mean(x, axes=(axis,), keepdims=True)
+    if g.proved(extent, "==", size):
+        return x
+    return along(g, "adaptive_mean", x, axis, S=size)
+
+
+def adaptive_max(rank: int) -> Build:
+    """(largest elements of windows that cover the axes, their indices in a plane)."""
+
+    def build(g: TorchBuilder, x: Value, sizes: Sizes) -> list[Value]:
+        lead, plane = x.shape[:-rank], x.shape[-rank:]
+        places = g.positions(product(plane))
+        places = g.expand(g.reshape(places, shape=(*(1,) * len(lead), *plane)), shape=x.shape)
+        for axis, size in reversed(list(enumerate(sizes, start=len(x.shape) - rank))):
+            index = along(g, "adaptive_place", x, axis, S=as_size(size))
+            x, places = (g.gather_elements(each, index, axis=axis) for each in (x, places))
+        return [x, places]
+
+    return build
+
+
+def along(g: TorchBuilder, name: str, x: Value, axis: int, **sizes: Size) -> Value:
+    """A definition of [rows, n, columns] applied along an axis."""
+    before, after = product(x.shape[:axis]), product(x.shape[axis + 1 :])
+    parts = g.reshape(x, shape=(before, x.shape[axis], after))
+    made = g.defined(name, parts, **sizes)
+    return g.reshape(made, shape=(*x.shape[:axis], made.shape[1], *x.shape[axis + 1 :]))
+
+
+def max_unpool(rank: int) -> Build:
+    def build(
+        g: TorchBuilder, x: Value, indices: Value, sizes: Sizes, *_: Any
+    ) -> Value:
+        """Elements at their places in a plane, 0 elsewhere."""
+        lead = x.shape[:-rank]
+        plane = product(sizes)
+        flat = (product(lead), product(x.shape[-rank:]))
+        zeros = g.filled((flat[0], plane), 0, x.dtype)
+        places, own = (g.reshape(each, shape=flat) for each in (indices, x))
+        made = g.scatter_elements(zeros, places, own, axis=1)
+        return g.reshape(made, shape=(*lead, *sizes))
+
+    return build
+
+
+# ---- resampling --------------------------------------------------------------------------------
+
+
+def upsample(mode: str, coordinates: str = "half_pixel", **own: Any) -> Build:
+    """Resample all axes after the channel. Scales decide coordinates if they are given."""
+
+    def build(g: TorchBuilder, x: Value, sizes: Sizes, *rest: Any) -> Value:
+        rank = len(sizes)
+        corners, scales = _resampled(rest, mode, rank)
+        where = "align_corners" if corners else coordinates
+        given = [None if scale is None else float(scale) for scale in scales]
+        attributes: dict[str, Any] = {}
+        if not corners and any(scale is not None for scale in given):
+            if any(scale is None for scale in given):
+                raise Refused("a scale for some axes only")
+            attributes["scales"] = (1.0, 1.0, *given)
+        (x,) = g.worked(x) if x.dtype.is_float else (x,)
+        return g.resize(
+            x, sizes=(*x.shape[:2], *sizes), mode=mode, coordinates=where, **attributes, **own
+        )
+
+    return build
+
+
+def _resampled(rest: Sequence[Any], mode: str, rank: int) -> tuple[bool, list[Any]]:
+    """(align_corners, scales) of the arguments after the sizes."""
+    corners = mode != "nearest" and bool(rest[0])
+    scales = list(rest[0 if mode == "nearest" else 1 :])
+    if len(scales) == 1 and isinstance(scales[0], (list, tuple)):
+        scales = list(scales[0])
+    return corners, scales or [None] * rank
+
+
+def grid_sample(
+    g: TorchBuilder, x: Value, grid: Value, mode: int, padding: int, corners: bool
+) -> Value:
+    """Modes are numbers: bilinear, nearest, bicubic; zeros, border, reflection."""
+    x, grid = g.worked(x, grid)
+    return g.grid_sample(
+        x, grid, mode=("linear", "nearest", "cubic")[mode],
+        padding=("zeros", "border", "reflection")[padding], corners=corners,
+    )  # fmt: skip
+
+
+def affine_grid(g: TorchBuilder, theta: Value, sizes: Sizes, corners: bool) -> Value:
+    return g.affine_grid(theta, sizes=tuple(sizes[2:]), corners=corners)
+
+
+def columns(
+    g: TorchBuilder, x: Value, kernel: Numbers, dilation: Numbers, padding: Numbers, stride: Numbers
+) -> Value:
+    """Windows of an image as columns: [batch, channels * kernel, positions]."""
+    own, lead = batched(g, x, 2)
+    kernel, dilation, padding, stride = (_each(n, 2) for n in (kernel, dilation, padding, stride))
+    batch, channels, *_ = own.shape
+    own = g.pad(own, before=(0, 0, *padding), after=(0, 0, *padding))
+    for axis in (2, 3):
+        own = _windows(g, own, axis, kernel[axis - 2], dilation[axis - 2], stride[axis - 2])
+    # [batch, channels, rows, columns, kernel rows, kernel columns]
+    rows, width = own.shape[2], own.shape[3]
+    turned = g.transpose(own, perm=(0, 1, 4, 5, 2, 3))
+    made = g.reshape(turned, shape=(batch, channels * math.prod(kernel), rows * width))
+    return made if len(lead) == 2 else g.squeeze(made, axes=(0,))
+
+
+def _windows(
+    g: TorchBuilder, x: Value, axis: int, kernel: int, dilation: int, stride: int
+) -> Value:
+    """Windows along an axis; their elements become the last axis."""
+    count = (x.shape[axis] - dilation * (kernel - 1) - 1) // stride + 1
+    starts = g.mul(g.positions(count), stride)
+    steps = g.mul(g.positions(kernel), dilation)
+    made = g.gather(x, g.add(g.unsqueeze(starts, axes=(1,)), steps), axis=axis)
+    rank = len(made.shape)
+    return g.transpose(made, perm=(*range(axis + 1), *range(axis + 2, rank), axis + 1))
+
+
+def image(
+    g: TorchBuilder, x: Value, sizes: Sizes, kernel: Numbers, dilation: Numbers, padding: Numbers,
+    stride: Numbers,
+) -> Value:  # fmt: skip
+    """The sum of columns at the places that they were taken from."""
+    lead = x.shape[:-2]
+    own = x if lead else g.unsqueeze(x, axes=(0,))
+    kernel, dilation, padding, stride = (_each(n, 2) for n in (kernel, dilation, padding, stride))
+    batch, width, _ = own.shape
+    counts = [
+        (as_size(size) + 2 * pad - spread * (k - 1) - 1) // step + 1
+        for size, pad, spread, k, step in zip(sizes, padding, dilation, kernel, stride)
+    ]
+    parts = g.reshape(own, shape=(batch, width // math.prod(kernel), *kernel, *counts))
+    made = g.fold(
+        parts, sizes=tuple(sizes), strides=stride, dilations=dilation, pads=(*padding, *padding)
+    )
+    return made if lead else g.squeeze(made, axes=(0,))
+
+
+def channel_shuffle(g: TorchBuilder, x: Value, groups: int) -> Value:
+    batch, channels, *rest = x.shape
+    parts = g.reshape(x, shape=(batch, groups, channels // groups, *rest))
+    turned = g.transpose(parts, perm=(0, 2, 1, *range(3, len(rest) + 3)))
+    return g.reshape(turned, shape=x.shape)
+
+
+_NEAREST = {"coordinates": "asymmetric", "rounding": "floor"}
+_EXACT = {"coordinates": "half_pixel", "rounding": "round_prefer_ceil"}
+
+ROWS: dict[str, Build] = {
+    "convolution.default": convolution,
+    "_convolution.default": convolution,
+    **{f"avg_pool{n}d.default": average_pool(n) for n in (1, 2, 3)},
+    **{f"max_pool{n}d_with_indices.default": max_pool(n) for n in (1, 2, 3)},
+    **{f"max_pool{n}d.default": max_pool(n, indices=False) for n in (1, 2, 3)},
+    **{f"adaptive_avg_pool{n}d.default": adaptive_average(n) for n in (1, 2, 3)},
+    **{f"_adaptive_avg_pool{n}d.default": adaptive_average(n) for n in (2, 3)},
+    **{f"adaptive_max_pool{n}d.default": adaptive_max(n) for n in (1, 2, 3)},
+    **{f"max_unpool{n}d.default": max_unpool(n) for n in (2, 3)},
+    **{f"upsample_nearest{n}d.default": upsample("nearest", **_NEAREST) for n in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{n}d.default": upsample("nearest", **_EXACT) for n in (1, 2, 3)},
+    "upsample_linear1d.default": upsample("linear"),
+    "upsample_bilinear2d.default": upsample("linear"),
+    "upsample_trilinear3d.default": upsample("linear"),
+    "upsample_bicubic2d.default": upsample("cubic"),
+    "_upsample_bilinear2d_aa.default": upsample("linear", antialias=True),
+    "_upsample_bicubic2d_aa.default": upsample("cubic", antialias=True, cubic=-0.5),
+    "grid_sampler_2d.default": grid_sample, "grid_sampler_3d.default": grid_sample,
+    "affine_grid_generator.default": affine_grid,
+    "im2col.default": columns, "col2im.default": image,
+    "channel_shuffle.default": channel_shuffle,
+    "native_channel_shuffle.default": channel_shuffle,
+}  # fmt: skip

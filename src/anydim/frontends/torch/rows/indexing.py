@@ -1,0 +1,381 @@
+"""Rows of indexing by tensors: reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from anydim.base.dtypes import boolean, int64
+from anydim.frontends.builder import Value
+from anydim.frontends.torch.builder import Number, TorchBuilder
+from anydim.frontends.torch.record import Build
+from anydim.frontends.torch.refusal import Refused
+from anydim.frontends.torch.rows.views import put_along
+from anydim.sizes import product
+
+Indices: TypeAlias = "Sequence[Value | None]"
+
+
+def embedding(g: TorchBuilder, weight: Value, indices: Value, *_: Any) -> Value:
+    return g.gather(weight, indices, axis=0)
+
+
+def index_select(g: TorchBuilder, x: Value, dim: int, index: Value) -> Value:
+    index = index if index.shape else g.reshape(index, shape=(1,))
+    if not x.shape:
+        return g.reshape(g.gather(g.reshape(x, shape=(1,)), index, axis=0), shape=())
+    return g.gather(x, index, axis=dim)
+
+
+def gather(g: TorchBuilder, x: Value, dim: int, index: Value, **_: Any) -> Value:
+    if not x.shape:
+        x = g.reshape(x, shape=(1,))
+        made = g.gather(x, g.flat(index), axis=0)
+        return g.reshape(made, shape=index.shape)
+    if not index.shape:
+        index = g.reshape(index, shape=(1,))
+        return g.reshape(g.gather_elements(x, index, axis=0), shape=())
+    return g.gather_elements(_cropped(g, x, index, dim), index, axis=dim)
+
+
+def _cropped(g: TorchBuilder, x: Value, index: Value, dim: int) -> Value:
+    return x
+
+
+def placed(g: TorchBuilder, x: Value, indices: Indices) -> tuple[list[int], list[Value]]:
+    """The axes that are indexed, and their indices as int64; a mask indexes each of its axes."""
+    axes: list[int] = []
+    found: list[Value] = []
+    axis = 0
+    for index in indices:
+        if index is None:
+            axis += 1
+        elif index.dtype == boolean or index.dtype.name == "uint8":
+            rank = len(index.shape)
+            rows = g.nonzero(g.as_type(index, boolean))
+            for number in range(rank):
+                axes.append(axis + number)
+                found.append(rows[number])
+            axis += rank
+        else:
+            axes.append(axis)
+            found.append(g.as_type(index, int64))
+            axis += 1
+    return axes, found
+
+
+def index(g: TorchBuilder, x: Value, indices: Indices) -> Value:
+    """x[i, j, :, k]: axes of the indices come where they stood, or first if they stood apart."""
+    axes, found = placed(g, x, indices)
+    if not axes:
+        return x
+    if len(axes) == 1:
+        return g.gather(x, found[0], axis=axes[0])
+    tuples = together(g, found)
+    rest = [axis for axis in range(len(x.shape)) if axis not in axes]
+    turned = g.transpose(x, perm=(*axes, *rest))
+    made = g.gather_nd(turned, tuples)
+    inner = len(tuples.shape) - 1
+    return _moved(g, made, inner, axes)
+
+
+def _moved(g: TorchBuilder, made: Value, inner: int, axes: Sequence[int]) -> Value:
+    """Move the axes of the indices, which are first, to where the indices stood."""
+    first = axes[0]
+    if list(axes) != list(range(first, first + len(axes))) or not first:
+        return made
+    rank = len(made.shape)
+    perm = (*range(inner, inner + first), *range(inner), *range(inner + first, rank))
+    return g.transpose(made, perm=perm)
+
+
+def together(g: TorchBuilder, indices: Sequence[Value]) -> Value:
+    """Indices that broadcast, as tuples along a last axis."""
+    whole = indices[0]
+    for other in indices[1:]:
+        whole = g.add(whole, g.mul(other, 0))
+    shape = whole.shape
+    rank = len(shape)
+    parts = [g.unsqueeze(g.expand(each, shape=shape), axes=(rank,)) for each in indices]
+    return g.concat(*parts, axis=rank) if len(parts) > 1 else parts[0]
+
+
+def index_put(
+    g: TorchBuilder, x: Value, indices: Indices, values: Value, accumulate: bool = False, *_: Any
+) -> Value:
+    mask = indices[0] if len(indices) == 1 else None
+    if mask is not None and mask.dtype == boolean and not values.shape and not accumulate:
+        return _where_mask(g, x, mask, values)
+    axes, found = placed(g, x, indices)
+    if not axes:
+        return g.add(x, values) if accumulate else g.expand(values, shape=x.shape)
+    tuples = together(g, found)
+    inner = len(tuples.shape) - 1
+    rest = [axis for axis in range(len(x.shape)) if axis not in axes]
+    perm = (*axes, *rest)
+    turned = g.transpose(x, perm=perm)
+    shape = (*tuples.shape[:-1], *(x.shape[axis] for axis in rest))
+    values = g.as_type(values, x.dtype)
+    if len(axes) and axes[0] and axes == list(range(axes[0], axes[0] + len(axes))):
+        values = _first(g, values, inner, axes[0], len(shape))
+    updates = g.expand(values, shape=shape)
+    made = added(g, "scatter_nd", turned, tuples, updates, "add" if accumulate else "none")
+    return g.transpose(made, perm=tuple(perm.index(axis) for axis in range(len(perm))))
+
+
+def _first(g: TorchBuilder, values: Value, inner: int, before: int, rank: int) -> Value:
+    """Values with the axes of the indices first; they stand after `before` others."""
+    missing = rank - len(values.shape)
+    if missing:
+        values = g.reshape(values, shape=(*(1,) * missing, *values.shape))
+    perm = (*range(before, before + inner), *range(before), *range(before + inner, rank))
+    return g.transpose(values, perm=perm)
+
+
+def _where_mask(g: TorchBuilder, x: Value, mask: Value, value: Value) -> Value:
+    missing = len(x.shape) - len(mask.shape)
+    if missing:
+        mask = g.reshape(mask, shape=(*mask.shape, *(1,) * missing))
+    return g.where(mask, g.as_type(value, x.dtype), x)
+
+
+# ---- scatter -----------------------------------------------------------------------------------
+
+_REDUCED = {
+    "sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min",
+}  # fmt: skip
+
+
+def added(
+    g: TorchBuilder, name: str, x: Value, places: Value, updates: Value, reduction: str, **own: Any
+) -> Value:
+    """A scatter with a reduction; bool adds as `or`, and multiplies as `and`."""
+    if x.dtype == boolean and reduction != "none":
+        kinds = {"add": "max", "mul": "min"}
+        small = [g.cast(each, to=int64) for each in (x, updates)]
+        made = getattr(g, name)(small[0], places, small[1],
+                                reduction=kinds.get(reduction, reduction), **own)  # fmt: skip
+        return g.as_type(made, boolean)
+    wide = g.worked(x, updates) if reduction != "none" else [x, updates]
+    return getattr(g, name)(wide[0], places, wide[1], reduction=reduction, **own)
+
+
+def scatter(reduction: str = "none") -> Build:
+    """x with elements of a tensor, or a number, at its own coordinates but for one axis."""
+
+    def build(
+        g: TorchBuilder, x: Value, dim: int, index: Value, source: Value | Number,
+        *, reduce: str | None = None,
+    ) -> Value:  # fmt: skip
+        how = reduction if reduce is None else _REDUCED[reduce]
+        return scattered(g, x, dim, index, source, how)
+
+    return build
+
+
+def scattered(
+    g: TorchBuilder, x: Value, dim: int, index: Value, source: Value | Number, how: str
+) -> Value:
+    shape = x.shape
+    own = g.operand(source, x.dtype)
+    x, index = (each if each.shape else g.reshape(each, shape=(1,)) for each in (x, index))
+    if isinstance(source, Value) and source.shape:
+        own = _corner(g, own, index)
+    own = g.expand(own, shape=index.shape)
+    made = added(g, "scatter_elements", x, g.as_type(index, int64), own, how, axis=dim)
+    return g.reshape(made, shape=()) if not shape else made
+
+
+def _corner(g: TorchBuilder, source: Value, index: Value) -> Value:
+    """The part of the source that the index covers."""
+    if source.shape == index.shape:
+        return source
+    rank = len(index.shape)
+    return g.slice(source, starts=(0,) * rank, ends=index.shape, axes=tuple(range(rank)))
+
+
+def scatter_reduce(
+    g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, reduce: str,
+    *, include_self: bool = True,
+) -> Value:  # fmt: skip
+    """Reductions with or without the elements of x; `mean` divides by the count."""
+    how = "add" if reduce == "mean" else _REDUCED[reduce]
+    lifted = x if x.shape else g.reshape(x, shape=(1,))
+    place = index if index.shape else g.reshape(index, shape=(1,))
+    source = source if source.shape else g.reshape(source, shape=(1,))
+    ones = g.filled(place.shape, 1, int64)
+    zeros = g.filled(lifted.shape, 0, int64)
+    counts = g.scatter_elements(zeros, place, ones, axis=dim, reduction="add")
+    start = lifted
+    if not include_self:
+        neutral = g.operand(_neutral(how, x), x.dtype)
+        start = g.where(g.greater(counts, 0), neutral, lifted)
+    made = scattered(g, start, dim, place, source, how)
+    if reduce == "mean":
+        counts = g.add(counts, 1) if include_self else g.maximum(counts, 1)
+        made = g.as_type(made, g.result)
+        divided = g.operand(counts, made.dtype)
+        made = g.div(made, divided) if made.dtype.is_float else g.floor_div(made, divided)
+    return made if x.shape else g.reshape(made, shape=())
+
+
+def _neutral(how: str, x: Value) -> Any:
+    if how in ("add", "mul"):
+        return 0 if how == "add" else 1
+    if x.dtype.is_float:
+        return float("-inf") if how == "max" else float("inf")
+    if x.dtype == boolean:
+        return how == "min"
+    return x.dtype.range[0 if how == "max" else 1]
+
+
+# ---- slices along one axis ---------------------------------------------------------------------
+
+
+def index_along(reduction: str) -> Build:
+    """x with slices replaced by, or combined with, those of a source."""
+
+    def build(
+        g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, *rest: Any,
+        alpha: Number = 1, include_self: bool = True,
+    ) -> Value:  # fmt: skip
+        how = _REDUCED.get(rest[0], rest[0]) if rest else reduction
+        if rest and (how not in ("add", "mul", "max", "min") or not include_self):
+            return index_reduce(g, x, dim, index, source, rest[0], include_self=include_self)
+        source = g.as_type(source, x.dtype)
+        if alpha != 1:
+            source = g.mul(source, g.operand(alpha, x.dtype))
+        return _along(g, x, dim, index, source, how)
+
+    return build
+
+
+def _along(
+    g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, how: str
+) -> Value:
+    shape = x.shape
+    if not shape:
+        x, dim = g.reshape(x, shape=(1,)), 0
+    source = source if source.shape else g.reshape(source, shape=(1,))
+    index = index if index.shape else g.reshape(index, shape=(1,))
+    axis = dim % len(x.shape)
+    if len(source.shape) < len(x.shape):
+        source = g.unsqueeze(source, axes=(axis,))
+    rank = len(x.shape)
+    places = g.reshape(
+        index, shape=tuple(index.shape[0] if n == axis else 1 for n in range(rank))
+    )
+    places = g.expand(g.as_type(places, int64), shape=source.shape)
+    made = added(g, "scatter_elements", x, places, source, how, axis=axis)
+    return made if shape else g.reshape(made, shape=())
+
+
+def index_reduce(
+    g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, reduce: str,
+    *, include_self: bool = True,
+) -> Value:  # fmt: skip
+    lifted = x if x.shape else g.reshape(x, shape=(1,))
+    axis = dim % len(lifted.shape)
+    wide = source if source.shape else g.reshape(source, shape=(1,))
+    own = index if index.shape else g.reshape(index, shape=(1,))
+    rank = len(lifted.shape)
+    places = g.reshape(own, shape=tuple(own.shape[0] if n == axis else 1 for n in range(rank)))
+    places = g.expand(g.as_type(places, int64), shape=wide.shape)
+    made = scatter_reduce(g, lifted, axis, places, wide, reduce, include_self=include_self)
+    return made if x.shape else g.reshape(made, shape=())
+
+
+def index_fill(
+    g: TorchBuilder, x: Value, dim: int, index: Value, value: Value | Number
+) -> Value:
+    lifted = x if x.shape else g.reshape(x, shape=(1,))
+    axis = dim % len(lifted.shape)
+    index = index if index.shape else g.reshape(index, shape=(1,))
+    shape = (*lifted.shape[:axis], index.shape[0], *lifted.shape[axis + 1 :])
+    filled = g.expand(g.operand(value, x.dtype), shape=shape)
+    made = put_along(g, lifted, g.as_type(index, int64), filled, axis)
+    return made if x.shape else g.reshape(made, shape=())
+
+
+def take(g: TorchBuilder, x: Value, index: Value) -> Value:
+    return g.gather(g.flat(x), index, axis=0)
+
+
+def put(
+    g: TorchBuilder, x: Value, index: Value, source: Value, accumulate: bool = False
+) -> Value:
+    made = added(
+        g, "scatter_elements", g.flat(x), g.flat(index), g.flat(g.as_type(source, x.dtype)),
+        "add" if accumulate else "none", axis=0,
+    )  # fmt: skip
+    return g.reshape(made, shape=x.shape)
+
+
+def bucketize(
+    g: TorchBuilder, x: Value | Number, boundaries: Value, *, out_int32: bool = False,
+    right: bool = False,
+) -> Value:  # fmt: skip
+    """The number of boundaries below x, or below and equal to x."""
+    return sorted_places(g, boundaries, x, right)
+
+
+def sorted_places(
+    g: TorchBuilder, rows: Value, x: Value | Number, right: bool
+) -> Value:
+    """How many elements of each sorted row are below (or, with `right`, not above) each x."""
+    values, rows = g.operands(x, rows)
+    lead = len(rows.shape) - 1
+    wide = g.unsqueeze(values, axes=(len(values.shape),))
+    shape = (*rows.shape[:-1], *(1,) * (len(values.shape) - lead), rows.shape[-1])
+    rows = g.reshape(rows, shape=shape)
+    if right:
+        outside = g.logical_not(g.greater(rows, wide))
+    else:
+        outside = g.less(rows, wide)
+    if rows.dtype.is_float:
+        outside = g.logical_or(outside, g.logical_and(
+            g.is_nan(wide), g.logical_or(g.logical_not(g.is_nan(rows)), g.scalar(right, boolean))))
+        if right:
+            outside = g.logical_and(outside, g.logical_or(
+                g.logical_not(g.is_nan(rows)), g.is_nan(wide)))
+    return g.reduce_sum(g.cast(outside, to=int64), axes=(-1,))
+
+
+def search_sorted(
+    g: TorchBuilder, rows: Value, x: Value | Number, *, out_int32: bool = False,
+    right: bool = False, side: str | None = None, sorter: Value | None = None,
+) -> Value:  # fmt: skip
+    if sorter is not None:
+        rows = g.gather_elements(rows, sorter, axis=-1)
+    return sorted_places(g, rows, x, right or side == "right")
+
+
+def triangle(upper: bool) -> Build:
+    def build(g: TorchBuilder, x: Value, diagonal: int = 0) -> Value:
+        return g.trilu(x, upper=upper, k=diagonal)
+
+    return build
+
+
+def one_hot(g: TorchBuilder, x: Value, classes: int = -1) -> Value:
+    if classes == -1:
+        raise Refused("the number of classes decided by data")
+    return g.cast(g.equal(g.unsqueeze(x, axes=(len(x.shape),)), g.positions(classes)), to=int64)
+
+
+ROWS: dict[str, Build] = {
+    "embedding.default": embedding, "index_select.default": index_select,
+    "gather.default": gather, "index.Tensor": index, "_unsafe_index.Tensor": index,
+    "index_put.default": index_put, "_unsafe_index_put.default": index_put,
+    "scatter.src": scatter(), "scatter.value": scatter(),
+    "scatter.reduce": scatter(), "scatter.value_reduce": scatter(),
+    "scatter_add.default": scatter("add"), "scatter_reduce.two": scatter_reduce,
+    "index_add.default": index_along("add"), "index_copy.default": index_along("none"),
+    "index_reduce.default": index_reduce,
+    "index_fill.int_Scalar": index_fill, "index_fill.int_Tensor": index_fill,
+    "take.default": take, "put.default": put,
+    "bucketize.Tensor": bucketize, "bucketize.Scalar": bucketize,
+    "searchsorted.Tensor": search_sorted, "searchsorted.Scalar": search_sorted,
+    "triu.default": triangle(True), "tril.default": triangle(False),
+    "one_hot.default": one_hot,
+}  # fmt: skip

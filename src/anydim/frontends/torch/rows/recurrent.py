@@ -1,0 +1,116 @@
+"""Rows of LSTM, GRU and RNN: a node of the library for each direction of each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from anydim.base.records import dataclass
+from anydim.frontends.builder import Value
+from anydim.frontends.torch.builder import TorchBuilder
+from anydim.frontends.torch.record import Build
+from anydim.frontends.torch.refusal import Refused
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A kind of layer: the library's operator, the order of its gates among torch's, functions."""
+
+    name: str
+    order: tuple[int, ...]
+    activations: tuple[str, ...]
+    states: int = 1
+    attributes: tuple[tuple[str, Any], ...] = ()
+
+
+LSTM = Cell("lstm", (0, 3, 1, 2), ("sigmoid", "tanh", "tanh"), 2)
+GRU = Cell("gru", (1, 0, 2), ("sigmoid", "tanh"), attributes=(("linear_before_reset", True),))
+TANH = Cell("rnn", (0,), ("tanh",))
+RELU = Cell("rnn", (0,), ("relu",))
+
+
+def recurrent(cell: Cell) -> Build:
+    """(y, last states): x [time, batch, input] or, with `batch_first`, [batch, time, input]."""
+
+    def build(
+        g: TorchBuilder, x: Value, first: Value | Sequence[Value], weights: Sequence[Value],
+        biases: bool, layers: int, dropout: float, train: bool, both: bool, batch_first: bool,
+    ) -> list[Value]:  # fmt: skip
+        if train and dropout:
+            raise Refused("dropout between layers in training")
+        states = list(first) if isinstance(first, (list, tuple)) else [first]
+        flat = len(x.shape) == 2  # no batch
+        if flat:
+            x = g.unsqueeze(x, axes=(1,))
+            states, batch_first = [g.unsqueeze(each, axes=(1,)) for each in states], False
+        if batch_first:
+            x = g.transpose(x, perm=(1, 0, 2))
+        made, last = layered(g, cell, x, states, list(weights), biases, layers, 1 + both)
+        if batch_first:
+            made = g.transpose(made, perm=(1, 0, 2))
+        results = [made, *last]
+        return [g.squeeze(each, axes=(1,)) for each in results] if flat else results
+
+    return build
+
+
+def layered(
+    g: TorchBuilder, cell: Cell, x: Value, states: Sequence[Value], weights: list[Value],
+    biases: bool, layers: int, directions: int,
+) -> tuple[Value, list[Value]]:  # fmt: skip
+    """The layers one after another; last states are stacked by layer and direction."""
+    width = 4 if biases else 2
+    per_direction = len(weights) // (layers * directions)
+    if per_direction != width:
+        raise Refused("projections")
+    ends: list[list[Value]] = [[] for _ in states]
+    for layer in range(layers):
+        parts: list[Value] = []
+        for direction in range(directions):
+            at = layer * directions + direction
+            own = weights[at * width : (at + 1) * width]
+            begin = [g.slice(each, starts=(at,), ends=(at + 1,), axes=(0,)) for each in states]
+            made, *last = one_direction(g, cell, x, begin, own, direction == 1)
+            parts.append(made)
+            for each, end in zip(ends, last):
+                each.append(g.unsqueeze(end, axes=(0,)))
+        x = parts[0] if directions == 1 else g.concat(*parts, axis=2)
+    return x, [each[0] if len(each) == 1 else g.concat(*each, axis=0) for each in ends]
+
+
+def one_direction(
+    g: TorchBuilder, cell: Cell, x: Value, begin: Sequence[Value], weights: Sequence[Value],
+    reverse: bool,
+) -> list[Value]:  # fmt: skip
+    """y [time, batch, hidden] and the last states [batch, hidden] of one direction."""
+    inner, outer, *bias = (ordered(g, weight, cell.order) for weight in weights)
+    given = ["bias"] if bias else []
+    inputs = [x, g.unsqueeze(inner, axes=(0,)), g.unsqueeze(outer, axes=(0,))]
+    if bias:
+        inputs.append(g.unsqueeze(g.concat(*bias, axis=0), axes=(0,)))
+    given += ["first_h", "first_c"][: len(begin)]
+    functions = tuple((name, 0.0, 0.0) for name in cell.activations)
+    return list(getattr(g, cell.name)(
+        *inputs, *begin, given=tuple(given), reverse=reverse, activations=functions,
+        **dict(cell.attributes),
+    ))  # fmt: skip
+
+
+def ordered(g: TorchBuilder, weight: Value, order: Sequence[int]) -> Value:
+    """The rows of a weight or bias by gates in the library's order."""
+    if tuple(order) == tuple(range(len(order))):
+        return weight
+    size = weight.shape[0] // len(order)
+    parts = [
+        g.slice(weight, starts=(size * gate,), ends=(size * (gate + 1),), axes=(0,))
+        for gate in order
+    ]
+    return g.concat(*parts, axis=0)
+
+
+_CELLS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": TANH, "rnn_relu": RELU}
+
+ROWS: dict[str, Build] = {
+    **{f"{name}.input": recurrent(cell) for name, cell in _CELLS.items()},
+    **{f"anydim.{name}.default": recurrent(cell) for name, cell in _CELLS.items()},
+}

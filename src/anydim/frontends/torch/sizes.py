@@ -1,0 +1,159 @@
+"""Size expressions of torch's symbolic shapes: sympy expressions as sizes, and as numbers.
+
+torch keeps sizes as sympy expressions over symbols: `s77` for a dim of an input, `u0` for a size
+that data decide. Integer expressions become sizes; others become float64 or bool scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from anydim.base.dtypes import boolean, float64, int64
+from anydim.frontends.torch.refusal import Refused
+from anydim.sizes import Size, as_size, maximum, minimum, product
+
+if TYPE_CHECKING:
+    from anydim.frontends.graph_builder import Value
+    from anydim.frontends.torch.builder import TorchBuilder
+
+_LARGEST_DENOMINATOR = 1 << 20
+
+
+def _quotient(number: Size, divisor: Size) -> Size:
+    """number // divisor, for a divisor that torch proved to be positive."""
+    exact = number.divide_exactly(divisor)
+    return number // divisor if exact is None else exact
+
+
+def _power(base: Size, exponent: Size) -> Size:
+    count = exponent.constant
+    if count is None or count < 0:
+        raise Refused(f"the size {base} to the power {exponent}")
+    return product((base,) * count)
+
+
+def _extreme(combine: Callable[[Size, Size], Size]) -> Callable[..., Size]:
+    def of(first: Size, *others: Size) -> Size:
+        for other in others:
+            first = combine(first, other)
+        return first
+
+    return of
+
+
+_INTEGERS: dict[str, Callable[..., Size]] = {
+    "Add": lambda *terms: sum(terms, as_size(0)),
+    "Mul": lambda *factors: product(factors),
+    "Pow": _power,
+    "PowByNatural": _power,
+    "FloorDiv": _quotient,
+    "CleanDiv": _quotient,
+    "Mod": lambda number, divisor: number % divisor,
+    "PythonMod": lambda number, divisor: number % divisor,
+    "ModularIndexing": lambda number, divisor, extent: _quotient(number, divisor) % extent,
+    "Max": _extreme(maximum),
+    "Min": _extreme(minimum),
+    "Identity": lambda size: size,
+}
+"""sympy class -> the same of sizes."""
+
+_ROUNDED = {"FloorToInt": "floor", "TruncToInt": "trunc", "CeilToInt": "ceil", "RoundToInt": ""}
+
+_BINARY = {
+    "Add": "add", "Mul": "mul", "FloatTrueDiv": "div", "IntTrueDiv": "div", "FloatPow": "pow",
+    "Pow": "pow", "Max": "maximum", "Min": "minimum", "Mod": "mod", "PythonMod": "mod",
+    "FloorDiv": "floor_div", "CleanDiv": "floor_div", "PowByNatural": "pow",
+}  # fmt: skip
+_UNARY = {
+    "OpaqueUnaryFn_sqrt": "sqrt", "OpaqueUnaryFn_exp": "exp", "OpaqueUnaryFn_log": "log",
+    "OpaqueUnaryFn_sin": "sin", "OpaqueUnaryFn_cos": "cos", "OpaqueUnaryFn_tanh": "tanh",
+    "FloorToInt": "floor", "CeilToInt": "ceil", "TruncToInt": "trunc", "RoundToInt": "round",
+    "ToFloat": "identity", "Abs": "abs",
+}  # fmt: skip
+RELATIONS = {
+    "Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<=",
+    "StrictGreaterThan": ">", "GreaterThan": ">=",
+}  # fmt: skip
+_COMPARISONS = {
+    "==": "equal", "!=": "not_equal", "<": "less", "<=": "less_equal", ">": "greater",
+    ">=": "greater_equal",
+}  # fmt: skip
+
+
+def size_of(expression: Any, symbols: dict[str, Size]) -> Size:
+    """An integer expression as a size. Refused if sizes cannot express it."""
+    kind = type(expression).__name__
+    if expression.is_Integer:
+        return as_size(int(expression))
+    if expression.is_Symbol:
+        if expression.name not in symbols:
+            raise Refused(f"the size {expression.name} is used before it is computed")
+        return symbols[expression.name]
+    if kind in _ROUNDED:
+        return _rounded(kind, expression.args[0], symbols)
+    row = _INTEGERS.get(kind)
+    if row is None:
+        raise Refused(f"the size expression {expression}")
+    return row(*(size_of(each, symbols) for each in expression.args))
+
+
+def _rounded(kind: str, expression: Any, symbols: dict[str, Size]) -> Size:
+    """A quotient that is rounded: of two integers, or of one and a number of few bits."""
+    above, below = _ratio(expression, symbols)
+    if kind == "CeilToInt":
+        return -(-above // below)
+    if kind == "RoundToInt":
+        raise Refused(f"the rounded size {expression}")
+    return above // below  # sizes are not negative
+
+
+def _ratio(expression: Any, symbols: dict[str, Size]) -> tuple[Size, Size]:
+    """(a, b) of an expression that is the exact quotient a / b of sizes."""
+    kind = type(expression).__name__
+    if kind == "ToFloat":
+        return size_of(expression.args[0], symbols), as_size(1)
+    if expression.is_Number:
+        ratio = Fraction(float(expression))
+        if ratio.denominator > _LARGEST_DENOMINATOR or ratio < 0:
+            raise Refused(f"the size expression {expression}")
+        return as_size(ratio.numerator), as_size(ratio.denominator)
+    if kind in ("IntTrueDiv", "FloatTrueDiv"):
+        (a, b), (c, d) = (_ratio(each, symbols) for each in expression.args)
+        return a * d, b * c
+    if kind == "Mul":
+        above, below = as_size(1), as_size(1)
+        for each in expression.args:
+            a, b = _ratio(each, symbols)
+            above, below = above * a, below * b
+        return above, below
+    return size_of(expression, symbols), as_size(1)
+
+
+def number_of(g: TorchBuilder, expression: Any) -> Value:
+    """A real or boolean expression of sizes as a scalar: float64, int64 or bool."""
+    kind = type(expression).__name__
+    if expression in (True, False) and not expression.is_Number:
+        return g.scalar(bool(expression), boolean)
+    if expression.is_Number:
+        return g.scalar(float(expression), float64)
+    if expression.is_Symbol and expression.name in g.scalars:
+        return g.scalars[expression.name]
+    if kind in RELATIONS:
+        left, right = (g.as_type(number_of(g, each), float64) for each in expression.args)
+        return getattr(g, _COMPARISONS[RELATIONS[kind]])(left, right)
+    if expression.is_integer:
+        try:
+            return g.scalar(size_of(expression, g.symbols), int64)
+        except Refused:
+            pass
+    parts = [g.as_type(number_of(g, each), float64) for each in expression.args]
+    if kind in _UNARY:
+        return getattr(g, _UNARY[kind])(parts[0])
+    if kind not in _BINARY:
+        raise Refused(f"the expression {expression} of sizes")
+    total = parts[0]
+    for part in parts[1:]:
+        total = getattr(g, _BINARY[kind])(total, part)
+    return total

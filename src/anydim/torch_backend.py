@@ -1,0 +1,215 @@
+"""torch.compile's backend: `torch.compile(model, backend="anydim", dynamic=True)`.
+
+torch finds it by the entry point `torch_dynamo_backends`. Its graphs, forward and backward, are
+functional and of ATen: each becomes one model for all sizes that torch's guards allow. A graph
+with an operator that is not supported runs in torch, with one line in torch's log that says why.
+
+In a graph without gradients, parameters and buffers are constants of the model, which shares their
+memory. A change in place is noticed at the next call, and the model is compiled again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.utils import detect_fake_mode
+
+from anydim.base.errors import OptionError, UserError
+from anydim.base.records import dataclass
+from anydim.base.text import listed
+from anydim.entry import compile
+from anydim.frontends.torch.decompositions import decompositions
+from anydim.frontends.torch.importer import Imported, Program, import_graph
+from anydim.model import Model
+
+_LOG = logging.getLogger("torch._dynamo.backends.anydim")
+_OPTIONS = ("threads", "options", "precision", "strategy", "target", "memory_limit", "arenas")
+
+
+def backend(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Any = None, mode: Any = None
+) -> Callable[..., Any]:
+    """Compile a graph of torch.compile.
+
+    `options` are those of `anydim.compile`: threads, options, precision, strategy, target,
+    memory_limit, arenas. The number of threads is torch's. `mode` has no meaning here.
+
+    Raises OptionError for an unknown option.
+    """
+    wanted = {"threads": torch.get_num_threads(), **(options or {})}
+    unknown = [name for name in wanted if name not in _OPTIONS]
+    if unknown:
+        raise OptionError(
+            f"torch.compile: the backend has no option {listed(unknown)}",
+            f"its options are {listed(_OPTIONS)}",
+        )
+    held = {
+        position: tensor for position, tensor in enumerate(inputs)
+        if isinstance(tensor, torch.nn.Parameter)
+        or getattr(tensor, "_dynamo_static_input_type", None) is not None
+    }  # fmt: skip
+    made: Callable[..., Any] = aot_autograd(
+        fw_compiler=partial(_compiled, wanted, {}),
+        inference_compiler=partial(_compiled, wanted, held if _is_whole(module, inputs) else {}),
+        decompositions=decompositions(None),
+    )(module, inputs)
+    return made
+
+
+def _is_whole(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether the inputs of torch's functional graph are those of the traced one, in order."""
+    return not dict(module.named_parameters()) and not dict(module.named_buffers())
+
+
+def _compiled(
+    wanted: Mapping[str, Any], held: Mapping[int, torch.Tensor],
+    module: torch.fx.GraphModule, inputs: Sequence[Any],
+) -> Callable[..., Any]:  # fmt: skip
+    """The model of a functional graph; torch's own graph if it cannot be compiled."""
+    part = _Part(module, inputs, wanted, held)
+    try:
+        return part.boxed()
+    except UserError as error:
+        _LOG.warning("a graph runs in torch: %s", error.problem)
+        return _boxed(module.forward)
+
+
+def _boxed(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that takes its arguments as one list, and empties it."""
+
+    def boxed(arguments: list[Any]) -> Any:
+        given = tuple(arguments)
+        arguments.clear()
+        return call(*given)
+
+    boxed._boxed_call = True  # type: ignore[attr-defined]
+    return boxed
+
+
+@dataclass(frozen=True)
+class _Result:
+    """A result of a graph: an input by position, an output by name, or a value."""
+
+    position: int | None = None
+    name: str | None = None
+    value: Any = None
+    is_number: bool = False  # a size, which torch takes as an int
+
+
+class _Part:
+    """A functional graph of ATen and its model."""
+
+    def __init__(
+        self, module: torch.fx.GraphModule, inputs: Sequence[Any], wanted: Mapping[str, Any],
+        held: Mapping[int, torch.Tensor],
+    ) -> None:  # fmt: skip
+        self.module, self.wanted = module, wanted
+        nodes = list(module.graph.nodes)
+        self.placeholders = [node for node in nodes if node.op == "placeholder"]
+        self.output = nodes[-1]
+        self.held = {n: t for n, t in held.items() if not _is_written(n)}
+        mode = detect_fake_mode(inputs)
+        environment = None if mode is None else mode.shape_env
+        self.ranges = {} if environment is None else environment.var_to_range
+
+    def boxed(self) -> Callable[..., Any]:
+        """The compiled graph, as torch calls it."""
+        self.build()
+        return _boxed(self.call)
+
+    def build(self) -> None:
+        """Import and compile the graph. Raises ModelError."""
+        kept, self.results = self._results()
+        imported = self._imported(kept)
+        outputs = iter(imported.results)
+        self.results = [
+            each if each.position is not None else _named(next(outputs), each.is_number)
+            for each in self.results
+        ]
+        self.positions = imported.placeholders
+        self.model: Model | None = None
+        if imported.graph.outputs:
+            self.model = compile(imported.graph, **self.wanted)
+            self.names = tuple(spec.name for spec in self.model.inputs)
+        self.versions = {n: _version(t) for n, t in self.held.items()}
+
+    def _results(self) -> tuple[list[Any], list[_Result]]:
+        """The results that the graph computes, and all results."""
+        (given,) = self.output.args
+        places = {node: number for number, node in enumerate(self.placeholders)}
+        kept, results = [], []
+        for each in given:
+            if each in places:
+                results.append(_Result(position=places[each]))
+                continue
+            kept.append(each)
+            number = isinstance(each, torch.fx.Node) and isinstance(
+                each.meta.get("val"), torch.SymInt
+            )
+            results.append(_Result(is_number=number))
+        return kept, results
+
+    def _imported(self, kept: Sequence[Any]) -> Imported:
+        (before,) = self.output.args
+        self.output.args = (tuple(kept),)
+        constants = {self.placeholders[n].name: tensor for n, tensor in self.held.items()}
+        try:
+            return import_graph(
+                Program("torch.compile", self.module, constants, ranges=self.ranges)
+            )
+        finally:
+            self.output.args = (before,)
+
+    def call(self, *arguments: Any) -> list[Any]:
+        """The results for arguments in order."""
+        if any(_version(arguments[n]) != found for n, found in self.versions.items()):
+            self.held = {n: arguments[n] for n in self.held}
+            self.build()
+        found: Mapping[str, Any] = {}
+        if self.model is not None:
+            given = [arguments[position] for position in self.positions]
+            found = self.model(**{name: _plain(v) for name, v in zip(self.names, given)})
+        return [self._result(each, arguments, found) for each in self.results]
+
+    def _result(self, each: _Result, arguments: Sequence[Any], found: Mapping[str, Any]) -> Any:
+        if each.position is not None:
+            return arguments[each.position]
+        if each.name is None:
+            return each.value
+        made = found[each.name]
+        if each.is_number:
+            return int(made)
+        return made if isinstance(made, torch.Tensor) else torch.from_numpy(made)
+
+
+def _named(result: Any, is_number: bool) -> _Result:
+    if isinstance(result, str):
+        return _Result(name=result, is_number=is_number)
+    return _Result(value=result)
+
+
+def _plain(value: Any) -> Any:
+    """An argument of a model: sizes are tensors without axes."""
+    return torch.tensor(value) if isinstance(value, int) else value.detach()
+
+
+def _version(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor lies, and how often it was changed."""
+    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+
+
+def _is_written(position: int) -> bool:
+    """Whether the traced function changes an input in place."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = getattr(context, "fw_metadata", None)
+    if metadata is None or position >= len(metadata.input_info):
+        return True
+    return bool(metadata.input_info[position].mutates_data)
+
+
+torch._dynamo.register_backend(backend, name="anydim")

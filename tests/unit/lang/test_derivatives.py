@@ -1,0 +1,145 @@
+"""Promise: the derivative of a definition is the derivative of its values, at every size."""
+
+import re
+
+import numpy as np
+import pytest
+
+import anydim as ad
+from anydim.lang.derivatives.scalar import FLAT, NONE, RULES
+from anydim.lang.functions import FUNCTIONS, INSIDE
+from tests.differentiable import PROGRAMS
+from tests.gradients import TOLERANCE, check
+from tests.unit.lang.test_language_docs import PROGRAMS as OF_DOCS
+from tests.unit.lang.test_language_docs import example, examples
+
+SIZES = (0, 1, 2, 5, 7)
+
+
+def last(text):
+    """The last definition of a text."""
+    lib = ad.define(text)
+    return lib[list(lib)[-1]]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_derivatives_are_those_of_differences(name):
+    program = PROGRAMS[name]
+    definition = last(program.text).definition
+    for n in SIZES:
+        if n >= program.least:
+            arrays = program.arguments(np.random.default_rng(n), n)
+            assert check(definition, arrays, program.attributes) < TOLERANCE, n
+
+
+def doubled(text):
+    """A text of docs/language.md with float64 for all floats."""
+    head = r"\bfloat\b(?=[ (>](?!\w+ = ))"
+    return re.sub(head, "double", text)
+
+
+def in_float64(arrays, definition):
+    """Arguments of an example in float64, with no two equal."""
+    rng = np.random.default_rng(0)
+    kinds = [parameter.type for parameter in definition.parameters]
+    return [
+        array + 0.01 * rng.standard_normal(array.shape)
+        if array.dtype.kind == "f" or kind in "TS" else array
+        for array, kind in zip(arrays, kinds)
+    ]  # fmt: skip
+
+
+def differentiable_examples():
+    """(text, line) of the examples of docs/language.md that may have a derivative."""
+    for text, error in OF_DOCS:
+        if not error:
+            for line in examples(text):
+                yield doubled(text), line
+
+
+def test_definitions_of_the_manual():
+    checked = 0
+    for text, line in differentiable_examples():
+        functions = ad.define(text)
+        definitions = {name: function.definition for name, function in functions.items()}
+        definition, arrays, attributes, _ = example(definitions, line)
+        if definition.types or definition.family or definition.name in ("cubed", "histogram", "convert"):
+            continue
+        arrays = in_float64(arrays, definition)
+        if any(array.dtype.kind == "f" for array in arrays):
+            assert check(definition, arrays, attributes) < TOLERANCE, line
+            checked += 1
+    assert checked > 40
+
+
+def test_every_function_has_a_rule_or_none():
+    known = {*RULES, *FLAT, *NONE, "select", INSIDE}
+    assert known == {*FUNCTIONS} | known
+    assert not RULES.keys() & (FLAT | NONE)
+
+
+TEXTS = {
+    "def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }": """\
+def matmul_vjp(float(M, K) A, float(K, N) B, float(M, N) dC) -> (dA, dB) {
+  dA(m, k) +=! dC(m, n) * B(k, n)
+  dB(k, n) +=! dC(m, n) * A(m, k)
+}""",
+    "def conv(float(N) x, float(K) w) -> (y) { y(i) +=! x(i + k) * w(k) }": """\
+def conv_vjp(float(N) x, float(K) w, float(max(N + 1 - K, 0)) dy) -> (dx, dw) {
+  dx(i) +=! (dy(i - k) else 0.0) * w(k) where i in 0:N
+  dw(k) +=! dy(i) * x(i + k) where k in 0:K, i in 0:max(N + 1 - K, 0)
+}""",
+    "def embed(float(V,D) E, int64(N) at) -> (y) { y(n,d) = E(at(n),d) }": """\
+def embed_vjp(float(V, D) E, int64(N) at, float(N, D) dy) -> (dE) {
+  dE(i0, i1) = 0.0 where i0 in 0:V, i1 in 0:D
+  dE(at(n), d) += dy(n, d)
+}""",
+    "def decayed(float(N) x) -> (y) { for t in N { y(t) = 0.5 * (y(t - 1) else 0) + x(t) } }": """\
+def decayed_vjp(float(N) x, float(N) dy) -> (dx) {
+  dx(i0) = 0.0 where i0 in 0:N
+  dy_2(i0) = dy(i0)
+  for t in N - 1:-1:-1 {
+    if t - 1 >= 0 && t - 1 < N {
+      dy_2(t - 1) += dy_2(t) * 0.5
+    }
+    dx(t) += dy_2(t)
+  }
+}""",
+    "def norm(float(N) x) -> (y) { top max=! x(i)  y(i) = x(i) / top }": """\
+def norm_vjp(float(N) x, float(N) dy) -> (dx) {
+  top max=! x(i)
+  dx(i) = dy(i) / top
+  dtop +=! -(dy(i) * x(i) / (top * top))
+  ties +=! x(i) == top ? 1.0 : 0.0
+  dx(i) += x(i) == top ? dtop / ties : 0.0
+}""",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+def test_texts_of_derivatives(text):
+    assert (
+        last(text).vjp.text.replace("dy(i - k) else 0.0 *", "(dy(i - k) else 0.0) *") == TEXTS[text]
+    )
+
+
+def test_a_derivative_that_nothing_depends_on_is_zero():
+    f = last("def f(double(N) x, double z) -> (y) { y(i) = floor(x(i)) }")
+    dx, dz = f.vjp(np.ones(3), 1.0, np.ones(3))
+    assert (dx == 0).all() and dz == 0
+
+
+def test_loops_save_only_what_they_overwrite():
+    """A recurrence reads earlier values where they are; a value that is replaced is saved."""
+    kept = last("def f(double(N) x) -> (y) { for t in N { y(t) = tanh((y(t-1) else 0) + x(t)) } }")
+    replaced = last("def f(double(N) x) -> (s) { s = 1.0 for t in N { s = tanh(s * x(t)) } }")
+    assert "saved" not in kept.vjp.text
+    assert "s_saved(t) = s" in replaced.vjp.text
+
+
+def test_the_second_derivative():
+    f = last("def f(double(N) x) -> (y) { y +=! x(i) * x(i) * x(i) }")
+    x, v = np.array([1.0, 2, 3]), np.array([1.0, 0, 2])
+    first = f.vjp.function(x)
+    dx, d_dy = first.vjp(x, 1.0, v)  # of the product of the gradient, 3 x**2, and v
+    assert np.allclose(dx, 6 * x * v) and np.allclose(d_dy, (3 * x * x * v).sum())
