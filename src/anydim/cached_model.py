@@ -23,7 +23,7 @@ from anydim.base.user_values import by_names, whole_within
 from anydim.cached_rows import CachedRows, over_rows
 from anydim.entry import compile
 from anydim.frontends.growing_caches import Cache, SpareCaches, with_spare_capacity
-from anydim.frontends.source import read
+from anydim.frontends.table import read
 from anydim.model import Model
 from anydim.program.binding import solve
 from anydim.runtime.arrays import by_name

@@ -13,7 +13,6 @@ from anydim.base import settings
 from anydim.base.errors import InternalError, OptionError, UserError
 from anydim.base.reports import reported
 from anydim.base.user_values import shown, text_of
-from anydim.checking.origins import DefinitionCall, Origin, origin_of
 from anydim.compile_request import Facts, Request, applied, serve
 from anydim.compiler import Compiled, compile_source
 from anydim.frontends.onnx.file.reading import Opened
@@ -27,9 +26,9 @@ from anydim.frontends.onnx.file.variations import (
     ranked,
     varied,
 )
+from anydim.frontends.origins import Origin
 from anydim.frontends.overflow import GROW, expected_bounds
-from anydim.frontends.source import elsewhere, opened_model
-from anydim.frontends.text import TextSource, text_call, text_source
+from anydim.frontends.table import frontend_of
 from anydim.graph.nodes import Graph
 from anydim.graph.regions import FALLBACK
 from anydim.model import Model
@@ -55,7 +54,7 @@ def built(request: Request) -> tuple[Model, Facts | None]:
 
     None for models that cannot be saved: with strings, or compiled per call.
     """
-    opened = opened_model(request.source, request.operators)
+    opened = frontend_of(request.source).opened(request.source, request.operators)
     read = request if opened is None else replace(request, source=opened)
     bounds, expected = _bounds(read)
     variable, serving = _variable(opened, request)
@@ -133,15 +132,14 @@ def _devices(
 def _elsewhere(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Graph | None:
     """A graph that delegates the whole model to onnxruntime; None if not possible."""
     try:
-        return elsewhere(source, dims, error.problem)
+        return frontend_of(source).delegated(source, dims, error.problem)
     except UserError:
         return None
 
 
 def origin(request: Request) -> Origin:
     """The source for oracles: an ONNX model, or a definition with its attributes."""
-    text = text_source(request.source)
-    return origin_of(request.source) if text is None else DefinitionCall(*text_call(text))
+    return frontend_of(request.source).origin(request.source)
 
 
 def _itself(known: Origin) -> Origin:
@@ -153,14 +151,16 @@ def graph_of(request: Request, model: Model) -> tuple[Graph, Any] | None:
 
     None for a source that can be compiled again itself.
     """
-    if isinstance(request.source, TextSource) or isinstance(model, (StringModel, UnrankedModel)):
+    if isinstance(model, (StringModel, UnrankedModel)):
+        return None
+    if frontend_of(request.source).is_picklable:
         return None
     if model._varied is not None and not isinstance(request.source, Opened):
         return None
     return model.graph, request.dims if request.on_overflow == GROW else None  # the graph has them
 
 
-def _bounds(request: Request) -> tuple[Mapping[str, Dim], dict[str, int]]:
+def _bounds(request: Request) -> tuple[Mapping[str, Dim], Mapping[str, int]]:
     """The bounds to compile for, and those that sizes may exceed."""
     return expected_bounds(request.source, given_dims(request.dims), request.on_overflow)
 

@@ -28,8 +28,7 @@ from anydim.compile_progress import (
     parts_text,
     schedule_text,
 )
-from anydim.frontends.source import read
-from anydim.frontends.text import definition_of, text_options, text_source
+from anydim.frontends.table import frontend_of, read
 from anydim.graph.evaluate import evaluate
 from anydim.graph.indices import index_ranges
 from anydim.graph.nodes import Graph
@@ -230,10 +229,7 @@ def compile_source(
     def imported() -> Graph:
         nonlocal notes
         made = read(source, dims, operators, fallback)
-        text = text_source(source)
-        wanted = ragged
-        if ragged is None and text is not None:
-            wanted = definition_of(text).ragged or None
+        wanted = frontend_of(source).ragged(source) if ragged is None else ragged
         if wanted is not None:
             rows = import_module("anydim.passes.ragged.rows").RaggedRows(wanted)
             made, notes = rows.run(made)
@@ -393,8 +389,8 @@ def _lowered(
 def _options(source: Any, options: Options, precision: str | None) -> Options:
     """The given options, or those in the text of the source."""
     if options is PLAIN:
-        text, known, name = text_options(source)
-        options = given_options(text, known).get(name, PLAIN)
+        found = frontend_of(source).schedules(source)
+        options = given_options(found.text, found.definitions).get(found.name, PLAIN)
     wanted = None if precision is None else known_precision(precision)
     return options if wanted is None else replace(options, precision=wanted)
 

@@ -31,7 +31,6 @@ from anydim.base.reports import reported
 from anydim.base.sheet import Sheet, Shown, Table
 from anydim.base.text import counted, listed, suggestion
 from anydim.base.user_values import text_of
-from anydim.checking.origins import DefinitionCall
 from anydim.compile_progress import Schedules
 from anydim.entry import compile
 from anydim.frontends.arguments import (
@@ -54,6 +53,7 @@ from anydim.frontends.definition import (
     tensor_parameters,
 )
 from anydim.frontends.graph_builder import GraphBuilder
+from anydim.frontends.origins import DefinitionCall
 from anydim.frontends.pragmas import options_of
 from anydim.graph.evaluate import bind, check_guards
 from anydim.graph.nodes import Graph

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -136,10 +135,9 @@ def compile(
         "ragged": dict(ragged) if isinstance(ragged, Mapping) else ragged,
     }  # fmt: skip
     known = strategy_here(strategy)
-    made_in = sys.modules.get("anydim.frontends.builder")
-    if made_in is not None and isinstance(source, made_in.Builder):
+    if not isinstance(source, (str, os.PathLike, bytes, bytearray)):
         with suppress(UserError):  # the compiler raises it again, after errors of the arguments
-            source = source.graph()  # a snapshot
+            source = import_module("anydim.frontends.table").frontend_of(source).snapshot(source)
     request = Request(source, dims, known, operators=operators, progress=progress, **wanted)
     entry = program_cache.entry(request)
     if entry is None:

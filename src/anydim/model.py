@@ -26,12 +26,12 @@ from anydim.sizes import LARGEST, Size, as_size
 from anydim.variants.compiled_variants import Fitted
 
 if TYPE_CHECKING:  # not needed to load a program
-    from anydim.checking.origins import Origin
     from anydim.checking.report import CheckReport
     from anydim.checking.run import Progress
     from anydim.compiler import Compiled
     from anydim.deploy.container import Container
     from anydim.deploy.save import Version
+    from anydim.frontends.origins import Origin
     from anydim.graph.nodes import Graph
     from anydim.program.inputs import Ranges
     from anydim.program.profile.limits import Done, Limits

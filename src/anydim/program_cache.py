@@ -93,18 +93,11 @@ def entry(request: Request) -> Entry | None:
 
 def _in_memory(source: Any) -> bytes | memoryview | None:
     """The contents of a source in memory; None for other sources."""
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return memoryview(source).cast("B")
-    kind = type(source)
-    room = kind.__module__.partition(".")[0]
-    if room == "anydim" and kind.__name__ == "Graph":
-        contents: bytes = import_module("anydim.graph.text").contents(source)
-        return contents
-    if room == "onnx" and kind.__name__ == "ModelProto":
-        with suppress(ValueError):  # larger than a message may be
-            serialised: bytes = source.SerializeToString(deterministic=True)
-            return serialised
-    return None
+    if isinstance(source, (bytes, bytearray)):  # of an ONNX file; loads no frontend
+        return memoryview(source)
+    frontend = import_module("anydim.frontends.table").find_frontend(source)
+    found: bytes | memoryview | None = None if frontend is None else frontend.contents(source)
+    return found
 
 
 class Entry:

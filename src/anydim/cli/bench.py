@@ -16,7 +16,7 @@ from anydim.cli.lengths import RowSizes, lengths_option
 from anydim.cli.opening import opened
 from anydim.cli.options import Request, at_option, integers_option, level_option, model_options
 from anydim.deploy.container import is_saved
-from anydim.frontends.text import text_source
+from anydim.frontends.table import own_kind
 from anydim.report.console import Console
 from anydim.report.measure import Timings, interleaved, largest_difference
 from anydim.report.peers import PEERS, Arrays, Engine
@@ -76,8 +76,7 @@ def bench(
       anydim bench encoder.onnx --lengths rows.txt --against onnxruntime
     """
     console = Console(request.quiet)
-    kind = "a saved model" if is_saved(request.model) else ""
-    kind = kind or ("a definition" if text_source(request.model) else "")
+    kind = "a saved model" if is_saved(request.model) else own_kind(request.model)
     if against and onnx is None and kind:
         name = Path(request.model).name
         hint = "name the ONNX file: --onnx encoder.onnx"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -11,11 +10,10 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import OptionError
-from anydim.base.frozen import FrozenMapping
 from anydim.cli.arrays import Read
 from anydim.cli.options import Request, dims_by_name
 from anydim.entry import compile
-from anydim.frontends.text import TextSource, definition_of, text_source
+from anydim.frontends.table import frontend_of
 from anydim.model import Model
 from anydim.report.console import Console
 from anydim.report.text import duration
@@ -62,15 +60,12 @@ def _inputs(model: Model, inputs: Sequence[Read]) -> dict[str, numpy.ndarray]:
     return {item.name or only: item.array for item in inputs}
 
 
-def _source(request: Request, inputs: Sequence[Read]) -> str | TextSource:
-    source = text_source(request.model)
-    if source is not None:
-        return replace(
-            source,
-            attributes=FrozenMapping(request.attributes),
-            types=FrozenMapping(request.types),
-            arrays=FrozenMapping(_arguments(source, inputs)),
-        )
+def _source(request: Request, inputs: Sequence[Read]) -> Any:
+    """The source, with attributes, types and example arrays if its frontend takes them."""
+    frontend = frontend_of(request.model)
+    if frontend.takes_arguments:
+        arrays = {item.name: item.array for item in inputs if not item.is_number}  # typed ones
+        return frontend.with_arguments(request.model, request.attributes, request.types, arrays)
     for option, given in (("--attribute", request.attributes), ("--type", request.types)):
         if given:
             raise OptionError(
@@ -78,12 +73,3 @@ def _source(request: Request, inputs: Sequence[Read]) -> str | TextSource:
                 "name a text file and a definition: kernels.tc:matmul",
             )
     return request.model
-
-
-def _arguments(source: TextSource, inputs: Sequence[Read]) -> dict[str, numpy.ndarray]:
-    """The arrays that are arguments of the definition; numbers have no type of their own."""
-    names = [parameter.name for parameter in definition_of(source).parameters] if inputs else []
-    arrays = [item for item in inputs if not item.is_number]
-    only = names[0] if len(names) == 1 else ""
-    found = {item.name or only: item.array for item in arrays}
-    return {name: array for name, array in found.items() if name in names}
