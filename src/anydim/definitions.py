@@ -47,11 +47,10 @@ from anydim.frontends.arguments import (
 from anydim.frontends.definition import (
     Pattern,
     broadcasts,
-    graph_of,
     keywords,
     pattern_of,
-    tensor_parameters,
 )
+from anydim.frontends.definition_graph import graph_of, tensor_parameters
 from anydim.frontends.graph_builder import GraphBuilder
 from anydim.frontends.origins import DefinitionCall
 from anydim.frontends.pragmas import options_of

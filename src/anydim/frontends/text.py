@@ -16,7 +16,8 @@ from anydim.base.dtypes import DTYPES
 from anydim.base.errors import OptionError
 from anydim.base.text import counted, listed, suggestion
 from anydim.frontends.custom import read_text
-from anydim.frontends.definition import Pattern, graph_of, keywords, pattern_of, tensor_parameters
+from anydim.frontends.definition import Pattern, keywords, pattern_of
+from anydim.frontends.definition_graph import graph_of, tensor_parameters
 from anydim.frontends.pragmas import options_of
 from anydim.frontends.text_source import TextSource
 from anydim.graph.nodes import Graph

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import fields
-from importlib import import_module
 from typing import Any, ClassVar
 
 from anydim.base.errors import OptionError
@@ -42,15 +41,6 @@ class Strategy:
             if getattr(self, option.name) != _SILENT.get(option.name, option)
         )
         return f"{type(self).__name__.lower()}({options})"
-
-
-def strategy_of(given: Any) -> Strategy:
-    """A strategy from a value or its text; raises OptionError for other values."""
-    if isinstance(given, Strategy):
-        return given
-    kinds: Any = import_module("anydim.variants.strategies.kinds")  # the parser
-    found: Strategy = kinds.strategy_of_text(given)
-    return found
 
 
 def bits_of(given: Any) -> None:
