@@ -156,7 +156,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "pieces", "after inline and layouts: it splits loops in their final form; before fuse",
         "no full reduction to a scalar is one long loop",
-        lambda m, t, o: Pieces(any(template.name == "rows" for template in t)),
+        lambda m, t, o: Pieces(),
     ),
     Pass(
         "fuse", "after all passes that change statements: it needs their final form",

@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from anydim.base import settings
 from anydim.base.collector import collector_paused
 from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.keywords import public
@@ -124,7 +125,7 @@ class Model(Fitted, CallableProgram):
     ) -> None:
         made_by = import_module("anydim.targets.targets").target
         saving = import_module("anydim.deploy.save")
-        wanted = [made_by("llvm", name) for name in dict.fromkeys(names)]
+        wanted = [made_by(settings.USUAL_TARGET, name) for name in dict.fromkeys(names)]
         if not wanted:
             raise OptionError("no target was given", "name one, such as 'native' or 'x86-64-v3'")
         last = self._last_indices()

@@ -42,7 +42,6 @@ from anydim.variants.records import tuned_state
 _SETTINGS = ("winograd", "layout", "vector_bits", "most_nodes")
 _LONGEST_WAIT = 600.0  # seconds to wait for another process that compiles
 _BLOCK = 1 << 20
-_TARGET = "llvm"
 _ADDRESS = " at 0x"
 Save = Callable[[str, Mapping[str, Any]], None]
 
@@ -75,7 +74,8 @@ def entry(request: Request) -> Entry | None:
         return None
     if request.devices or request.placement or request.fallback or request.known.formed:
         return None
-    if request.target not in (None, _TARGET) or settings.target != _TARGET:
+    usual = settings.USUAL_TARGET
+    if request.target not in (None, usual) or settings.target != usual:
         return None
     words = [
         repr(sorted(given_dims(request.dims).items())), repr(request.options),

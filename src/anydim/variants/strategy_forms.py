@@ -7,7 +7,7 @@ from importlib import import_module
 
 from anydim.base.frozen import FrozenMapping, freeze
 from anydim.passes.program_form import PLAIN_FORM, Form
-from anydim.targets.targets import CUDA
+from anydim.targets.cuda.cuda_target import NAME as CUDA
 from anydim.variants.blas_libraries import opened
 from anydim.variants.strategies import Library, Pad, Strategy
 
