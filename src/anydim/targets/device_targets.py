@@ -27,7 +27,7 @@ class DeviceTarget:
     target: Target
 
     def rounding(self) -> DeviceTarget:
-        """Return the same with tf32 rounding of float32 matmuls allowed, if the target allows it."""
+        """Return the same with tf32 rounding of float32 matmuls, if the target has it."""
         if not self.target.allows_tf32 or self.device.made_by is not None:
             return self
         processor = target(self.target.name, f"{self.device.processor}+{TF32}").processor

@@ -88,8 +88,8 @@ class Target:
     `compiling` compiles modules on a number of threads (0: by the settings). `load` makes objects
     callable; None if this machine cannot run them. `ordered`: its workers run sequential code well,
     such as ordered loops and routines. `assembly` returns the machine code of a kernel or library
-    as text; None if the target has none. `export_suffix` is that of its texts in an exported folder;
-    '' if objects are exported. `allows_tf32`: a processor's name with `+tf32` lets kernels round
+    as text; None if the target has none. `export_suffix` is that of its texts in an export; '': an
+    export has objects. `allows_tf32`: a processor's name with `+tf32` lets kernels round
     float32 factors of products.
     """
 

@@ -52,6 +52,7 @@ LIMITS: dict[str, str] = {
 
 def page() -> str:
     """The text of the page."""
+    hosts = [name for name, kind in TARGETS.items() if kind.is_host]
     lines = [
         "# Operators",
         "",
@@ -61,7 +62,7 @@ def page() -> str:
         f"Opsets {OLDEST_OPSET} to the newest that the installed onnx knows are read. Every dim of",
         "every input may be dynamic, 0 and 1 included, where the last column says nothing else;",
         "sizes that must agree are checked before a call runs. Targets: "
-        f"{_names(n for n, kind in TARGETS.items() if kind.is_host)}, all operators on each. What a device ({_names(n for n, kind in TARGETS.items() if not kind.is_host)}) does not run"
+        f"{_names(hosts)}, all operators on each. What a device ({_names(n for n in TARGETS if n not in hosts)}) does not run"
         " falls to the host (docs/operators-on-devices.md).",
         "",
     ]
