@@ -55,7 +55,7 @@ from anydim.passes.link import Link, Linked
 from anydim.passes.loop_nodes import Recur
 from anydim.passes.lower import Lower
 from anydim.passes.opaque_launches import Opaque, guarded
-from anydim.passes.options import PLAIN, Options, given_options, known_precision
+from anydim.passes.options import PLAIN, KernelOptions, given_options, known_precision
 from anydim.passes.pad import Pad, known_pads
 from anydim.passes.program_form import PLAIN_FORM, Form
 from anydim.passes.results import Results
@@ -92,7 +92,7 @@ class Pass:
     name: str
     why_here: str
     after: str
-    make: Callable[[Machine, tuple[Template, ...], Options], Any]
+    make: Callable[[Machine, tuple[Template, ...], KernelOptions], Any]
 
 
 # `segment` runs first: it cuts graphs with regions into straight-line parts for these passes
@@ -208,7 +208,7 @@ class Compiled:
 @collector_paused(lasting=True)
 def compile_source(
     source: Any, dims: Mapping[str, Dim] | None, threads: int | str, progress: Progress,
-    options: Options = PLAIN, operators: Any = None, precision: str | None = None,
+    options: KernelOptions = PLAIN, operators: Any = None, precision: str | None = None,
     made_by: str | None = None, limit: MemoryLimit | None = None, form: Form = PLAIN_FORM,
     devices: Mapping[str, DeviceTarget] | None = None, placement: Any = None,
     engines: Mapping[str, str | Engine] | None = None, fallback: bool = False, ragged: Any = None,
@@ -328,7 +328,7 @@ class _On:
 
 
 def _lowered(
-    graph: Graph, on: _On, options: Options, threads: int, work: Work,
+    graph: Graph, on: _On, options: KernelOptions, threads: int, work: Work,
     begun: Callable[[Kernel | Library], None], store: Store, about: tuple[str, ...] = (),
 ) -> Lowered:  # fmt: skip
     """Run all passes on a graph; `begun` receives each kernel of the host as soon as it exists.
@@ -386,7 +386,7 @@ def _lowered(
     return Lowered(made, nodes, items, tuple(found), devices)
 
 
-def _options(source: Any, options: Options, precision: str | None) -> Options:
+def _options(source: Any, options: KernelOptions, precision: str | None) -> KernelOptions:
     """The given options, or those in the text of the source."""
     if options is PLAIN:
         found = frontend_of(source).schedules(source)
@@ -412,7 +412,7 @@ def _split(
 
 
 def _scheduled(
-    parts: Sequence[Part], graphs: Sequence[Graph], on: _On, options: Options, threads: int,
+    parts: Sequence[Part], graphs: Sequence[Graph], on: _On, options: KernelOptions, threads: int,
     begun: Callable[[Kernel | Library], None], store: Store,
 ) -> list[tuple[Scheduled | Alias, ...]]:  # fmt: skip
     made = []
@@ -448,7 +448,7 @@ def _assembled(
     graphs: Sequence[Graph],
     scheduled: Sequence[tuple[Scheduled | Alias, ...]],
     threads: int,
-    options: Options,
+    options: KernelOptions,
     store: Store,
     on: _On,
 ) -> Assembled:

@@ -32,7 +32,7 @@ from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError, UserError
 from anydim.base.read_files import CLOCK_NS, FileState, boot
 from anydim.base.records import dataclass
-from anydim.compile_request import Facts, Request, absolute
+from anydim.compile_request import Facts, Request
 from anydim.deploy.load import LoadedModel, load_kept
 from anydim.runtime.cpu import this_level
 from anydim.runtime.threads import known_threads
@@ -72,17 +72,20 @@ def entry(request: Request) -> Entry | None:
         return None
     if settings.verify or settings.dump or settings.time:  # the compiler is observed
         return None
-    if request.devices or request.placement or request.fallback or request.known.formed:
+    given = request.options
+    if not given.may_be_kept or request.known.formed:
         return None
     usual = settings.USUAL_TARGET
-    if request.target not in (None, usual) or settings.target != usual:
+    if given.target not in (None, usual) or settings.target != usual:
         return None
-    words = [
-        repr(sorted(given_dims(request.dims).items())), repr(request.options),
-        repr(absolute(request.operators)), str(request.precision), str(request.on_overflow),
-        str(known_threads(request.threads)), repr(request.ragged),
-        "" if path is None else os.path.basename(path),
-    ]  # fmt: skip
+    fields = {
+        **given.as_picklable().program_fields,
+        "dims": sorted(given_dims(given.dims).items()),
+        "threads": known_threads(given.threads),
+        "target": usual,
+    }
+    words = [f"{name}={value!r}" for name, value in sorted(fields.items())]
+    words.append("" if path is None else os.path.basename(path))
     if any(_ADDRESS in word for word in words):  # an object without its own repr
         return None
     data = _in_memory(request.source) if path is None else None

@@ -11,13 +11,12 @@ import numpy
 
 from anydim.base.errors import OptionError
 from anydim.cli.arrays import Read
-from anydim.cli.options import Request, dims_by_name
+from anydim.cli.options import Request
 from anydim.entry import compile
 from anydim.frontends.table import frontend_of
 from anydim.model import Model
 from anydim.report.console import Console
 from anydim.report.text import duration
-from anydim.variants.strategies import GENERIC
 
 
 def compiled(console: Console, request: Request, inputs: Sequence[Read] = (), **rest: Any) -> Model:
@@ -26,26 +25,14 @@ def compiled(console: Console, request: Request, inputs: Sequence[Read] = (), **
     `inputs` are those of a call, where they are known: they decide types and ranks of a definition.
     `rest` is for `anydim.compile`.
     """
-    named, name = dims_by_name(request.dims), Path(request.model).name
+    name = Path(request.model).name
     source = _source(request, inputs)
     start = perf_counter()
     with console.task(f"compiling {name}") as advance:
-        model = compile(
-            source,
-            named or None,
-            threads=request.threads,
-            precision=request.precision,
-            ragged=request.ragged,
-            target=request.code,
-            memory_limit=request.memory_limit,
-            strategy=request.strategy or GENERIC,
-            strategies=request.strategies,
-            devices=request.devices or None,
-            placement=request.placement,
-            fallback=request.fallback,
-            **rest,
-            progress=lambda stage, done, total: advance(done, total, stage),
+        options = request.options.changed(
+            progress=lambda stage, done, total: advance(done, total, stage), **rest
         )
+        model = compile(source, options=options)
         found: Any = model.serving(_inputs(model, inputs)) if inputs else model
     box = f" for {found.dims}" if found.dims.dims else ""
     console.note(f"compiled {name}{box} in {duration(perf_counter() - start)}")

@@ -156,7 +156,8 @@ class Served:
                 raise ModelError("it needs a library of operators for onnxruntime")
             model = varied(self._opened, variation)
             path = self._path if model is self._opened else None
-            return Compiled(compiled(model, self._options.threads, path), self._profile)
+            options = self._options.compile_options.changed(threads=self._options.threads)
+            return Compiled(compiled(model, options, path), self._profile)
         except ModelError as error:
             if self._options.fallback:
                 return self._fall_back(f"anydim refuses it: {error}")

@@ -53,6 +53,7 @@ LIMITS: dict[str, str] = {
 def page() -> str:
     """The text of the page."""
     hosts = [name for name, kind in TARGETS.items() if kind.is_host]
+    devices = [name for name in TARGETS if name not in hosts]
     lines = [
         "# Operators",
         "",
@@ -62,7 +63,7 @@ def page() -> str:
         f"Opsets {OLDEST_OPSET} to the newest that the installed onnx knows are read. Every dim of",
         "every input may be dynamic, 0 and 1 included, where the last column says nothing else;",
         "sizes that must agree are checked before a call runs. Targets: "
-        f"{_names(hosts)}, all operators on each. What a device ({_names(n for n in TARGETS if n not in hosts)}) does not run"
+        f"{_names(hosts)}, all operators on each. What a device ({_names(devices)}) does not run"
         " falls to the host (docs/operators-on-devices.md).",
         "",
     ]
