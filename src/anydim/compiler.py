@@ -13,6 +13,7 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import anydim.ops  # noqa: F401  operators of graphs
 from anydim.base import log, settings
 from anydim.base.collector import collector_paused
 from anydim.base.dtypes import DType, float64
