@@ -13,7 +13,7 @@ from anydim.compile_options import Options
 from anydim.model import Model
 from anydim.runtime.cores import available_cores
 from anydim.runtime.frames import Callers
-from anydim.variants.strategies import GENERIC, USUAL, Adaptive, Strategy, strategy_of
+from anydim.variants.strategies import GENERIC, USUAL, Strategy, strategy_of
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def strategy_here(given: Any) -> Strategy:
     text = settings.strategy  # the default needs no parser
     known = USUAL if text == settings.USUAL_STRATEGY else strategy_of(text)
     alone = settings.forbid_compile or available_cores() < 2
-    return GENERIC if alone and isinstance(known, Adaptive) else known
+    return GENERIC if alone and known.background else known
 
 
 def applied(request: Request, model: Model, facts: Facts) -> None:

@@ -42,7 +42,6 @@ from anydim.sizes import Dim, given_dims
 from anydim.string_model import StringModel
 from anydim.unranked_model import Serving, UnrankedModel
 from anydim.variants.strategies import GENERIC
-from anydim.variants.strategy_forms import form_of
 
 if TYPE_CHECKING:
     from anydim.devices.engines.engine import Engine
@@ -87,7 +86,7 @@ def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compi
     """Compile a request; raises StringsInside for a model with strings."""
     given = request.options
     may_fall_back = _fallback(given.fallback)
-    form = form_of(request.known)
+    form = request.known.form()
     placed, engines = _devices(request, form)
     schedules = PLAIN if given.schedules is None else given.schedules
     if not isinstance(schedules, KernelOptions):
