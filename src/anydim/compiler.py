@@ -88,12 +88,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pass:
-    """An entry of the list. `make` builds the pass for a machine, its templates and options."""
+    """An entry of the list. `make` builds the pass for a machine, its templates and options.
+
+    `splits`: its `split` separates a straight program into a setup and the rest. `folds`: it may
+    fold constants, which the notes report. `decides_libraries`: after it, the micro-kernels that
+    products call are known.
+    """
 
     name: str
     why_here: str
     after: str
     make: Callable[[Machine, tuple[Template, ...], KernelOptions], Any]
+    splits: bool = False
+    folds: bool = False
+    decides_libraries: bool = False
+
+
+class Unchanged:
+    """A pass that is switched off."""
+
+    def run(self, graph: Graph) -> Graph:
+        """Return the graph itself."""
+        return graph
 
 
 # `segment` runs first: it cuts graphs with regions into straight-line parts for these passes
@@ -116,11 +132,12 @@ PASSES: tuple[Pass, ...] = (
         "accumulate", "before simplify, which then converts constants once",
         "products of 16-bit floats are accumulated in float32, from float32",
         lambda m, t, o: Accumulate(any(template.widens for template in t)),
+        decides_libraries=True,
     ),
     Pass(
         "simplify", "before views and fusion: removed statements need not be moved or fused",
         "no rule matches, no value is computed twice or from constants only",
-        lambda m, t, o: Simplify(o.precision),
+        lambda m, t, o: Simplify(o.precision), folds=True,
     ),
     Pass(
         "channels", "after simplify: it reads folded constants",
@@ -143,7 +160,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "sizes_once", "after views: remaining values are computed; before fusion",
         "no statement that reads inputs computes expensive values of sizes only",
-        lambda m, t, o: SizesOnce(),
+        lambda m, t, o: SizesOnce(), splits=True,
     ),
     Pass(
         "inline", "after views: a reduction reads its operands from their final location",
@@ -161,7 +178,8 @@ PASSES: tuple[Pass, ...] = (
     ),
     Pass(
         "fuse", "after all passes that change statements: it needs their final form",
-        "each node is a group that one kernel template matches", lambda m, t, o: Fuse(m, t),
+        "each node is a group that one kernel template matches",
+        lambda m, t, o: Fuse(m, t) if o.fuse else Unchanged(),
     ),
     Pass(
         "numbers", "after fuse: it compares the groups of kernels",
@@ -353,18 +371,16 @@ def _lowered(
     for entry in PASSES:
         made_for = {d: entry.make(t.machine, t.templates, options) for d, t in targets.items()}
         run = {device: each.run for device, each in made_for.items()}
-        if entry.name == "fuse" and not options.fuse:
-            run = dict.fromkeys(run, _same)
-        if entry.name == "sizes_once" and straight(cuts) and not parts[0].opaque:
+        if entry.splits and straight(cuts) and not parts[0].opaque:
             split = partial(_split, made_for[""].split, parts, fused)
             parts, fused = work.timed(entry.name, split)
         else:
             before, fused = fused, work.timed(entry.name, partial(_on_parts, run, parts, fused))
-            found += folded_note(before, fused) if entry.name == "simplify" else ()
+            found += folded_note(before, fused) if entry.folds else ()
         notes = tuple(chain(*(getattr(each, "notes", ()) for each in made_for.values())))
         work.stage(entry.name, partial(parts_text, fused, print_graph, notes), fused)
         found += notes
-        if entry.name == "accumulate":
+        if entry.decides_libraries:
             own = [g for part, g in zip(parts, fused) if not (part.opaque or part.device)]
             begin_libraries(own, code.machine, code.templates, begun)
     scheduled = work.timed(
@@ -437,10 +453,6 @@ def _silent(stage: str, done: int, total: int) -> None:
 
 def _unheard(kernel: Kernel | Library) -> None:
     """Ignore kernels of devices, which are compiled together at the end."""
-
-
-def _same(graph: Graph) -> Graph:
-    return graph
 
 
 def _assembled(

@@ -42,7 +42,7 @@ def compile(
     Args:
         source: Path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Builder`, a `Graph`, or
             path and name of a definition: `kernels.tc:matmul`.
-        options: The other arguments as one `ad.Options`. Fields that are given here, too, override it.
+        options: The other arguments as one `ad.Options`; arguments given here override its fields.
 
     Returns:
         The compiled model.
