@@ -8,7 +8,6 @@ from dataclasses import KW_ONLY, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from anydim.base.records import dataclass
-from anydim.base.user_values import path_of
 
 if TYPE_CHECKING:
     from anydim.devices.device import Device
@@ -115,14 +114,10 @@ class Options:
         return Options(**{**vars(self), **fields})
 
     def as_picklable(self) -> Options:
-        """The same for another process: absolute paths, plain mappings, no progress."""
-        profile, ragged = self.profile, self.ragged
-        return self.changed(
-            progress=None,
-            operators=_absolute(self.operators),
-            profile=None if profile is None else os.path.abspath(path_of("profile", profile)),
-            ragged=dict(ragged) if isinstance(ragged, Mapping) else ragged,
-        )
+        """The same for another process: absolute paths of operators, no progress."""
+        ragged = dict(self.ragged) if isinstance(self.ragged, Mapping) else self.ragged
+        operators = _absolute(self.operators)
+        return self.changed(progress=None, operators=operators, ragged=ragged)
 
     @property
     def program_fields(self) -> dict[str, Any]:
