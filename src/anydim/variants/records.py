@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from anydim.base.cache import key_of, user_cache
 from anydim.base.cache_folder import is_there
 from anydim.base.read_files import CLOCK_NS, FileState
-from anydim.variants.ledger_file import has_tuned, tuned_path
+from anydim.variants.tuned_file import has_tuned, tuned_path
 
 if TYPE_CHECKING:  # not needed to load a program
     from anydim.program.recipe import Recipe

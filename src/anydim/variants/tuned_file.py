@@ -1,4 +1,4 @@
-"""Where the ledger is stored."""
+"""The file of the ledger, whose general schedules compilations use."""
 
 from __future__ import annotations
 
