@@ -24,7 +24,7 @@ from rich.table import Table
 
 import anydim as ad
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime
-from anydim.passes.options import Options
+from anydim.passes.options import KernelOptions
 from anydim.program.memory_map import arena
 from anydim.program.program import Program
 from anydim.sizes import Box, Dim, Guard, as_size, holds
@@ -71,7 +71,7 @@ def measured(name: str, threads: int) -> Iterator[str]:
     """The cells of a model."""
     source = NETWORKS[name]() if name in NETWORKS else onnx.load(name)
     planner, start = Timed(), time.process_time()
-    model = ad.compile(source, options=Options(memory=planner), threads=threads)
+    model = ad.compile(source, options=KernelOptions(memory=planner), threads=threads)
     compiled = time.process_time() - start
     program = model.program
     signature = program.signature

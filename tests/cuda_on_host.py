@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -161,8 +161,12 @@ def cuda_on_host() -> Iterator[None]:
         name="cuda", processor=made.processor, templates=made.templates, launch="range",
         sources=_sources, compiling=_compiling, load=load,
     )  # fmt: skip
-    with patch.dict(TARGETS, {"cuda": lambda processor: replace(host, processor=processor)}):
+    with patch.dict(TARGETS, {"cuda": replace(TARGETS["cuda"], make=_made(host))}):
         yield
+
+
+def _made(host: Target) -> Callable[[Processor], Target]:
+    return lambda processor: replace(host, processor=processor)
 
 
 def _sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:

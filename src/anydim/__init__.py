@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from anydim.cached_model import cached
+    from anydim.compile_options import Options
     from anydim.definitions import define
     from anydim.deploy.inspect import inspect
     from anydim.deploy.load import LoadedModel, load
@@ -83,6 +84,7 @@ __all__ = [
     "Model",
     "ModelError",
     "OptionError",
+    "Options",
     "OutOfMemoryError",
     "Ragged",
     "Structure",
@@ -122,7 +124,11 @@ _RUNNING = {
     "inspect": "anydim.deploy.inspect",
     "load": "anydim.deploy.load",
 }
-_STARTING = {"Model": "anydim.model", "compile": "anydim.entry"}  # programs may be on disk
+_STARTING = {  # programs may be on disk
+    "Model": "anydim.model",
+    "Options": "anydim.compile_options",
+    "compile": "anydim.entry",
+}
 _COMPILING = {
     "Builder": "anydim.frontends.builder",
     "cached": "anydim.cached_model",

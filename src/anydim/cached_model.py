@@ -21,9 +21,10 @@ from anydim.base.keywords import check_keywords, public
 from anydim.base.text import listed
 from anydim.base.user_values import by_names, whole_within
 from anydim.cached_rows import CachedRows, over_rows
+from anydim.compile_options import Options
 from anydim.entry import compile
 from anydim.frontends.growing_caches import Cache, SpareCaches, with_spare_capacity
-from anydim.frontends.source import read
+from anydim.frontends.table import read
 from anydim.model import Model
 from anydim.program.binding import solve
 from anydim.runtime.arrays import by_name
@@ -233,7 +234,8 @@ def cached(
             join and leave between steps (docs/guides/ragged.md).
         cache_limit: Most bytes of the caches of all rows, with `ragged`: a number or a text such as
             `"2 GiB"`.
-        **options: Other arguments of `compile`.
+        **options: Other arguments of `compile`. Of `options=ad.Options(...)`, all fields apply that
+            are no arguments here.
 
     Returns:
         The model, with `length`, `held`, `hold` and `forget` for its caches; with `ragged`, also
@@ -246,6 +248,13 @@ def cached(
     check_keywords(compile, options)
     whole_within("room", room, 1, LARGEST, "give the initial capacity in elements")
     pairs = None if caches is None else by_names("caches", caches)
+    given = options.pop("options", None)
+    if isinstance(given, Options):
+        dims = given.dims if dims is None else dims
+        operators = given.operators if operators is None else operators
+        ragged = given.ragged if ragged is None else ragged
+        given = given.changed(dims=None, operators=None, ragged=None)
+    options["options"] = given
     made = with_spare_capacity(read(source, given_dims(dims), operators), pairs)
     found: Cached | CachedRows
     if ragged is None:

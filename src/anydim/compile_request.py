@@ -1,49 +1,35 @@
-"""The arguments of `anydim.compile` as one value; application of those that need a model."""
+"""A request to compile: a source and options; application of options that need a model."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from anydim.base import settings
 from anydim.base.records import dataclass
+from anydim.compile_options import Options
 from anydim.model import Model
 from anydim.runtime.cores import available_cores
 from anydim.runtime.frames import Callers
-from anydim.variants.strategies import GENERIC, USUAL, Adaptive, Strategy, strategy_of
+from anydim.variants.strategies import GENERIC, USUAL, Strategy, strategy_of
 
 
 @dataclass(frozen=True)
 class Request:
-    """The source and the options of a compilation; see `anydim.compile` for the fields.
+    """A source and the options of its compilation.
 
-    `known` is the strategy that `strategy` resolves to on this machine.
+    `known` is the strategy that `options.strategy` resolves to on this machine.
     """
 
     source: Any
-    dims: Any
+    options: Options
     known: Strategy
-    operators: Any = None
-    progress: Any = None
-    threads: int | str = "auto"
-    options: Any = None
-    precision: str | None = None
-    target: str | None = None
-    arenas: int | None = None
-    wait: float | None = None
-    memory_limit: Any = None
-    on_overflow: str = "error"
-    strategy: Any = None
-    devices: Any = None
-    placement: Any = None
-    strategies: Any = None
-    profile: str | None = None
-    profile_seconds: float = 60.0
-    profile_mebibytes: float = 64.0
-    fallback: str | None = None
-    ragged: Any = None
+
+    def changed(self, source: Any, **fields: Any) -> Request:
+        """A request for another source, with other values of some options."""
+        return replace(self, source=source, options=self.options.changed(**fields))
 
     @property
     def path(self) -> str | None:
@@ -53,8 +39,8 @@ class Request:
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Report progress to the callback, if any."""
-        if self.progress is not None:
-            self.progress(stage, done, total)
+        if self.options.progress is not None:
+            self.options.progress(stage, done, total)
 
 
 @dataclass(frozen=True)
@@ -81,39 +67,31 @@ def strategy_here(given: Any) -> Strategy:
     text = settings.strategy  # the default needs no parser
     known = USUAL if text == settings.USUAL_STRATEGY else strategy_of(text)
     alone = settings.forbid_compile or available_cores() < 2
-    return GENERIC if alone and isinstance(known, Adaptive) else known
+    return GENERIC if alone and known.background else known
 
 
 def applied(request: Request, model: Model, facts: Facts) -> None:
     """Apply callers, limits, strategy and prepared sizes of a request to a model."""
-    model.executable.admit(Callers(request.arenas, request.wait))
+    model.executable.admit(Callers(request.options.arenas, request.options.wait))
     model.executable.watched.expect(facts.expected)
-    if request.memory_limit is not None:
-        model.limit_memory(request.memory_limit)
+    if request.options.memory_limit is not None:
+        model.limit_memory(request.options.memory_limit)
     served = request.known
     model._formed = served if served.formed else GENERIC
     model._has_host_sites = facts.host_sites
-    if request.strategy is None and not (served.formed or facts.host_sites):
+    if request.options.strategy is None and not (served.formed or facts.host_sites):
         served = GENERIC  # launches of devices have one variant each
     serve(request, model, served)
 
 
 def serve(request: Request, model: Model, strategy: Strategy) -> None:
     """Set the strategy, with variants for recorded sizes if a profile is given."""
-    model.serve_by(strategy, request.strategies)
-    if request.profile is not None:
+    given = request.options
+    model.serve_by(strategy, given.strategies)
+    if given.profile is not None:
         model.prepare_recorded(
-            request.profile, request.profile_seconds, request.profile_mebibytes,
+            given.profile, given.profile_seconds, given.profile_mebibytes,
             lambda done, launches, share: request.advance(
                 "variants for recorded sizes", done, launches
             ),
         )  # fmt: skip
-
-
-def absolute(operators: Any) -> Any:
-    """Make paths of definitions absolute."""
-    if isinstance(operators, (str, os.PathLike)):
-        return os.path.abspath(os.fspath(operators))
-    if isinstance(operators, Mapping):
-        return {domain: absolute(path) for domain, path in operators.items()}
-    return [absolute(path) for path in operators] if isinstance(operators, list) else operators

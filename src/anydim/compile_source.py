@@ -13,19 +13,18 @@ from anydim.base import settings
 from anydim.base.errors import InternalError, OptionError, UserError
 from anydim.base.reports import reported
 from anydim.base.user_values import shown, text_of
-from anydim.checking.origins import DefinitionCall, Origin, origin_of
 from anydim.compile_request import Facts, Request, applied, serve
 from anydim.compiler import Compiled, compile_source
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.frontends.onnx.file.strings import StringParts, StringsInside, cut, own_dims
 from anydim.frontends.onnx.file.variations import ranked, variable_of, varied
+from anydim.frontends.origins import Origin
 from anydim.frontends.overflow import GROW, expected_bounds
-from anydim.frontends.source import elsewhere, opened_model
-from anydim.frontends.text import TextSource, text_call, text_source
+from anydim.frontends.table import frontend_of
 from anydim.graph.nodes import Graph
 from anydim.graph.regions import FALLBACK
 from anydim.model import Model
-from anydim.passes.options import PLAIN, Options
+from anydim.passes.options import PLAIN, KernelOptions
 from anydim.passes.program_form import Form
 from anydim.program.callable_program import CallableProgram
 from anydim.program.findings import findings
@@ -37,7 +36,6 @@ from anydim.sizes import Dim, given_dims
 from anydim.string_model import StringModel
 from anydim.unranked_model import Serving, UnrankedModel
 from anydim.variants.strategies import GENERIC
-from anydim.variants.strategy_forms import form_of
 
 if TYPE_CHECKING:
     from anydim.devices.engines.engine import Engine
@@ -49,18 +47,18 @@ def built(request: Request) -> tuple[Model, Facts | None]:
 
     None for models that cannot be saved: with strings, or compiled per call.
     """
-    opened = opened_model(request.source, request.operators)
+    opened = frontend_of(request.source).opened(request.source, request.options.operators)
     read = request if opened is None else replace(request, source=opened)
     bounds, expected = _bounds(read)
     variable, serving = _variable(opened, request)
-    if request.ragged is not None and variable is not None:
+    if request.options.ragged is not None and variable is not None:
         variable, serving = None, None  # one rank, and initializers as in the file
     if variable is not None and serving is not None and variable.open:
         return UnrankedModel(variable, serving), None
     try:
         made = compiled(read, bounds)
     except StringsInside as found:
-        if request.ragged is not None:
+        if request.options.ragged is not None:
             raise OptionError("ragged: the model has strings", "compile it without them") from None
         strings = _around_strings(cut(found.opened), bounds, expected, request)
         strings._varied = serving
@@ -69,7 +67,8 @@ def built(request: Request) -> tuple[Model, Facts | None]:
     story = ProgramReports(made.program, made.report.notes)
     model = Model(
         made.executable, lambda: story, lambda: made, made.report, made.lists,
-        request.target or settings.target, made.index_ranges, partial(_itself, origin(request)),
+        request.options.target or settings.target, made.index_ranges,
+        partial(_itself, origin(request)),
     )  # fmt: skip
     facts = Facts(expected, bool(made.program.host_sites), tuple(findings(made.program)))
     applied(request, model, facts)
@@ -79,23 +78,23 @@ def built(request: Request) -> tuple[Model, Facts | None]:
 
 def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compiled:
     """Compile a request; raises StringsInside for a model with strings."""
-    may_fall_back = _fallback(request.fallback)
-    form = form_of(request.known)
+    given = request.options
+    may_fall_back = _fallback(given.fallback)
+    form = request.known.form()
     placed, engines = _devices(request, form)
-    options = PLAIN if request.options is None else request.options
-    if not isinstance(options, Options):
-        raise OptionError(f"options is {shown(options)}, expected anydim's Options")
-    limit = None if request.memory_limit is None else MemoryLimit.of(request.memory_limit)
+    schedules = PLAIN if given.schedules is None else given.schedules
+    if not isinstance(schedules, KernelOptions):
+        raise OptionError(f"options is {shown(schedules)}, expected anydim's Options")
+    limit = None if given.memory_limit is None else MemoryLimit.of(given.memory_limit)
     dims = _bounds(request)[0] if bounds is None else bounds
     build = partial(
-        compile_source, threads=request.threads, progress=request.advance,
-        made_by=request.target, precision=request.precision, limit=limit, form=form,
-        ragged=request.ragged,
+        compile_source, threads=given.threads, progress=request.advance, made_by=given.target,
+        precision=given.precision, limit=limit, form=form, ragged=given.ragged,
     )  # fmt: skip
     try:
         return reported(build)(
-            request.source, dims, options=options, operators=request.operators,
-            devices=placed, placement=request.placement, engines=engines,
+            request.source, dims, options=schedules, operators=given.operators,
+            devices=placed, placement=given.placement, engines=engines,
             fallback=may_fall_back,
         )  # fmt: skip
     except InternalError as error:
@@ -111,15 +110,16 @@ def _devices(
     request: Request, form: Form
 ) -> tuple[dict[str, DeviceTarget], dict[str, str | Engine]]:  # fmt: skip
     """The devices of a request, opened, and its engines, by their names."""
-    if request.devices is None and request.placement is None and not form.on_devices:
+    given = request.options
+    if given.devices is None and given.placement is None and not form.on_devices:
         return {}, {}
     table = import_module("anydim.devices.engines.table")
     rules = import_module("anydim.passes.device_placement.rules")
     targets = import_module("anydim.targets.device_targets")
-    real, engines = table.named_engines(request.devices)
+    real, engines = table.named_engines(given.devices)
     placed = targets.placed_devices(real)
-    named = placed or engines or rules.mentions(request.placement, table.ENGINES)
-    if request.placement is not None and not named:
+    named = placed or engines or rules.mentions(given.placement, table.ENGINES)
+    if given.placement is not None and not named:
         raise OptionError("placement without devices", "name them: devices={'accel': 'opencl:0'}")
     return targets.with_templates(placed, form.on_devices), engines
 
@@ -127,15 +127,14 @@ def _devices(
 def _elsewhere(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Graph | None:
     """A graph that delegates the whole model to onnxruntime; None if not possible."""
     try:
-        return elsewhere(source, dims, error.problem)
+        return frontend_of(source).delegated(source, dims, error.problem)
     except UserError:
         return None
 
 
 def origin(request: Request) -> Origin:
     """The source for oracles: an ONNX model, or a definition with its attributes."""
-    text = text_source(request.source)
-    return origin_of(request.source) if text is None else DefinitionCall(*text_call(text))
+    return frontend_of(request.source).origin(request.source)
 
 
 def _itself(known: Origin) -> Origin:
@@ -147,29 +146,33 @@ def graph_of(request: Request, model: Model) -> tuple[Graph, Any] | None:
 
     None for a source that can be compiled again itself.
     """
-    if isinstance(request.source, TextSource) or isinstance(model, (StringModel, UnrankedModel)):
+    if isinstance(model, (StringModel, UnrankedModel)):
+        return None
+    if frontend_of(request.source).is_picklable:
         return None
     if model._varied is not None and not isinstance(request.source, Opened):
         return None
-    return model.graph, request.dims if request.on_overflow == GROW else None  # the graph has them
+    given = request.options
+    return model.graph, given.dims if given.on_overflow == GROW else None  # the graph has them
 
 
-def _bounds(request: Request) -> tuple[Mapping[str, Dim], dict[str, int]]:
+def _bounds(request: Request) -> tuple[Mapping[str, Dim], Mapping[str, int]]:
     """The bounds to compile for, and those that sizes may exceed."""
-    return expected_bounds(request.source, given_dims(request.dims), request.on_overflow)
+    given = request.options
+    return expected_bounds(request.source, given_dims(given.dims), given.on_overflow)
 
 
 def _variable(opened: Opened | None, request: Request) -> tuple[Variable | None, Serving | None]:
     """Variations of an ONNX model between calls, and their compiler; None if it has none."""
     if opened is None:
         return None, None
-    known, bounds = ranked(opened, given_dims(request.dims))
+    known, bounds = ranked(opened, given_dims(request.options.dims))
     variable = variable_of(known, strings=False)
     if not (variable.open or variable.overridable):
         return variable, None
 
     def make(variation: Variation) -> CallableProgram:
-        return built(replace(request, source=varied(known, variation), dims=bounds))[0]
+        return built(request.changed(varied(known, variation), dims=bounds))[0]
 
     made: Variations[CallableProgram] = Variations(make)
 
@@ -191,10 +194,11 @@ def _around_strings(
     """A string model whose numeric part, if any, is compiled by the request."""
     if parts.core is None:
         return StringModel(parts, None)
-    inner = replace(
-        request, source=parts.core, dims=own_dims(parts.core, bounds), known=GENERIC,
-        strategy=GENERIC, strategies=None, profile=None, on_overflow="error",
+    inner = request.changed(
+        parts.core, dims=own_dims(parts.core, bounds), strategy=GENERIC, strategies=None,
+        profile=None, on_overflow="error",
     )  # fmt: skip
+    inner = replace(inner, known=GENERIC)
     core, _ = built(inner)
     core.executable.watched.expect(expected)
     model = StringModel(parts, core)

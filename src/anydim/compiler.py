@@ -13,6 +13,7 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import anydim.ops  # noqa: F401  operators of graphs
 from anydim.base import log, settings
 from anydim.base.collector import collector_paused
 from anydim.base.dtypes import DType, float64
@@ -28,8 +29,7 @@ from anydim.compile_progress import (
     parts_text,
     schedule_text,
 )
-from anydim.frontends.source import read
-from anydim.frontends.text import definition_of, text_options, text_source
+from anydim.frontends.table import frontend_of, read
 from anydim.graph.evaluate import evaluate
 from anydim.graph.indices import index_ranges
 from anydim.graph.nodes import Graph
@@ -56,7 +56,7 @@ from anydim.passes.link import Link, Linked
 from anydim.passes.loop_nodes import Recur
 from anydim.passes.lower import Lower
 from anydim.passes.opaque_launches import Opaque, guarded
-from anydim.passes.options import PLAIN, Options, given_options, known_precision
+from anydim.passes.options import PLAIN, KernelOptions, given_options, known_precision
 from anydim.passes.pad import Pad, known_pads
 from anydim.passes.program_form import PLAIN_FORM, Form
 from anydim.passes.results import Results
@@ -88,12 +88,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pass:
-    """An entry of the list. `make` builds the pass for a machine, its templates and options."""
+    """An entry of the list. `make` builds the pass for a machine, its templates and options.
+
+    `splits`: its `split` separates a straight program into a setup and the rest. `folds`: it may
+    fold constants, which the notes report. `decides_libraries`: after it, the micro-kernels that
+    products call are known.
+    """
 
     name: str
     why_here: str
     after: str
-    make: Callable[[Machine, tuple[Template, ...], Options], Any]
+    make: Callable[[Machine, tuple[Template, ...], KernelOptions], Any]
+    splits: bool = False
+    folds: bool = False
+    decides_libraries: bool = False
+
+
+class Unchanged:
+    """A pass that is switched off."""
+
+    def run(self, graph: Graph) -> Graph:
+        """Return the graph itself."""
+        return graph
 
 
 # `segment` runs first: it cuts graphs with regions into straight-line parts for these passes
@@ -116,11 +132,12 @@ PASSES: tuple[Pass, ...] = (
         "accumulate", "before simplify, which then converts constants once",
         "products of 16-bit floats are accumulated in float32, from float32",
         lambda m, t, o: Accumulate(any(template.widens for template in t)),
+        decides_libraries=True,
     ),
     Pass(
         "simplify", "before views and fusion: removed statements need not be moved or fused",
         "no rule matches, no value is computed twice or from constants only",
-        lambda m, t, o: Simplify(o.precision),
+        lambda m, t, o: Simplify(o.precision), folds=True,
     ),
     Pass(
         "channels", "after simplify: it reads folded constants",
@@ -143,7 +160,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "sizes_once", "after views: remaining values are computed; before fusion",
         "no statement that reads inputs computes expensive values of sizes only",
-        lambda m, t, o: SizesOnce(),
+        lambda m, t, o: SizesOnce(), splits=True,
     ),
     Pass(
         "inline", "after views: a reduction reads its operands from their final location",
@@ -157,11 +174,12 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "pieces", "after inline and layouts: it splits loops in their final form; before fuse",
         "no full reduction to a scalar is one long loop",
-        lambda m, t, o: Pieces(any(template.name == "rows" for template in t)),
+        lambda m, t, o: Pieces(),
     ),
     Pass(
         "fuse", "after all passes that change statements: it needs their final form",
-        "each node is a group that one kernel template matches", lambda m, t, o: Fuse(m, t),
+        "each node is a group that one kernel template matches",
+        lambda m, t, o: Fuse(m, t) if o.fuse else Unchanged(),
     ),
     Pass(
         "numbers", "after fuse: it compares the groups of kernels",
@@ -209,7 +227,7 @@ class Compiled:
 @collector_paused(lasting=True)
 def compile_source(
     source: Any, dims: Mapping[str, Dim] | None, threads: int | str, progress: Progress,
-    options: Options = PLAIN, operators: Any = None, precision: str | None = None,
+    options: KernelOptions = PLAIN, operators: Any = None, precision: str | None = None,
     made_by: str | None = None, limit: MemoryLimit | None = None, form: Form = PLAIN_FORM,
     devices: Mapping[str, DeviceTarget] | None = None, placement: Any = None,
     engines: Mapping[str, str | Engine] | None = None, fallback: bool = False, ragged: Any = None,
@@ -230,10 +248,7 @@ def compile_source(
     def imported() -> Graph:
         nonlocal notes
         made = read(source, dims, operators, fallback)
-        text = text_source(source)
-        wanted = ragged
-        if ragged is None and text is not None:
-            wanted = definition_of(text).ragged or None
+        wanted = frontend_of(source).ragged(source) if ragged is None else ragged
         if wanted is not None:
             rows = import_module("anydim.passes.ragged.rows").RaggedRows(wanted)
             made, notes = rows.run(made)
@@ -332,7 +347,7 @@ class _On:
 
 
 def _lowered(
-    graph: Graph, on: _On, options: Options, threads: int, work: Work,
+    graph: Graph, on: _On, options: KernelOptions, threads: int, work: Work,
     begun: Callable[[Kernel | Library], None], store: Store, about: tuple[str, ...] = (),
 ) -> Lowered:  # fmt: skip
     """Run all passes on a graph; `begun` receives each kernel of the host as soon as it exists.
@@ -356,18 +371,16 @@ def _lowered(
     for entry in PASSES:
         made_for = {d: entry.make(t.machine, t.templates, options) for d, t in targets.items()}
         run = {device: each.run for device, each in made_for.items()}
-        if entry.name == "fuse" and not options.fuse:
-            run = dict.fromkeys(run, _same)
-        if entry.name == "sizes_once" and straight(cuts) and not parts[0].opaque:
+        if entry.splits and straight(cuts) and not parts[0].opaque:
             split = partial(_split, made_for[""].split, parts, fused)
             parts, fused = work.timed(entry.name, split)
         else:
             before, fused = fused, work.timed(entry.name, partial(_on_parts, run, parts, fused))
-            found += folded_note(before, fused) if entry.name == "simplify" else ()
+            found += folded_note(before, fused) if entry.folds else ()
         notes = tuple(chain(*(getattr(each, "notes", ()) for each in made_for.values())))
         work.stage(entry.name, partial(parts_text, fused, print_graph, notes), fused)
         found += notes
-        if entry.name == "accumulate":
+        if entry.decides_libraries:
             own = [g for part, g in zip(parts, fused) if not (part.opaque or part.device)]
             begin_libraries(own, code.machine, code.templates, begun)
     scheduled = work.timed(
@@ -390,11 +403,11 @@ def _lowered(
     return Lowered(made, nodes, items, tuple(found), devices)
 
 
-def _options(source: Any, options: Options, precision: str | None) -> Options:
+def _options(source: Any, options: KernelOptions, precision: str | None) -> KernelOptions:
     """The given options, or those in the text of the source."""
     if options is PLAIN:
-        text, known, name = text_options(source)
-        options = given_options(text, known).get(name, PLAIN)
+        found = frontend_of(source).schedules(source)
+        options = given_options(found.text, found.definitions).get(found.name, PLAIN)
     wanted = None if precision is None else known_precision(precision)
     return options if wanted is None else replace(options, precision=wanted)
 
@@ -416,7 +429,7 @@ def _split(
 
 
 def _scheduled(
-    parts: Sequence[Part], graphs: Sequence[Graph], on: _On, options: Options, threads: int,
+    parts: Sequence[Part], graphs: Sequence[Graph], on: _On, options: KernelOptions, threads: int,
     begun: Callable[[Kernel | Library], None], store: Store,
 ) -> list[tuple[Scheduled | Alias, ...]]:  # fmt: skip
     made = []
@@ -442,17 +455,13 @@ def _unheard(kernel: Kernel | Library) -> None:
     """Ignore kernels of devices, which are compiled together at the end."""
 
 
-def _same(graph: Graph) -> Graph:
-    return graph
-
-
 def _assembled(
     cuts: Sequence[Cut],
     parts: Sequence[Part],
     graphs: Sequence[Graph],
     scheduled: Sequence[tuple[Scheduled | Alias, ...]],
     threads: int,
-    options: Options,
+    options: KernelOptions,
     store: Store,
     on: _On,
 ) -> Assembled:

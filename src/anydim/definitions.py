@@ -33,7 +33,7 @@ from anydim.base.reports import reported
 from anydim.base.sheet import Sheet, Shown, Table
 from anydim.base.text import counted, listed, suggestion
 from anydim.base.user_values import text_of
-from anydim.checking.origins import DefinitionCall
+from anydim.compile_options import Options
 from anydim.compile_progress import Schedules
 from anydim.derivatives import Derivative
 from anydim.entry import compile
@@ -51,12 +51,12 @@ from anydim.frontends.arguments import (
 from anydim.frontends.definition import (
     Pattern,
     broadcasts,
-    graph_of,
     keywords,
     pattern_of,
-    tensor_parameters,
 )
+from anydim.frontends.definition_graph import graph_of, tensor_parameters
 from anydim.frontends.graph_builder import GraphBuilder
+from anydim.frontends.origins import DefinitionCall
 from anydim.frontends.pragmas import options_of
 from anydim.graph.evaluate import bind, check_guards
 from anydim.graph.nodes import Graph
@@ -65,10 +65,10 @@ from anydim.lang.surface.printer import print_definition, print_head
 from anydim.lang.surface.stored import stored_definitions
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition
 from anydim.model import Model
-from anydim.passes.options import PLAIN, Options, given_options, known_precision
+from anydim.passes.options import PLAIN, given_options, known_precision
 from anydim.runtime.arrays import Wrap, shared_array, wrapper
 from anydim.runtime.output_arrays import called_into
-from anydim.runtime.threads import known_threads
+from anydim.runtime.threads import AUTO, known_threads
 
 
 @reported
@@ -90,7 +90,8 @@ def define(
         threads: Threads of a call, as in `anydim.compile`.
         fixed: Sizes that are constants in the code: `{"K": 64}`.
         options: Schedules of kernels, a text or a mapping (docs/definitions.md). They override
-            lines `# option ...` of the text.
+            lines `# option ...` of the text. Or an `ad.Options`, whose `schedules` are these;
+            `dims`, `operators` and `ragged` do not apply.
         precision: As in `anydim.compile`, for all functions.
 
     Returns:
@@ -102,14 +103,18 @@ def define(
     if not isinstance(text, str):
         raise OptionError(f"define takes a text, not {type(text).__name__}")
     text = str(text)  # also from subclasses of str without a hash
-    cores = known_threads(threads)
+    given = options if isinstance(options, Options) else Options(schedules=options)
+    cores = known_threads(given.threads if threads == AUTO else threads)
     numbers = known_sizes(fixed)
     found = stored_definitions(text, text_of("file", file))
-    by_name = given_options(options_of(text), found) | given_options(options, found)
+    by_name = given_options(options_of(text), found) | given_options(given.schedules, found)
+    precision = given.precision if precision is None else precision
     if precision is not None:
         wanted = known_precision(precision)
         by_name = {name: replace(by_name.get(name, PLAIN), precision=wanted) for name in found}
-    return Definitions(found, cores, numbers, by_name)
+    whole = given.changed(threads=cores, dims=None, operators=None, precision=None, ragged=None)
+    kept = {name: whole.changed(schedules=by_name.get(name, PLAIN)) for name in found}
+    return Definitions(found, numbers, kept)
 
 
 class Definitions(Shown, Mapping[str, "Function"]):
@@ -118,13 +123,11 @@ class Definitions(Shown, Mapping[str, "Function"]):
     def __init__(
         self,
         definitions: Mapping[str, Definition],
-        threads: int,
         fixed: Mapping[str, int],
         options: Mapping[str, Options],
     ) -> None:
         self._functions = {
-            name: Function(definition, threads, own_sizes(definition, fixed),
-                           options.get(name, PLAIN))
+            name: Function(definition, own_sizes(definition, fixed), options[name])
             for name, definition in definitions.items()
         }  # fmt: skip
         known = {size for f in self._functions.values() for size in sizes_of(f.definition)}
@@ -179,13 +182,10 @@ _HEADERS = ("name", "inputs", "attributes", "results", "compiled for")
 class Function(Shown):
     """One definition, callable on arrays; results are new arrays (several: a named tuple)."""
 
-    def __init__(
-        self, definition: Definition, threads: int, fixed: Mapping[str, int], options: Options
-    ) -> None:
+    def __init__(self, definition: Definition, fixed: Mapping[str, int], options: Options) -> None:
         self.definition = definition
-        self._threads = threads
         self._fixed = FrozenMapping(fixed)
-        self._wishes = options
+        self._options = options
         self._models: dict[Any, _Case] = {}
         self._last: _Case | None = None
         self._usual: _Case | None = None  # the last call's, if types and ranks determine it
@@ -296,7 +296,7 @@ class Function(Shown):
         `print(lib.f.vjp.text)` prints it. Raises LanguageError, when it is first used, for a
         statement that has no derivative.
         """
-        return Derivative(self, lambda made: Function(made, self._threads, {}, PLAIN))
+        return Derivative(self, lambda made: Function(made, {}, self._options.changed(schedules=PLAIN)))
 
     @property
     def options(self) -> Schedules:
@@ -488,8 +488,7 @@ class Function(Shown):
         pattern = pattern_of(flat, arrays, attributes)
         origin = (self.definition.text, self.definition.file)
         model = _model(
-            self.definition, origin, pattern, frozen, self._fixing(fixed), self._threads,
-            self._wishes,
+            self.definition, origin, pattern, frozen, self._fixing(fixed), self._options,
         )  # fmt: skip
         if key not in self._models:
             self._models[key] = self._last = _Case(model, model.executable, (), key)
@@ -546,9 +545,7 @@ class Function(Shown):
                 f"{self.definition.name}: size '{min(named)}' is fixed, and rows decide it",
                 "leave it out of fixed=, or give arrays with rows of one size",
             )
-        model = _model(
-            self.definition, origin, pattern, frozen, known, self._threads, self._wishes, ragged
-        )
+        model = _model(self.definition, origin, pattern, frozen, known, self._options, ragged)
         names = tuple(spec.name for spec in model.inputs)
         kinds = tuple((array.dtype, array.ndim) for array in arrays)
         return _Case(model, model.executable, names, kinds, ragged)
@@ -584,14 +581,13 @@ def _model(
     pattern: Pattern,
     attributes: FrozenMapping[str, Any],
     fixed: FrozenMapping[str, int],
-    threads: int,
     options: Options,
     ragged: bool = False,
 ) -> Model:
     """The model of a definition, shared by equal definitions."""
     graph = graph_of(definition, pattern, attributes, fixed)
     rows = definition.ragged if ragged else None
-    model = compile(graph, threads=threads, options=options, ragged=rows)
+    model = compile(graph, options=options, ragged=rows)
     model._origin = lambda: DefinitionCall(definition, attributes)
     return model
 

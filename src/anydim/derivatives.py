@@ -19,7 +19,8 @@ from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.reports import reported
 from anydim.base.sheet import Sheet, Shown
 from anydim.base.text import listed
-from anydim.frontends.definition import graph_of, pattern_of
+from anydim.frontends.definition import pattern_of
+from anydim.frontends.definition_graph import graph_of
 from anydim.lang.derivatives.derive import Vjp, vjp_of
 from anydim.lang.derivatives.reverse import NoStepDerivative
 from anydim.lang.surface.printer import print_definition

@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from anydim.base import settings
 from anydim.base.collector import collector_paused
 from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.keywords import public
@@ -26,12 +27,12 @@ from anydim.sizes import LARGEST, Size, as_size
 from anydim.variants.compiled_variants import Fitted
 
 if TYPE_CHECKING:  # not needed to load a program
-    from anydim.checking.origins import Origin
     from anydim.checking.report import CheckReport
     from anydim.checking.run import Progress
     from anydim.compiler import Compiled
     from anydim.deploy.container import Container
     from anydim.deploy.save import Version
+    from anydim.frontends.origins import Origin
     from anydim.graph.nodes import Graph
     from anydim.program.inputs import Ranges
     from anydim.program.profile.limits import Done, Limits
@@ -126,7 +127,7 @@ class Model(Fitted, CallableProgram):
     ) -> None:
         made_by = import_module("anydim.targets.targets").target
         saving = import_module("anydim.deploy.save")
-        wanted = [made_by("llvm", name) for name in dict.fromkeys(names)]
+        wanted = [made_by(settings.USUAL_TARGET, name) for name in dict.fromkeys(names)]
         if not wanted:
             raise OptionError("no target was given", "name one, such as 'native' or 'x86-64-v3'")
         last = self._last_indices()

@@ -32,7 +32,7 @@ from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError, UserError
 from anydim.base.read_files import CLOCK_NS, FileState, boot
 from anydim.base.records import dataclass
-from anydim.compile_request import Facts, Request, absolute
+from anydim.compile_request import Facts, Request
 from anydim.deploy.load import LoadedModel, load_kept
 from anydim.runtime.cpu import this_level
 from anydim.runtime.threads import known_threads
@@ -42,7 +42,6 @@ from anydim.variants.records import tuned_state
 _SETTINGS = ("winograd", "layout", "vector_bits", "most_nodes")
 _LONGEST_WAIT = 600.0  # seconds to wait for another process that compiles
 _BLOCK = 1 << 20
-_TARGET = "llvm"
 _ADDRESS = " at 0x"
 Save = Callable[[str, Mapping[str, Any]], None]
 
@@ -73,16 +72,20 @@ def entry(request: Request) -> Entry | None:
         return None
     if settings.verify or settings.dump or settings.time:  # the compiler is observed
         return None
-    if request.devices or request.placement or request.fallback or request.known.formed:
+    given = request.options
+    if not given.may_be_kept or request.known.formed:
         return None
-    if request.target not in (None, _TARGET) or settings.target != _TARGET:
+    usual = settings.USUAL_TARGET
+    if given.target not in (None, usual) or settings.target != usual:
         return None
-    words = [
-        repr(sorted(given_dims(request.dims).items())), repr(request.options),
-        repr(absolute(request.operators)), str(request.precision), str(request.on_overflow),
-        str(known_threads(request.threads)), repr(request.ragged),
-        "" if path is None else os.path.basename(path),
-    ]  # fmt: skip
+    fields = {
+        **given.as_picklable().program_fields,
+        "dims": sorted(given_dims(given.dims).items()),
+        "threads": known_threads(given.threads),
+        "target": usual,
+    }
+    words = [f"{name}={value!r}" for name, value in sorted(fields.items())]
+    words.append("" if path is None else os.path.basename(path))
     if any(_ADDRESS in word for word in words):  # an object without its own repr
         return None
     data = _in_memory(request.source) if path is None else None
@@ -93,18 +96,11 @@ def entry(request: Request) -> Entry | None:
 
 def _in_memory(source: Any) -> bytes | memoryview | None:
     """The contents of a source in memory; None for other sources."""
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return memoryview(source).cast("B")
-    kind = type(source)
-    room = kind.__module__.partition(".")[0]
-    if room == "anydim" and kind.__name__ == "Graph":
-        contents: bytes = import_module("anydim.graph.text").contents(source)
-        return contents
-    if room == "onnx" and kind.__name__ == "ModelProto":
-        with suppress(ValueError):  # larger than a message may be
-            serialised: bytes = source.SerializeToString(deterministic=True)
-            return serialised
-    return None
+    if isinstance(source, (bytes, bytearray)):  # of an ONNX file; loads no frontend
+        return memoryview(source)
+    frontend = import_module("anydim.frontends.table").find_frontend(source)
+    found: bytes | memoryview | None = None if frontend is None else frontend.contents(source)
+    return found
 
 
 class Entry:

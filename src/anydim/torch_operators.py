@@ -19,7 +19,8 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from anydim.base.dtypes import DTYPES
 from anydim.base.frozen import FrozenMapping, freeze_value
-from anydim.frontends.definition import graph_of, pattern_of
+from anydim.frontends.definition import pattern_of
+from anydim.frontends.definition_graph import graph_of
 from anydim.graph.nodes import Graph
 from anydim.lang.surface.printer import print_definition
 from anydim.sizes import Guard, Size

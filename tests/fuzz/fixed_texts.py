@@ -20,7 +20,8 @@ import numpy
 
 from anydim.base.errors import UserError
 from anydim.base.frozen import FrozenMapping
-from anydim.frontends.definition import graph_of, pattern_of
+from anydim.frontends.definition import pattern_of
+from anydim.frontends.definition_graph import graph_of
 from anydim.graph.evaluate import evaluate
 from anydim.graph.nodes import Graph
 from anydim.lang.interpreter.kinds import NotCovered

@@ -43,13 +43,13 @@ def why_not() -> str:
 @contextmanager
 def fixed_machine(processor: str = NATIVE, target: str = "llvm") -> Iterator[None]:
     """Templates see the machine of the corpus; code is for this processor or a described one."""
-    make = TARGETS[target]
+    kind = TARGETS[target]
     code_for = this_machine() if processor == NATIVE else described(processor)
     known = {field.name for field in fields(code_for)}
     sizes = {name: value for name, value in asdict(MACHINE).items() if name in known}
     seen = replace(code_for, name=NATIVE, plain=True, **sizes)
     with (
-        patch.dict(TARGETS, {target: lambda _: make(seen)}),
+        patch.dict(TARGETS, {target: replace(kind, make=lambda _: kind.make(seen))}),
         ad.settings.override(winograd=True, keep_programs=False),
     ):
         yield

@@ -15,6 +15,8 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
+from tests.house.late_imports import late_imports
+
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "src"
 PACKAGE = ROOT / "anydim"
 CIRCLES = {"sizes", "graph"}  # rooms whose records hold each other
@@ -35,9 +37,15 @@ MODULES = {module_of(path): path for path in PACKAGE.rglob("*.py")}
 
 @cache
 def imports_of(module: str) -> frozenset[str]:
-    """The modules of the package that a module imports, for types alone or not."""
+    """The modules of the package that a module imports, for types alone or not, late or not."""
     found = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text("utf-8"))):
+    tree = ast.parse(MODULES[module].read_text("utf-8"))
+    package = module if MODULES[module].name == "__init__.py" else ""
+    for name, _ in late_imports(tree, package):
+        folder = name.removesuffix("*")
+        inside = {m for m in MODULES if m.rpartition(".")[0] + "." == folder}
+        found |= inside if name != folder else {name} & MODULES.keys()
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             base = node.module or ""
             named = {f"{base}.{alias.name}" for alias in node.names}

@@ -10,12 +10,15 @@ from importlib import import_module
 
 import pytest
 
+from tests.house.late_imports import late_imports
+
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "src" / "anydim"
 LAYERS = (
     "base", "sizes", "runtime", "devices", "program", "lang", "kernels", "targets", "native",
     "graph", "ops", "frontends", "passes", "variants", "deploy", "checking",
     "compile_progress", "device_placement",
-    "compiler", "model", "compile_request", "string_model", "unranked_model", "program_cache",
+    "compiler", "model", "compile_options", "compile_request", "compile_signature",
+    "string_model", "unranked_model", "program_cache",
     "compile_source", "entry", "backend", "cached_rows", "cached_model", "derivatives",
     "torch_operators", "torch_backend", "definitions",
     "model_store", "ort", "report", "sentence_transformers", "__init__", "cli", "__main__",
@@ -44,16 +47,6 @@ def first_party_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
                     yield (parts[1] if len(parts) > 1 else "__init__"), node.lineno
 
 
-def late_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Modules that `import_module("anydim...")` names: what a process may never need."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            parts = node.value.split(".")
-            named = parts[0] == "anydim" and len(parts) > 1
-            if named and all(part.isidentifier() for part in parts):
-                yield parts[1], node.lineno
-
-
 @cache
 def tree_of(path: pathlib.Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
@@ -70,7 +63,8 @@ def test_every_room_has_a_layer() -> None:
 @pytest.mark.parametrize("room", LAYERS)
 def test_imports_point_down(room: str) -> None:
     for path in files_of(room):
-        for name, line in (*first_party_imports(tree_of(path)), *late_imports(tree_of(path))):
+        late = [(name.split(".")[1], line) for name, line in late_imports(tree_of(path))]
+        for name, line in (*first_party_imports(tree_of(path)), *late):
             if name not in LAYERS:
                 continue
             assert LAYERS.index(name) <= LAYERS.index(room), f"{path}:{line}: {room} imports {name}"

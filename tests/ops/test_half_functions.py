@@ -17,7 +17,7 @@ from anydim.base.dtypes import DType, bfloat16, converted, float16
 from anydim.frontends.builder import Builder
 from anydim.graph.operator import OPERATORS
 from anydim.model import Model
-from anydim.passes.options import Options
+from anydim.passes.options import KernelOptions
 
 _UNARY = re.compile(r"def \w+\(T\(\.\.\.i\) x(;|\))")
 _OTHER = {"cast", "identity", "bit_not", "is_nan", "is_inf"}
@@ -42,7 +42,7 @@ def model_of(dtype: DType, names: list[str], chained: bool = False, fuse: bool =
         made = getattr(g, name)(x)
         g.output(name, made)
         x = made if chained else x
-    return ad.compile(g.graph(), options=Options(fuse=fuse))
+    return ad.compile(g.graph(), options=KernelOptions(fuse=fuse))
 
 
 @pytest.mark.parametrize("dtype", [float16, bfloat16], ids=str)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from anydim.frontends.source import read
+from anydim.frontends.table import read
 from anydim.graph.nodes import Graph
 from bench.cliffs.families import families
 from bench.cliffs.family import Family, at, grid, typed

@@ -14,7 +14,7 @@ from anydim.kernels.matmul.schedules import Contraction
 from anydim.kernels.rows.row_template import Rows
 from anydim.kernels.schedule import schedule_name
 from anydim.kernels.templates import TEMPLATES
-from anydim.passes.options import WHOLE, Options, given_options, parse_texts
+from anydim.passes.options import WHOLE, KernelOptions, given_options, parse_texts
 
 MATMUL = "def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 SOFTMAX = """def softmax(float(...p,C) x) -> (y) {
@@ -287,8 +287,8 @@ def test_texts_of_options() -> None:
     text = "# a remark\n\nf.y: rows(lanes=4)  # why\nf: fuse=false\ng: nest(lanes=2)\n"
     found = parse_texts(text)
     assert found == {
-        "f": Options({"y": "rows(lanes=4)"}, fuse=False),
-        "g": Options({WHOLE: "nest(lanes=2)"}),
+        "f": KernelOptions({"y": "rows(lanes=4)"}, fuse=False),
+        "g": KernelOptions({WHOLE: "nest(lanes=2)"}),
     }
     assert given_options({"f": Rows(8)}, ["f"])["f"].schedules[WHOLE].startswith("rows(lanes=8")
 

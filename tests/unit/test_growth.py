@@ -12,7 +12,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import anydim as ad
-from anydim.frontends.source import read
+from anydim.frontends.table import read
 from anydim.native.emit import emit
 from anydim.passes.assemble import Assemble
 from anydim.passes.fuse import Fuse

@@ -72,16 +72,16 @@ class RecordField:
 
     __slots__ = ("compare", "default", "factory", "init", "kw_only", "name", "repr", "shown_if_set")
 
-    def __init__(self, name: str, given: Any) -> None:
+    def __init__(self, name: str, given: Any, kw_only: bool = False) -> None:
         """`given` is the class attribute: a field, a default, or `_MISSING`."""
         self.name, self.default = name, given
         self.factory: Any = _MISSING
         self.init = self.repr = self.compare = True
-        self.kw_only = self.shown_if_set = False
+        self.kw_only, self.shown_if_set = kw_only, False
         if isinstance(given, dataclasses.Field):
             self.default, self.factory = given.default, given.default_factory
             self.init, self.repr, self.compare = given.init, given.repr, given.compare
-            self.kw_only = given.kw_only is True
+            self.kw_only = kw_only if given.kw_only is _MISSING else given.kw_only
             self.shown_if_set = SHOWN_IF_SET.items() <= given.metadata.items()
 
     @property
@@ -116,10 +116,13 @@ class _Found:
         known: dict[str, RecordField] = {}
         for base in owner.__mro__[-1:0:-1]:
             known |= {field.name: field for field in base.__dict__.get(_FIELDS, ())}
+        keywords = False
         for name, kind in get_annotations(owner).items():
-            if not kind.startswith("ClassVar"):
+            if kind == "KW_ONLY":  # the following fields are keywords
+                keywords = True
+            elif not kind.startswith("ClassVar"):
                 given = owner.__dict__.get(name, _MISSING)
-                known[name] = RecordField(name, given)
+                known[name] = RecordField(name, given, keywords)
                 if isinstance(given, dataclasses.Field):
                     self._given[name] = given
                     self._take(name, given)

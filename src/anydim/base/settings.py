@@ -55,6 +55,7 @@ def _layout(value: object) -> str:
 
 
 USUAL_STRATEGY = "adaptive(after=256, patience=2)"
+USUAL_TARGET = "llvm"  # makes the code of saved programs, too
 _LAYOUTS = ("auto", "channels_first", "channels_last")
 
 
@@ -164,7 +165,7 @@ KNOBS = (
         "Layout of images between layers: `channels_first`, `channels_last`, or `auto`, the one "
         "with the lower estimated time over the sizes of a model.",
     ),
-    Knob("target", str, lambda: "llvm", "Code generator of kernels: `llvm` or `c`."),
+    Knob("target", str, lambda: USUAL_TARGET, "Code generator of kernels: `llvm` or `c`."),
     Knob(
         "c_compiler", str, lambda: "", "The compiler of target `c`, as a command line.",
         "the first of `cc`, `gcc`, `clang` and `zig` that is installed",

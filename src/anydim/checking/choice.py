@@ -12,8 +12,9 @@ from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.checking.models import onnxruntime, reference
 from anydim.checking.oracle import Function, NoAnswer, Oracle, evaluator
-from anydim.checking.origins import DefinitionCall, ModelFile, Origin, origin_of
 from anydim.checking.texts import interpreter
+from anydim.frontends.origins import DefinitionCall, ModelFile, Origin
+from anydim.frontends.table import ONNX
 
 KNOWN = ("reference", "onnxruntime", "interpreter", "evaluator")
 
@@ -103,7 +104,7 @@ def _given(against: Any) -> Origin:
     path = isinstance(against, (str, os.PathLike))
     if path and not os.path.isfile(against):
         raise OptionError(f"there is no oracle or file '{against}'", _HINT)
-    found = ModelFile(os.fspath(against)) if path else origin_of(against)
+    found = ModelFile(os.fspath(against)) if path else ONNX.origin(against)
     if not isinstance(found, ModelFile):
         raise OptionError(f"against is a value of type {type(against).__name__}", _HINT)
     return found

@@ -13,8 +13,8 @@ from anydim.base.dtypes import from_numpy
 from anydim.base.errors import MissingError, UserError
 from anydim.base.peer import peer_module
 from anydim.checking.oracle import Answer, Arrays, NoAnswer, Oracle, first_line
-from anydim.checking.origins import ModelFile
 from anydim.devices.engines.onnxruntime import may_crash
+from anydim.frontends.origins import ModelFile
 
 _RANDOM = frozenset((
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
@@ -62,11 +62,22 @@ def onnxruntime(file: ModelFile) -> Oracle:
 
 def _repeatable(file: ModelFile) -> Any:
     """The model; raises NoAnswer for one that draws random numbers."""
-    proto = file.proto()
+    proto = _proto(file)
     drawn = [node.op_type for node in _nodes(proto) if _draws(node)]
     if drawn:
         raise NoAnswer(f"{drawn[0]} draws different random numbers in each engine")
     return proto
+
+
+def _proto(file: ModelFile) -> Any:
+    """The model; raises NoAnswer if it cannot be read."""
+    onnx, source = import_module("onnx"), file.source
+    try:
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            return onnx.load_from_string(bytes(source))
+        return source if hasattr(source, "graph") else onnx.load(source)
+    except Exception as error:
+        raise NoAnswer(first_line(error)) from None
 
 
 def _draws(node: Any) -> bool:

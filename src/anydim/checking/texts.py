@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from anydim.checking.oracle import Answer, Arrays, NoAnswer, Oracle
-from anydim.checking.origins import DefinitionCall
+from anydim.frontends.origins import DefinitionCall
 from anydim.lang.interpreter.kinds import NotCovered
 from anydim.lang.interpreter.run import run
 

@@ -32,25 +32,43 @@ from anydim.report.console import Console
 USER_ERROR, BUG, INTERRUPTED = 2, 70, 130
 # By name, in the order of the help: the module that has the command, and what it does.
 COMMANDS = {
-    "compile": ("saving", "Compile a model and save it for this processor or for others."),
-    "run": ("commands", "Run a model on inputs from files, or on random ones."),
-    "plan": ("commands", "Show what a call at given sizes will do: memory, kernels, work."),
-    "memory": ("memory", "Show memory as a formula, its bound, and the largest sizes that fit."),
-    "explain": ("commands", "Summarize how a model was compiled: fusion, kernels, warnings."),
-    "profile": ("profiling", "Time each kernel launch of a call."),
-    "trace": ("tracing", "Record a timeline of launches, copies and waits."),
-    "sizes": ("sizes", "Show the sizes that model.record wrote: counts and time."),
-    "tune": ("tuning", "Search for faster code at recorded sizes; later processes use it."),
-    "inspect": ("inspecting", "Show what a saved model or an ONNX file holds; compiles nothing."),
-    "devices": ("devices", "List the devices and engines of this machine."),
-    "cache": ("caching", "Show, check or prune the cache on disk."),
-    "export": ("exporting", "Write a model as C for programs without Python."),
-    "bench": ("bench", "Time a model against other engines."),
-    "check": ("developing", "Compare results with a reference at many sizes."),
-    "show": ("developing", "Print the program after a stage of the compiler."),
+    "compile": (
+        "anydim.cli.saving",
+        "Compile a model and save it for this processor or for others.",
+    ),
+    "run": ("anydim.cli.commands", "Run a model on inputs from files, or on random ones."),
+    "plan": (
+        "anydim.cli.commands",
+        "Show what a call at given sizes will do: memory, kernels, work.",
+    ),
+    "memory": (
+        "anydim.cli.memory",
+        "Show memory as a formula, its bound, and the largest sizes that fit.",
+    ),
+    "explain": (
+        "anydim.cli.commands",
+        "Summarize how a model was compiled: fusion, kernels, warnings.",
+    ),
+    "profile": ("anydim.cli.profiling", "Time each kernel launch of a call."),
+    "trace": ("anydim.cli.tracing", "Record a timeline of launches, copies and waits."),
+    "sizes": ("anydim.cli.sizes", "Show the sizes that model.record wrote: counts and time."),
+    "tune": (
+        "anydim.cli.tuning",
+        "Search for faster code at recorded sizes; later processes use it.",
+    ),
+    "inspect": (
+        "anydim.cli.inspecting",
+        "Show what a saved model or an ONNX file holds; compiles nothing.",
+    ),
+    "devices": ("anydim.cli.devices", "List the devices and engines of this machine."),
+    "cache": ("anydim.cli.caching", "Show, check or prune the cache on disk."),
+    "export": ("anydim.cli.exporting", "Write a model as C for programs without Python."),
+    "bench": ("anydim.cli.bench", "Time a model against other engines."),
+    "check": ("anydim.cli.developing", "Compare results with a reference at many sizes."),
+    "show": ("anydim.cli.developing", "Print the program after a stage of the compiler."),
 }
 # `anydim profile merge` is a command of its own
-_MODULES = {**{name: module for name, (module, _) in COMMANDS.items()}, "merge": "sizes"}
+_MODULES = {**{name: module for name, (module, _) in COMMANDS.items()}, "merge": "anydim.cli.sizes"}
 
 
 def _is_recording(word: str) -> bool:
@@ -70,7 +88,7 @@ class Application(click.Group):
         if name not in _MODULES:
             return None
         try:
-            command: click.Command = getattr(import_module(f"anydim.cli.{_MODULES[name]}"), name)
+            command: click.Command = getattr(import_module(_MODULES[name]), name)
         except ModuleNotFoundError as error:
             raise missing_module(f"anydim {name}", error) from error
         return command

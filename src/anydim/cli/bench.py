@@ -76,8 +76,7 @@ def bench(
       anydim bench encoder.onnx --lengths rows.txt --against onnxruntime
     """
     console = Console(request.quiet)
-    kind = "a saved model" if is_saved(request.model) else ""
-    kind = kind or ("a definition" if _is_definition(request.model) else "")
+    kind = "a saved model" if is_saved(request.model) else _own_kind(request.model)
     if against and onnx is None and kind:
         name = Path(request.model).name
         hint = "name the ONNX file: --onnx encoder.onnx"
@@ -142,6 +141,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return table(headers, rows)
 
 
-def _is_definition(model: str) -> bool:
-    """Whether MODEL names a text and a definition in it."""
-    return import_module("anydim.frontends.text").text_source(model) is not None
+def _own_kind(model: str) -> str:
+    """What MODEL is, if other engines cannot run it; '' otherwise."""
+    found: str = import_module("anydim.frontends.table").own_kind(model)
+    return found

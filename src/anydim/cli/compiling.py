@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -11,15 +10,13 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import OptionError
-from anydim.base.frozen import FrozenMapping
 from anydim.cli.arrays import Read
-from anydim.cli.options import Request, dims_by_name
+from anydim.cli.options import Request
 from anydim.entry import compile
-from anydim.frontends.text import TextSource, definition_of, text_source
+from anydim.frontends.table import frontend_of
 from anydim.model import Model
 from anydim.report.console import Console
 from anydim.report.text import duration
-from anydim.variants.strategies import GENERIC
 
 
 def compiled(console: Console, request: Request, inputs: Sequence[Read] = (), **rest: Any) -> Model:
@@ -28,26 +25,14 @@ def compiled(console: Console, request: Request, inputs: Sequence[Read] = (), **
     `inputs` are those of a call, where they are known: they decide types and ranks of a definition.
     `rest` is for `anydim.compile`.
     """
-    named, name = dims_by_name(request.dims), Path(request.model).name
+    name = Path(request.model).name
     source = _source(request, inputs)
     start = perf_counter()
     with console.task(f"compiling {name}") as advance:
-        model = compile(
-            source,
-            named or None,
-            threads=request.threads,
-            precision=request.precision,
-            ragged=request.ragged,
-            target=request.code,
-            memory_limit=request.memory_limit,
-            strategy=request.strategy or GENERIC,
-            strategies=request.strategies,
-            devices=request.devices or None,
-            placement=request.placement,
-            fallback=request.fallback,
-            **rest,
-            progress=lambda stage, done, total: advance(done, total, stage),
+        options = request.options.changed(
+            progress=lambda stage, done, total: advance(done, total, stage), **rest
         )
+        model = compile(source, options=options)
         found: Any = model.serving(_inputs(model, inputs)) if inputs else model
     box = f" for {found.dims}" if found.dims.dims else ""
     console.note(f"compiled {name}{box} in {duration(perf_counter() - start)}")
@@ -62,15 +47,12 @@ def _inputs(model: Model, inputs: Sequence[Read]) -> dict[str, numpy.ndarray]:
     return {item.name or only: item.array for item in inputs}
 
 
-def _source(request: Request, inputs: Sequence[Read]) -> str | TextSource:
-    source = text_source(request.model)
-    if source is not None:
-        return replace(
-            source,
-            attributes=FrozenMapping(request.attributes),
-            types=FrozenMapping(request.types),
-            arrays=FrozenMapping(_arguments(source, inputs)),
-        )
+def _source(request: Request, inputs: Sequence[Read]) -> Any:
+    """The source, with attributes, types and example arrays if its frontend takes them."""
+    frontend = frontend_of(request.model)
+    if frontend.takes_arguments:
+        arrays = {item.name: item.array for item in inputs if not item.is_number}  # typed ones
+        return frontend.with_arguments(request.model, request.attributes, request.types, arrays)
     for option, given in (("--attribute", request.attributes), ("--type", request.types)):
         if given:
             raise OptionError(
@@ -78,12 +60,3 @@ def _source(request: Request, inputs: Sequence[Read]) -> str | TextSource:
                 "name a text file and a definition: kernels.tc:matmul",
             )
     return request.model
-
-
-def _arguments(source: TextSource, inputs: Sequence[Read]) -> dict[str, numpy.ndarray]:
-    """The arrays that are arguments of the definition; numbers have no type of their own."""
-    names = [parameter.name for parameter in definition_of(source).parameters] if inputs else []
-    arrays = [item for item in inputs if not item.is_number]
-    only = names[0] if len(names) == 1 else ""
-    found = {item.name or only: item.array for item in arrays}
-    return {name: array for name, array in found.items() if name in names}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anydim.base.text import counted
-from anydim.frontends.source import read
+from anydim.frontends.table import read
 from anydim.graph.nodes import Graph
 
 

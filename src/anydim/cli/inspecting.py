@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from importlib import import_module
 from pathlib import Path
 
@@ -11,9 +10,8 @@ import click
 from anydim.base.errors import OptionError
 from anydim.deploy.container import is_saved
 from anydim.deploy.inspect import inspect as inspected
+from anydim.frontends.table import own_kind
 from anydim.report.console import Console
-
-_DEFINITION = re.compile(r"\.tc(:|$)")  # of a text; its reader is slow to import
 
 
 @click.command
@@ -34,7 +32,7 @@ def inspect(model: str, verify: bool) -> None:
     """
     if verify and not is_saved(model):
         raise OptionError(f"--verify needs a saved model, and {Path(model).name} is not one")
-    if _DEFINITION.search(model):
+    if not is_saved(model) and own_kind(model):
         text = import_module("anydim.cli.describing").described(model)
     else:
         text = str(inspected(model, verify=verify))

@@ -92,7 +92,7 @@ def ragged_request(request: Request) -> Request:
     """The request with ragged dims, found where neither it nor a definition names them."""
     if request.ragged is not None or is_saved(request.model):
         return request
-    if import_module("anydim.frontends.text").text_source(request.model) is not None:
+    if import_module("anydim.frontends.table").own_kind(request.model):
         return request
     return replace(request, ragged="auto")
 

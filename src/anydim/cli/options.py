@@ -12,8 +12,10 @@ import click
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
+from anydim.compile_options import Options
 from anydim.runtime.threads import AUTO
 from anydim.sizes import Dim, given_dims
+from anydim.variants.strategies import GENERIC
 
 _DIM = re.compile(r"(?P<name>[^=]+)=(?P<low>\d+)(?P<dots>\.\.(?P<high>\d*))?")
 _RANGE = re.compile(r"(?P<name>[^=]+)=(?P<low>-?\d+)\.\.(?P<high>-?\d+)")
@@ -126,6 +128,23 @@ class Request:
     def threads(self) -> int | str:
         """Cores that serve a call."""
         return AUTO if self.cores is None else self.cores
+
+    @property
+    def options(self) -> Options:
+        """The options of `anydim.compile`; raises OptionError for a dim that is given twice."""
+        return Options(
+            dims_by_name(self.dims) or None,
+            threads=self.threads,
+            precision=self.precision,
+            target=self.code,
+            memory_limit=self.memory_limit,
+            strategy=self.strategy or GENERIC,
+            devices=self.devices or None,
+            placement=self.placement,
+            strategies=self.strategies,
+            fallback=self.fallback,
+            ragged=self.ragged,
+        )
 
 
 class NamedType(click.ParamType):

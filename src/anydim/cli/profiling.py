@@ -12,6 +12,7 @@ from anydim.cli.feeding import Fed, fed_options
 from anydim.cli.options import Request
 from anydim.cli.saving import check_file
 from anydim.deploy.container import is_saved
+from anydim.frontends.table import own_kind
 from anydim.report.compared import Compared, compared, comparison, node_times
 from anydim.report.console import Console
 
@@ -51,7 +52,7 @@ def profile(
       anydim profile encoder.anydim --at batch=1,seq=22 --json
     """
     source = onnx or request.model
-    if compare and onnx is None and (is_saved(request.model) or ".tc" in Path(request.model).name):
+    if compare and onnx is None and (is_saved(request.model) or own_kind(request.model)):
         raise OptionError(
             f"--compare {compare}: {compare} cannot run {Path(request.model).name}",
             "name the ONNX file: --onnx encoder.onnx",

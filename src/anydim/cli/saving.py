@@ -11,6 +11,7 @@ from time import perf_counter
 import click
 
 from anydim.base.errors import OptionError
+from anydim.base.settings import USUAL_TARGET
 from anydim.base.text import listed
 from anydim.cli import arrays
 from anydim.cli.opening import compiled
@@ -109,4 +110,4 @@ def check_targets(targets: Sequence[str]) -> None:
     """Raise OptionError for an unknown processor, before anything is compiled."""
     describe = import_module("anydim.targets.targets").target
     for name in targets:
-        describe("llvm", name)
+        describe(USUAL_TARGET, name)

@@ -10,7 +10,7 @@ from anydim.base.errors import ArtefactError, DeviceError
 from anydim.deploy.saved import Saved, SavedDevice
 from anydim.devices.c_entry_points import HostedDevice
 from anydim.devices.device import Device
-from anydim.devices.table import opened_devices, unknown_device
+from anydim.devices.table import DRIVERS, opened_devices, unknown_device
 from anydim.runtime.device_calls import Hosted
 
 
@@ -48,19 +48,12 @@ def _found(
     return {symbol: address(symbol) for symbol in symbols}, address
 
 
-_SUCH = {
-    "llvm": ", such as 'cpu:0'",
-    "opencl": ", such as 'opencl:0'",
-    "cuda": ", such as 'cuda:0'",
-}
-
-
 def _check(model: str, saved: SavedDevice, device: Device) -> None:
     if device.target != saved.target:
         raise DeviceError(
             f"{model} has {saved.target} code for '{saved.name}', and device '{device.name}' runs "
             f"{device.target} code",
-            f"give a device of that kind{_SUCH.get(saved.target, '')},"
+            f"give a device of that kind{_such(saved.target)},"
             " or compile the model for this one and save it again",
         )
     if device.workers > saved.workers:
@@ -69,3 +62,10 @@ def _check(model: str, saved: SavedDevice, device: Device) -> None:
             f"'{device.name}' has {device.workers}",
             "compile the model for this device and save it again",
         )
+
+
+def _such(target: str) -> str:
+    """An example of a device that runs code of a target."""
+    kinds = (kind for kind, driver in DRIVERS.items() if target in driver.targets)
+    kind = next(kinds, "")
+    return f", such as '{kind}:0'" if kind else ""

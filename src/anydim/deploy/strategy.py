@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 from anydim.base.errors import OptionError
-from anydim.variants.strategies import GENERIC, Adaptive, Buckets, Exact, Strategy, strategy_of
+from anydim.variants.strategies import GENERIC, Strategy, strategy_of
 
 _warned: set[str] = set()  # kinds that this process has warned about
 
@@ -24,17 +24,17 @@ def served(name: str, given: Any, variants: bool) -> tuple[Strategy, bool]:
     """
     requested = strategy_of(given)
     for leaf in requested.leaves():
-        if isinstance(leaf, Exact) or leaf.formed:
+        if leaf.blocking or leaf.formed:
             raise OptionError(
                 f"{name}: {leaf} needs a compiler, and this model was loaded",
                 "load it under 'generic', or save it with the variants of buckets(...)",
             )
-        if isinstance(leaf, Buckets) and not variants:
+        if leaf.prepared and not variants:
             raise OptionError(
                 f"{name}: the file has no variants for {leaf}",
                 f"save a model that has them: ad.compile(..., strategy={str(leaf)!r})",
             )
-    waiting = any(isinstance(leaf, Adaptive) for leaf in requested.leaves())
+    waiting = any(leaf.background for leaf in requested.leaves())
     if waiting and "adaptive" not in _warned:
         _warned.add("adaptive")
         warnings.warn(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 
+from anydim.base.settings import USUAL_TARGET
 from anydim.devices import context
 from anydim.devices.device import Device, Launch
 from anydim.devices.host_memory import HostMemory
@@ -21,7 +22,7 @@ _KERNEL = ctypes.CFUNCTYPE(
 class CpuDevice(Device):
     """Runs kernels that `link` loads from objects."""
 
-    target = "llvm"
+    target = USUAL_TARGET
     kind = KIND
 
     def __init__(self, name: str = "cpu") -> None:

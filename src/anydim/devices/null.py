@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from anydim.base.records import dataclass
+from anydim.base.settings import USUAL_TARGET
 from anydim.devices.addresses import Blocks
 from anydim.devices.device import Device, Launch
 
@@ -44,7 +45,7 @@ class TimeModel:
 class NullDevice(Device):
     """It has `capacity` bytes of memory, None: unlimited; `seconds` is its busy time."""
 
-    target = "llvm"  # its kernels are compiled, but never run
+    target = USUAL_TARGET  # its kernels are compiled, but never run
 
     def __init__(
         self, name: str = "null", time: TimeModel | None = None, capacity: int | None = None

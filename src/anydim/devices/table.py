@@ -24,7 +24,7 @@ from anydim.runtime.cpu import processor_name
 
 @dataclass(frozen=True)
 class Driver:
-    """A kind of device.
+    """A kind of device; `targets` are the names of targets whose code such devices run.
 
     `open(name, number)` opens a device; it raises DeviceError with the system's text if there is
     none. `here()` describes each device of this machine, in the order of numbers; it raises
@@ -34,6 +34,7 @@ class Driver:
     about: str
     open: Callable[[str, int], Device]
     here: Callable[[], Sequence[str]]
+    targets: tuple[str, ...]
 
 
 DRIVERS: Mapping[str, Driver] = {
@@ -41,14 +42,19 @@ DRIVERS: Mapping[str, Driver] = {
         "this machine's processor; each number has its own memory",
         lambda name, number: CpuDevice(name),
         lambda: [f"{processor_name() or platform.machine()}, one thread each, any number"],
+        (CpuDevice.target,),
     ),
-    "opencl": Driver("an OpenCL device", opened_opencl, lambda: _descriptions(opencl_devices())),
+    "opencl": Driver(
+        "an OpenCL device", opened_opencl, lambda: _descriptions(opencl_devices()),
+        ("opencl", "opencl-groups"),
+    ),
     "cuda": Driver(
-        "an NVIDIA device, by its driver", CudaDevice, lambda: _descriptions(cuda_devices())
+        "an NVIDIA device, by its driver", CudaDevice, lambda: _descriptions(cuda_devices()),
+        (CudaDevice.target,),
     ),
     "null": Driver(
         "simulated: counts commands, computes nothing", lambda name, number: NullDevice(name),
-        lambda: ["simulated, any number"],
+        lambda: ["simulated, any number"], (NullDevice.target,),
     ),
 }  # fmt: skip
 _MAX_NUMBER = 1 << 16

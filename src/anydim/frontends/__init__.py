@@ -1,6 +1,7 @@
 """Frontends: convert the sources that users compile to graphs.
 
-Input: ONNX models, texts in the language, calls of a `Builder`; output: graphs.
+Input: ONNX models, texts in the language, calls of a `Builder`; output: graphs. `table.py` lists
+the frontends, a record for each kind of source.
 
     onnx/        ONNX files
     structures/  definitions over structures, by levels of calls

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 import numpy
@@ -75,37 +74,10 @@ def broadcasts(definition: Definition) -> bool:
     return bool(ellipses_of(definition))
 
 
-def tensor_parameters(definition: Definition) -> Definition:
-    """The definition with the tensor fields of its structures as parameters."""
-    if not definition.types:
-        return definition
-    made: Definition = _structures().flattened(definition)
-    return made
-
-
-def _structures() -> Any:
-    return import_module("anydim.frontends.structures.graphs")
-
-
-def graph_of(
-    definition: Definition,
-    pattern: Pattern,
-    attributes: Mapping[str, Any],
-    fixed: Mapping[str, int] | None = None,
-) -> Graph:
-    """Build the graph of a definition for arguments of a pattern.
-
-    Sizes in `fixed` are constants in it, not dims. `pattern` is that of `tensor_parameters`. Raises
-    LanguageError for arguments that do not fit.
-    """
-    if definition.types:
-        made: Graph = _structures().structure_graph(definition, pattern, attributes, fixed)
-        return made
-    types, box = argument_types(definition, pattern, attributes, fixed)
-    if definition.family:
-        machine = import_module("anydim.frontends.general_recursion")
-        own: Graph = machine.machine_graph(definition, types, box, attributes)
-        return own
+def plain_graph(
+    definition: Definition, types: Sequence[TensorType], box: Box, attributes: Mapping[str, Any]
+) -> Graph:  # fmt: skip
+    """The graph of a definition without structures and recursion, for argument types."""
     source = f"{definition.file}:{definition.line}: {definition.name}"
     group = _group(definition, types, attributes, box, source)
     inputs = tuple(tensor.name for tensor in group.inputs)

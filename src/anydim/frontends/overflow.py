@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anydim.base.errors import DimError, OptionError
+from anydim.base.errors import OptionError
 from anydim.base.user_values import shown
-from anydim.frontends.builder import Builder
-from anydim.frontends.onnx.file.dims import DimNames, input_shapes
-from anydim.frontends.onnx.file.reading import open_model
-from anydim.frontends.text import text_source
-from anydim.graph.nodes import Graph
+from anydim.frontends.table import frontend_of
 from anydim.sizes import Dim
 
 ERROR, GROW = "error", "grow"
@@ -23,11 +19,10 @@ ERROR, GROW = "error", "grow"
 
 def expected_bounds(
     source: Any, dims: Mapping[str, Dim], on_overflow: str
-) -> tuple[Mapping[str, Dim], dict[str, int]]:
+) -> tuple[Mapping[str, Dim], Mapping[str, int]]:
     """The dims to compile a source for, and the upper bounds that sizes may exceed.
 
-    Raises OptionError for an unknown mode, and for a graph whose own dims have upper bounds: it was
-    built with them.
+    Raises OptionError for an unknown mode, and for bounds that the source does not admit.
     """
     if not isinstance(on_overflow, str) or on_overflow not in (ERROR, GROW):
         raise OptionError(f"on_overflow is {shown(on_overflow)}, expected 'error' or 'grow'")
@@ -35,34 +30,7 @@ def expected_bounds(
         return dims, {}
     expected = {name: dim.hi for name, dim in dims.items() if dim.hi not in (None, dim.lo)}
     bounds = {name: Dim(dim.lo) if name in expected else dim for name, dim in dims.items()}
-    found = {name: high for name, high in expected.items() if high is not None}
-    if isinstance(source, (Builder, Graph)):
-        _check(source.graph() if isinstance(source, Builder) else source, dims)
-        return {}, found
-    return bounds, found if text_source(source) is not None else _own_names(source, dims, found)
-
-
-def _own_names(source: Any, dims: Mapping[str, Dim], highs: Mapping[str, int]) -> dict[str, int]:
-    """Bounds by the names that the dims of an ONNX model have in a program."""
-    if not highs:
-        return {}
-    opened = open_model(source)
-    names = DimNames(opened.name, dims)
-    names.read(input_shapes(opened.proto.graph))
-    owns = {name: names.find(name) for name in highs}
-    return {own: highs[name] for name, own in owns.items() if isinstance(own, str)}
-
-
-def _check(graph: Graph, dims: Mapping[str, Dim]) -> None:
-    for dim in graph.box.dims:
-        if dim.hi not in (None, dim.lo):
-            raise OptionError(
-                f"{graph.name}: dim '{dim.name}' has the bound {dim.hi} and cannot grow",
-                f"g.dim('{dim.name}', {dim.lo}), and its bound to compile: dims={{'{dim.name}': "
-                f"({dim.lo}, {dim.hi})}}",
-            )
-    for name in dims:
-        try:
-            graph.box.dim(name)
-        except DimError as error:
-            raise OptionError(f"dims: {graph.name}: {error.problem}", error.hint) from None
+    highs = {name: high for name, high in expected.items() if high is not None}
+    frontend = frontend_of(source)
+    found = frontend.expected(source, dims, highs)
+    return {} if frontend.declares_dims else bounds, found

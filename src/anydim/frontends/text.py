@@ -6,9 +6,7 @@ variables, ranks of ellipses) have defaults; a `TextSource` or example arrays ov
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from typing import Any
 
 import numpy
@@ -16,44 +14,18 @@ import numpy
 import anydim.ops  # noqa: F401  operators that definitions call
 from anydim.base.dtypes import DTYPES
 from anydim.base.errors import OptionError
-from anydim.base.frozen import FrozenMapping
-from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, suggestion
 from anydim.frontends.custom import read_text
-from anydim.frontends.definition import Pattern, graph_of, keywords, pattern_of, tensor_parameters
+from anydim.frontends.definition import Pattern, keywords, pattern_of
+from anydim.frontends.definition_graph import graph_of, tensor_parameters
 from anydim.frontends.pragmas import options_of
+from anydim.frontends.text_source import TextSource
 from anydim.graph.nodes import Graph
 from anydim.lang.resolve.ranks import ellipses_of, spreads_of
 from anydim.lang.surface.printer import print_head
 from anydim.lang.surface.stored import stored_definitions
 from anydim.lang.surface.syntax import TYPE_NAMES, Attribute, Definition, Parameter, Spread
 from anydim.sizes import Box, Dim
-
-_SOURCE = re.compile(r"(?P<path>.+\.tc)(?::(?P<name>[A-Za-z_]\w*))?", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class TextSource:
-    """A definition of a file and its parameters; `name` is optional in a file with one definition.
-
-    `attributes` maps keywords, ranks of ellipses included, to texts; `types` maps type variables to
-    names of element types. `arrays` are example arguments: they give the types and ranks that are
-    not stated, which default to float32 and one axis.
-    """
-
-    path: str
-    name: str = ""
-    attributes: Mapping[str, str] = field(default_factory=FrozenMapping)
-    types: Mapping[str, str] = field(default_factory=FrozenMapping)
-    arrays: Mapping[str, numpy.ndarray] = field(default_factory=FrozenMapping)
-
-
-def text_source(source: Any) -> TextSource | None:
-    """The definition that a source names; None if the source is no text."""
-    if isinstance(source, TextSource):
-        return source
-    found = _SOURCE.fullmatch(source) if isinstance(source, str) else None
-    return None if found is None else TextSource(found["path"], found["name"] or "")
 
 
 def text_graph(source: TextSource, dims: Mapping[str, Dim] | None) -> Graph:
@@ -77,14 +49,11 @@ def text_call(source: TextSource) -> tuple[Definition, Mapping[str, Any]]:
     return definition, attributes
 
 
-def text_options(source: Any) -> tuple[str, tuple[str, ...], str]:
+def text_options(source: TextSource) -> tuple[str, tuple[str, ...], str]:
     """The schedule options in the file of a source, its definitions, and the selected one."""
-    selected = text_source(source)
-    if selected is None:
-        return "", (), ""
-    text, file = read_text(selected.path)
+    text, file = read_text(source.path)
     known = stored_definitions(text, file)
-    return options_of(text), tuple(known), definition_of(selected).name
+    return options_of(text), tuple(known), definition_of(source).name
 
 
 def definition_of(source: TextSource) -> Definition:

@@ -26,8 +26,8 @@ from anydim.graph.regions import (
 from anydim.lang.meaning.evaluate import check_guards as check_group_guards
 from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import Group, TensorType
+from anydim.runtime.conversion import Conversion
 from anydim.runtime.delegated import Port
-from anydim.runtime.lists import Conversion
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes.guard import holds
 

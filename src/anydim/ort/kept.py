@@ -6,22 +6,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from anydim.base.reports import reported
+from anydim.compile_options import Options
 from anydim.entry import compile
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.model_store import kept
 from anydim.program.callable_program import CallableProgram
+from anydim.runtime.threads import known_threads
 
 
 @reported
-def compiled(model: Opened, threads: int, path: str | None) -> CallableProgram:
+def compiled(model: Opened, options: Options, path: str | None) -> CallableProgram:
     """Compile a model or reuse it; raises the errors of `anydim.compile`.
 
-    `path` is that of the unmodified file, if there is one; a model with external data is then
-    cached by the contents of the data files.
+    `path` is that of the unmodified file, if there is one; a model with external data, or with
+    other options than threads, is then cached by `anydim.compile`.
     """
-    if has_external_data(model.proto):
-        return compile(model if path is None else path, threads=threads)
-    return kept(_parts(model, threads), lambda: compile(model, threads=threads))
+    threads = known_threads(options.threads)
+    if options != Options(threads=options.threads) or has_external_data(model.proto):
+        return compile(model if path is None else path, options=options)
+    return kept(_parts(model, threads), lambda: compile(model, options=options))
 
 
 def has_external_data(proto: Any) -> bool:

@@ -14,10 +14,11 @@ from typing import Any
 
 from anydim.base import settings
 from anydim.base.user_values import shown
+from anydim.compile_options import Options
 from anydim.ort.errors import ObjectRefused, TypeRefused, Unimplemented
 from anydim.ort.values import OrtValue
 from anydim.runtime.stopping import Stop
-from anydim.runtime.threads import AUTO, MOST, known_threads
+from anydim.runtime.threads import MOST, known_threads
 
 PEER = "onnxruntime"
 FALLBACK_ENTRY = "anydim.fallback"
@@ -107,6 +108,7 @@ class SessionOptions(_Attributes):
     profile_file_prefix: str = "onnxruntime_profile_"
     use_deterministic_compute: bool = False
     use_per_session_threads: bool = True
+    compile_options: Options = Options()  # of anydim.compile; threads and sizes above come first
 
     def __init__(self) -> None:
         self.__dict__.update(
@@ -173,14 +175,13 @@ class SessionOptions(_Attributes):
         """Threads of a run: the requested count, or the number of available cores."""
         if self.intra_op_num_threads > 0:
             return min(self.intra_op_num_threads, MOST)
-        return known_threads(AUTO)
+        return known_threads(self.compile_options.threads)
 
     def copy(self) -> SessionOptions:
         """A copy of the options."""
         made = SessionOptions()
-        made.__dict__.update(
-            deepcopy(self.__dict__, {id(v): v for v in self.initializers.values()})
-        )
+        shared = (*self.initializers.values(), self.compile_options)
+        made.__dict__.update(deepcopy(self.__dict__, {id(v): v for v in shared}))
         return made
 
     def unmet(self) -> list[str]:

@@ -164,7 +164,8 @@ class Served:
                 raise ModelError("it needs a library of operators for onnxruntime")
             model = import_module(_VARIATIONS).varied(self._opened, variation)
             path = self._path if model is self._opened else None
-            made = import_module("anydim.ort.kept").compiled(model, self._options.threads, path)
+            options = self._options.compile_options.changed(threads=self._options.threads)
+            made = import_module("anydim.ort.kept").compiled(model, options, path)
             return Compiled(made, self._profile)
         except ModelError as error:
             if self._options.fallback:

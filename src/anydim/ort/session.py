@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import TimeLimitError
+from anydim.compile_options import Options
 from anydim.ort.binding import IOBinding
 from anydim.ort.errors import Fail, InvalidArgument, OrtError, TypeRefused, ValueRefused
 from anydim.ort.metadata import ModelMetadata, NodeArg
@@ -34,11 +35,13 @@ class InferenceSession:
     def __init__(
         self, path_or_bytes: Any, sess_options: SessionOptions | None = None,
         providers: Any = None, provider_options: Any = None, *, fallback: str | None = None,
-        **kwargs: Any,
+        compile_options: Options | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         self._options = SessionOptions() if sess_options is None else sess_options.copy()
         if fallback is not None:
             self._options.add_session_config_entry(FALLBACK_ENTRY, fallback)
+        if compile_options is not None:
+            self._options.compile_options = compile_options
         if self._options.fallback not in ("", PEER):
             raise ValueRefused(f"fallback is '{self._options.fallback}', expected '{PEER}'")
         self._profile: Profile | None = None

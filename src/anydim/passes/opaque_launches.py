@@ -17,7 +17,7 @@ from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
 from anydim.lang.tree.renaming import renamed as renamed_steps
 from anydim.passes.flow import fused_node, unused
-from anydim.passes.options import PLAIN, Options
+from anydim.passes.options import PLAIN, KernelOptions
 from anydim.passes.recipes import routine_recipes
 from anydim.passes.schedule import Alias, Schedule, Scheduled
 from anydim.sizes import merged_guards
@@ -38,7 +38,7 @@ class Opaque:
 
     machine: Machine
     templates: tuple[Template, ...]
-    options: Options = PLAIN
+    options: KernelOptions = PLAIN
 
     def run(self, graph: Graph) -> tuple[Scheduled | Alias, ...]:
         (node,) = graph.nodes

@@ -39,7 +39,7 @@ WHOLE = ""  # the key of the schedule for every kernel of a function
 
 
 @dataclass(frozen=True)
-class Options:
+class KernelOptions:
     """Schedules by the name of a result (`WHOLE`: any), and whether statements are fused.
 
     `memory` is the planner of the arena.
@@ -64,7 +64,7 @@ class Options:
         return (WHOLE, self.schedules[WHOLE]) if WHOLE in self.schedules else None
 
 
-PLAIN = Options()  # defaults
+PLAIN = KernelOptions()  # defaults
 
 
 def known_precision(given: Any) -> str:
@@ -74,7 +74,7 @@ def known_precision(given: Any) -> str:
     return str(given)
 
 
-def parse_texts(text: str) -> dict[str, Options]:
+def parse_texts(text: str) -> dict[str, KernelOptions]:
     """Parse options by function, from lines; raises OptionError for a malformed line."""
     found: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -96,7 +96,7 @@ def parse_texts(text: str) -> dict[str, Options]:
     return {function: _options(own) for function, own in found.items()}
 
 
-def given_options(given: Any, functions: Iterable[str]) -> dict[str, Options]:
+def given_options(given: Any, functions: Iterable[str]) -> dict[str, KernelOptions]:
     """Options by function, from a text or a mapping; raises OptionError for other values.
 
     A mapping has for each function a schedule (a text or a record), or a mapping from results (and
@@ -118,8 +118,8 @@ def given_options(given: Any, functions: Iterable[str]) -> dict[str, Options]:
     return found
 
 
-def _options(given: Any) -> Options:
-    if isinstance(given, Options):
+def _options(given: Any) -> KernelOptions:
+    if isinstance(given, KernelOptions):
         return given
     if not isinstance(given, Mapping):
         given = {WHOLE: given}
@@ -137,4 +137,4 @@ def _options(given: Any) -> Options:
     texts = {name: w if isinstance(w, str) else print_schedule(w) for name, w in rest.items()}
     for text in texts.values():
         parse_options(text)
-    return Options(FrozenMapping(texts), fuse, memory, precision)
+    return KernelOptions(FrozenMapping(texts), fuse, memory, precision)

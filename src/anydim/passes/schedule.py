@@ -32,7 +32,7 @@ from anydim.passes.canonical_groups import (
     with_named_parts,
 )
 from anydim.passes.flow import unused
-from anydim.passes.options import PLAIN, WHOLE, Options
+from anydim.passes.options import PLAIN, WHOLE, KernelOptions
 from anydim.passes.recipes import template_recipe
 from anydim.passes.view_forms import is_reshape
 from anydim.program.recipe import Recipe
@@ -88,7 +88,7 @@ class Schedule:
 
     machine: Machine
     templates: tuple[Template, ...]
-    options: Options = PLAIN
+    options: KernelOptions = PLAIN
     counter: str | None = None
     begun: Callable[[Kernel], None] = lambda kernel: None
     packed: Callable[[str, Constant, Packing], object] = lambda value, constant, packing: None
@@ -196,7 +196,7 @@ class Schedule:
         return replace(launch, reason=f"{launch.reason}; tuned for recorded sizes"), template.name
 
 
-def unmet(options: Options, scheduled: Iterable[Scheduled | Alias]) -> None:
+def unmet(options: KernelOptions, scheduled: Iterable[Scheduled | Alias]) -> None:
     """Raise OptionError for a requested schedule that no kernel uses."""
     every = [item for item in scheduled if isinstance(item, Scheduled)]
     launches = [item for item in every if not item.goes_on]

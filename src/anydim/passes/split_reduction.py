@@ -32,13 +32,9 @@ PIECE = 1 << 15  # elements
 
 @dataclass(frozen=True)
 class Pieces:
-    """Split reductions of whole tensors, where kernels run along `rows`."""
-
-    rows: bool = True
+    """Split reductions of whole tensors."""
 
     def run(self, graph: Graph) -> Graph:
-        if not self.rows:
-            return graph
         lines = unpack(graph)
         wanted = {
             name for line in lines if line.statement.axes for name in inputs_of(line.statement)

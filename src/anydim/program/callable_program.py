@@ -13,8 +13,9 @@ from anydim.base.keywords import public
 from anydim.base.text import listed
 from anydim.base.user_values import flag_of, path_of, shown, text_of
 from anydim.runtime.arrays import by_name
+from anydim.runtime.conversion import Conversion
 from anydim.runtime.executable import UNLIMITED, Executable
-from anydim.runtime.lists import Conversion, Listed, Lists, RaggedPort, StructurePort
+from anydim.runtime.lists import Listed, Lists, RaggedPort, StructurePort
 from anydim.runtime.output_arrays import called_into
 from anydim.runtime.signature import TensorSpec
 from anydim.runtime.stopping import known_timeout

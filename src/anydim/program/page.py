@@ -5,10 +5,10 @@ from __future__ import annotations
 from anydim.base.amounts import bytes_text
 from anydim.base.sheet import Sheet, facts
 from anydim.base.text import counted
-from anydim.program.callable_program import CallableProgram
+from anydim.program.described_model import DescribedModel
 
 
-def sheet(model: CallableProgram) -> Sheet:
+def sheet(model: DescribedModel) -> Sheet:
     """Return the main facts about a model."""
     program, taken = model.program, model.memory
     bound = "without bound" if taken.bound is None else f"at most {bytes_text(taken.bound)}"

@@ -16,7 +16,7 @@ from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import TF32
 from anydim.kernels.template import Template
 from anydim.targets.target import Load, Target
-from anydim.targets.targets import CUDA, target
+from anydim.targets.targets import target
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class DeviceTarget:
     target: Target
 
     def rounding(self) -> DeviceTarget:
-        """Return the same with tf32 rounding of float32 matmuls allowed, if the device has it."""
-        if self.target.name != CUDA or self.device.made_by is not None:
+        """Return the same with tf32 rounding of float32 matmuls, if the target has it."""
+        if not self.target.allows_tf32 or self.device.made_by is not None:
             return self
-        processor = target(CUDA, f"{self.device.processor}+{TF32}").processor
+        processor = target(self.target.name, f"{self.device.processor}+{TF32}").processor
         return replace(self, target=replace(self.target, processor=processor))
 
     def hosted(self, kernels: Sequence[Kernel], native: Mapping[str, int]) -> HostedDevice:

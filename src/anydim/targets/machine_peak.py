@@ -33,7 +33,7 @@ _INDEX = ir.Var(ir.INDEX, "i")
 
 def fastest(threads: int) -> Limits:
     """Measure the rates: about a third of a second on an idle machine."""
-    processor = target("llvm").processor
+    processor = target().processor
     lanes, chains = processor.vector_bytes // 4, max(4, processor.registers * 3 // 4)
     with ExitStack() as held, ThreadPoolExecutor(threads) as pool:
         computing, reading = (

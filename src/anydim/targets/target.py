@@ -88,7 +88,9 @@ class Target:
     `compiling` compiles modules on a number of threads (0: by the settings). `load` makes objects
     callable; None if this machine cannot run them. `ordered`: its workers run sequential code well,
     such as ordered loops and routines. `assembly` returns the machine code of a kernel or library
-    as text; None if the target has none.
+    as text; None if the target has none. `export_suffix` is that of its texts in an export; '': an
+    export has objects. `allows_tf32`: a processor's name with `+tf32` lets kernels round
+    float32 factors of products.
     """
 
     name: str
@@ -100,6 +102,8 @@ class Target:
     load: Load | None
     ordered: bool = True
     assembly: Callable[[Kernel | Library, Processor], str] | None = None
+    export_suffix: str = ""
+    allows_tf32: bool = False
 
     def compile(self, modules: Mapping[str, Source], threads: int = 0) -> Objects:
         """Return the objects of modules, cached or compiled now."""
@@ -110,3 +114,18 @@ class Target:
     def machine(self) -> Machine:
         """The description of the processor for templates."""
         return self.processor.machine
+
+
+@dataclass(frozen=True)
+class TargetKind:
+    """A row of `targets.TARGETS`: a target of any processor, made on demand.
+
+    `make` imports the code generator. `is_host`: it compiles whole programs for processors, else
+    kernels for devices. `processor` describes the processor of a name; None: this machine's, or a
+    described one (`processor.py`).
+    """
+
+    name: str
+    make: Callable[[Processor], Target]
+    is_host: bool
+    processor: Callable[[str], Processor] | None = None

@@ -25,7 +25,7 @@ from anydim.base.errors import OptionError
 from anydim.base.files import replaced
 from anydim.base.records import dataclass
 from anydim.runtime.variant_tables import Key, Span
-from anydim.variants.records import FILE
+from anydim.variants.tuned_file import FILE
 
 if TYPE_CHECKING:
     from anydim.targets.target import Target

@@ -11,7 +11,8 @@ import pytest
 
 import anydim.ops  # noqa: F401  operators that definitions call
 from anydim.base.dtypes import float32
-from anydim.frontends.definition import graph_of, pattern_of, tensor_parameters
+from anydim.frontends.definition import pattern_of
+from anydim.frontends.definition_graph import graph_of, tensor_parameters
 from anydim.graph.nodes import Graph, Node
 from anydim.kernels.launch import Machine
 from anydim.kernels.routines.level_plan import CYCLE, OUTSIDE, Layout

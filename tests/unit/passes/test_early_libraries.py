@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.frontends.source import read
+from anydim.frontends.table import read
 from anydim.passes.accumulate import Accumulate
 from anydim.passes.early_libraries import libraries_ahead
 from anydim.passes.lower import Lower

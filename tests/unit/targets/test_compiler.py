@@ -14,6 +14,7 @@ import pytest
 from anydim.base import settings
 from anydim.base.dtypes import float32
 from anydim.base.errors import InternalError, OptionError
+from anydim.devices.table import DRIVERS
 from anydim.kernels import ir
 from anydim.targets.llvm.compiler import assembly, compile_modules
 from anydim.targets.llvm.host import machine, this_machine, vector_unit
@@ -21,7 +22,7 @@ from anydim.targets.llvm.loader import load
 from anydim.targets.llvm.render import render_kernel, sources
 from anydim.targets.run import launch
 from anydim.targets.target import Source
-from anydim.targets.targets import HOSTS, OF_DEVICES, target
+from anydim.targets.targets import TARGETS, target
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
 
 HERE = this_machine()
@@ -195,8 +196,10 @@ def test_a_loop_has_its_invariants_outside() -> None:
 
 
 def test_targets_are_found_by_name() -> None:
-    assert set(HOSTS) == {"llvm", "c"}
-    assert set(OF_DEVICES) == {"opencl", "opencl-groups", "cuda"}
+    hosts = {name for name, kind in TARGETS.items() if kind.is_host}
+    assert hosts == {"llvm", "c"}
+    assert set(TARGETS) - hosts == {"opencl", "opencl-groups", "cuda"}
+    assert {name for driver in DRIVERS.values() for name in driver.targets} <= set(TARGETS)
     assert target("llvm").processor == HERE
     assert target("llvm").load is not None
     assert target("llvm", "x86-64-v2").load is None

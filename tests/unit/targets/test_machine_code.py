@@ -69,10 +69,10 @@ def _made(
     source: object, dims: Mapping[str, ad.Dim], processor: str
 ) -> dict[str, Kernel | Library]:
     """The kernels of a model and their libraries, made for vectors of the processor."""
-    kind, make = described(processor), TARGETS["llvm"]
+    kind, llvm = described(processor), TARGETS["llvm"]
     sizes = {"vector_bytes": kind.vector_bytes, "registers": kind.registers}
     seen = replace(this_machine().as_plain, **sizes)
-    with patch.dict(TARGETS, {"llvm": lambda _: make(seen)}):
+    with patch.dict(TARGETS, {"llvm": replace(llvm, make=lambda _: llvm.make(seen))}):
         model = ad.compile(source, dims=dims, threads=1)
     kernels = model.report.kernels.values()
     return {one.name: one for kernel in kernels for one in (*kernel.libraries, kernel)}

@@ -19,7 +19,7 @@ from anydim.targets.targets import target
 from anydim.variants import general_search
 from anydim.variants.general_search import search_whole
 from anydim.variants.ledger import Ledger, Verdict, ledger, name_of
-from anydim.variants.records import FILE
+from anydim.variants.tuned_file import FILE
 from anydim.variants.tuning import SAMPLES, Wanted, samples
 from tests.unit.variants.models import Here, here
 

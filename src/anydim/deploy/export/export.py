@@ -21,7 +21,7 @@ _FIRST_LINE = b"# Builds the example, and lib"  # of the Makefile
 
 
 def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Target) -> None:
-    """Write a program: C text if the target is C, else objects for its processor.
+    """Write a program: texts if the target exports them, as C does, else objects for its processor.
 
     Deletes the code of an earlier export to the folder. Raises OptionError for a program that is
     not straight, a name that is no C identifier, or a folder that cannot be written or holds other
@@ -37,8 +37,11 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
     every, interface = modules(_in_arenas(made))
     generated = [part for part in every if part != invoke_code()]  # only Python calls it
     sources = code.sources(prefixed(generated, called), code.processor)
-    if code.name == "c":
-        files = {f"code/{each}.c": _text(source).encode() for each, source in sources.items()}
+    if code.export_suffix:
+        files = {
+            f"code/{each}{code.export_suffix}": _text(source).encode()
+            for each, source in sources.items()
+        }
         objects: list[str] = []
     else:
         compiled = code.compile(sources).code

@@ -20,7 +20,7 @@ from anydim.frontends.onnx.microsoft.table import ROWS as MICROSOFT
 from anydim.frontends.onnx.microsoft.table import find
 from anydim.frontends.onnx.operators.table import OPERATORS as ROWS
 from anydim.graph.operator import OPERATORS
-from anydim.targets.targets import HOSTS, OF_DEVICES
+from anydim.targets.targets import TARGETS
 
 _TYPE = re.compile(r"tensor\((\w+)\)")
 _NAMES = {"float": "float32", "double": "float64"}
@@ -52,6 +52,8 @@ LIMITS: dict[str, str] = {
 
 def page() -> str:
     """The text of the page."""
+    hosts = [name for name, kind in TARGETS.items() if kind.is_host]
+    devices = [name for name in TARGETS if name not in hosts]
     lines = [
         "# Operators",
         "",
@@ -61,7 +63,7 @@ def page() -> str:
         f"Opsets {OLDEST_OPSET} to the newest that the installed onnx knows are read. Every dim of",
         "every input may be dynamic, 0 and 1 included, where the last column says nothing else;",
         "sizes that must agree are checked before a call runs. Targets: "
-        f"{_names(HOSTS)}, all operators on each. What a device ({_names(OF_DEVICES)}) does not run"
+        f"{_names(hosts)}, all operators on each. What a device ({_names(devices)}) does not run"
         " falls to the host (docs/operators-on-devices.md).",
         "",
     ]

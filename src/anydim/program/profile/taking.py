@@ -12,7 +12,7 @@ import numpy
 
 from anydim.base.errors import InputError, OptionError
 from anydim.base.user_values import by_names, whole_within
-from anydim.program.callable_program import CallableProgram
+from anydim.program.described_model import DescribedModel
 from anydim.program.inputs import Ranges, draw, known_ranges
 from anydim.program.plan import Plan
 from anydim.program.profile.limits import Limits
@@ -30,7 +30,7 @@ Limited = Callable[..., Limits | None]
 
 
 def profiled(
-    model: CallableProgram, inputs: Any, sizes: Mapping[str, int], repeat: int, seed: int,
+    model: DescribedModel, inputs: Any, sizes: Mapping[str, int], repeat: int, seed: int,
     integers: Ranges | None, limits: Limited,
 ) -> Profile:  # fmt: skip
     """Return the profile of `repeat` calls on these inputs, or on random ones at these sizes."""
@@ -79,7 +79,7 @@ def _copied(clocked: Sequence[Clocked]) -> Copied:
 
 
 def traced(
-    model: CallableProgram, inputs: Any, sizes: Mapping[str, int], calls: int, seed: int,
+    model: DescribedModel, inputs: Any, sizes: Mapping[str, int], calls: int, seed: int,
     integers: Ranges | None, waited: bool,
 ) -> Trace:  # fmt: skip
     """Return the trace of `calls` calls, after an untraced one."""
@@ -96,7 +96,7 @@ def traced(
 
 
 def _trace(
-    model: CallableProgram, planned: Plan, clocked: Sequence[Clocked], waited: bool = False
+    model: DescribedModel, planned: Plan, clocked: Sequence[Clocked], waited: bool = False
 ) -> Trace:
     return Trace(
         planned.name, _known(planned), model.executable.threads, len(clocked),
@@ -106,7 +106,7 @@ def _trace(
     )  # fmt: skip
 
 
-def _planned(model: CallableProgram, feeds: Mapping[str, Any], sizes: Mapping[str, int]) -> Plan:
+def _planned(model: DescribedModel, feeds: Mapping[str, Any], sizes: Mapping[str, int]) -> Plan:
     """Return the plan of a call; of a ragged one, with the sizes of its rows."""
     table = next((p.table for p in model.lists.values() if isinstance(p, RaggedPort)), None)
     if table is None:
@@ -117,7 +117,7 @@ def _planned(model: CallableProgram, feeds: Mapping[str, Any], sizes: Mapping[st
 
 
 def _fed(
-    model: CallableProgram,
+    model: DescribedModel,
     inputs: Any,
     sizes: Mapping[str, int],
     seed: int,
@@ -136,7 +136,7 @@ def _fed(
     return feeds, _sizes_in(model.program, feeds)
 
 
-def _named(model: CallableProgram, inputs: Any, sizes: Mapping[str, int]) -> Mapping[str, Any]:
+def _named(model: DescribedModel, inputs: Any, sizes: Mapping[str, int]) -> Mapping[str, Any]:
     if sizes:
         raise OptionError("give inputs or sizes, not both", "inputs bring their sizes")
     if isinstance(inputs, Mapping):

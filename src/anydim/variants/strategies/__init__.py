@@ -25,10 +25,11 @@ from anydim.base.lazy_names import late_names
 if TYPE_CHECKING:
     from anydim.variants.strategies.blas import Library
     from anydim.variants.strategies.buckets import Buckets
+    from anydim.variants.strategies.given import strategy_of
     from anydim.variants.strategies.kinds import KINDS
     from anydim.variants.strategies.pad import Pad
     from anydim.variants.strategies.plain import GENERIC, USUAL, Adaptive, Exact, Generic
-    from anydim.variants.strategies.strategy import MOST, Strategy, strategy_of
+    from anydim.variants.strategies.strategy import MOST, Strategy
     from anydim.variants.strategies.where import Where
 
 __all__ = [
@@ -49,11 +50,12 @@ __all__ = [
 
 _MODULES = {
     "buckets": ("Buckets",),
+    "given": ("strategy_of",),
     "kinds": ("KINDS",),
     "blas": ("Library",),
     "pad": ("Pad",),
     "plain": ("GENERIC", "USUAL", "Adaptive", "Exact", "Generic"),
-    "strategy": ("MOST", "Strategy", "strategy_of"),
+    "strategy": ("MOST", "Strategy"),
     "where": ("Where",),
 }
 __getattr__ = late_names(__name__, _MODULES)

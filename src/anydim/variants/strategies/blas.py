@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.user_values import path_of
 from anydim.variants.strategies.strategy import Strategy
+
+if TYPE_CHECKING:
+    from anydim.passes.program_form import Form
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,10 @@ class Library(Strategy):
         if not self.name or '"' in self.name or "\\" in self.name:
             hint = 'give "openblas", "cublas", or a path'
             raise OptionError(f"library '{self.name}' is not a valid name", hint)
+
+    def form(self) -> Form:
+        form: Form = import_module("anydim.variants.library_forms").library_form(self.name)
+        return form
 
     def __str__(self) -> str:
         return f'library("{self.name}")'

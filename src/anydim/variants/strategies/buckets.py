@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from itertools import product
 from keyword import iskeyword
-from typing import Any
+from typing import Any, ClassVar
 
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
@@ -33,6 +33,8 @@ class Buckets(Strategy):
         count: Most combinations chosen from `profile`.
         bits: As in `Adaptive`.
     """
+
+    prepared: ClassVar[bool] = True
 
     sizes: Mapping[str, tuple[Between, ...]] = field(default_factory=FrozenMapping)
     profile: str = ""

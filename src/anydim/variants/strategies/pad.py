@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from importlib import import_module
 from keyword import iskeyword
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
@@ -13,6 +14,9 @@ from anydim.base.records import dataclass
 from anydim.base.user_values import shown
 from anydim.sizes.padded import BOUND, POWER
 from anydim.variants.strategies.strategy import Strategy, text_of, whole
+
+if TYPE_CHECKING:
+    from anydim.passes.program_form import Form
 
 _LARGEST = 1 << 20  # of a multiple
 
@@ -36,6 +40,10 @@ class Pad(Strategy):
             raise OptionError("pad of no dim", "name one: pad(seq=16)")
         held = FrozenMapping({name: _rule(name, given) for name, given in self.pads.items()})
         object.__setattr__(self, "pads", held)
+
+    def form(self) -> Form:
+        form: Form = import_module("anydim.passes.program_form").Form(pads=self.pads)
+        return form
 
     def __str__(self) -> str:
         plain = all(name.isidentifier() and not iskeyword(name) for name in self.pads)

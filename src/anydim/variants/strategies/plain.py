@@ -27,6 +27,7 @@ class Exact(Strategy):
         limit: Most variants per kernel launch site.
     """
 
+    blocking: ClassVar[bool] = True
     after: ClassVar[int] = 16
 
     limit: int = 64
@@ -47,6 +48,8 @@ class Adaptive(Strategy):
             results depend on the variant.
         patience: Seconds of service before sizes are counted.
     """
+
+    background: ClassVar[bool] = True
 
     limit: int = 8
     after: int = 16

@@ -6,10 +6,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import fields
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from anydim.base.errors import OptionError
 from anydim.base.user_values import shown, whole_within
+
+if TYPE_CHECKING:
+    from anydim.passes.program_form import Form
 
 MOST = 4096  # variants of a site
 SAME, ANY = "same", "any"  # bits of a variant against the generic kernel's
@@ -21,15 +24,27 @@ _SILENT: dict[str, Any] = {"bits": SAME, "patience": 0}  # default options that 
 class Strategy:
     """A frozen record; its text is a call of its kind with all options.
 
-    A `formed` strategy changes how a program is compiled, and has no variants.
+    A `formed` strategy changes how a program is compiled, and has no variants. Under a `blocking`
+    one, a call may wait for a variant; a `background` one compiles variants beside calls;
+    those of a `prepared` one are compiled with the model.
     """
 
     formed: ClassVar[bool] = False
+    blocking: ClassVar[bool] = False
+    background: ClassVar[bool] = False
+    prepared: ClassVar[bool] = False
 
     @property
     def names(self) -> frozenset[str]:
         """The dims that it refers to."""
         return frozenset()
+
+    def form(self) -> Form:
+        """How programs are compiled under it; opens libraries, and raises OptionError without
+        them.
+        """
+        form: Form = import_module("anydim.passes.program_form").PLAIN_FORM
+        return form
 
     def leaves(self) -> Iterator[Strategy]:
         """The strategies that it combines."""
@@ -42,15 +57,6 @@ class Strategy:
             if getattr(self, option.name) != _SILENT.get(option.name, option)
         )
         return f"{type(self).__name__.lower()}({options})"
-
-
-def strategy_of(given: Any) -> Strategy:
-    """A strategy from a value or its text; raises OptionError for other values."""
-    if isinstance(given, Strategy):
-        return given
-    kinds: Any = import_module("anydim.variants.strategies.kinds")  # the parser
-    found: Strategy = kinds.strategy_of_text(given)
-    return found
 
 
 def bits_of(given: Any) -> None:

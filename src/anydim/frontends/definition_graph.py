@@ -1,0 +1,45 @@
+"""The graph of any definition: of tensors, over structures, or with recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from anydim.frontends.definition import Pattern, argument_types, plain_graph
+from anydim.graph.nodes import Graph
+from anydim.lang.surface.syntax import Definition
+
+
+def tensor_parameters(definition: Definition) -> Definition:
+    """The definition with the tensor fields of its structures as parameters."""
+    if not definition.types:
+        return definition
+    made: Definition = _structures().flattened(definition)
+    return made
+
+
+def _structures() -> Any:
+    return import_module("anydim.frontends.structures.graphs")
+
+
+def graph_of(
+    definition: Definition,
+    pattern: Pattern,
+    attributes: Mapping[str, Any],
+    fixed: Mapping[str, int] | None = None,
+) -> Graph:
+    """Build the graph of a definition for arguments of a pattern.
+
+    Sizes in `fixed` are constants in it, not dims. `pattern` is that of `tensor_parameters`. Raises
+    LanguageError for arguments that do not fit.
+    """
+    if definition.types:
+        made: Graph = _structures().structure_graph(definition, pattern, attributes, fixed)
+        return made
+    types, box = argument_types(definition, pattern, attributes, fixed)
+    if definition.family:
+        machine = import_module("anydim.frontends.general_recursion")
+        own: Graph = machine.machine_graph(definition, types, box, attributes)
+        return own
+    return plain_graph(definition, types, box, attributes)

@@ -1,0 +1,22 @@
+"""Templates for devices whose work-items form groups, one lane each."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from anydim.kernels.template import Template
+from anydim.kernels.templates import TEMPLATES
+
+_GROUPED = (
+    "anydim.kernels.gpu.gpu_attention",
+    "anydim.kernels.gpu.tensor_core_matmul",
+    "anydim.kernels.gpu.tiled_matmul",
+    "anydim.kernels.gpu.group_rows",
+)
+_OF_VECTORS = ("winograd", "bytes", "narrow")  # templates whose kernels need several lanes
+
+
+def group_templates() -> tuple[Template, ...]:
+    """Return the templates, most specific first; their modules are imported by the first call."""
+    grouped = (import_module(name).TEMPLATE for name in _GROUPED)
+    return (*grouped, *(t for t in TEMPLATES if t.name not in _OF_VECTORS))
