@@ -102,9 +102,9 @@ def graph_of(
         made: Graph = _structures().structure_graph(definition, pattern, attributes, fixed)
         return made
     types, box = argument_types(definition, pattern, attributes, fixed)
-    if definition.family:
-        machine = import_module("anydim.frontends.general_recursion")
-        own: Graph = machine.machine_graph(definition, types, box, attributes)
+    sequence = import_module("anydim.frontends.recursion.sequence")
+    if sequence.is_sequence(definition):
+        own: Graph = sequence.sequence_graph(definition, types, box, attributes)
         return own
     source = f"{definition.file}:{definition.line}: {definition.name}"
     group = _group(definition, types, attributes, box, source)

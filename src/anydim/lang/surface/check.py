@@ -11,6 +11,7 @@ from anydim.lang.surface.hints import BEYOND, OVER_INDICES
 from anydim.lang.surface.names import Names, rank_of, unassigned
 from anydim.lang.surface.operator_names import LIBRARY
 from anydim.lang.surface.patterns import Bound
+from anydim.lang.surface.row_calls import check_row_call, is_row
 from anydim.lang.surface.structure_calls import (
     add_structure,
     check_structure_call,
@@ -41,6 +42,7 @@ from anydim.lang.surface.syntax import (
     Range,
     Spread,
     Term,
+    WhileBlock,
     children,
     items,
     targets,
@@ -190,6 +192,8 @@ def _check_block(block: tuple[Item, ...], names: Names) -> None:
             for case, inner in zip(item.cases, scopes):
                 _check_block(case.body, inner)
             names.join(item, scopes)
+        elif isinstance(item, WhileBlock):
+            _check_while(item, names)
         else:
             _check_terms(item.condition, names)
             _no_indices(item.condition, names, "a condition")
@@ -197,6 +201,20 @@ def _check_block(block: tuple[Item, ...], names: Names) -> None:
             _check_block(item.then, names)
             _check_block(item.otherwise, names)
             names.branches -= 1
+
+
+def _check_while(loop: WhileBlock, names: Names) -> None:
+    if names.loops:
+        problem = "a 'while' cannot be inside a loop over a range"
+        raise names.error(loop.position, problem, "write both as 'while'")
+    if names.structures:
+        problem = "a 'while' cannot be in a definition over structures"
+        raise names.error(loop.position, problem, "loop over a range: for t in 0:N { ... }")
+    _check_terms(loop.condition, names)
+    _no_indices(loop.condition, names, "a condition")
+    names.whiles += 1
+    _check_block(loop.body, names)
+    names.whiles -= 1
 
 
 def _check_loop(loop: LoopBlock, names: Names) -> None:
@@ -292,8 +310,11 @@ def _check_invoke(invoke: Invoke, names: Names) -> None:
             f"write: {results} = {call.name}(...)",
         )
     check_structure_call(invoke, names)
+    if invoke.rows:
+        check_row_call(invoke, names)
     for argument in call.arguments:
-        _check_argument(argument, names, "an argument")
+        if not (invoke.rows and is_row(argument, invoke.rows, names)):
+            _check_argument(argument, names, "an argument")
     for setting in call.settings:
         _check_terms(setting.value, names)
         _no_indices(setting.value, names, "an attribute")
