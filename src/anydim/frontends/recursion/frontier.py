@@ -226,11 +226,12 @@ class Frontier:
         state = self._written("state", self.moves, "state.next")
         opened = self._written("open", self.opens, "open.next")
         (going,) = _defined(self.inner, _GOING, [state])
-        made = [going, state, opened]
-        for table in tables:
-            new = self._written(self.tables[table], self.writes[table], f"{table}.new")
-            made.append(self._part(new, f"{table}.after"))
-        return made
+        new = [
+            self._written(self.tables[table], self.writes[table], f"{table}.new")
+            for table in tables
+        ]
+        parts = [self._part(each, f"{table}.after") for each, table in zip(new, tables)]
+        return [going, state, opened, *parts]
 
     def _written(self, old: str, writes: _Writes, target: str) -> str:
         """A table with the rows that states write."""

@@ -7,9 +7,9 @@ algorithm (`sort`), recursion with a bound, a definition with `while`, or a defi
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from anydim.base.frozen import FrozenMapping
+from anydim.base.text import listed
 from anydim.frontends.recursion.emission import Several, emit_sections
 from anydim.frontends.recursion.frontier import Frontier
 from anydim.frontends.recursion.sections import (
@@ -40,6 +40,9 @@ from anydim.lang.surface.syntax import (
 )
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, as_size
+
+if TYPE_CHECKING:
+    from anydim.frontends.graph_builder import GraphBuilder
 
 
 def is_sequence(definition: Definition) -> bool:
@@ -78,6 +81,30 @@ def sequence_graph(
         definition.name, emitter.box, FrozenMapping(emitter.types), tuple(names), tuple(outputs),
         nodes=tuple(emitter.nodes), guards=tuple(made.guards),
     ).pruned()  # fmt: skip
+
+
+def called_in_order(
+    builder: GraphBuilder, definition: Definition, inputs: Sequence[Any],
+    attributes: Mapping[str, Any],
+) -> list[str]:  # fmt: skip
+    """Emit a call into the graph of a builder; returns the names of its results."""
+    if len(inputs) != len(definition.parameters):
+        takes = listed(parameter.name for parameter in definition.parameters)
+        raise definition.error(definition.position, f"takes {takes}; got {len(inputs)} arguments")
+    values = builder._values(definition.name, inputs)
+    emitter = Emitter(builder._box)
+    emitter.types, emitter.nodes = builder._types, builder._nodes
+    given = dict(zip((p.name for p in definition.parameters), (value.name for value in values)))
+    made = InOrder(emitter, definition, given, attributes)
+    kinds = {name: emitter.types[value] for name, value in given.items()}
+    scope = made.scope
+    check_sizes(definition, kinds, scope)
+    made.need(scope.guards)
+    results = made.run()
+    builder._box = emitter.box
+    builder._reserved.update(emitter.box.names)
+    builder._guards += [guard for guard in made.guards if guard not in builder._guards]
+    return results
 
 
 class InOrder:

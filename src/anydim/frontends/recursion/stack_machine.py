@@ -188,7 +188,8 @@ class _StateCode:
         self.sp, self.away = "sp", _number(emitter, 0)
         self.returned, self.return_to = self.away, self.away
         for name in sorted(state.written):
-            self.write((state.function, name), self.value(name), "sp")
+            if (state.function, name) in self.machine.memories:
+                self.write((state.function, name), self.value(name), "sp")
         pc = self.next_state()
         rows, positions = [self.returned], [self.return_to]
         for key in self.machine.memories:
@@ -200,9 +201,8 @@ class _StateCode:
         return self.own(results)
 
     def write(self, key: Key, value: str, row: str) -> None:
-        """Write a value to the table of a variable, if it is stored."""
-        if key in self.machine.memories:
-            self.writes[key] = self.emitter.converted(value, self.machine.types[key]), row
+        """Write a value to the table of a variable."""
+        self.writes[key] = self.emitter.converted(value, self.machine.types[key]), row
 
     def nothing(self, key: Key) -> str:
         kind = self.machine.types[key]
