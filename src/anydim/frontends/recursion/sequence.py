@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from anydim.base.frozen import FrozenMapping
 from anydim.base.text import listed
 from anydim.frontends.recursion.emission import Several, emit_sections
 from anydim.frontends.recursion.frontier import Frontier

@@ -164,7 +164,10 @@ class States:
         return len(self.states) - 1
 
     def cuts(self, item: Item) -> bool:
-        """Whether a state ends at an item: it contains recursive calls or a `while`."""
+        """Whether a state ends at an item: a branch with sums or calls, or what calls or loops.
+
+        Sums over one call's elements are fast in a state of their own: over all its rows at once.
+        """
         inner = [
             each for each in items((item,))
             if isinstance(each, WhileBlock)
@@ -175,7 +178,7 @@ class States:
                 inner[0].position, "a recursive call cannot be inside a loop",
                 "write the loop as recursion or as 'while', too",
             )  # fmt: skip
-        return bool(inner)
+        return bool(inner) or (isinstance(item, BranchBlock) and any(map(_sums, items((item,)))))
 
     def argument(self, state: State, parameter: Parameter, given: Term) -> str:
         """The name of an argument; an expression gets one, with the type of the parameter."""
@@ -195,6 +198,10 @@ class States:
         name = f"value.{self.temporaries}"
         state.statements.append(Assignment(name, (), "", False, term, position=term.position))
         return name
+
+
+def _sums(item: Item) -> bool:
+    return isinstance(item, Invoke) or (isinstance(item, Assignment) and bool(item.combine))
 
 
 def variables_of(definition: Definition) -> set[str]:
