@@ -15,7 +15,7 @@ from anydim.frontends.recursion.states import names_of, reads_of, variables_of
 from anydim.graph.operator import operator
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
-from anydim.lang.surface.operator_names import LIBRARY
+from anydim.lang.surface.operator_names import DATA_SIZED, LIBRARY
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
@@ -105,7 +105,9 @@ def read_before(
         inside = {i.position for i in items((item,))} if isinstance(item, LoopBlock) else set[int]()
         written |= {name for name, position in first.items() if position in inside}
         for inner in items((item,)):
-            read = set(reads_of(inner))
+            read = {
+                name for name in reads_of(inner) if first.get(name, -1) <= inner.position
+            }  # a name that is assigned below is an index here
             if _keeps(inner, definition, first):
                 read |= set(targets((inner,)))
             found.update(dict.fromkeys(sorted(read & (variables - written))))
@@ -143,7 +145,8 @@ def _keeps(item: Item, definition: Definition, first: Mapping[str, int]) -> bool
         return False
     if item.combine and not item.initial:
         return True
-    taken = variables_of(definition) | {attribute.name for attribute in definition.attributes}
+    taken = {name for name in variables_of(definition) if first.get(name, -1) <= item.position}
+    taken |= {attribute.name for attribute in definition.attributes}
     plain = all(isinstance(term, Name) and term.name not in taken for term in item.indices)
     ranged = any(isinstance(clause, Range) for clause in item.where)
     again = first.get(item.target, -1) != item.position
@@ -157,6 +160,8 @@ def is_algorithm(item: Item) -> bool:
     """Whether an item calls an operator that has no comprehensions."""
     if not isinstance(item, Invoke) or item.type:
         return False
+    if item.call.name in DATA_SIZED:
+        return True
     record = LIBRARY.get(item.call.name)
     return record is not None and record.routine is not None
 
@@ -240,6 +245,11 @@ def group_of(statements: Sequence[Item], scope: Scope, names: Sequence[str]) -> 
 
 
 def _operator_call(item: Invoke, scope: Scope) -> Iterator[Section]:
+    if item.call.name in DATA_SIZED:
+        raise scope.error(
+            item.call.position, f"the size of the result of '{item.call.name}' is known when the "
+            "call runs", "call it in a definition without recursion, 'while' and rows",
+        )  # fmt: skip
     record = operator(item.call.name)
     given, before = [], list[Item]()
     for number, argument in enumerate(item.call.arguments):
@@ -249,7 +259,7 @@ def _operator_call(item: Invoke, scope: Scope) -> Iterator[Section]:
             before.append(Assignment(name, (), "", False, argument, position=argument.position))
         given.append(name)
     yield from _computation(before, scope, given)
-    attributes = {s.name: _value(s, scope) for s in item.call.settings}
+    attributes = {s.name: setting_value(s, scope) for s in item.call.settings}
     try:
         complete = record.complete(attributes)
         kinds = record.infer([scope.kinds[name] for name in given], complete, scope.box)
@@ -265,7 +275,7 @@ def _operator_call(item: Invoke, scope: Scope) -> Iterator[Section]:
     yield OperatorCall(record.name, tuple(given), item.targets, complete, kinds)
 
 
-def _value(setting: Setting, scope: Scope) -> Any:
+def setting_value(setting: Setting, scope: Scope) -> Any:
     """The value of an attribute in a call of an algorithm."""
     term = setting.value
     if isinstance(term, Number):

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from anydim.base.errors import UserError
 from anydim.base.frozen import FrozenMapping
-from anydim.base.text import listed
+from anydim.base.text import counted, listed
+from anydim.frontends.recursion.data_sized_calls import data_sized_call
 from anydim.frontends.recursion.emission import Several, emit_sections
 from anydim.frontends.recursion.frontier import Frontier
 from anydim.frontends.recursion.sections import (
@@ -19,12 +21,14 @@ from anydim.frontends.recursion.sections import (
     is_algorithm,
     read_before,
     sections_of,
+    setting_value,
 )
 from anydim.frontends.recursion.stack_machine import StackMachine
 from anydim.frontends.recursion.states import names_of
 from anydim.frontends.recursion.variables import Variables
 from anydim.frontends.structures.emitter import Emitter
 from anydim.graph.nodes import Graph
+from anydim.lang.surface.operator_names import DATA_SIZED
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
@@ -138,7 +142,10 @@ class InOrder:
         return [self.values[name] for name in self.definition.results]
 
     def is_call(self, item: Item) -> bool:
-        """Whether an item calls a definition that is no comprehension."""
+        """Whether an item calls a definition that is no comprehension, or has results of a size
+        that data decides."""
+        if self.is_data_sized(item):
+            return True
         if isinstance(item, Invoke) and (callee := self.known.get(item.call.name)) is not None:
             return bool(item.rows) or is_sequence(callee)
         for inner in items((item,)):
@@ -149,6 +156,10 @@ class InOrder:
                     "decides what it runs", "call it before, or write the loop as 'while'",
                 )  # fmt: skip
         return False
+
+    def is_data_sized(self, item: Item) -> bool:
+        named = isinstance(item, Invoke) and not item.type and item.call.name not in self.known
+        return named and isinstance(item, Invoke) and item.call.name in DATA_SIZED
 
     @property
     def scope(self) -> Scope:
@@ -173,6 +184,9 @@ class InOrder:
     # ---- calls -----------------------------------------------------------------------------------
 
     def call(self, item: Invoke) -> None:
+        if self.is_data_sized(item):
+            self.data_sized(item)
+            return
         callee = self.known[item.call.name]
         given: dict[str, str] = {}
         rowwise: list[str] = []
@@ -195,6 +209,32 @@ class InOrder:
             self.need(inner.guards)
         else:
             results = self.for_rows(item, callee, given, kinds, rowwise, attributes)
+        self.values.update(zip(item.targets, results))
+
+    def data_sized(self, item: Invoke) -> None:
+        """Emit a call whose results have a size that data decides."""
+        name, scope = item.call.name, self.scope
+        for term in item.call.arguments:
+            if not isinstance(term, Name) or term.name not in self.values:
+                problem = f"an argument of '{name}' is a tensor"
+                raise self.definition.error(term.position, problem, "assign it to a name first")
+        given = [self.values[term.name] for term in item.call.arguments if isinstance(term, Name)]
+        attributes = {each.name: setting_value(each, scope) for each in item.call.settings}
+        stem = f"{self.definition.name}.{item.targets[0]}"
+        try:
+            results = data_sized_call(self.emitter, name, stem, given, attributes)
+        except TypeError:
+            raise self.definition.error(
+                item.call.position, f"'{name}' does not take {counted(len(given), 'argument')} "
+                f"with the attributes {listed(attributes) or 'none'}",
+            ) from None  # fmt: skip
+        except UserError as error:
+            problem = f"in this call of '{name}': {error.problem}"
+            raise self.definition.error(item.call.position, problem, error.hint) from None
+        if len(results) != len(item.targets):
+            has = f"'{name}' has {counted(len(results), 'result')}"
+            problem = f"{has}, but {len(item.targets)} are assigned"
+            raise self.definition.error(item.position, problem, "name each result")
         self.values.update(zip(item.targets, results))
 
     def argument(self, item: Invoke, parameter: Parameter, term: Term) -> str:

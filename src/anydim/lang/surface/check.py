@@ -9,7 +9,7 @@ from anydim.base.text import counted, listed, suggestion
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.hints import BEYOND, OVER_INDICES
 from anydim.lang.surface.names import Names, rank_of, unassigned
-from anydim.lang.surface.operator_names import LIBRARY
+from anydim.lang.surface.operator_names import DATA_SIZED, LIBRARY
 from anydim.lang.surface.patterns import Bound
 from anydim.lang.surface.row_calls import check_row_call, is_row
 from anydim.lang.surface.structure_calls import (
@@ -294,7 +294,7 @@ def _check_invoke(invoke: Invoke, names: Names) -> None:
     if invoke.type:
         _check_node(invoke, names)
         return
-    if callee is None and call.name not in LIBRARY:
+    if callee is None and call.name not in (*LIBRARY, *DATA_SIZED):
         hint = suggestion(call.name, names.others) or f"there is {listed(names.others)}"
         raise names.error(call.position, f"there is no definition '{call.name}'", hint)
     if call.default is not None:
@@ -473,7 +473,7 @@ def _check_term(term: Term, names: Names) -> None:
 
 
 def _check_call(call: CallTerm, names: Names) -> None:
-    if call.settings and call.name not in (*names.others, *LIBRARY):
+    if call.settings and call.name not in (*names.others, *LIBRARY, *DATA_SIZED):
         raise names.error(call.position, f"'{call.name}' has no attributes")
     count = len(call.arguments)
     if call.name in names.tensors:
@@ -513,7 +513,7 @@ def _within(tensor: str, rank: int) -> str:
 
 
 def _unknown(call: CallTerm, names: Names) -> LanguageError:
-    if call.name in names.others or call.name in LIBRARY.keys() - OVER_INDICES.keys():
+    if call.name in (*names.others, *DATA_SIZED) or call.name in LIBRARY.keys() - OVER_INDICES.keys():
         return names.error(
             call.position, f"the call of '{call.name}' is part of an expression",
             f"assign its result first: y = {call.name}(...)",

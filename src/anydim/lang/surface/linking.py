@@ -12,7 +12,7 @@ from anydim.base.components import components
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.check import check
 from anydim.lang.surface.names import first_structure
-from anydim.lang.surface.operator_names import LIBRARY
+from anydim.lang.surface.operator_names import DATA_SIZED, LIBRARY
 from anydim.lang.surface.patterns import Resolver, pattern_names
 from anydim.lang.surface.printer import print_type_name
 from anydim.lang.surface.structure_types import Types, alone, sizes_of
@@ -66,7 +66,7 @@ def _with_calls(definition: Definition, names: set[str], types: Types) -> Defini
     own.update(each.name for each in definition.parameters)
     own.update(each.name for each in definition.attributes)
     own.update(size for each in definition.parameters for size in sizes_of(each))
-    callable_names = (names | LIBRARY.keys()) - own
+    callable_names = (names | {*LIBRARY, *DATA_SIZED}) - own
     constructors = _constructors(definition, types, names)
 
     def change(item: Item) -> Item:
