@@ -23,7 +23,7 @@ def check_row_call(invoke: Invoke, names: Names) -> None:
         raise names.error(call.position, problem, hint)
     if not names.is_index(index):
         problem = f"'{index}' is a {names.role(index)}, and the row of a call is an index"
-        raise names.error(invoke.position, problem, "write a new name, such as b")
+        raise names.error(invoke.position, problem, "write a name that nothing has")
     if not any(is_row(each, index, names) for each in call.arguments):
         problem = f"no argument has a row '{index}'"
         raise names.error(call.position, problem, f"write x({index}) for the row of a tensor")
