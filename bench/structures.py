@@ -314,7 +314,9 @@ def numbers(text: str) -> list[int]:
 
 def main() -> None:
     words = parser(__doc__)
-    words.add_argument("parts", nargs="*", choices=["lstm", "vectors", "grids", "spinn", "long", []])
+    words.add_argument(
+        "parts", nargs="*", choices=["lstm", "vectors", "grids", "spinn", "long", []]
+    )
     words.add_argument("--hidden", type=numbers, default=[256, 512])
     words.add_argument("--trees", type=numbers, default=[1, 10, 64])
     words.add_argument("--threads", type=int, default=1)

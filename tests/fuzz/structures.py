@@ -2,8 +2,8 @@
 
 A definition is compiled and called with several structures together and alone. The law: results are
 those of the same recursion in Python, in a wider type or in the same integers, with the element
-type of the fields, and a structure alone has the same bits as in a batch. How far results may be off
-comes from Python in the narrow type.
+type of the fields, and a structure alone has the same bits as in a batch. How far results may be
+off comes from Python in the narrow type.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Expr = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Kind:
-    """An element type: its name in the language, the wider one of references, what is off anyway."""
+    """An element type: its name in the language, the wider one of references, a tolerance."""
 
     name: str
     dtype: Any

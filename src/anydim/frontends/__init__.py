@@ -4,4 +4,5 @@ Input: ONNX models, texts in the language, calls of a `Builder`; output: graphs.
 
     onnx/        ONNX files
     structures/  definitions over structures, by levels of calls
+    recursion/   definitions of several nodes: recursion with a bound, `while`, rows, algorithms
 """

@@ -185,9 +185,7 @@ def test_a_row_has_the_same_bits_in_any_batch(threads: int) -> None:
     model = shift_reduce.compiled(given, threads)
     batch = shift_reduce.sentences(33, 12)
     whole = model(x=batch.x, length=batch.length)["h"]
-    numpy.testing.assert_allclose(
-        whole, shift_reduce.reference(batch, given), rtol=1e-4, atol=1e-5
-    )
+    numpy.testing.assert_allclose(whole, shift_reduce.reference(batch, given), rtol=1e-4, atol=1e-5)
     order = numpy.random.default_rng(0).permutation(33)
     for rows in (order[:2], order[:7], order):
         part = model(x=batch.x[rows], length=batch.length[rows])["h"]
@@ -202,4 +200,3 @@ def test_saved(tmp_path: Path) -> None:
     loaded = ad.load(tmp_path / "spinn.anydim")
     feeds = {"x": batch.x, "length": batch.length}
     assert (loaded(**feeds)["h"] == model(**feeds)["h"]).all()
-

@@ -243,4 +243,3 @@ def _is_whole(read: Read, statement: Statement) -> bool:
     """Whether a read takes all elements of a tensor, one for each value of indices."""
     names = {axis.name for axis in (*statement.axes, *statement.reduced)}
     return all(isinstance(index, Index) and index.name in names for index in read.indices)
-

@@ -1,6 +1,6 @@
 """Rows of a batch that decide for themselves: rows in the same state run together.
 
-    def parsed(float(B,T,D) words, int64(B) length, ...) -> (h) { h(b) = parse(words(b), length(b)) }
+    def parsed(float(B,T,D) words, int64(B) n, ...) -> (h) { h(b) = parse(words(b), n(b)) }
 
 The graph has one loop. Each row has a state and a number of open calls. An iteration takes all rows
 whose state is the lowest one, so that rows wait for each other where their states meet again:

@@ -166,9 +166,7 @@ def is_algorithm(item: Item) -> bool:
     return record is not None and record.routine is not None
 
 
-def sections_of(
-    statements: Sequence[Item], scope: Scope, kept: Collection[str]
-) -> list[Section]:
+def sections_of(statements: Sequence[Item], scope: Scope, kept: Collection[str]) -> list[Section]:
     """The sections of statements without `while` and recursion; adds the types of variables.
 
     `kept` are the variables that are used after the statements.
@@ -176,9 +174,7 @@ def sections_of(
     return list(_sections(statements, scope, kept))
 
 
-def _sections(
-    statements: Sequence[Item], scope: Scope, kept: Collection[str]
-) -> Iterator[Section]:
+def _sections(statements: Sequence[Item], scope: Scope, kept: Collection[str]) -> Iterator[Section]:
     waiting: list[Item] = []
     for number, item in enumerate(statements):
         own = _known(item, scope)
@@ -313,4 +309,3 @@ def check_sizes(callee: Definition, kinds: Mapping[str, TensorType], scope: Scop
                 raise scope.error(callee.position, message)
             if truth is Truth.UNKNOWN:
                 scope.need([Guard(wanted, "==", size, message)])
-

@@ -317,7 +317,8 @@ class InOrder:
         first, *others = (self.emitter.types[given[name]].shape[0] for name in rowwise)
         for number, other in zip(rowwise[1:], others):
             if other != first:
-                message = f"'{item.call.name}' is called for {first} rows, and '{number}' has {other}"
+                message = (
+                    f"'{item.call.name}' is called for {first} rows, and '{number}' has {other}"
+                )
                 self.need([Guard(first, "==", other, message)])
         return first
-

@@ -100,8 +100,11 @@ class Variables:
         self.types.update({key: self.inputs[name] for key, name in self.shared.items()})
         self.types.update({(0, name): kind for name, kind in self.inputs.items()})
         self.reads = [self._reads(number, state) for number, state in enumerate(self.states)]
-        while any([self._types_of(number, state) for number, state in enumerate(self.states)]):
-            pass
+        changed = True
+        while changed:
+            changed = False
+            for number, state in enumerate(self.states):
+                changed |= self._types_of(number, state)
         missing = any(number not in self.results for number in range(len(self.family)))
         if missing or any(number not in self.sections for number in range(len(self.states))):
             raise self.definition.error(
@@ -236,7 +239,8 @@ class Variables:
         function = self.states[number].function
         results = self.family[function].results
         return any(
-            name in self.reads[n] or name in (*s.given, s.condition)
+            name in self.reads[n]
+            or name in (*s.given, s.condition)
             or (s.returns and name in results)
             for n, s in enumerate(self.states)
             if s.function == function and (n != number or name in self.reads[n])
@@ -261,4 +265,3 @@ class Variables:
 
 def _shown(kind: TensorType) -> str:
     return ", ".join(map(str, kind.shape)) or "a number"
-

@@ -111,7 +111,7 @@ class _Run:
                 self.block(item.body, False)
                 count += 1
                 if count > _MOST_ITERATIONS:
-                    raise NotCovered("a loop with so many iterations")
+                    raise NotCovered(f"a loop with more than {_MOST_ITERATIONS} iterations")
         else:
             raise NotCovered("calls that data decides inside a loop over a range")
 
@@ -189,7 +189,9 @@ class _Run:
         own = {each.name for each in self.definition.family}
         inherited = {a.name for a in callee.attributes} if callee.name in own else set()
         found = {name: held for name, held in self.attributes.items() if name in inherited}
-        found.update({each.name: setting(each.value, self.frame, {}) for each in item.call.settings})
+        found.update(
+            {each.name: setting(each.value, self.frame, {}) for each in item.call.settings}
+        )
         return found
 
     def assign(self, item: Invoke, callee: Definition, results: Values) -> None:

@@ -513,7 +513,10 @@ def _within(tensor: str, rank: int) -> str:
 
 
 def _unknown(call: CallTerm, names: Names) -> LanguageError:
-    if call.name in (*names.others, *DATA_SIZED) or call.name in LIBRARY.keys() - OVER_INDICES.keys():
+    if (
+        call.name in (*names.others, *DATA_SIZED)
+        or call.name in LIBRARY.keys() - OVER_INDICES.keys()
+    ):
         return names.error(
             call.position, f"the call of '{call.name}' is part of an expression",
             f"assign its result first: y = {call.name}(...)",

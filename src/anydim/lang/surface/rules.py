@@ -339,7 +339,9 @@ def _shallow_blocks(item: Block) -> Block:
     while level:
         deepest += 1
         blocks = (inner for outer in level for block in parts(outer) for inner in block)
-        level = [i for i in blocks if isinstance(i, (LoopBlock, BranchBlock, WhileBlock, MatchBlock))]
+        level = [
+            i for i in blocks if isinstance(i, (LoopBlock, BranchBlock, WhileBlock, MatchBlock))
+        ]
     if deepest > DEEPEST_BLOCK:
         raise Problem(item.position, f"blocks nested more than {DEEPEST_BLOCK} deep")
     return item
@@ -467,9 +469,9 @@ _RULES = {
     "structure": _structure, "type_parameters": _together, "constructor": _constructor,
     "match": _match, "case": _case, "pattern": _pattern, "patterns": _together,
     "attributes": _together, "attribute": _attribute,
-    "assignment": _assignment, "several": _several, "loop": _loop, "branch": _branch, "while_": _while,
-    "block": _together, "settings": _together, "setting": _setting, "target": _target,
-    "where": _together, "range": _range, "given": _given,
+    "assignment": _assignment, "several": _several, "loop": _loop, "branch": _branch,
+    "while_": _while, "block": _together, "settings": _together, "setting": _setting,
+    "target": _target, "where": _together, "range": _range, "given": _given,
     "exists": _exists, "terms": _together, "select": _select, "operators": _operators,
     "prefix": _prefix, "guarded": _guarded, "call": _call, "flat": _flat, "number": _number,
     "name": _name, "spread": _spread, "dimension": _dimension, "count": _count,
