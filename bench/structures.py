@@ -3,6 +3,7 @@
     python -m bench.structures                   all parts, one thread
     python -m bench.structures lstm --hidden 256 --trees 1,10,64
     python -m bench.structures vectors grids     MV-RNN; a DAG-RNN on grids
+    python -m bench.structures spinn             a shift-reduce parser: data decides what it does
     python -m bench.structures long              chains, stars and forests of many nodes
 
 Each figure is the median time of a call in milliseconds, engines in turns in one process; with one
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import anydim as ad
+from bench import shift_reduce
 from bench import structure_peers as peers
 from bench.arguments import parser
 from bench.structure_texts import compiled
@@ -242,6 +244,19 @@ def grids(counts: Sequence[int], threads: int, side: int = 10, width: int = 128)
         row(title, calls, expected, threads)
 
 
+# ---- a shift-reduce parser -----------------------------------------------------------------------
+
+
+def spinn(hidden: Sequence[int], threads: int, count: int = 32, tracking: int = 64) -> None:
+    for width in hidden:
+        given = shift_reduce.weights(EMBEDDING, width, tracking)
+        engines = shift_reduce.engines(given, threads)
+        batch = shift_reduce.sentences(count, EMBEDDING)
+        calls = {name: partial(engine, batch) for name, engine in engines.items()}
+        title = f"SPINN-like, hidden {width}, {count} sentences, {int(batch.length.sum())} words"
+        row(title, calls, shift_reduce.reference(batch, given), threads)
+
+
 # ---- many nodes ----------------------------------------------------------------------------------
 
 
@@ -299,12 +314,14 @@ def numbers(text: str) -> list[int]:
 
 def main() -> None:
     words = parser(__doc__)
-    words.add_argument("parts", nargs="*", choices=["lstm", "vectors", "grids", "long", []])
+    words.add_argument(
+        "parts", nargs="*", choices=["lstm", "vectors", "grids", "spinn", "long", []]
+    )
     words.add_argument("--hidden", type=numbers, default=[256, 512])
     words.add_argument("--trees", type=numbers, default=[1, 10, 64])
     words.add_argument("--threads", type=int, default=1)
     given = words.parse_args()
-    parts = given.parts or ["lstm", "vectors", "grids", "long"]
+    parts = given.parts or ["lstm", "vectors", "grids", "spinn", "long"]
     for part in parts:
         if part == "lstm":
             lstm(given.hidden, given.trees, given.threads)
@@ -312,6 +329,8 @@ def main() -> None:
             vectors(given.trees, given.threads)
         elif part == "grids":
             grids([1, 16], given.threads)
+        elif part == "spinn":
+            spinn(given.hidden, given.threads)
         else:
             long(given.threads)
 

@@ -62,8 +62,6 @@ STATEMENTS = [
     ("y(i) = x(i) if N > 0 ¦}", "a choice in an expression is: condition ? a : b; "
      "a branch is: if condition { y(i) = ... }"),
     ("if N > 2 { y = 1 } elif ¦N > 1 { y = 2 }", "write 'else if'"),
-    ("while ¦N > 0 { y = 1 }", "there is no 'while': a loop has a range, which a tensor may limit: "
-     "0:count(b)"),
     ("y(i) = x(i) return ¦y", "results are named in the head: def f(...) -> (y)"),
     ("let ¦y(i) = x(i)", DECLARED),
     ("float ¦y(i) = x(i)", DECLARED),

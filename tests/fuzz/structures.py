@@ -1,8 +1,9 @@
 """Random types, recursions over them, and structures: `python -m tests.fuzz --structures`
 
 A definition is compiled and called with several structures together and alone. The law: results are
-those of the same recursion in Python, in float64 or in integers, and a structure alone has the same
-bits as in a batch. How far results in float32 may be off comes from Python in float32.
+those of the same recursion in Python, in a wider type or in the same integers, with the element
+type of the fields, and a structure alone has the same bits as in a batch. How far results may be
+off comes from Python in the narrow type.
 """
 
 from __future__ import annotations
@@ -26,6 +27,24 @@ SCALAR, VECTOR, EACH, EACH_VECTOR = "", "d", "k", "kd"  # indices of a value
 NO_FORM = "has no form over all calls"
 SLACK = 40.0
 Expr = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An element type: its name in the language, the wider one of references, a tolerance."""
+
+    name: str
+    dtype: Any
+    wide: Any
+    off: float = 0.0
+
+
+EXACT = (Kind("int64", numpy.int64, numpy.int64), Kind("int", numpy.int32, numpy.int32))
+FLOATS = (
+    Kind("float", numpy.float32, numpy.float64, 2e-5),
+    Kind("double", numpy.float64, numpy.longdouble, 1e-12),
+    Kind("half", numpy.float16, numpy.float64, 2e-2),
+)
 Structure = tuple[Any, ...]
 
 
@@ -75,6 +94,7 @@ class Program:
     random: Random
     exact: bool = False
     passes: bool = False
+    kind: Kind = FLOATS[0]
     types: dict[str, dict[str, list[Field]]] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=dict)
     number: int = 0
@@ -86,7 +106,7 @@ class Program:
     # ---- text ----------------------------------------------------------------------------------
 
     def text(self) -> str:
-        item = "int64" if self.exact else "float"
+        item = self.kind.name
         lines = []
         for name, constructors in self.types.items():
             parts = []
@@ -103,13 +123,13 @@ class Program:
             lines.append(f"def f_{name}({given}) -> (s, v) {{\n  match t {{")
             for row in rows:
                 lines.append(f"    {_pattern(row.pattern)} {{")
-                lines += [f"      {_statement(made)}" for made in row.before]
+                lines += [f"      {_statement(made, item)}" for made in row.before]
                 for call in row.calls:
                     more = f", {call.passed}" if self.passes else ""
                     lines.append(
                         f"      {', '.join(call.targets)} = f_{call.type}({call.of}, P, M{more})"
                     )
-                lines += [f"      {_statement(made)}" for made in row.after]
+                lines += [f"      {_statement(made, item)}" for made in row.after]
                 lines.append("    }")
             lines.append("  }\n}")
         return "\n".join(lines) + "\n"
@@ -122,21 +142,21 @@ def _pattern(pattern: Any) -> str:
     return f"{name}({', '.join(map(_pattern, inner))})" if inner else str(name)
 
 
-def _statement(made: Made) -> str:
+def _statement(made: Made, kind: str) -> str:
     target = f"{made.name}({','.join(made.indices)})" if made.indices else made.name
-    return f"{target} {made.combine or '='} {_shown(made.expr)}"
+    return f"{target} {made.combine or '='} {_shown(made.expr, kind)}"
 
 
-def _shown(expr: Expr) -> str:
+def _shown(expr: Expr, kind: str) -> str:
     word, *parts = expr
-    if word == "number":
-        return str(parts[0])
+    if word == "number":  # alone, a literal has a type of its own
+        return str(parts[0]) if kind in ("float", "int64") else f"{kind}({parts[0]})"
     if word == "read":
         name, indices = parts
         return f"{name}({','.join(indices)})" if indices else str(name)
     if word in ("tanh", "softmax"):
-        return f"{word}({_shown(parts[0])})"
-    return f"({_shown(parts[0])} {word} {_shown(parts[1])})"
+        return f"{word}({_shown(parts[0], kind)})"
+    return f"({_shown(parts[0], kind)} {word} {_shown(parts[1], kind)})"
 
 
 # ---- random programs -----------------------------------------------------------------------------
@@ -146,6 +166,7 @@ def program(seed: int) -> Program:
     """The program of a seed."""
     random = Random(f"structures {seed}")
     made = Program(random, random.random() < 0.4, random.random() < 0.15)
+    made.kind = Random(f"kind {seed}").choice(EXACT if made.exact else FLOATS)
     names = ["T", "S"][: 1 if made.passes else random.choice([1, 1, 2])]
     for name in names:
         made.types[name] = {}
@@ -423,9 +444,9 @@ def structure(
 def _numbers(program: Program, random: Random, *shape: int) -> numpy.ndarray:
     count = int(numpy.prod(shape))
     if program.exact:
-        made = numpy.array([random.randrange(-2, 3) for _ in range(count)], numpy.int64)
+        made = numpy.array([random.randrange(-2, 3) for _ in range(count)], program.kind.dtype)
     else:
-        made = numpy.array([random.uniform(-1, 1) for _ in range(count)], numpy.float32)
+        made = numpy.array([random.uniform(-1, 1) for _ in range(count)], program.kind.dtype)
     return made.reshape(shape)
 
 
@@ -467,7 +488,8 @@ def _compared(
     except Exception as error:
         yield f"call: {said(error)}"
         return
-    dtypes = (numpy.int64,) if program.exact else (numpy.float64, numpy.float32)
+    kind = program.kind
+    dtypes = (kind.dtype,) if program.exact else (kind.wide, kind.dtype)
     means = [Meaning(program, dtype, given) for dtype in dtypes]
     for row, t in enumerate(batch):
         right, *shaken = (
@@ -475,13 +497,15 @@ def _compared(
         )
         for number, name in enumerate(("s", "v")):
             found, wanted = whole[name][row], right[number]
+            if found.dtype != kind.dtype:
+                yield f"'{name}' has elements of type {found.dtype}, not {kind.name}"
             if any(found.tobytes() != other[name][row].tobytes() for other in others):
                 yield f"'{name}' of structure {row} has other bits with two threads"
             if found.tobytes() != alone[row][name][0].tobytes():
                 yield f"'{name}' of structure {row} has other bits than alone"
             allowed: Any = 0
             for each in shaken:
-                allowed = SLACK * numpy.abs(each[number] - wanted).max(initial=0) + 2e-5
+                allowed = SLACK * numpy.abs(each[number] - wanted).max(initial=0) + kind.off
             if (
                 found.shape != wanted.shape
                 or not (numpy.abs(found.astype(wanted.dtype) - wanted) <= allowed).all()

@@ -5,4 +5,5 @@ the frontends, a record for each kind of source.
 
     onnx/        ONNX files
     structures/  definitions over structures, by levels of calls
+    recursion/   definitions of several nodes: recursion with a bound, `while`, rows, algorithms
 """

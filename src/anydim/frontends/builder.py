@@ -61,6 +61,9 @@ class Builder(GraphBuilder):
             raise GraphError(f"g.call takes a definition, not {type(function).__name__}")
         if definition.types:
             return self._over_structures(definition, inputs, attributes)
+        sequence = import_module("anydim.frontends.recursion.sequence")
+        if sequence.is_sequence(definition):
+            return self._in_order(sequence, definition, inputs, attributes)
         values = self._values(definition.name, inputs)
         frozen = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
         source = self._source(definition.name)
@@ -74,6 +77,18 @@ class Builder(GraphBuilder):
         self._nodes.append(replace(node, device=self._device))
         self._guards += [guard for guard in group.guards if guard not in self._guards]
         made = tuple(Value(self, output) for output in node.outputs)
+        return made[0] if len(made) == 1 else made
+
+    def _in_order(
+        self, sequence: Any, definition: Definition, inputs: Sequence[Operand],
+        attributes: dict[str, Any],
+    ) -> Any:  # fmt: skip
+        """Call a definition that is several nodes."""
+        try:
+            names = sequence.called_in_order(self, definition, inputs, attributes)
+        except UserError as error:
+            raise GraphError(f"'{self.name}': {error.problem}", error.hint) from None
+        made = tuple(Value(self, name) for name in names)
         return made[0] if len(made) == 1 else made
 
     def structure(

@@ -156,6 +156,11 @@ def called(
     if len(names) != len(definition.parameters):
         takes = listed(parameter.name for parameter in definition.parameters)
         raise definition.error(definition.position, f"takes {takes}; got {len(names)} arguments")
+    if import_module("anydim.frontends.recursion.sequence").is_sequence(definition):
+        raise definition.error(
+            definition.position, "it is compiled to several nodes, and an operator of a model is "
+            "one", "call it in a Builder, or write a definition without algorithms and recursion",
+        )  # fmt: skip
     group = _group(definition, types, attributes, box, source)
     new = {tensor.name: name for tensor, name in zip(group.inputs, names)}
     new.update((t.name, result(t.name, t.type)) for t in group.outputs)

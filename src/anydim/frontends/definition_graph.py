@@ -38,8 +38,8 @@ def graph_of(
         made: Graph = _structures().structure_graph(definition, pattern, attributes, fixed)
         return made
     types, box = argument_types(definition, pattern, attributes, fixed)
-    if definition.family:
-        machine = import_module("anydim.frontends.general_recursion")
-        own: Graph = machine.machine_graph(definition, types, box, attributes)
+    sequence = import_module("anydim.frontends.recursion.sequence")
+    if sequence.is_sequence(definition):
+        own: Graph = sequence.sequence_graph(definition, types, box, attributes)
         return own
     return plain_graph(definition, types, box, attributes)

@@ -137,9 +137,21 @@ def _parts_replaced(body: Region, loop: LoopStep) -> Iterator[tuple[str, str]]:
             continue
         first_element = stack.position * product(history.shape[1:])
         for old in parts.values():
-            alone = readers[old.made] == 1 == readers[old.value]
+            alone = readers[old.value] == 1 and _read_last(body, old.made, whole.value)
             if old.value == history.name and old.first == first_element and alone:
                 yield old.made, whole.value
+
+
+def _read_last(body: Region, old: str, new: str) -> bool:
+    """Whether the segment that makes a value is the last step that reads another one.
+
+    All steps that read it are segments, whose results share no memory with their inputs.
+    """
+    reading = [step for step in body.steps if old in step.reads]
+    if not reading or not all(isinstance(step, SegmentStep) for step in reading):
+        return False
+    outputs = {spec.name for spec in body.signature.outputs}
+    return new in reading[-1].makes and old not in outputs
 
 
 def _over_inputs(

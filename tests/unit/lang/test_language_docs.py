@@ -10,14 +10,16 @@ import pytest
 import anydim.ops  # noqa: F401  operators that definitions call
 from anydim.base.dtypes import float32
 from anydim.base.errors import InputError, LanguageError
+from anydim.frontends.recursion.sections import is_algorithm
 from anydim.lang.functions import FUNCTIONS
+from anydim.lang.interpreter.decided import is_decided
 from anydim.lang.interpreter.run import run
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.group_text import parse_group
 from anydim.lang.surface.parser import parse
 from anydim.lang.surface.printer import print_group
-from anydim.lang.surface.syntax import TYPE_NAMES
+from anydim.lang.surface.syntax import TYPE_NAMES, items
 from anydim.lang.tree import TensorType
 from anydim.lang.tree.composed import COMPOSED
 from anydim.sizes import Box, Dim, as_size
@@ -78,9 +80,9 @@ def examples(text):
 def run_example(definitions, line):
     """Run an example and compare."""
     definition, arrays, attributes, wanted = example(definitions, line)
-    if definition.family and not definition.types:
+    if any(is_algorithm(item) for item in items(definition.statements)):
         return  # `test_language_docs_native.py` runs it
-    if definition.types:
+    if definition.types or is_decided(definition):
         results = [getattr(r, "values", r) for r in run(definition, arrays, attributes).values()]
     else:
         group = instantiate(definition, [known(a) for a in arrays], attributes)

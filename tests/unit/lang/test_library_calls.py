@@ -139,7 +139,11 @@ WRONG = [
     ("y = softmax(x; axis = 5)", "axis 5 of a tensor with 1 ax"),
     ("y, z = softmax(x)", "'softmax' has 1 result, but 2 are assigned"),
     ("y = matmul(x)", "in this call of 'matmul'"),
-    ("y = sort(x)", "'sort' is an algorithm, not a comprehension"),
+    ("y = sort(x)", "'sort' has 2 results, but 1 are assigned"),
+    ("y, z = sort(x; axis = 3)", "in this call of 'sort': "),
+    ("if N > 2 { y, z = sort(x) } else { y(i) = x(i) }", "in a loop or a branch"),
+    ("y = compress(x)", "'compress' does not take 1 argument"),
+    ("y = compress(x, x)", "in this call of 'compress': operator 'compress': the condition is"),
     ("y(i) = softmax(x(i))", "the call of 'softmax' is part of an expression"),
     ("y = softmx(x)", "did you mean 'softmax'?"),
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from anydim.lang.interpreter.cases import (
     structure_calls,
     types_of,
 )
+from anydim.lang.interpreter.decided import is_decided, run_decided
 from anydim.lang.interpreter.execution import executed
 from anydim.lang.interpreter.frame import Shape, framed
 from anydim.lang.interpreter.kinds import NotCovered
@@ -69,6 +70,9 @@ def run(
         if definition.types:
             return _Structures.of(definition, arguments, attributes or {})
         stored = [_stored(array) for array in arguments]
+        if is_decided(definition):
+            found = run_decided(definition, stored, attributes or {})
+            return {name: _result(name, each) for name, each in found.items()}
         given = [(each.kind, each.shape) for each in stored]
         frame = surveyed(framed(definition, given, attributes or {}))
         parameters = {p.name: each for p, each in zip(definition.parameters, stored)}

@@ -148,7 +148,7 @@ class Calls:
         callee = _callee(item, scope)
         if not isinstance(callee, Definition) and callee.routine is not None:
             problem = f"'{callee.name}' is an algorithm, not a comprehension"
-            hint = f"call it in a graph: g.{callee.name}(x) of a Builder, next to g.call(f, x)"
+            hint = "call it outside of loops, branches and matches, or in a graph"
             raise scope.binding.error(item.call.position, problem, hint)
         attributes = {s.name: _setting(s, callee, scope, walker) for s in item.call.settings}
         key = (id(callee), types, tuple(attributes.items()), scope.box)

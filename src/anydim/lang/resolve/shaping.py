@@ -36,6 +36,7 @@ from anydim.lang.surface.syntax import (
     LoopBlock,
     Spread,
     Term,
+    WhileBlock,
     parts,
 )
 from anydim.lang.tree import Expr, OrderedStep, SizeTerm, TensorType
@@ -311,7 +312,7 @@ def _read_by(item: Item) -> set[str]:
     terms: tuple[Term, ...]
     if isinstance(item, LoopBlock):
         terms = (item.start, item.stop, item.step)
-    elif isinstance(item, BranchBlock):
+    elif isinstance(item, (BranchBlock, WhileBlock)):
         terms = (item.condition,)
     elif isinstance(item, Invoke):
         terms = (*item.call.arguments, *(setting.value for setting in item.call.settings))

@@ -9,8 +9,9 @@ from anydim.base.text import counted, listed, suggestion
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.hints import BEYOND, OVER_INDICES
 from anydim.lang.surface.names import Names, rank_of, unassigned
-from anydim.lang.surface.operator_names import LIBRARY
+from anydim.lang.surface.operator_names import DATA_SIZED, LIBRARY
 from anydim.lang.surface.patterns import Bound
+from anydim.lang.surface.row_calls import check_row_call, is_row
 from anydim.lang.surface.structure_calls import (
     add_structure,
     check_structure_call,
@@ -41,6 +42,7 @@ from anydim.lang.surface.syntax import (
     Range,
     Spread,
     Term,
+    WhileBlock,
     children,
     items,
     targets,
@@ -190,6 +192,8 @@ def _check_block(block: tuple[Item, ...], names: Names) -> None:
             for case, inner in zip(item.cases, scopes):
                 _check_block(case.body, inner)
             names.join(item, scopes)
+        elif isinstance(item, WhileBlock):
+            _check_while(item, names)
         else:
             _check_terms(item.condition, names)
             _no_indices(item.condition, names, "a condition")
@@ -197,6 +201,20 @@ def _check_block(block: tuple[Item, ...], names: Names) -> None:
             _check_block(item.then, names)
             _check_block(item.otherwise, names)
             names.branches -= 1
+
+
+def _check_while(loop: WhileBlock, names: Names) -> None:
+    if names.loops:
+        problem = "a 'while' cannot be inside a loop over a range"
+        raise names.error(loop.position, problem, "write both as 'while'")
+    if names.structures:
+        problem = "a 'while' cannot be in a definition over structures"
+        raise names.error(loop.position, problem, "loop over a range: for t in 0:N { ... }")
+    _check_terms(loop.condition, names)
+    _no_indices(loop.condition, names, "a condition")
+    names.whiles += 1
+    _check_block(loop.body, names)
+    names.whiles -= 1
 
 
 def _check_loop(loop: LoopBlock, names: Names) -> None:
@@ -276,7 +294,7 @@ def _check_invoke(invoke: Invoke, names: Names) -> None:
     if invoke.type:
         _check_node(invoke, names)
         return
-    if callee is None and call.name not in LIBRARY:
+    if callee is None and call.name not in (*LIBRARY, *DATA_SIZED):
         hint = suggestion(call.name, names.others) or f"there is {listed(names.others)}"
         raise names.error(call.position, f"there is no definition '{call.name}'", hint)
     if call.default is not None:
@@ -292,8 +310,11 @@ def _check_invoke(invoke: Invoke, names: Names) -> None:
             f"write: {results} = {call.name}(...)",
         )
     check_structure_call(invoke, names)
+    if invoke.rows:
+        check_row_call(invoke, names)
     for argument in call.arguments:
-        _check_argument(argument, names, "an argument")
+        if not (invoke.rows and is_row(argument, invoke.rows, names)):
+            _check_argument(argument, names, "an argument")
     for setting in call.settings:
         _check_terms(setting.value, names)
         _no_indices(setting.value, names, "an attribute")
@@ -452,7 +473,7 @@ def _check_term(term: Term, names: Names) -> None:
 
 
 def _check_call(call: CallTerm, names: Names) -> None:
-    if call.settings and call.name not in (*names.others, *LIBRARY):
+    if call.settings and call.name not in (*names.others, *LIBRARY, *DATA_SIZED):
         raise names.error(call.position, f"'{call.name}' has no attributes")
     count = len(call.arguments)
     if call.name in names.tensors:
@@ -492,7 +513,10 @@ def _within(tensor: str, rank: int) -> str:
 
 
 def _unknown(call: CallTerm, names: Names) -> LanguageError:
-    if call.name in names.others or call.name in LIBRARY.keys() - OVER_INDICES.keys():
+    if (
+        call.name in (*names.others, *DATA_SIZED)
+        or call.name in LIBRARY.keys() - OVER_INDICES.keys()
+    ):
         return names.error(
             call.position, f"the call of '{call.name}' is part of an expression",
             f"assign its result first: y = {call.name}(...)",

@@ -125,8 +125,6 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(r"=[^{}]*\bif\b[^{}]*", r"\}", f"{_CHOICE}; a branch is: if condition {{ y(i) = ... }}",
             "LBRACE"),
     Mistake(r"\b(?:elif|elseif)\s*", r"\w", "write 'else if'"),
-    Mistake(r"\bwhile\s*[^{}]*", r".",
-            "there is no 'while': a loop has a range, which a tensor may limit: 0:count(b)"),
     # statements
     Mistake(r"\)\s*//\s*[A-Za-z]+\s+[A-Za-z][^\n()]*\s*", r"", _COMMENT, "ASSIGN"),
     Mistake(r"\breturn\s+", r"\w", "results are named in the head: def f(...) -> (y)"),

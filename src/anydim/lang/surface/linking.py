@@ -12,7 +12,7 @@ from anydim.base.components import components
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.check import check
 from anydim.lang.surface.names import first_structure
-from anydim.lang.surface.operator_names import LIBRARY
+from anydim.lang.surface.operator_names import DATA_SIZED, LIBRARY
 from anydim.lang.surface.patterns import Resolver, pattern_names
 from anydim.lang.surface.printer import print_type_name
 from anydim.lang.surface.structure_types import Types, alone, sizes_of
@@ -28,6 +28,7 @@ from anydim.lang.surface.syntax import (
     MatchBlock,
     Name,
     Parameter,
+    WhileBlock,
     items,
     targets,
 )
@@ -65,11 +66,11 @@ def _with_calls(definition: Definition, names: set[str], types: Types) -> Defini
     own.update(each.name for each in definition.parameters)
     own.update(each.name for each in definition.attributes)
     own.update(size for each in definition.parameters for size in sizes_of(each))
-    callable_names = (names | LIBRARY.keys()) - own
+    callable_names = (names | {*LIBRARY, *DATA_SIZED}) - own
     constructors = _constructors(definition, types, names)
 
     def change(item: Item) -> Item:
-        if isinstance(item, LoopBlock):
+        if isinstance(item, (LoopBlock, WhileBlock)):
             return replace(item, body=tuple(map(change, item.body)))
         if isinstance(item, BranchBlock):
             then, otherwise = map(change, item.then), map(change, item.otherwise)
@@ -79,9 +80,11 @@ def _with_calls(definition: Definition, names: set[str], types: Types) -> Defini
             return replace(item, cases=tuple(cases))
         if isinstance(item, Invoke) and item.call.name in constructors.keys() - own:
             return replace(item, type=constructors[item.call.name])
-        if not isinstance(item, Assignment) or item.indices or item.combine or item.where:
+        if not isinstance(item, Assignment) or item.combine or item.where:
             return item
         value = item.value
+        if item.indices:
+            return _row_call(item, names - own)
         if isinstance(value, (Name, CallTerm)) and value.name in constructors.keys() - own:
             if isinstance(value, Name):
                 value = CallTerm(value.name, (), position=value.position)
@@ -91,6 +94,16 @@ def _with_calls(definition: Definition, names: set[str], types: Types) -> Defini
         return item
 
     return replace(definition, statements=tuple(map(change, definition.statements)))
+
+
+def _row_call(item: Assignment, names: set[str]) -> Item:
+    """Convert `y(b) = g(x(b))` to a call for each row where g is a definition."""
+    (index, *more), value = item.indices, item.value
+    if more or not isinstance(index, Name) or not isinstance(value, CallTerm):
+        return item
+    if value.name not in names:
+        return item
+    return Invoke((item.target,), value, item.position, rows=index.name)
 
 
 def _constructors(definition: Definition, types: Types, names: set[str]) -> dict[str, str]:

@@ -46,6 +46,7 @@ class Names:
     ellipses: set[str] = field(default_factory=set)
     loops: list[str] = field(default_factory=list)  # variables of the loops around
     branches: int = 0  # around
+    whiles: int = 0  # around
     fields: set[str] = field(default_factory=set)
     counts: set[str] = field(default_factory=set)
     partial: set[str] = field(default_factory=set)  # tensors of some cases of a match before

@@ -34,6 +34,9 @@ class Callable(Protocol):
 
 LIBRARY: dict[str, Callable] = {}
 
+DATA_SIZED = ("nonzero", "compress", "unique")
+"""Operators whose results have a size that data decides; no record of the library computes them."""
+
 
 def register_callable(operator: Callable) -> None:
     """Register an operator as callable, unless its name has another meaning in definitions."""

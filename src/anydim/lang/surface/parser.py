@@ -174,5 +174,7 @@ def _expected(terminals: set[str]) -> str:
         return "a statement or '}'"
     if "OPERATOR" in terminals:
         terminals = terminals - {"QMARK", "ELSE", "WHERE", "LPAR", "LSQB"}
+    if "ASSIGN" in terminals and "LPAR" not in terminals:
+        terminals = terminals - {"COMMA"}  # several results of a call for each row are rare
     words = sorted({_WORDS.get(name, name.lower()) for name in terminals} - {""})
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words) or "the end"

@@ -24,6 +24,7 @@ from anydim.lang.surface.syntax import (
     MatchBlock,
     Parameter,
     Pattern,
+    WhileBlock,
     items,
     targets,
 )
@@ -105,7 +106,7 @@ class Resolver:
                     hint = "put it into a definition of its own, and call that"
                     raise self.definition.error(item.position, problem, hint)
                 item = self._match(item, scope)
-            elif isinstance(item, LoopBlock):
+            elif isinstance(item, (LoopBlock, WhileBlock)):
                 item = replace(item, body=self.block(item.body, scope, "a loop"))
             elif isinstance(item, BranchBlock):
                 then = self.block(item.then, scope, "a branch")

@@ -98,6 +98,9 @@ def _block(block: tuple[syntax.Item, ...], margin: str) -> list[str]:
             if item.otherwise:
                 lines += [f"{margin}}} else {{", *_block(item.otherwise, margin + "  ")]
             lines.append(f"{margin}}}")
+        elif isinstance(item, syntax.WhileBlock):
+            inner = _block(item.body, margin + "  ")
+            lines += [f"{margin}while {print_term(item.condition)} {{", *inner, f"{margin}}}"]
         elif isinstance(item, syntax.MatchBlock):
             names = ", ".join(name.name for name in item.structures)
             lines.append(f"{margin}match {names} {{")
@@ -107,7 +110,9 @@ def _block(block: tuple[syntax.Item, ...], margin: str) -> list[str]:
                 lines += [f"{margin}  {patterns} {{", *inner, f"{margin}  }}"]
             lines.append(f"{margin}}}")
         elif isinstance(item, syntax.Invoke):
-            lines.append(f"{margin}{', '.join(item.targets)} = {print_term(item.call)}")
+            row = f"({item.rows})" if item.rows else ""
+            left = ", ".join(f"{target}{row}" for target in item.targets)
+            lines.append(f"{margin}{left} = {print_term(item.call)}")
         else:
             lines.append(margin + print_assignment(item))
     return lines

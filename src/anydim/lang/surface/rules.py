@@ -46,6 +46,7 @@ from anydim.lang.surface.syntax import (
     Spread,
     StructureType,
     Term,
+    WhileBlock,
     changed,
     depth,
     parts,
@@ -60,7 +61,7 @@ LARGEST = 4000  # terms of a statement, with the named terms of its `where`
 DEEPEST_BLOCK = 32
 LARGEST_PATTERN = 200  # constructors and names of a case
 DEEPEST_LOOPS = 8  # proofs about sizes get slower with every enclosing loop
-Block = TypeVar("Block", LoopBlock, BranchBlock, MatchBlock)
+Block = TypeVar("Block", LoopBlock, BranchBlock, WhileBlock, MatchBlock)
 CONSTANTS = {"true": True, "false": False, "inf": math.inf, "nan": math.nan}
 COMBINES = {"": "", "+": "add", "*": "mul", "min": "min", "max": "max"}
 OPERATORS = {row.operator: row.name for row in FUNCTIONS.values() if row.arity == 2}
@@ -254,13 +255,23 @@ def _given(_: Any, name: Token, assign: Token, value: Term) -> Given:
 
 
 def _several(_: Any, *parts: Any) -> Invoke:
-    *names, assign, value = parts
+    *left, assign, value = parts
     if assign != "=":
         raise Problem(_at(assign), f"results of a call are assigned by '=', not '{assign}'")
     if not isinstance(value, CallTerm):
         raise Problem(value.position, "several tensors are assigned by a call: C, D = g(A, B)")
     _shallow(value)
-    return Invoke(tuple(map(str, names)), value, _at(names[0]))
+    indices = {each[1] for each in left}
+    rows = next(iter(indices))
+    if len(indices) > 1 or len(rows) > 1 or not all(isinstance(each, Name) for each in rows):
+        problem = "results of a call have no indices, or all that of its row"
+        raise Problem(_at(left[0][0]), problem, "write C, D = g(A, B), or C(b), D(b) = g(A(b), B)")
+    names = tuple(str(name) for name, _ in left)
+    return Invoke(names, value, _at(left[0][0]), rows=_row(rows))
+
+
+def _row(indices: tuple[Term, ...]) -> str:
+    return indices[0].name if indices and isinstance(indices[0], Name) else ""
 
 
 def _loop(
@@ -281,6 +292,11 @@ def _branch(
     _shallow(condition)
     rest = (otherwise,) if isinstance(otherwise, BranchBlock) else otherwise or ()
     return _shallow_blocks(BranchBlock(condition, then, rest, _at(word)))
+
+
+def _while(_: Any, word: Token, condition: Term, body: tuple[Item, ...]) -> WhileBlock:
+    _shallow(condition)
+    return _shallow_blocks(WhileBlock(condition, body, _at(word)))
 
 
 def _match(_: Any, word: Token, *rest: Any) -> MatchBlock:
@@ -317,13 +333,15 @@ def _shallow(*terms: Term) -> None:
 
 def _shallow_blocks(item: Block) -> Block:
     deepest = 0
-    level: list[LoopBlock | BranchBlock | MatchBlock] = [item]
+    level: list[LoopBlock | BranchBlock | WhileBlock | MatchBlock] = [item]
     if _loops_within(item) > DEEPEST_LOOPS:
         raise Problem(item.position, f"loops nested more than {DEEPEST_LOOPS} deep")
     while level:
         deepest += 1
         blocks = (inner for outer in level for block in parts(outer) for inner in block)
-        level = [i for i in blocks if isinstance(i, (LoopBlock, BranchBlock, MatchBlock))]
+        level = [
+            i for i in blocks if isinstance(i, (LoopBlock, BranchBlock, WhileBlock, MatchBlock))
+        ]
     if deepest > DEEPEST_BLOCK:
         raise Problem(item.position, f"blocks nested more than {DEEPEST_BLOCK} deep")
     return item
@@ -331,10 +349,10 @@ def _shallow_blocks(item: Block) -> Block:
 
 def _loops_within(item: Item) -> int:
     """Nesting depth of loops, this item included."""
-    if not isinstance(item, (LoopBlock, BranchBlock, MatchBlock)):
+    if not isinstance(item, (LoopBlock, BranchBlock, WhileBlock, MatchBlock)):
         return 0
     inner = max((_loops_within(i) for block in parts(item) for i in block), default=0)
-    return inner + isinstance(item, LoopBlock)
+    return inner + isinstance(item, (LoopBlock, WhileBlock))
 
 
 def _target(_: Any, name: Token, indices: tuple[Term, ...] | None) -> Any:
@@ -452,8 +470,8 @@ _RULES = {
     "match": _match, "case": _case, "pattern": _pattern, "patterns": _together,
     "attributes": _together, "attribute": _attribute,
     "assignment": _assignment, "several": _several, "loop": _loop, "branch": _branch,
-    "block": _together, "settings": _together, "setting": _setting, "target": _target,
-    "where": _together, "range": _range, "given": _given,
+    "while_": _while, "block": _together, "settings": _together, "setting": _setting,
+    "target": _target, "where": _together, "range": _range, "given": _given,
     "exists": _exists, "terms": _together, "select": _select, "operators": _operators,
     "prefix": _prefix, "guarded": _guarded, "call": _call, "flat": _flat, "number": _number,
     "name": _name, "spread": _spread, "dimension": _dimension, "count": _count,

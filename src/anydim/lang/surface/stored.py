@@ -20,6 +20,7 @@ _KINDS: dict[str, Any] = {
         syntax.Number, syntax.Name, syntax.Spread, syntax.Dimension, syntax.Count, syntax.CallTerm,
         syntax.Setting, syntax.Flat, syntax.Operation, syntax.Convert, syntax.Range,
         syntax.Exists, syntax.Assignment, syntax.Invoke, syntax.LoopBlock, syntax.BranchBlock,
+        syntax.WhileBlock,
         syntax.Parameter, syntax.Attribute, syntax.Definition, syntax.MatchBlock, syntax.Case,
         syntax.Pattern, syntax.Constructor, syntax.StructureType,
     )

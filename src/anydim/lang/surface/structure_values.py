@@ -28,6 +28,7 @@ from anydim.lang.surface.syntax import (
     Parameter,
     Problem,
     Term,
+    WhileBlock,
 )
 
 TENSOR = ""
@@ -224,7 +225,7 @@ class _Inferred:
                 self._assignment(item, scope)
             elif isinstance(item, Invoke):
                 self._invoke(item, scope)
-            elif isinstance(item, LoopBlock):
+            elif isinstance(item, (LoopBlock, WhileBlock)):
                 self._block(item.body, scope)
             elif isinstance(item, BranchBlock):
                 self._block(item.then, scope)

@@ -29,7 +29,7 @@ FUNCTION_ALIASES = {"fmin": "min", "fmax": "max", "fabs": "abs"}
 ATTRIBUTE_KINDS = ("int", "float", "bool", "size", "type")
 
 RESERVED = frozenset(
-    ("def", "where", "in", "exists", "else", "for", "if", "cast", "size", "true", "false",
+    ("def", "where", "in", "exists", "else", "for", "if", "while", "cast", "size", "true", "false",
      "inf", "nan")
 )  # fmt: skip
 
@@ -199,13 +199,15 @@ class Assignment:
 class Invoke:
     """`C, D = g(A, B)`: tensors assigned from the results of another definition.
 
-    With a `type`, it makes a node of this structure type: `t = node(left, right)`.
+    With a `type`, it makes a node of this structure type: `t = node(left, right)`. With `rows`, an
+    index, it is a call for each row: `C(b), D(b) = g(A(b), B)`.
     """
 
     targets: tuple[str, ...]
     call: CallTerm
     position: int = _position()
     type: str = ""
+    rows: str = ""
 
 
 @dataclass(frozen=True)
@@ -227,6 +229,15 @@ class BranchBlock:
     condition: Term
     then: tuple[Item, ...]
     otherwise: tuple[Item, ...] = ()
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class WhileBlock:
+    """`while condition { body }`: iterations until the condition does not hold."""
+
+    condition: Term
+    body: tuple[Item, ...]
     position: int = _position()
 
 
@@ -260,7 +271,7 @@ class MatchBlock:
     position: int = _position()
 
 
-Item: TypeAlias = Assignment | Invoke | LoopBlock | BranchBlock | MatchBlock
+Item: TypeAlias = Assignment | Invoke | LoopBlock | BranchBlock | WhileBlock | MatchBlock
 
 
 @dataclass(frozen=True)
@@ -370,6 +381,12 @@ class Definition:
         """The definition of that name that this one calls; KeyError if there is none."""
         return {definition.name: definition for definition in self.callees}[name]
 
+    @property
+    def has_states(self) -> bool:
+        """Whether data decides what it runs: it calls itself with a bound, or loops `while`."""
+        loops = any(isinstance(item, WhileBlock) for item in items(self.statements))
+        return not self.types and (bool(self.family) or loops)
+
     def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
         """Make an error that points into this definition's text."""
         return error_at(self.text, self.file, position, f"{self.name}: {problem}", hint)
@@ -425,7 +442,7 @@ def changed(term: Term, change: Callable[[Term], Term]) -> Term:
 
 def parts(item: Item) -> tuple[tuple[Item, ...], ...]:
     """The blocks directly inside an item."""
-    if isinstance(item, LoopBlock):
+    if isinstance(item, (LoopBlock, WhileBlock)):
         return (item.body,)
     if isinstance(item, MatchBlock):
         return tuple(case.body for case in item.cases)
