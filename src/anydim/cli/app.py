@@ -44,6 +44,8 @@ COMMANDS = {
     "devices": ("devices", "List the devices and engines of this machine."),
     "cache": ("caching", "Show, check or prune the cache on disk."),
     "export": ("exporting", "Write a model as C for programs without Python."),
+    "serve": ("serving", "Serve models over REST and gRPC."),
+    "load": ("serving", "Send requests to a server at a rate, and print latencies."),
     "bench": ("bench", "Time a model against other engines."),
     "check": ("developing", "Compare results with a reference at many sizes."),
     "show": ("developing", "Print the program after a stage of the compiler."),

@@ -297,7 +297,7 @@ class AsyncBatcher(_Serving):
 
     def release(self, request: Request) -> None:
         """The results of a request that was submitted with `keep` have left."""
-        self.engine.release(request)
+        self.engine.cancel(request)
 
     async def close(self, drain: bool = True, seconds: float | None = None) -> None:
         """As `Batcher.close`, without blocking the loop."""

@@ -201,9 +201,7 @@ class Engine:
             )
         needed = self.held + request.held + max(self._largest, request.alone)
         if needed > self.memory:
-            raise self._full(
-                f"{request.served.name}: the request", request.held + request.alone
-            )
+            raise self._full(f"{request.served.name}: the request", request.held + request.alone)
         self._alone[request.alone] = self._alone.get(request.alone, 0) + 1
         self._largest = max(self._largest, request.alone)
         self.held += request.held
@@ -223,7 +221,7 @@ class Engine:
             lane.wake.notify()
 
     def cancel(self, request: Request) -> None:
-        """Forget a request whose caller went away: it does not run, or its results are dropped."""
+        """Forget a request: it does not run, or its results are dropped; also `release`."""
         with self._lock:
             if request.state == WAITING:
                 request.state = CANCELLED
@@ -232,7 +230,7 @@ class Engine:
                 self._forget(request)
                 self._free(request)
             elif request.state == RUNNING:
-                request.keep = False
+                request.keep = False  # freed when its call ends
             else:
                 self._free(request)
 
@@ -246,11 +244,6 @@ class Engine:
             self._late.remove(request)
             self._wake()
             return True
-
-    def release(self, request: Request) -> None:
-        """The results of a request submitted with `keep` have left."""
-        with self._lock:
-            self._free(request)
 
     def hold(self, bytes: int, what: str) -> None:
         """Count bytes against the limit; raises BusyError if they do not fit."""
