@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
+import numpy
 
 from anydim.base.amounts import bytes_of
-from anydim.base.errors import MissingError
-from anydim.cli.options import DIM, NamedType, dims_by_name, once
+from anydim.base.errors import MissingError, OptionError
+from anydim.base.text import counted, table
+from anydim.cli.lengths import RowSizes, lengths_option
+from anydim.cli.options import DIM, NamedType, dims_by_name, integers_option, once
+from anydim.program.padding import natural
+from anydim.report.console import Console
 from anydim.runtime.threads import AUTO
+from anydim.sizes import Dim
 
 
 @click.command
@@ -74,7 +81,7 @@ def serve(
     Examples:
       anydim serve encoder.anydim --memory 2GiB
       anydim serve models/ --port 9000 --no-grpc
-      anydim serve encoder=minilm.onnx --dim seq=1..512 --threads 2 --tokenizer encoder=tokenizer.json
+      anydim serve encoder=minilm.onnx --dim seq=1..512 --tokenizer encoder=tokenizer.json
     """
     settings = _module("run").Settings(
         models=tuple(models), memory=bytes_of(memory, "--memory"),
@@ -94,3 +101,81 @@ def _module(name: str) -> Any:
         raise MissingError(
             f"the server needs the package {error.name}", 'install "anydim[serve]"'
         ) from error
+
+
+class OutliersType(click.ParamType):
+    """0.01:512"""
+
+    name = "outliers"
+
+    def convert(self, value: Any, param: Any, context: Any) -> tuple[float, int]:
+        """Raises OptionError for another form."""
+        share, _, length = str(value).partition(":")
+        try:
+            found = float(share), int(length)
+        except ValueError:
+            found = -1.0, 0
+        if not 0 <= found[0] <= 1 or found[1] < 0:
+            raise OptionError(f"--outliers {value}: expected SHARE:LENGTH", "such as 0.01:512")
+        return found
+
+
+@click.command
+@click.argument("url", metavar="URL")
+@click.option("--model", metavar="NAME", help="The model. Default: the only one.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), default=50.0, show_default=True,
+    metavar="N", help="Mean requests per second.",
+)  # fmt: skip
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True,
+    metavar="S", help="How long requests are sent.",
+)  # fmt: skip
+@lengths_option(False, "Sizes of requests, drawn from these. Default: natural.")
+@click.option(
+    "--outliers", type=OutliersType(), metavar="SHARE:LENGTH",
+    help="A share of requests has this length: 0.01:512.",
+)  # fmt: skip
+@integers_option
+@click.option("--output", "outputs", multiple=True, metavar="NAME", help="Results to ask for.")
+@click.option("--seed", default=0, show_default=True, help="Seed of times, lengths and inputs.")
+@click.option("--chart", metavar="FILE", help="Write a picture of the latencies, as SVG.")
+@click.option("--quiet", is_flag=True, help="Print the table only.")
+def load(
+    url: str, model: str | None, rate: float, seconds: float, lengths: RowSizes | None,
+    outliers: tuple[float, int] | None, integers: Sequence[tuple[str, tuple[int, int]]],
+    outputs: Sequence[str], seed: int, chart: str | None, quiet: bool,
+) -> None:  # fmt: skip
+    """Send random requests to a server at a rate, and print latencies.
+
+    Requests leave at the times of a Poisson process, whether or not earlier ones were answered, and
+    latency counts from these times: a server that stalls does not slow the load.
+
+    \b
+    Examples:
+      anydim load http://localhost:8000 --rate 100 --lengths natural
+      anydim load localhost:8000 --rate 60 --seconds 30 --outliers 0.01:512 --chart latency.svg \\
+        --integers input_ids=0..30521 --output sentence_embedding
+    """
+    console, made = Console(quiet), _module("loading")
+    plan = made.LoadPlan(
+        url, model, rate, seconds, _drawn(lengths, round(rate * seconds), seed), outliers,
+        dict(integers), tuple(outputs), seed,
+    )  # fmt: skip
+    console.note(f"sending {counted(len(plan.lengths), 'request')} in {seconds:g} s")
+    sent = made.sent(plan)
+    for line in made.summary(plan, sent):
+        console.note(line)
+    console.table(table(made.HEADERS, made.rows(sent)))
+    if chart is not None:
+        Path(chart).write_text(made.picture(plan, sent), "utf-8")
+        console.note(f"wrote {chart}")
+
+
+def _drawn(lengths: RowSizes | None, count: int, seed: int) -> list[int]:
+    """The lengths of requests: natural ones, or drawn from a list."""
+    count = max(1, count)
+    if lengths is None or not lengths.rows:
+        return natural([Dim("length", 1)], count, seed)["length"]
+    rows = [row[0] for row in lengths.rows]
+    return [rows[each] for each in numpy.random.default_rng(seed).integers(0, len(rows), count)]

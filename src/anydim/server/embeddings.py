@@ -1,4 +1,4 @@
-"""POST /v1/embeddings: texts or tokens in, embeddings out, in the form that embedding clients use."""
+"""POST /v1/embeddings: texts or tokens in, embeddings out, as embedding clients have them."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def split(headers: dict[bytes, bytes], body: memoryview) -> tuple[memoryview, me
 
 
 def options_of(found: Asked) -> dict[str, Any]:
-    """Priority and deadline of a request: the parameters `priority` and `timeout` (microseconds)."""
+    """Priority and deadline: the parameters `priority`, and `timeout` in microseconds."""
     options: dict[str, Any] = {}
     priority, timeout = found.parameters.get("priority"), found.parameters.get("timeout")
     if priority is not None:

@@ -135,7 +135,7 @@ class JsonLines(logging.Formatter):
 
 
 def start_log(quiet: bool) -> logging.Logger:
-    """The server's log on the standard error stream; a stream that cannot be written is no error."""
+    """The server's log on the standard error stream, which need not be writeable."""
     logging.raiseExceptions = False
     log = logging.getLogger("anydim.server")
     handler = logging.StreamHandler(sys.stderr)
