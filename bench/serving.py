@@ -7,8 +7,8 @@
 
 Requests of natural lengths, of which a share are outliers of 512 tokens, leave in an open loop at
 the rates. Servers run in turn on the last core with one thread, the client on the first one.
-`--python` is an interpreter with litserve, kserve and onnxruntime. LitServe's best of batch sizes 1,
-8 and 32 counts; kserve's server has no batches.
+`--python` is an interpreter with litserve, kserve and onnxruntime. LitServe runs with
+batches of 1, 8 and 32; kserve's server has none.
 
 `--bits` compares every answer with a call of its request alone. `--burst` sends bursts above the
 capacity and samples the memory of the server. `--cost` is the time that the batcher itself takes
@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy
@@ -45,7 +45,7 @@ from anydim.sizes import Dim
 RESULT = "sentence_embedding"
 BATCHES = (1, 8, 32)
 _START_SECONDS = 90.0
-_PEERS = Path(__file__).parent / "serving_peers.py"
+_SERVERS = Path(__file__).parent / "servers"
 Request = tuple[int, bytes]
 
 
@@ -103,13 +103,14 @@ def _servers(options: argparse.Namespace, saved: Path) -> list[Server]:
     port = _free_port()
     ours = [sys.executable, "-m", "anydim", "serve", f"minilm={saved}", "--memory", options.memory,
             "--port", str(port), "--no-grpc", "--quiet"]  # fmt: skip
-    peers = [options.python, str(_PEERS), options.model, str(port)]
-    made = [Server("anydim", ours, port, _protocol), Server("kserve", [*peers, "kserve", "1"], port,
-                                                            _protocol)]  # fmt: skip
-    made += [
-        Server(f"litserve-{batch}", [*peers, "litserve", str(batch)], port, _json)
-        for batch in BATCHES
-    ]
+    made = [Server("anydim", ours, port, _protocol)]
+    for name, batches, request in (("kserve", (1,), _protocol), ("litserve", BATCHES, _json)):
+        script = str(_SERVERS / f"with_{name}.py")
+        made += [
+            Server(f"{name}-{size}", [options.python, script, options.model, str(port), str(size)],
+                   port, request)
+            for size in batches
+        ]  # fmt: skip
     return made
 
 
@@ -135,15 +136,18 @@ def _json(target: Target, row: numpy.ndarray) -> bytes:
 def _running(server: Server) -> Iterator[None]:
     """A server on the last core, once it answers."""
     core = str((os.cpu_count() or 1) - 1)
+    own = server.name == "anydim"
+    variables = {n: v for n, v in os.environ.items() if own or not n.startswith("PYTHON")}
     process = subprocess.Popen(
         ["taskset", "-c", core, *server.command], stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, preexec_fn=os.setpgrp,
+        stderr=subprocess.DEVNULL, env=variables, preexec_fn=os.setpgrp,
     )  # fmt: skip
     try:
         _wait(server, process)
         yield
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
@@ -234,8 +238,9 @@ def _burst(server: Server, options: argparse.Namespace, random: numpy.random.Gen
         number += 1
     found = asyncio.run(fetch(target, "/status"))
     most = max(most, *(int(each["resident"]) for each in found["samples"]))
-    print(f"{number} bursts; answers by status {statuses}; resident at most {bytes_text(most)} of "
-          f"{bytes_text(limit)}, formula at most {bytes_text(found['memory']['most'])}")  # fmt: skip
+    formula = bytes_text(found["memory"]["most"])
+    print(f"{number} bursts; answers by status {statuses}")
+    print(f"resident at most {bytes_text(most)} of {bytes_text(limit)}; by formula {formula}")
 
 
 def _resident(server: Server) -> int:
