@@ -199,7 +199,7 @@ class Engine:
                 f"{request.served.name}: {counted(waiting, 'request')} wait, the most there may be",
                 "send requests later, or raise the limit of the queue",
             )
-        needed = self.held + request.held + max(self._largest, request.alone)
+        needed = self.held + request.held + max(self._largest, self.running, request.alone)
         if needed > self.memory:
             raise self._full(f"{request.served.name}: the request", request.held + request.alone)
         self._alone[request.alone] = self._alone.get(request.alone, 0) + 1
@@ -248,7 +248,7 @@ class Engine:
     def hold(self, bytes: int, what: str) -> None:
         """Count bytes against the limit; raises BusyError if they do not fit."""
         with self._lock:
-            if self.held + bytes + self._largest > self.memory:
+            if self.held + bytes + max(self._largest, self.running) > self.memory:
                 raise self._full(what, bytes)
             self.held += bytes
 

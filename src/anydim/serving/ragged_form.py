@@ -100,6 +100,9 @@ class RaggedForm:
                 continue
             content.rows[name], single = self._rows(name, value)
             singles.add(single)
+            if not content.rows[name]:  # results of no rows have the sizes of its other axes
+                axes = (str(size) for size in each.row.shape)
+                content.given.update(zip(axes, numpy.shape(value)[1:]))
         if len(singles) > 1:
             raise InputError(f"{self.name}: inputs have the axis of rows, others do not",
                              "give all inputs of a request with it")  # fmt: skip
