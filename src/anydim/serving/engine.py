@@ -211,7 +211,6 @@ class Engine:
         is_long = self._seen >= _KNOWN and seconds > max(LONG * self._typical, LEAST_LONG)
         self._seen += 1
         self._typical += (seconds - self._typical) / min(self._seen, _AVERAGED)
-        assert request.item is not None
         request.lane = lane = self.lanes[is_long]
         lane.lines.add((served.form, request.item.key), request)
         served.waiting += 1
@@ -338,7 +337,6 @@ class Engine:
                 self._is_late(request, now)
                 continue
             item = request.item
-            assert item is not None
             most = most or form.overhead(item) / SHARE
             rows, done = rows + item.rows, done + item.own
             if found and (done > most or (form.most_rows is not None and rows > form.most_rows)):
@@ -365,7 +363,7 @@ class Engine:
         """
         count = len(requests)
         while True:
-            items = [request.item for request in requests[:count] if request.item is not None]
+            items = [request.item for request in requests[:count]]
             sizes = items[0].sizes if count == 1 else form.sizes(items)
             arena, inputs, outputs = form.costs.taken(sizes)
             bytes = arena + inputs + outputs * (1 + (count > 1))  # copies of their parts
@@ -418,7 +416,7 @@ class Engine:
         items = [request.item for request in requests]
         start = perf_counter()
         try:
-            results = form.run([item for item in items if item is not None])
+            results = form.run(items)
             for request, result in zip(requests, results):
                 request.result = result
         except BaseException as error:
@@ -435,7 +433,6 @@ class Engine:
     def _run_each(self, form: Form, requests: list[Request]) -> None:
         """Run requests one by one after an error: the others are right."""
         for request in requests:
-            assert request.item is not None
             try:
                 (request.result,) = form.run([request.item])
             except BaseException as error:
@@ -462,7 +459,6 @@ class Engine:
     def _end(self, request: Request, outcome: str) -> None:
         """Count an outcome; free what the request held, except results that are kept."""
         served, item = request.served, request.item
-        assert item is not None
         served.measures.ended(outcome, item.extent, request)
         request.state = DONE
         left = item.output_bytes if request.keep and request.error is None else 0

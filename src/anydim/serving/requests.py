@@ -39,7 +39,7 @@ class Request:
         arrived: float, due: float, deadline: float | None, keep: bool,
     ) -> None:  # fmt: skip
         self.served, self.sink, self.future, self.alone = served, sink, future, alone
-        self.item: Item | None = item
+        self.item: Any = item  # an Item; None once it ended
         self.priority, self.arrived, self.due, self.deadline = priority, arrived, due, deadline
         self.keep, self.state = keep, WAITING
         self.lane: Any = None
