@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -188,8 +188,19 @@ class _Server(uvicorn.Server):
                 facts = {"url": f"http://{host}:{port}/"}
                 self._state.log.info("ready", extra={"facts": facts})
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop after the requests that are there."""
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop after the requests that are there; a second signal ends them."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop, number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def _stop(self, number: int) -> None:
         self._state.is_stopping = True
-        self._state.log.info("stopping", extra={"facts": {"signal": sig}})
-        super().handle_exit(sig, frame)
+        self._state.log.info("stopping", extra={"facts": {"signal": number}})
+        self.handle_exit(number, None)

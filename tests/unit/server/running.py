@@ -25,9 +25,7 @@ class Running:
         command = [sys.executable, "-m", "anydim", "serve", *words, "--port", "0"]
         if "--no-grpc" not in words:
             command += ["--grpc-port", "0"]
-        self.process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, env=variables
-        )
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables)
         self.lines: list[dict[str, Any]] = []
         self.port = self.grpc_port = 0
         assert self.process.stderr is not None

@@ -1,4 +1,4 @@
-"""Promise: the server speaks the open inference protocol v2, and answers have the bits of a call."""
+"""Promise: the server speaks the open inference protocol v2; answers have the bits of a call."""
 
 from __future__ import annotations
 
@@ -74,8 +74,10 @@ def test_answers_have_the_bits_of_a_call(server: Any, count: int, is_binary: boo
     if is_binary:
         body, headers = binary(ids, id="seven")
     else:
-        inputs = [{**described("input_ids", ids, "INT64"), "data": ids.tolist()},
-                  {**described("attention_mask", mask, "INT64"), "data": mask.reshape(-1).tolist()}]
+        inputs = [
+            {**described("input_ids", ids, "INT64"), "data": ids.tolist()},
+            {**described("attention_mask", mask, "INT64"), "data": mask.reshape(-1).tolist()},
+        ]
         body, headers = json.dumps({"inputs": inputs, "id": "seven"}).encode(), {}
     status, answered, text = server.request("POST", INFER, body, headers)
     assert status == 200, text
@@ -91,7 +93,7 @@ def test_requested_outputs_come_in_their_form(server: Any) -> None:
     outputs = [{"name": "sentence_embedding", "parameters": {"binary_data": False}}]
     body, headers = binary(ids, outputs=outputs)
     _, answered, text = server.request("POST", INFER, body, headers)
-    head, found = arrays(answered, text)
+    _, found = arrays(answered, text)
     assert HEAD not in answered and list(found) == ["sentence_embedding"]
     alone = encoder()(input_ids=list(ids))["sentence_embedding"]
     assert np.array_equal(found["sentence_embedding"], alone)
@@ -154,7 +156,9 @@ def test_metrics_and_the_page(server: Any) -> None:
                for line in lines)  # fmt: skip
     for line in lines:
         assert line.startswith("# ") or float(line.rpartition(" ")[2]) >= 0
-    last = next(line for line in lines if 'request_seconds_bucket{model="encoder",le="+Inf"}' in line)
+    last = next(
+        line for line in lines if 'request_seconds_bucket{model="encoder",le="+Inf"}' in line
+    )
     assert int(last.rpartition(" ")[2]) >= 1
     status, found = server.json("GET", "/status")
     assert status == 200 and found["limit"] == 600 << 20 and found["samples"]
@@ -184,7 +188,7 @@ def test_embeddings_of_tokens(server: Any) -> None:
         assert 400 <= status < 500 and found["error"]["message"], wrong
 
 
-# ---- gRPC ------------------------------------------------------------------------------------------
+# ---- gRPC --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

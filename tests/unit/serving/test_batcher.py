@@ -147,7 +147,7 @@ def test_a_wrong_request_of_a_group_fails_alone() -> None:
         assert found["done"] == 3 and found["failed"] == 1
 
 
-# ---- order -----------------------------------------------------------------------------------------
+# ---- order -------------------------------------------------------------------------------------
 
 
 def test_priorities_deadlines_and_cancelling() -> None:
@@ -236,7 +236,7 @@ def test_close_without_drain_ends_what_waits() -> None:
     assert first.result(0)["total"] == 1
 
 
-# ---- memory ----------------------------------------------------------------------------------------
+# ---- memory ------------------------------------------------------------------------------------
 
 
 def test_what_can_never_fit_is_refused_with_bytes_and_sizes() -> None:
@@ -287,7 +287,7 @@ def test_kept_results_count_until_they_are_released() -> None:
     asyncio.run(run())
 
 
-# ---- models, threads, processes ----------------------------------------------------------------------
+# ---- models, threads, processes ----------------------------------------------------------------
 
 
 def test_models_share_the_limit_and_may_be_replaced_and_removed() -> None:
