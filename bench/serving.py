@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -251,6 +252,8 @@ def _resident(server: Server) -> int:
 def _cost(model: str) -> None:
     """Time of the batcher for a request, with a model that computes nothing."""
     made = ad.compile(model, ragged={"seq": "batch"}, threads=1)
+    gc.collect()
+    gc.freeze()  # as the server does
     ids = numpy.arange(22)[None]
     inputs = {"input_ids": ids, "attention_mask": numpy.ones_like(ids)}
     with Batcher(made) as batcher:

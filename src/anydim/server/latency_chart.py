@@ -7,7 +7,7 @@ from math import ceil, floor, log10
 
 from anydim.server.arrivals import Sent
 
-_WIDE, _TALL, _EDGE = 460, 300, 56
+_WIDE, _TALL, _EDGE = 440, 300, 74
 _STYLE = (
     "svg{font:12px system-ui,sans-serif;background:#fff}text{fill:#555}.l{stroke:#ddd}"
     "circle{fill:#3b5bdb;fill-opacity:.45}polyline{fill:none;stroke:#e8590c;stroke-width:2}"
@@ -18,7 +18,7 @@ _MARKS = (0.5, 0.9, 0.99, 0.999)
 
 def chart(sent: Sequence[Sent], title: str) -> str:
     """An SVG text with two drawings: milliseconds over length, and over percentiles."""
-    wide = 2 * (_WIDE + _EDGE) + 20
+    wide = 2 * (_WIDE + _EDGE) + 40
     seconds = [max(each.latency, 1e-5) for each in sent]
     low, high = floor(log10(min(seconds))), ceil(log10(max(seconds)))
     high = max(high, low + 1)
@@ -57,7 +57,7 @@ def _points(sent: Sequence[Sent], low: int, high: int) -> Iterator[str]:
 
 
 def _percentiles(ordered: Sequence[float], low: int, high: int) -> Iterator[str]:
-    left, count = 2 * _EDGE + _WIDE + 10, len(ordered)
+    left, count = 2 * _EDGE + _WIDE, len(ordered)
     yield from _frame(left, low, high, "share of requests that are as fast")
     most = max(3.0, log10(count)) if count > 1 else 3.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -95,6 +96,8 @@ class _Served:
             self._repository.load(name)
             self._log.info("loaded", extra={"facts": {"model": name}})
         room = self._room()
+        gc.collect()
+        gc.freeze()  # what is there stays, and is not looked through again
         state = State(self._batcher, self._repository, room // BODY_SHARE)
         history = History(state, settings.memory)
         app = application(state, Tokenizers(settings.tokenizers), history)

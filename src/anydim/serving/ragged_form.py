@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy
@@ -19,6 +20,7 @@ from anydim.serving.costs import Costs
 from anydim.serving.item import Item
 
 MOST_ROWS = 1 << 16  # of a request
+_SHORT = 1 << 12  # bytes of a mask that is compared as bytes
 _KNOWN = 4096  # shapes of requests that are remembered
 Rows = list[numpy.ndarray]
 
@@ -135,7 +137,7 @@ class RaggedForm:
         """Cut rows to the ones of their masks; raises InputError for other masks."""
         for name, port in self._packing.inputs.items():
             masks = content.rows.get(name)
-            if not port.ones or masks is None or all((mask == 1).all() for mask in masks):
+            if not port.ones or masks is None or all(map(_is_ones, masks)):
                 continue
             dim = str(port.shape[0]) if len(port.shape) == 1 else ""
             lengths = [_ones(mask) for mask in masks] if dim in self._packing.dims else [None]
@@ -360,6 +362,18 @@ class RaggedForm:
     def trim(self) -> None:
         """As `Form.trim`."""
         self.executable.trim()
+
+
+@lru_cache(1024)
+def _bytes_of_ones(dtype: numpy.dtype, count: int) -> bytes:
+    return numpy.ones(count, dtype).tobytes()
+
+
+def _is_ones(mask: numpy.ndarray) -> bool:
+    """Whether all elements are 1; comparing bytes takes a fifth of the time of elements."""
+    if mask.nbytes > _SHORT:
+        return bool((mask == 1).all())
+    return mask.tobytes() == _bytes_of_ones(mask.dtype, mask.size)
 
 
 def _ones(mask: numpy.ndarray) -> int | None:
