@@ -38,7 +38,7 @@ SHARE = 0.1  # of the time of a group, what a call costs by itself
 STRETCH = 10.0  # times its predicted time, a request may wait before others pass it
 LONG = 6.0  # times the average time
 LEAST_LONG = 0.004  # seconds
-NICE = 5  # of the thread for long requests
+NICE = 10  # of the thread for long requests
 _AVERAGED = 64  # requests of the average time
 _KNOWN = 16  # requests before it is used
 
