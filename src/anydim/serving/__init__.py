@@ -9,10 +9,12 @@ the network.
     requests.py      requests and the lines they wait in
     ragged_form.py   requests of models with ragged dims: rows share calls
     equal_form.py    requests of other models: equal shapes, or one by one
+    decoding.py      Decoder and AsyncDecoder: continuous batching with streamed tokens
     costs.py         bytes and seconds of calls
     measures.py      counters of a model; report.py makes metrics of them
 """
 
 from anydim.serving.batcher import AsyncBatcher, Batcher
+from anydim.serving.decoding import AsyncDecoder, Decoder
 
-__all__ = ["AsyncBatcher", "Batcher"]
+__all__ = ["AsyncBatcher", "AsyncDecoder", "Batcher", "Decoder"]
