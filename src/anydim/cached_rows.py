@@ -128,6 +128,11 @@ class CachedRows:
         """The rows that have joined and not left."""
         return tuple(self._slabs.rows)
 
+    @property
+    def row_inputs(self) -> tuple[str, ...]:
+        """The inputs that each row of a step has, without masks of ones."""
+        return tuple(self._needed)
+
     def join(self) -> int:
         """A new row with an empty cache; takes no memory before its first step."""
         with self._lock:

@@ -18,6 +18,7 @@ PAGES = {  # the packages and the programs ("!cc") that each needs
     "profiling.md": (),
     "guides/deployment.md": (),
     "guides/ragged.md": (),
+    "guides/serving.md": (),
     "guides/from-torch.md": ("torch", "onnxscript"),
     "guides/scikit-learn.md": ("sklearn", "skl2onnx"),
     "guides/troubleshooting.md": (),

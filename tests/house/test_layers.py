@@ -15,13 +15,14 @@ from tests.house.late_imports import late_imports
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "src" / "anydim"
 LAYERS = (
     "base", "sizes", "runtime", "devices", "program", "lang", "kernels", "targets", "native",
-    "graph", "ops", "frontends", "passes", "variants", "deploy", "checking",
+    "graph", "ops", "frontends", "passes", "variants", "deploy", "serving", "checking",
     "compile_progress", "device_placement",
     "compiler", "model", "compile_options", "compile_request", "compile_signature",
     "string_model", "unranked_model", "program_cache",
     "compile_source", "entry", "backend", "cached_rows", "cached_model", "derivatives",
     "torch_operators", "torch_backend", "definitions",
-    "model_store", "ort", "report", "sentence_transformers", "__init__", "cli", "__main__",
+    "model_store", "ort", "report", "sentence_transformers", "__init__",
+    "server", "cli", "__main__",
 )  # fmt: skip
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}
 FILES = sorted(ROOT.rglob("*.py"))
@@ -104,7 +105,7 @@ def late_names() -> Iterator[tuple[str, str]]:
                         yield str(named.value), node.attr
 
 
-OPTIONAL = {"ray", "torch"}  # packages that a module may need
+OPTIONAL = {"google", "grpc", "ray", "starlette", "torch", "uvicorn"}  # that a module may need
 
 
 @pytest.mark.parametrize("module, name", sorted(set(late_names())))

@@ -66,6 +66,8 @@ COMMANDS = {
     "bench": ("anydim.cli.bench", "Time a model against other engines."),
     "check": ("anydim.cli.developing", "Compare results with a reference at many sizes."),
     "show": ("anydim.cli.developing", "Print the program after a stage of the compiler."),
+    "serve": ("anydim.cli.serving", "Serve models over REST and gRPC."),
+    "load": ("anydim.cli.serving", "Send requests to a server at a rate, and print latencies."),
 }
 # `anydim profile merge` is a command of its own
 _MODULES = {**{name: module for name, (module, _) in COMMANDS.items()}, "merge": "anydim.cli.sizes"}

@@ -77,6 +77,24 @@ class RowInput:
         return array.squeeze(axis), False
 
 
+def row_inputs(packing: Packing, names: Sequence[str]) -> dict[str, RowInput]:
+    """Return these inputs as items have them."""
+    return {name: _row_input(packing, name) for name in names}
+
+
+def _row_input(packing: Packing, name: str) -> RowInput:
+    port = packing.inputs.get(name)
+    if port is None:
+        spec, batch = packing.specs[name], packing.rows_dim
+        has = any(batch in size.symbols for size in spec.shape)
+        axis = axis_of(packing.model, "input", spec, batch) if has else None
+        shape = tuple(size for place, size in enumerate(spec.shape) if place != axis)
+        return RowInput(replace(spec, shape=shape), spec.dtype.numpy, None, axis)
+    dtype = None if port.ones else packing.specs[port.values].dtype
+    row = TensorSpec(name, dtype or from_numpy(numpy.dtype(bool)), port.shape)
+    return RowInput(row, dtype.numpy if dtype else None, port, 0)
+
+
 @dataclass(frozen=True)
 class Rows:
     """The items of a window: `columns` has the rows of each input that they give.
@@ -156,20 +174,8 @@ class RaggedMapper(Windows):
         # seconds of items alone by their sizes, at sizes of other dims; of none at ()
         self._known: dict[tuple[tuple[str, int], ...], dict[tuple[int, ...], float]] = {}
         masks = [name for name, port in self._ports.items() if port.ones]
-        self._inputs = {name: self._input(name) for name in (*names, *masks)}
+        self._inputs = row_inputs(self._packing, (*names, *masks))
         self._names, self._masks = tuple(names), tuple(name for name in masks if name not in names)
-
-    def _input(self, name: str) -> RowInput:
-        port = self._ports.get(name)
-        if port is None:
-            spec, model = self._specs[name], self.signature.name
-            has = any(self._batch in size.symbols for size in spec.shape)
-            axis = axis_of(model, "input", spec, self._batch) if has else None
-            shape = tuple(size for place, size in enumerate(spec.shape) if place != axis)
-            return RowInput(replace(spec, shape=shape), spec.dtype.numpy, None, axis)
-        dtype = None if port.ones else self._specs[port.values].dtype
-        row = TensorSpec(name, dtype or from_numpy(numpy.dtype(bool)), port.shape)
-        return RowInput(row, dtype.numpy if dtype else None, port, 0)
 
     def _layout(
         self, batch: str | None, pad: Any, outputs: Sequence[str] | None, check: bool

@@ -1,0 +1,279 @@
+"""Latency and throughput of `anydim serve` beside LitServe and kserve with onnxruntime.
+
+    python -m bench.serving encoder.onnx --python peers/bin/python --rates 40,80,120
+    python -m bench.serving encoder.onnx --only anydim --bits 2000
+    python -m bench.serving encoder.onnx --only anydim --burst 60 --memory 600MiB
+    python -m bench.serving encoder.onnx --cost
+
+Requests of natural lengths, of which a share are outliers of 512 tokens, leave in an open loop at
+the rates. Servers run in turn on the last core with one thread, the client on the first one.
+`--python` is an interpreter with litserve, kserve and onnxruntime. LitServe runs with
+batches of 1, 8 and 32; kserve's server has none.
+
+`--bits` compares every answer with a call of its request alone. `--burst` sends bursts above the
+capacity and samples the memory of the server. `--cost` is the time that the batcher itself takes
+for a request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy
+
+import anydim as ad
+from anydim.base.amounts import bytes_of, bytes_text
+from anydim.base.records import dataclass
+from anydim.program.padding import natural
+from anydim.server.arrivals import Sent, Target, fetch, lengths_with, request_bytes, send_all
+from anydim.serving import Batcher
+from anydim.serving.measures import percentiles
+from anydim.sizes import Dim
+
+RESULT = "sentence_embedding"
+BATCHES = (1, 8, 32)
+_START_SECONDS = 90.0
+_SERVERS = Path(__file__).parent / "servers"
+Request = tuple[int, bytes]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server to measure: its command, and the bytes of a request of one row."""
+
+    name: str
+    command: Sequence[str]
+    port: int
+    request: Callable[[Target, numpy.ndarray], bytes]
+
+
+def main() -> None:
+    """Measure what the arguments name."""
+    options = _options()
+    random = numpy.random.default_rng(1)
+    if options.cost:
+        _cost(options.model)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder) / "minilm.anydim"
+        ad.compile(options.model, ragged={"seq": "batch"}, threads=1).save(saved)
+        servers = [s for s in _servers(options, saved) if s.name.startswith(options.only)]
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0) | {0})})
+        for server in servers:
+            with _running(server):
+                if options.bits:
+                    _bits(server, saved, options, random)
+                elif options.burst:
+                    _burst(server, options, random)
+                else:
+                    _rates(server, options)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("model", help="an encoder with input_ids [batch, seq], as an ONNX file")
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--rates", default="20,40,60,80,100")
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--outliers", type=float, default=0.01, help="share of 512 tokens")
+    parser.add_argument("--only", default="", help="servers whose names begin so")
+    parser.add_argument("--bits", type=int, default=0, metavar="REQUESTS")
+    parser.add_argument("--burst", type=float, default=0, metavar="SECONDS")
+    parser.add_argument("--memory", default="1GiB")
+    parser.add_argument("--cost", action="store_true")
+    return parser.parse_args()
+
+
+# ---- servers -------------------------------------------------------------------------------------
+
+
+def _servers(options: argparse.Namespace, saved: Path) -> list[Server]:
+    port = _free_port()
+    ours = [sys.executable, "-m", "anydim", "serve", f"minilm={saved}", "--memory", options.memory,
+            "--port", str(port), "--no-grpc", "--quiet"]  # fmt: skip
+    made = [Server("anydim", ours, port, _protocol)]
+    for name, batches, request in (("kserve", (1,), _protocol), ("litserve", BATCHES, _json)):
+        script = str(_SERVERS / f"with_{name}.py")
+        made += [
+            Server(f"{name}-{size}", [options.python, script, options.model, str(port), str(size)],
+                   port, request)
+            for size in batches
+        ]  # fmt: skip
+    return made
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _protocol(target: Target, row: numpy.ndarray) -> bytes:
+    inputs = {"input_ids": row[None], "attention_mask": numpy.ones((1, len(row)), numpy.int64)}
+    return request_bytes(target, inputs, dict.fromkeys(inputs, "INT64"), (RESULT,))
+
+
+def _json(target: Target, row: numpy.ndarray) -> bytes:
+    data = json.dumps({"input_ids": row.tolist()}).encode()
+    head = (f"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(data)}\r\n\r\n")  # fmt: skip
+    return head.encode() + data
+
+
+@contextmanager
+def _running(server: Server) -> Iterator[None]:
+    """A server on the last core, once it answers."""
+    core = str((os.cpu_count() or 1) - 1)
+    own = server.name == "anydim"
+    variables = {n: v for n, v in os.environ.items() if own or not n.startswith("PYTHON")}
+    process = subprocess.Popen(
+        ["taskset", "-c", core, *server.command], stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, env=variables, preexec_fn=os.setpgrp,
+    )  # fmt: skip
+    try:
+        _wait(server, process)
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _wait(server: Server, process: subprocess.Popen[bytes]) -> None:
+    target = Target("127.0.0.1", server.port, "minilm")
+    probe = [(4, server.request(target, numpy.arange(1, 5)))]
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        (sent,) = asyncio.run(send_all(target, probe, 1000, 0))
+        if sent.status == 200:
+            warm = [(n, server.request(target, numpy.arange(1, n + 1))) for n in range(2, 130, 3)]
+            asyncio.run(send_all(target, warm, 50, 0))
+            return
+        time.sleep(0.3)
+    raise SystemExit(f"{server.name} does not start")
+
+
+def _requests(
+    server: Server, lengths: Sequence[int], random: numpy.random.Generator
+) -> list[Request]:
+    target = Target("127.0.0.1", server.port, "minilm")
+    return [(n, server.request(target, random.integers(0, 30000, n))) for n in lengths]
+
+
+def _lengths(count: int, share: float, seed: int) -> list[int]:
+    return lengths_with(natural([Dim("seq", 1, 512)], count, seed)["seq"], share, 512, seed)
+
+
+# ---- measurements --------------------------------------------------------------------------------
+
+
+def _rates(server: Server, options: argparse.Namespace) -> None:
+    target = Target("127.0.0.1", server.port, "minilm")
+    for rate in map(float, options.rates.split(",")):
+        lengths = _lengths(round(rate * options.seconds), options.outliers, 7)
+        requests = _requests(server, lengths, numpy.random.default_rng(3))
+        sent = asyncio.run(send_all(target, requests, rate, 5))
+        print(_row(server.name, rate, sent), flush=True)
+        late = percentiles([each.latency for each in sent]).get("p50", 0)
+        if late > 1:
+            break  # far above the capacity
+
+
+def _row(name: str, rate: float, sent: Sequence[Sent]) -> str:
+    done = [each for each in sent if each.status == 200]
+    last = max((each.at + each.latency for each in sent), default=1.0)
+    parts = [f"{name:12} {rate:6.0f}/s, {len(done) / last:6.1f}/s answered of {len(sent)}"]
+    for label, part in (("all", done), ("up to 128", [e for e in done if e.length <= 128])):
+        found = percentiles([each.latency for each in part])
+        text = " ".join(f"{key} {1e3 * value:.1f}" for key, value in found.items())
+        parts.append(f"{label}: {text} ms")
+    return "; ".join(parts)
+
+
+def _bits(
+    server: Server, saved: Path, options: argparse.Namespace, random: numpy.random.Generator
+) -> None:
+    """Compare every answer with a call of its request alone."""
+    target, model = Target("127.0.0.1", server.port, "minilm"), ad.load(saved)
+    lengths = _lengths(options.bits, options.outliers, 11)
+    rows = [random.integers(0, 30000, n) for n in lengths]
+    requests = [(n, server.request(target, row)) for n, row in enumerate(rows)]
+    rate = float(options.rates.split(",")[0])
+    sent = asyncio.run(send_all(target, requests, rate, 5, keep=True))
+    wrong = 0
+    for each in sent:
+        alone = model(input_ids=[rows[each.length]])[RESULT].tobytes()
+        wrong += each.status != 200 or not each.body.endswith(alone)
+    print(f"{len(sent)} answers, {len({each.length for each in sent})} requests, {wrong} differ "
+          "from a call alone")  # fmt: skip
+
+
+def _burst(server: Server, options: argparse.Namespace, random: numpy.random.Generator) -> None:
+    """Bursts above the capacity, with requests that can never fit among them."""
+    target, limit = Target("127.0.0.1", server.port, "minilm"), bytes_of(options.memory)
+    end, statuses, most, number = time.monotonic() + options.burst, dict[int, int](), 0, 0
+    while time.monotonic() < end:
+        lengths = _lengths(400, 0.05, number)
+        lengths[::97] = [20_000] * len(lengths[::97])
+        requests = _requests(server, lengths, random)
+        sent = asyncio.run(send_all(target, requests, 2000, number))
+        for each in sent:
+            statuses[each.status] = statuses.get(each.status, 0) + 1
+        most = max(most, _resident(server))
+        number += 1
+    found = asyncio.run(fetch(target, "/status"))
+    most = max(most, *(int(each["resident"]) for each in found["samples"]))
+    formula = bytes_text(found["memory"]["most"])
+    print(f"{number} bursts; answers by status {statuses}")
+    print(f"resident at most {bytes_text(most)} of {bytes_text(limit)}; by formula {formula}")
+
+
+def _resident(server: Server) -> int:
+    found = asyncio.run(fetch(Target("127.0.0.1", server.port, ""), "/status"))
+    return int(found["samples"][-1]["resident"])
+
+
+def _cost(model: str) -> None:
+    """Time of the batcher for a request, with a model that computes nothing."""
+    made = ad.compile(model, ragged={"seq": "batch"}, threads=1)
+    gc.collect()
+    gc.freeze()  # as the server does
+    ids = numpy.arange(22)[None]
+    inputs = {"input_ids": ids, "attention_mask": numpy.ones_like(ids)}
+    with Batcher(made) as batcher:
+        real = batcher(inputs)  # what follows makes no calls
+        form = next(iter(batcher.engine.models.values())).form
+        form.run = lambda items: [real for _ in items]  # type: ignore[method-assign]
+        for count in (1, 8, 64, 512):
+            best = min(_round(batcher, inputs, count) for _ in range(7))
+            print(f"{count:4} requests at once: {1e6 * best:.1f} us each")
+
+
+def _round(batcher: Batcher, inputs: dict[str, numpy.ndarray], count: int) -> float:
+    """Processor seconds for a request."""
+    times = max(1, 1024 // count)
+    start = time.process_time()
+    for _ in range(times):
+        for future in [batcher.submit(inputs, outputs=(RESULT,)) for _ in range(count)]:
+            future.result()
+    return (time.process_time() - start) / (times * count)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""`anydim serve` and `anydim load`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy
+
+from anydim.base.amounts import bytes_of
+from anydim.base.errors import MissingError, OptionError
+from anydim.base.text import counted, table
+from anydim.cli.lengths import RowSizes, lengths_option
+from anydim.cli.options import DIM, NamedType, dims_by_name, integers_option, once
+from anydim.program.padding import natural
+from anydim.report.console import Console
+from anydim.runtime.threads import AUTO
+from anydim.sizes import Dim
+
+
+@click.command
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option(
+    "--memory", default="2GiB", show_default=True, metavar="BYTES",
+    help="Limit of the process: weights, requests, calls, results.",
+)  # fmt: skip
+@click.option(
+    "--threads", type=click.IntRange(1), metavar="N",
+    help="Threads of a call of an ONNX file. Default: the cores. A saved model has its own.",
+)  # fmt: skip
+@click.option(
+    "--calls", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N",
+    help="Calls that run at once, besides one for long requests.",
+)  # fmt: skip
+@click.option(
+    "--queue", type=click.IntRange(1), default=1024, show_default=True, metavar="N",
+    help="Requests that wait at most; others get 503.",
+)  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
+    help="Port of REST and of the page; 0: any.",
+)  # fmt: skip
+@click.option(
+    "--grpc-port", type=click.IntRange(0, 65535), default=8001, show_default=True,
+    help="Port of gRPC; 0: any.",
+)  # fmt: skip
+@click.option("--no-grpc", is_flag=True, help="Do not serve gRPC.")
+@click.option(
+    "--tokenizer", "tokenizers", type=NamedType("--tokenizer", "encoder=tokenizer.json"),
+    multiple=True, metavar="NAME=FILE",
+    help="The tokenizer of a model, for texts at /v1/embeddings. Default: tokenizer.json beside "
+    "the model.",
+)  # fmt: skip
+@click.option(
+    "--batch", type=NamedType("--batch", "detector=batch"), multiple=True, metavar="NAME=DIM",
+    help="For a model without ragged dims: its dim of rows that do not depend on each other. "
+    "Requests of equal shapes then share calls.",
+)  # fmt: skip
+@click.option(
+    "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",
+    help="Bounds of a dim of ONNX files: seq=1..512.",
+)  # fmt: skip
+@click.option("--quiet", is_flag=True, help="Log warnings and errors only.")
+def serve(
+    models: Sequence[str], memory: str, threads: int | None, calls: int, queue: int, host: str,
+    port: int, grpc_port: int, no_grpc: bool, tokenizers: Sequence[tuple[str, str]],
+    batch: Sequence[tuple[str, str]], dims: Sequence[Any], quiet: bool,
+) -> None:  # fmt: skip
+    """Serve models over REST and gRPC, by the open inference protocol v2.
+
+    MODEL is a saved model, an ONNX file, NAME=FILE, or a folder of models or of versions
+    (name/1/model.anydim). Requests of any sizes share calls without padding where a model has
+    ragged dims (`anydim compile --ragged auto`; ONNX files are compiled so); an answer has the bits
+    of a call alone. The page at / shows load, queue, latency and memory.
+
+    \b
+    Examples:
+      anydim serve encoder.anydim --memory 2GiB
+      anydim serve models/ --port 9000 --no-grpc
+      anydim serve encoder=minilm.onnx --dim seq=1..512 --tokenizer encoder=tokenizer.json
+    """
+    settings = _module("run").Settings(
+        models=tuple(models), memory=bytes_of(memory, "--memory"),
+        threads=AUTO if threads is None else threads, host=host, port=port,
+        grpc_port=None if no_grpc else grpc_port, queue=queue, calls=calls,
+        tokenizers=once("--tokenizer", tokenizers), batch=once("--batch", batch),
+        dims=dims_by_name(dims), quiet=quiet,
+    )  # fmt: skip
+    _module("run").serve(settings)
+
+
+def _module(name: str) -> Any:
+    """A module of the server; raises MissingError without its packages."""
+    try:
+        return import_module(f"anydim.server.{name}")
+    except ModuleNotFoundError as error:
+        raise MissingError(
+            f"the server needs the package {error.name}", 'install "anydim[serve]"'
+        ) from error
+
+
+class OutliersType(click.ParamType):
+    """0.01:512"""
+
+    name = "outliers"
+
+    def convert(self, value: Any, param: Any, context: Any) -> tuple[float, int]:
+        """Raises OptionError for another form."""
+        share, _, length = str(value).partition(":")
+        try:
+            found = float(share), int(length)
+        except ValueError:
+            found = -1.0, 0
+        if not 0 <= found[0] <= 1 or found[1] < 0:
+            raise OptionError(f"--outliers {value}: expected SHARE:LENGTH", "such as 0.01:512")
+        return found
+
+
+@click.command
+@click.argument("url", metavar="URL")
+@click.option("--model", metavar="NAME", help="The model. Default: the only one.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), default=50.0, show_default=True,
+    metavar="N", help="Mean requests per second.",
+)  # fmt: skip
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True,
+    metavar="S", help="How long requests are sent.",
+)  # fmt: skip
+@lengths_option(False, "Sizes of requests, drawn from these. Default: natural.")
+@click.option(
+    "--outliers", type=OutliersType(), metavar="SHARE:LENGTH",
+    help="A share of requests has this length: 0.01:512.",
+)  # fmt: skip
+@integers_option
+@click.option("--output", "outputs", multiple=True, metavar="NAME", help="Results to ask for.")
+@click.option("--seed", default=0, show_default=True, help="Seed of times, lengths and inputs.")
+@click.option("--chart", metavar="FILE", help="Write a picture of the latencies, as SVG.")
+@click.option("--quiet", is_flag=True, help="Print the table only.")
+def load(
+    url: str, model: str | None, rate: float, seconds: float, lengths: RowSizes | None,
+    outliers: tuple[float, int] | None, integers: Sequence[tuple[str, tuple[int, int]]],
+    outputs: Sequence[str], seed: int, chart: str | None, quiet: bool,
+) -> None:  # fmt: skip
+    """Send random requests to a server at a rate, and print latencies.
+
+    Requests leave at the times of a Poisson process, whether or not earlier ones were answered, and
+    latency counts from these times: a server that stalls does not slow the load.
+
+    \b
+    Examples:
+      anydim load http://localhost:8000 --rate 100 --lengths natural
+      anydim load localhost:8000 --rate 60 --seconds 30 --outliers 0.01:512 --chart latency.svg \\
+        --integers input_ids=0..30521 --output sentence_embedding
+    """
+    console, made = Console(quiet), _module("loading")
+    plan = made.LoadPlan(
+        url, model, rate, seconds, _drawn(lengths, round(rate * seconds), seed), outliers,
+        dict(integers), tuple(outputs), seed,
+    )  # fmt: skip
+    console.note(f"sending {counted(len(plan.lengths), 'request')} in {seconds:g} s")
+    sent = made.sent(plan)
+    for line in made.summary(plan, sent):
+        console.note(line)
+    console.table(table(made.HEADERS, made.rows(sent)))
+    if chart is not None:
+        Path(chart).write_text(made.picture(plan, sent), "utf-8")
+        console.note(f"wrote {chart}")
+
+
+def _drawn(lengths: RowSizes | None, count: int, seed: int) -> list[int]:
+    """The lengths of requests: natural ones, or drawn from a list."""
+    count = max(1, count)
+    if lengths is None or not lengths.rows:
+        return natural([Dim("length", 1)], count, seed)["length"]
+    rows = [row[0] for row in lengths.rows]
+    return [rows[each] for each in numpy.random.default_rng(seed).integers(0, len(rows), count)]

@@ -1,0 +1,16 @@
+"""The server of `anydim serve`: models over REST and gRPC, by the open inference protocol v2.
+
+Input: files of models, requests over the network; output: answers whose bits are those of a call
+alone. `anydim.serving` groups requests; this package needs starlette, uvicorn and grpcio (the
+extra `serve`).
+
+    run.py           start, ports, memory, end
+    app.py           routes; page.html is the page at /
+    rest.py          inference over REST; rpc.py over gRPC, with messages.py
+    tensors.py       tensors as JSON and as bytes
+    embeddings.py    /v1/embeddings
+    repository.py    files and versions of models
+    state.py         what these share; history.py has samples for the page
+    connections.py   limits of connections
+    arrivals.py      `anydim load`: requests in an open loop
+"""

@@ -1,0 +1,128 @@
+"""The web application: protocol v2, embeddings, metrics, and the page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from anydim.base.errors import OptionError, UserError
+from anydim.server.embeddings import Embeddings, Tokenizers
+from anydim.server.history import History
+from anydim.server.rest import Infer
+from anydim.server.state import State, status_of, text_of
+from anydim.server.tensors import parsed
+from anydim.serving.report import prometheus
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+_MOST_NAMES = 1 << 16  # bytes of a request to load or unload
+
+
+def application(state: State, tokenizers: Tokenizers, history: History) -> Starlette:
+    """The application of a server."""
+    infer = Infer(state)
+    routes: list[BaseRoute] = [
+        Route("/v2/models/{name}/infer", infer, methods=["POST"]),
+        Route("/v2/models/{name}/versions/{version}/infer", infer, methods=["POST"]),
+        Route("/v1/embeddings", Embeddings(state, tokenizers), methods=["POST"]),
+        *(Route(path, endpoint) for path, endpoint in _reads(state, history).items()),
+        *(Route(path, endpoint, methods=["POST"]) for path, endpoint in _writes(state).items()),
+    ]
+    return Starlette(routes=routes, exception_handlers={UserError: _failed, 404: _missing})
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": text_of(error)}, status_of(error))
+
+
+async def _missing(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": f"there is nothing at {request.url.path}"}, 404)
+
+
+def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
+    """What GET requests read."""
+    page = files("anydim.server").joinpath("page.html").read_text("utf-8")
+
+    async def root(request: Request) -> Response:
+        return Response(page, media_type="text/html")
+
+    async def status(request: Request) -> Response:
+        return JSONResponse(history.document())
+
+    async def metrics(request: Request) -> Response:
+        return Response(prometheus(state.batcher.metrics()), media_type="text/plain; version=0.0.4")
+
+    async def server(request: Request) -> Response:
+        return JSONResponse(state.server_metadata())
+
+    async def live(request: Request) -> Response:
+        return JSONResponse({"live": True})
+
+    async def ready(request: Request) -> Response:
+        return JSONResponse({"ready": state.is_ready}, 200 if state.is_ready else 503)
+
+    async def model(request: Request) -> Response:
+        return JSONResponse(state.model_metadata(_loaded(state, request)))
+
+    async def model_ready(request: Request) -> Response:
+        try:
+            _loaded(state, request)
+        except OptionError as error:
+            return JSONResponse({"ready": False, "error": text_of(error)}, 404)
+        return JSONResponse({"ready": True})
+
+    async def models(request: Request) -> Response:
+        found = [{"id": name, "object": "model"} for name in state.repository.loaded]
+        return JSONResponse({"object": "list", "data": found})
+
+    one, version = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
+    return {
+        "/": root, "/status": status, "/metrics": metrics, "/v2": server, "/v2/": server,
+        "/v2/health/live": live, "/v2/health/ready": ready, "/v1/models": models,
+        one: model, version: model, f"{one}/ready": model_ready, f"{version}/ready": model_ready,
+    }  # fmt: skip
+
+
+def _loaded(state: State, request: Request) -> Any:
+    known = request.path_params
+    return state.repository.find(known["name"], known.get("version", ""))
+
+
+def _writes(state: State) -> Mapping[str, Endpoint]:
+    """What POST requests change: the repository extension."""
+
+    async def index(request: Request) -> Response:
+        given = await _body(request)
+        rows = state.repository.index()
+        return JSONResponse([r for r in rows if r["state"] == "READY" or not given.get("ready")])
+
+    async def load(request: Request) -> Response:
+        await _body(request)
+        await asyncio.to_thread(state.repository.load, request.path_params["name"])
+        state.log.info("loaded", extra={"facts": {"model": request.path_params["name"]}})
+        return JSONResponse({})
+
+    async def unload(request: Request) -> Response:
+        await _body(request)
+        await asyncio.to_thread(state.repository.unload, request.path_params["name"])
+        state.log.info("unloaded", extra={"facts": {"model": request.path_params["name"]}})
+        return JSONResponse({})
+
+    one = "/v2/repository/models/{name}"
+    return {"/v2/repository/index": index, f"{one}/load": load, f"{one}/unload": unload}
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    """The JSON object of a short request; an empty one without a body."""
+    text = b""
+    async for part in request.stream():
+        text += part
+        if len(text) > _MOST_NAMES:
+            raise OptionError(f"the body is above {_MOST_NAMES} bytes")
+    return parsed(text) if text else {}

@@ -1,0 +1,186 @@
+"""Requests in an open loop: they leave at the times of a Poisson process, whatever the server does.
+
+Latency counts from the time at which a request was to leave, so that a server that stalls delays
+what it is sent meanwhile, too (no coordinated omission).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import numpy
+
+from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
+
+MOST_CONNECTIONS = 1024
+FAILED = 0  # the status of a request without an answer
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model of a server."""
+
+    host: str
+    port: int
+    model: str
+
+    @property
+    def path(self) -> str:
+        """Where requests go."""
+        return f"/v2/models/{quote(self.model)}/infer"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request: when it was to leave (seconds from the start), its length, its latency in seconds,
+    and the status of its answer. `body` is kept on request."""
+
+    at: float
+    length: int
+    latency: float
+    status: int
+    body: bytes = b""
+
+
+class Connections:
+    """Connections to a server, used one request at a time."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._idle: deque[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = deque()
+        self._limit = asyncio.Semaphore(MOST_CONNECTIONS)
+
+    async def send(self, data: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer; status 0 without one."""
+        async with self._limit:
+            for _ in range(2):  # an idle connection may have been closed
+                fresh = not self._idle
+                try:
+                    pair = self._idle.pop() if self._idle else await self._open()
+                    pair[1].write(data)
+                    status, body = await _answer(pair[0])
+                except (OSError, asyncio.IncompleteReadError, ValueError):
+                    if fresh:
+                        return FAILED, b""
+                    continue
+                self._idle.append(pair)
+                return status, body
+        return FAILED, b""
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(self._target.host, self._target.port, limit=1 << 20)
+
+    def close(self) -> None:
+        """Close them."""
+        while self._idle:
+            self._idle.pop()[1].close()
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    head = await reader.readuntil(b"\r\n\r\n")
+    first, *lines = head.lower().split(b"\r\n")
+    size = next(int(line[15:]) for line in lines if line.startswith(b"content-length:"))
+    return int(first.split(b" ")[1]), await reader.readexactly(size)
+
+
+async def fetch(target: Target, path: str) -> dict[str, Any]:
+    """The JSON of a GET request; raises OptionError without an answer of status 200."""
+    connections = Connections(target)
+    head = f"GET {path} HTTP/1.1\r\nhost: {target.host}\r\n\r\n"
+    status, body = await connections.send(head.encode())
+    connections.close()
+    if status != 200:
+        said = f"status {status}: {body.decode(errors='replace')}" if status else "no answer"
+        raise OptionError(f"http://{target.host}:{target.port}{path}: {said}")
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+def target_of(url: str, model: str) -> Target:
+    """The target of a URL; raises OptionError for what is none."""
+    parts = urlsplit(url if "//" in url else f"http://{url}")
+    if parts.scheme != "http" or not parts.hostname:
+        raise OptionError(f"{url} is no address of a server", "such as http://localhost:8000")
+    return Target(parts.hostname, parts.port or 80, model)
+
+
+def request_bytes(
+    target: Target, inputs: Mapping[str, numpy.ndarray], datatypes: Mapping[str, str],
+    outputs: Sequence[str] = (),
+) -> bytes:  # fmt: skip
+    """A request of protocol v2 with binary tensors, as it goes over a connection."""
+    rows = [
+        {"name": name, "datatype": datatypes[name], "shape": list(array.shape),
+         "parameters": {"binary_data_size": array.nbytes}}
+        for name, array in inputs.items()
+    ]  # fmt: skip
+    head: dict[str, Any] = {"inputs": rows, "parameters": {"binary_data_output": True}}
+    if outputs:
+        head["outputs"] = [{"name": name, "parameters": {"binary_data": True}} for name in outputs]
+    text = json.dumps(head).encode()
+    data = b"".join([text, *(array.tobytes() for array in inputs.values())])
+    lines = (
+        f"POST {target.path} HTTP/1.1", f"host: {target.host}",
+        f"inference-header-content-length: {len(text)}", f"content-length: {len(data)}", "", "",
+    )  # fmt: skip
+    return "\r\n".join(lines).encode() + data
+
+
+async def send_all(
+    target: Target, requests: Sequence[tuple[int, bytes]], rate: float, seed: int,
+    keep: bool = False,
+) -> list[Sent]:  # fmt: skip
+    """Send requests, each a length and bytes, at a mean rate per second; wait for all answers."""
+    gaps = numpy.random.default_rng(seed).exponential(1 / rate, len(requests))
+    times = numpy.cumsum(gaps).tolist()
+    connections, sent, start = Connections(target), list[Sent](), perf_counter()
+
+    async def one(at: float, length: int, data: bytes) -> None:
+        status, body = await connections.send(data)
+        latency = perf_counter() - start - at
+        sent.append(Sent(at, length, latency, status, body if keep else b""))
+
+    tasks = set[asyncio.Task[None]]()
+    for at, (length, data) in zip(times, requests):
+        wait = start + at - perf_counter()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        task = asyncio.ensure_future(one(at, length, data))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    await asyncio.gather(*tasks)
+    connections.close()
+    return sent
+
+
+def lengths_with(lengths: Sequence[int], share: float, outlier: int, seed: int) -> list[int]:
+    """Some lengths, a share of them replaced by an outlier."""
+    chance = numpy.random.default_rng(seed + 1).random(len(lengths))
+    return [outlier if each < share else length for length, each in zip(lengths, chance)]
+
+
+def draw(
+    inputs: Sequence[Mapping[str, Any]], length: int, chance: numpy.random.Generator,
+    integers: Mapping[str, tuple[int, int]], dtypes: Mapping[str, numpy.dtype],
+) -> dict[str, numpy.ndarray]:  # fmt: skip
+    """Random inputs of a row by a model's metadata; free sizes are the length, masks are ones."""
+    found = {}
+    for row in inputs:
+        name, dtype = row["name"], dtypes[row["name"]]
+        shape = [1 if not axis and size < 0 else length if size < 0 else size
+                 for axis, size in enumerate(row["shape"])]  # fmt: skip
+        if "mask" in name:
+            found[name] = numpy.ones(shape, dtype)
+        elif dtype.kind in "iub":
+            low, high = integers.get(name, (0, 1))
+            found[name] = chance.integers(low, high, shape, endpoint=True).astype(dtype)
+        else:
+            found[name] = chance.standard_normal(shape).astype(dtype)
+    return found

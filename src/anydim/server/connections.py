@@ -1,0 +1,56 @@
+"""Connections that are bounded: heads of requests in bytes and in time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MOST_HEAD = 1 << 16  # bytes of a request's line and headers
+HEAD_SECONDS = 20.0  # for them to arrive
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, which closes connections whose heads are too long or too slow."""
+
+    _head = 0
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Wait for the first head."""
+        super().connection_made(transport)
+        self._expect()
+
+    def on_message_begin(self) -> None:
+        """Wait for the rest of a head."""
+        super().on_message_begin()
+        self._expect()
+
+    def on_headers_complete(self) -> None:
+        """The head is complete."""
+        self._stop()
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """Close the connection if a head that is not complete has too many bytes."""
+        super().data_received(data)
+        if self._timer is not None:
+            self._head += len(data)
+            if self._head > MOST_HEAD:
+                self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timer."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def _expect(self) -> None:
+        self._stop()
+        self._head = 0
+        self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

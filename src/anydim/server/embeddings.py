@@ -1,0 +1,196 @@
+"""POST /v1/embeddings: texts or tokens in, embeddings out, as embedding clients have them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import InputError, MissingError, OptionError, UserError
+from anydim.server.repository import Loaded
+from anydim.server.rest import (
+    Answer,
+    Body,
+    Gone,
+    Receive,
+    Scope,
+    Send,
+    answer,
+    awaited,
+    json_answer,
+)
+from anydim.server.state import State, status_of, text_of
+from anydim.server.tensors import parsed
+from anydim.serving.requests import Request
+
+MOST_TEXTS = 2048  # of a request
+_FLOATS = ("float", "base64")
+
+
+class Tokenizers:
+    """The tokenizers of models: a file each, read when it is first used."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self._files = dict(files)
+        self._known: dict[Path, Any] = {}
+
+    def of(self, loaded: Loaded) -> Any:
+        """The tokenizer of a model: the one that was named, or a file beside the model.
+
+        Raises OptionError for a model without one, MissingError without the package.
+        """
+        path = self._path(loaded)
+        found = self._known.get(path)
+        if found is None:
+            try:
+                found = import_module("tokenizers").Tokenizer.from_file(str(path))
+            except ModuleNotFoundError as error:
+                raise MissingError("texts need the package tokenizers",
+                                   'install "anydim[serve]"') from error  # fmt: skip
+            except Exception as error:  # the package raises nothing more special
+                raise OptionError(f"{path} is no tokenizer: {error}") from None
+            found.no_padding()
+            found.no_truncation()
+            self._known[path] = found
+        return found
+
+    def _path(self, loaded: Loaded) -> Path:
+        if loaded.name in self._files:
+            return Path(self._files[loaded.name])
+        folder, stem = loaded.path.parent, loaded.path.stem
+        for path in (folder / f"{stem}.tokenizer.json", folder / "tokenizer.json"):
+            if path.is_file():
+                return path
+        raise OptionError(
+            f"model '{loaded.name}' has no tokenizer",
+            f"start the server with --tokenizer {loaded.name}=tokenizer.json, or send tokens",
+        )
+
+
+class Embeddings:
+    """The endpoint. Each text is a request of the batcher, so that texts of all callers share calls
+    without padding."""
+
+    def __init__(self, state: State, tokenizers: Tokenizers) -> None:
+        self._state, self._tokenizers = state, tokenizers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        body, requests, state = None, list[Request](), self._state
+        try:
+            body = Body(state, scope)
+            head = parsed(await body.read(receive))
+            await answer(send, await self._answer(head, requests, receive))
+        except Gone:
+            pass
+        except Exception as error:
+            if not isinstance(error, UserError):
+                state.log.error("fault", exc_info=error, extra={"facts": {"path": scope["path"]}})
+            await answer(send, _failed(error))
+        finally:
+            if body is not None:
+                body.free()
+            for request in requests:
+                state.batcher.release(request)
+
+    async def _answer(
+        self, head: Mapping[str, Any], requests: list[Request], receive: Receive
+    ) -> Answer:
+        loaded = self._model(head.get("model"))
+        form = head.get("encoding_format", "float")
+        if form not in _FLOATS:
+            raise InputError(f"encoding_format is {form!r}", "float or base64")
+        rows = self._tokens(loaded, head.get("input"))
+        result, is_pooled = embedding_of(loaded)
+        for row in rows:
+            requests.append(self._submit(loaded, row, result))
+        found = [await awaited(self._state, requests[0], receive)] if requests else []
+        found += await asyncio.gather(*map(self._state.batcher.outcome, requests[1:]))
+        vectors = [each[result] if is_pooled else each[result].mean(axis=0) for each in found]
+        count = sum(map(len, rows))
+        return json_answer({
+            "object": "list", "model": loaded.name,
+            "data": [{"object": "embedding", "index": number, "embedding": _written(each, form)}
+                     for number, each in enumerate(vectors)],
+            "usage": {"prompt_tokens": count, "total_tokens": count},
+        })  # fmt: skip
+
+    def _model(self, name: Any) -> Loaded:
+        known = self._state.repository.loaded
+        if name is None and len(known) == 1:
+            return next(iter(known.values()))
+        if not isinstance(name, str):
+            raise InputError(f"'model' is {name!r}, expected a name")
+        return self._state.repository.find(name)
+
+    def _tokens(self, loaded: Loaded, given: Any) -> list[list[int]]:
+        """The tokens of each text: given as texts, or as tokens."""
+        many = given if isinstance(given, list) and not _is_tokens(given) else [given]
+        if not many or len(many) > MOST_TEXTS:
+            raise InputError(f"'input' has {len(many)} texts, expected 1 to {MOST_TEXTS}")
+        if all(isinstance(each, str) for each in many):
+            encoded = self._tokenizers.of(loaded).encode_batch(many)
+            return [each.ids for each in encoded]
+        if all(_is_tokens(each) for each in many):
+            return many
+        raise InputError("'input' is no text, list of texts, list of tokens, or list of these")
+
+    def _submit(self, loaded: Loaded, row: Sequence[int], result: str) -> Request:
+        inputs: dict[str, Any] = {}
+        for name in loaded.model.input_names():
+            values = row if name in ("input_ids", "tokens", "ids") else [0] * len(row)
+            if len(loaded.model.input_names()) == 1:
+                values = row
+            try:
+                inputs[name] = numpy.array(values, dtype_of_input(loaded, name))
+            except OverflowError:
+                raise InputError("a token is no number of a token") from None
+        return self._state.batcher.submit(inputs, loaded.name, outputs=(result,), keep=True)
+
+
+def dtype_of_input(loaded: Loaded, name: str) -> numpy.dtype:
+    """The dtype of an input of rows; raises OptionError for a model that takes no tokens."""
+    port: Any = loaded.model.lists.get(name)
+    if port is None:
+        raise OptionError(f"model '{loaded.name}' has no ragged rows of tokens",
+                          "compile it with ragged=\"auto\"")  # fmt: skip
+    specs = {spec.name: spec for spec in loaded.model.inputs}
+    return specs[port.values].dtype.numpy
+
+
+def embedding_of(loaded: Loaded) -> tuple[str, bool]:
+    """The result that is the embedding, and whether it is one vector for each row.
+
+    That is the first result [rows, width]; without one, the mean of the first result
+    [rows, tokens, width]. Raises OptionError for a model with neither.
+    """
+    lists = loaded.model.lists
+    for spec in loaded.model.outputs:
+        if spec.key not in lists and spec.rank == 2:
+            return spec.key, True
+    for spec in loaded.model.outputs:
+        port: Any = lists.get(spec.key)
+        if port is not None and len(port.shape) == 2:
+            return spec.key, False
+    raise OptionError(f"model '{loaded.name}' has no result that is an embedding")
+
+
+def _is_tokens(given: Any) -> bool:
+    return isinstance(given, list) and bool(given) and all(type(each) is int for each in given)
+
+
+def _written(vector: numpy.ndarray, form: str) -> Any:
+    floats = vector.astype("<f4", copy=False)
+    return floats.tolist() if form == "float" else base64.b64encode(floats.tobytes()).decode()
+
+
+def _failed(error: BaseException) -> Answer:
+    status = status_of(error)
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    return json_answer({"error": {"message": text_of(error), "type": kind, "code": status,
+                                  "param": None}}, status)  # fmt: skip

@@ -1,0 +1,207 @@
+"""The REST half of the open inference protocol v2, and its repository extension."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote
+
+from anydim.base.errors import InputError, MemoryLimitError, TimeLimitError, UserError
+from anydim.server.state import State, status_of, text_of
+from anydim.server.tensors import Asked, answered, asked, parsed
+from anydim.serving.requests import Request
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Answer = tuple[int, bytes, list[tuple[bytes, bytes]]]
+
+BODY_SECONDS = 60.0  # for the body of a request to arrive
+JSON_FACTOR = 8  # bytes of memory that a byte of JSON takes while it is read
+_JSON = (b"content-type", b"application/json")
+_HEAD = b"inference-header-content-length"
+
+
+def json_answer(value: Any, status: int = 200) -> Answer:
+    """An answer of JSON."""
+    return status, json.dumps(value, separators=(",", ":")).encode(), [_JSON]
+
+
+def error_answer(error: BaseException) -> Answer:
+    """The answer for an error, as the protocol has it."""
+    return json_answer({"error": text_of(error)}, status_of(error))
+
+
+async def answer(send: Send, given: Answer) -> None:
+    """Send an answer."""
+    status, body, headers = given
+    headers = [*headers, (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Gone(Exception):
+    """The client went away."""
+
+
+class Body:
+    """The body of a request, whose bytes count against the limit until `free`.
+
+    Raises MemoryLimitError for one above the limit, BusyError if memory is short, TimeLimitError if
+    it does not arrive, Gone if the client left.
+    """
+
+    def __init__(self, state: State, scope: Scope) -> None:
+        self._state, self._held = state, 0
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._factor = 1 if _HEAD in self.headers else JSON_FACTOR
+        declared = self.headers.get(b"content-length", b"0")
+        if not declared.isdigit():
+            raise InputError(f"content-length is {declared!r}")
+        self._check(int(declared[:20]))
+        self._take(int(declared))
+
+    def _check(self, size: int) -> None:
+        most = self._state.most_body // self._factor
+        if size > most:
+            raise MemoryLimitError(f"the body has {size} bytes, above the limit of {most} bytes",
+                                   "send tensors as binary data, or split the request")  # fmt: skip
+
+    def _take(self, size: int) -> None:
+        more = size * self._factor - self._held
+        if more > 0:
+            self._state.batcher.engine.hold(more, "the body of the request")
+            self._held += more
+
+    async def read(self, receive: Receive) -> memoryview:
+        """All bytes."""
+        try:
+            return await asyncio.wait_for(self._read(receive), BODY_SECONDS)
+        except asyncio.TimeoutError:
+            raise TimeLimitError(f"the body did not arrive within {BODY_SECONDS:g} s") from None
+
+    async def _read(self, receive: Receive) -> memoryview:
+        parts, size = [], 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            part = message.get("body", b"")
+            size += len(part)
+            self._check(size)
+            self._take(size)
+            parts.append(part)
+            if not message.get("more_body"):
+                return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def free(self) -> None:
+        """Count its bytes no more."""
+        if self._held:
+            self._state.batcher.engine.unhold(self._held)
+            self._held = 0
+
+
+def split(headers: dict[bytes, bytes], body: memoryview) -> tuple[memoryview, memoryview]:
+    """The JSON of a body, and the bytes behind it."""
+    length = headers.get(_HEAD)
+    if length is None:
+        return body, body[:0]
+    size = int(length[:20]) if length.isdigit() else -1
+    if not 0 <= size <= len(body):
+        raise InputError(f"inference-header-content-length is {length.decode('latin-1')!r}, and "
+                         f"the body has {len(body)} bytes")  # fmt: skip
+    return body[:size], body[size:]
+
+
+def options_of(found: Asked) -> dict[str, Any]:
+    """Priority and deadline: the parameters `priority`, and `timeout` in microseconds."""
+    options: dict[str, Any] = {}
+    priority, timeout = found.parameters.get("priority"), found.parameters.get("timeout")
+    if priority is not None:
+        if type(priority) is not int or abs(priority) >= 1 << 31:
+            raise InputError(f"'priority' is {priority!r}, expected an integer")
+        options["priority"] = priority
+    if timeout is not None:
+        if type(timeout) is not int or not 0 < timeout < 1 << 53:
+            raise InputError(f"'timeout' is {timeout!r}, expected microseconds")
+        options["deadline"] = timeout / 1e6
+    return options
+
+
+async def awaited(state: State, request: Request, receive: Receive) -> Any:
+    """The results of a request; cancels it if the client goes away."""
+    loop = asyncio.get_running_loop()
+    watch = loop.create_task(_left(receive))
+    outcome: asyncio.Future[Any] = request.future
+
+    def gone(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and not outcome.done():
+            outcome.set_exception(Gone())
+
+    watch.add_done_callback(gone)
+    try:
+        return await state.batcher.outcome(request)
+    except Gone:
+        state.batcher.engine.cancel(request)
+        raise
+    finally:
+        watch.cancel()
+
+
+async def _left(receive: Receive) -> None:
+    """Wait until the client goes away."""
+    with suppress(Exception):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+class Infer:
+    """POST /v2/models/{name}[/versions/{version}]/infer"""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        body = request = None
+        state = self._state
+        try:
+            name, version = _names(scope["path"])
+            loaded = state.repository.find(name, version)
+            body = Body(state, scope)
+            if body.headers.get(b"content-encoding", b"identity") != b"identity":
+                raise InputError("compressed bodies are not read", "send it without compression")
+            head, rest = split(body.headers, await body.read(receive))
+            found = asked(parsed(head), rest)
+            body.free()  # its arrays count as the request's
+            request = state.batcher.submit(
+                found.inputs, name, outputs=found.outputs, keep=True, **options_of(found)
+            )
+            results = await awaited(state, request, receive)
+            text, length = answered(name, str(loaded.version), found, results)
+            headers = [_JSON]
+            if length is not None:
+                headers = [(b"content-type", b"application/octet-stream"),
+                           (_HEAD, b"%d" % length)]  # fmt: skip
+            await answer(send, (200, text, headers))
+        except Gone:
+            pass
+        except Exception as error:
+            if not isinstance(error, UserError):
+                state.log.error("fault", exc_info=error, extra={"facts": {"path": scope["path"]}})
+            await answer(send, error_answer(error))
+        finally:
+            if body is not None:
+                body.free()
+            if request is not None:
+                state.batcher.release(request)
+
+
+def _names(path: str) -> tuple[str, str]:
+    """Model and version of a path."""
+    parts = [unquote(part) for part in path.split("/")]
+    return parts[3], parts[5] if len(parts) > 5 and parts[4] == "versions" else ""

@@ -1,0 +1,202 @@
+"""The gRPC half of the open inference protocol v2, with its stream and repository extensions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import numpy
+
+from anydim.base.errors import InputError, UserError
+from anydim.server.messages import SERVICE, message
+from anydim.server.rest import options_of
+from anydim.server.state import State, status_of, text_of
+from anydim.server.tensors import Asked, datatype, dtype_of, of_bytes, shape_of
+from anydim.serving.requests import Request
+
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT, 404: grpc.StatusCode.NOT_FOUND,
+    413: grpc.StatusCode.INVALID_ARGUMENT, 503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}  # fmt: skip
+_CONTENTS = {
+    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
+    "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
+    "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
+    "FP32": "fp32_contents", "FP64": "fp64_contents",
+}  # fmt: skip
+_OVERHEAD = 1 << 16  # bytes of a message beside its tensors
+Handler = Callable[[Any, Any], Awaitable[Any]]
+
+
+class Service:
+    """The service `GRPCInferenceService`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._made = {name: message(name) for name in (
+            "ServerLiveResponse", "ServerReadyResponse", "ModelReadyResponse",
+            "ServerMetadataResponse", "ModelMetadataResponse", "ModelInferResponse",
+            "ModelStreamInferResponse", "RepositoryIndexResponse", "RepositoryModelLoadResponse",
+            "RepositoryModelUnloadResponse",
+        )}  # fmt: skip
+
+    def handlers(self) -> Any:
+        """The handlers of its methods."""
+        found = {}
+        for name in ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
+                     "ModelInfer", "RepositoryIndex", "RepositoryModelLoad",
+                     "RepositoryModelUnload"):  # fmt: skip
+            found[name] = grpc.unary_unary_rpc_method_handler(
+                self._guarded(getattr(self, name)),
+                message(f"{name}Request").FromString,
+                lambda made: made.SerializeToString(),
+            )
+        found["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+            self.ModelStreamInfer, message("ModelInferRequest").FromString,
+            lambda made: made.SerializeToString(),
+        )  # fmt: skip
+        return grpc.method_handlers_generic_handler(SERVICE, found)
+
+    def _guarded(self, handler: Handler) -> Handler:
+        """The handler, with errors as the protocol's codes."""
+
+        async def call(request: Any, context: Any) -> Any:
+            try:
+                return await handler(request, context)
+            except UserError as error:
+                code = _CODES.get(status_of(error), grpc.StatusCode.INTERNAL)
+                await context.abort(code, text_of(error))
+            except (asyncio.CancelledError, grpc.aio.AbortError):
+                raise
+            except Exception as error:
+                self._state.log.error("fault", exc_info=error)
+                await context.abort(grpc.StatusCode.INTERNAL, text_of(error))
+
+        return call
+
+    # ---- health and metadata ---------------------------------------------------------------------
+
+    async def ServerLive(self, request: Any, context: Any) -> Any:
+        return self._made["ServerLiveResponse"](live=True)
+
+    async def ServerReady(self, request: Any, context: Any) -> Any:
+        return self._made["ServerReadyResponse"](ready=self._state.is_ready)
+
+    async def ModelReady(self, request: Any, context: Any) -> Any:
+        try:
+            self._state.repository.find(request.name, request.version)
+        except UserError:
+            return self._made["ModelReadyResponse"](ready=False)
+        return self._made["ModelReadyResponse"](ready=True)
+
+    async def ServerMetadata(self, request: Any, context: Any) -> Any:
+        return self._made["ServerMetadataResponse"](**self._state.server_metadata())
+
+    async def ModelMetadata(self, request: Any, context: Any) -> Any:
+        loaded = self._state.repository.find(request.name, request.version)
+        found = self._state.model_metadata(loaded)
+        found.pop("parameters")
+        return self._made["ModelMetadataResponse"](**found)
+
+    # ---- repository ------------------------------------------------------------------------------
+
+    async def RepositoryIndex(self, request: Any, context: Any) -> Any:
+        rows = self._state.repository.index()
+        rows = [row for row in rows if row["state"] == "READY" or not request.ready]
+        return self._made["RepositoryIndexResponse"](models=rows)
+
+    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
+        await asyncio.to_thread(self._state.repository.load, request.model_name)
+        return self._made["RepositoryModelLoadResponse"]()
+
+    async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
+        await asyncio.to_thread(self._state.repository.unload, request.model_name)
+        return self._made["RepositoryModelUnloadResponse"]()
+
+    # ---- inference -------------------------------------------------------------------------------
+
+    async def ModelInfer(self, request: Any, context: Any) -> Any:
+        waiting = self._submit(request)
+        try:
+            return self._answered(request, await self._state.batcher.outcome(waiting))
+        finally:
+            self._state.batcher.release(waiting)
+
+    async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> Any:
+        """Answers in the order of the requests; an error is an answer, and the stream goes on."""
+        made = self._made["ModelStreamInferResponse"]
+        async for request in requests:
+            try:
+                yield made(infer_response=await self.ModelInfer(request, context))
+            except UserError as error:
+                response = self._made["ModelInferResponse"](
+                    model_name=request.model_name, id=request.id
+                )
+                yield made(error_message=text_of(error), infer_response=response)
+
+    def _submit(self, request: Any) -> Request:
+        state = self._state
+        state.repository.find(request.model_name, request.model_version)
+        parameters = {key: _parameter(each) for key, each in request.parameters.items()}
+        outputs = tuple(each.name for each in request.outputs) or None
+        found = Asked(inputs_of(request), request.id, outputs, {}, True, parameters)
+        return state.batcher.submit(
+            found.inputs, request.model_name, outputs=outputs, keep=True, **options_of(found)
+        )
+
+    def _answered(self, request: Any, results: dict[str, numpy.ndarray]) -> Any:
+        loaded = self._state.repository.loaded.get(request.model_name)
+        made = self._made["ModelInferResponse"](
+            model_name=request.model_name, id=request.id,
+            model_version=str(loaded.version) if loaded is not None else request.model_version,
+        )  # fmt: skip
+        for name, array in results.items():
+            made.outputs.add(name=name, datatype=datatype(array.dtype), shape=array.shape)
+            made.raw_output_contents.append(array.tobytes())
+        return made
+
+
+def _parameter(given: Any) -> Any:
+    kind = given.WhichOneof("parameter_choice")
+    return None if kind is None else getattr(given, kind)
+
+
+def inputs_of(request: Any) -> dict[str, numpy.ndarray]:
+    """The arrays of a request; raises InputError."""
+    raw, found = request.raw_input_contents, dict[str, numpy.ndarray]()
+    if raw and len(raw) != len(request.inputs):
+        raise InputError(f"{len(request.inputs)} inputs, and {len(raw)} raw contents")
+    for number, each in enumerate(request.inputs):
+        where = f"input '{each.name}'"
+        if each.name in found:
+            raise InputError(f"{where} is given twice")
+        dtype, shape = dtype_of(where, each.datatype), shape_of(where, list(each.shape))
+        if raw:
+            found[each.name] = of_bytes(where, raw[number], dtype, shape)
+            continue
+        field = _CONTENTS.get(each.datatype)
+        if field is None:
+            raise InputError(f"{where}: {each.datatype} comes as raw contents only")
+        values = numpy.array(getattr(each.contents, field))
+        if dtype.kind in "iu" and values.size:
+            limits = numpy.iinfo(dtype)
+            if int(values.min()) < limits.min or int(values.max()) > limits.max:
+                raise InputError(f"{where}: a number does not fit {each.datatype}")
+        found[each.name] = of_bytes(where, values.astype(dtype).tobytes(), dtype, shape)
+    return found
+
+
+async def start(state: State, host: str, port: int) -> tuple[Any, int]:
+    """A running gRPC server, and its port; raises RuntimeError for a port that is taken."""
+    size = state.most_body + _OVERHEAD
+    server = grpc.aio.server(options=[
+        ("grpc.max_receive_message_length", size), ("grpc.max_send_message_length", -1),
+        ("grpc.so_reuseport", 0), ("grpc.max_metadata_size", 1 << 14),
+    ])  # fmt: skip
+    server.add_generic_rpc_handlers((Service(state).handlers(),))
+    bound = server.add_insecure_port(f"{host}:{port}")
+    await server.start()
+    return server, bound

@@ -1,0 +1,209 @@
+"""A server from its start to its end: models are loaded, ports are bound, signals stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import uvicorn
+
+from anydim.base.amounts import exact_bytes_text
+from anydim.base.errors import MemoryLimitError, ModelError, OptionError
+from anydim.base.records import dataclass
+from anydim.deploy.container import is_saved
+from anydim.deploy.load import load
+from anydim.program.callable_program import CallableProgram
+from anydim.server.app import application
+from anydim.server.connections import BoundedProtocol
+from anydim.server.embeddings import Tokenizers
+from anydim.server.history import History
+from anydim.server.repository import Repository
+from anydim.server.state import State, resident_bytes, start_log
+from anydim.serving import AsyncBatcher
+
+SPARE = 0.05  # of the limit, for connections and the interpreter
+LEAST_SPARE = 32 << 20  # bytes
+BODY_SHARE = 8  # a body takes at most this part of the memory for requests
+STOP_SECONDS = 30  # for requests to end after a signal
+_SWITCH = 5e-4  # seconds until a thread that waits for the interpreter gets it
+_ARENAS, _MAPPED = -8, -3  # parameters of glibc's mallopt
+_LARGE = 1 << 22  # bytes of arrays that are mapped, and returned when they are freed
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of `anydim serve`.
+
+    `memory` is the limit of the process in bytes; `grpc_port` None means no gRPC. `batch` are, by
+    model, the dims along which requests of equal shapes share calls. `dims` are those of models
+    that are compiled.
+    """
+
+    models: Sequence[str]
+    memory: int
+    threads: int | str
+    host: str
+    port: int
+    grpc_port: int | None
+    queue: int
+    calls: int
+    tokenizers: Mapping[str, str]
+    batch: Mapping[str, str]
+    dims: Mapping[str, Any]
+    quiet: bool
+
+
+def serve(settings: Settings) -> None:
+    """Serve until a signal. Raises UserError kinds for models that cannot be loaded."""
+    sys.setswitchinterval(_SWITCH)
+    _bound_the_allocator()
+    asyncio.run(_Served(settings).run())
+
+
+def _bound_the_allocator() -> None:
+    """Have glibc return large arrays at once, and keep few pools."""
+    system = ctypes.CDLL(None) if os.name == "posix" else None
+    tune = getattr(system, "mallopt", None)
+    if tune is not None:
+        tune(_ARENAS, 2)
+        tune(_MAPPED, _LARGE)
+
+
+class _Served:
+    """A server with its parts."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._log = start_log(settings.quiet)
+        self._batcher = AsyncBatcher(
+            {}, memory=settings.memory, calls=settings.calls, queue=settings.queue
+        )
+        self._repository = Repository(settings.models, self._open, self._add, self._remove)
+        self._files: dict[str, int] = {}  # bytes of models, by name
+
+    async def run(self) -> None:
+        """Load models, serve, and drain."""
+        settings = self._settings
+        for name in self._repository.sources():
+            self._repository.load(name)
+            self._log.info("loaded", extra={"facts": {"model": name}})
+        room = self._room()
+        gc.collect()
+        gc.freeze()  # what is there stays, and is not looked through again
+        state = State(self._batcher, self._repository, room // BODY_SHARE)
+        history = History(state, settings.memory)
+        app = application(state, Tokenizers(settings.tokenizers), history)
+        server = _Server(app, settings, state)
+        samples = asyncio.create_task(history.run())
+        rpc = await self._start_rpc(state)
+        try:
+            await server.serve()
+        finally:
+            state.is_stopping = True
+            samples.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await samples
+            if rpc is not None:
+                await rpc.stop(STOP_SECONDS)
+            await self._batcher.close(True, STOP_SECONDS)
+            self._log.info("stopped")
+
+    async def _start_rpc(self, state: State) -> Any:
+        settings = self._settings
+        if settings.grpc_port is None:
+            return None
+        made = import_module("anydim.server.rpc")
+        try:
+            rpc, port = await made.start(state, settings.host, settings.grpc_port)
+        except RuntimeError as error:
+            raise OptionError(f"port {settings.grpc_port} cannot be bound: {error}") from None
+        self._log.info("grpc", extra={"facts": {"address": f"{settings.host}:{port}"}})
+        return rpc
+
+    def _room(self) -> int:
+        """Give requests what the process has not taken yet; raises MemoryLimitError if that is
+        nothing."""
+        limit, taken = self._settings.memory, resident_bytes()
+        spare = max(LEAST_SPARE, int(limit * SPARE))
+        room = limit - taken - spare
+        if room <= 0:
+            raise MemoryLimitError(
+                f"--memory {exact_bytes_text(limit)}: the process with its models takes "
+                f"{exact_bytes_text(taken)}, and {exact_bytes_text(spare)} are kept free",
+                "raise the limit, or serve fewer models",
+            )
+        self._batcher.engine.memory = room
+        self._log.info("memory", extra={"facts": {"limit": limit, "models": taken,
+                                                  "requests": room}})  # fmt: skip
+        return room
+
+    # ---- models ----------------------------------------------------------------------------------
+
+    def _open(self, path: str) -> CallableProgram:
+        """A model of a file; ONNX files are compiled, with ragged dims where they have any."""
+        if is_saved(path):
+            return load(path, copy=True, verify="checksums")
+        compile: Any = import_module("anydim.entry").compile
+        settings = self._settings
+        how: dict[str, Any] = {"threads": settings.threads}
+        try:
+            made: CallableProgram = compile(path, dict(settings.dims) or None, ragged="auto", **how)
+        except (ModelError, OptionError) as error:
+            self._log.info("rows share no calls", extra={"facts": {
+                "file": path, "reason": error.problem,
+            }})  # fmt: skip
+            made = compile(path, dict(settings.dims) or None, **how)
+        return made
+
+    def _add(self, name: str, model: CallableProgram) -> None:
+        self._batcher.add(name, model, self._settings.batch.get(name))
+
+    def _remove(self, name: str) -> None:
+        self._batcher.remove(name, STOP_SECONDS)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server: it tells when it is ready, and is not ready once a signal came."""
+
+    def __init__(self, app: Any, settings: Settings, state: State) -> None:
+        super().__init__(uvicorn.Config(
+            app, host=settings.host, port=settings.port, http=BoundedProtocol, ws="none",
+            lifespan="off", log_config=None, access_log=False, server_header=False,
+            date_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=STOP_SECONDS,
+            limit_concurrency=2 * settings.queue + 64,
+        ))  # fmt: skip
+        self._state = state
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Bind the port, and log the address."""
+        await super().startup(sockets)
+        for each in getattr(self, "servers", ()):
+            for socket in each.sockets:
+                host, port = socket.getsockname()[:2]
+                facts = {"url": f"http://{host}:{port}/"}
+                self._state.log.info("ready", extra={"facts": facts})
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop after the requests that are there; a second signal ends them."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop, number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def _stop(self, number: int) -> None:
+        self._state.is_stopping = True
+        self._state.log.info("stopping", extra={"facts": {"signal": number}})
+        self.handle_exit(number, None)

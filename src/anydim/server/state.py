@@ -1,0 +1,155 @@
+"""What the parts of a server share: batcher, repository, protocol answers, and the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import anydim
+from anydim.base.errors import (
+    BusyError,
+    InputError,
+    MemoryLimitError,
+    OptionError,
+    OutOfMemoryError,
+    TimeLimitError,
+    UserError,
+)
+from anydim.runtime.lists import RaggedPort
+from anydim.runtime.signature import TensorSpec
+from anydim.server.repository import Loaded, Repository
+from anydim.server.tensors import datatype
+from anydim.serving import AsyncBatcher
+
+EXTENSIONS = ["binary_tensor_data", "model_repository", "model_repository(unload_dependents)"]
+_STATUS: tuple[tuple[type[BaseException], int], ...] = (
+    (MemoryLimitError, 413), (BusyError, 503), (OutOfMemoryError, 503), (TimeLimitError, 504),
+    (InputError, 400), (OptionError, 404), (UserError, 400),
+)  # fmt: skip
+
+
+def status_of(error: BaseException) -> int:
+    """The HTTP status of an error."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def text_of(error: BaseException) -> str:
+    """What a client reads: problem and advice of user errors, nothing of what is inside."""
+    if isinstance(error, UserError):
+        return f"{error.problem}; {error.hint}" if error.hint else error.problem
+    return "a fault of the server; its log has it"
+
+
+class State:
+    """The parts of a running server. `memory` is the limit of the process, None for none."""
+
+    def __init__(self, batcher: AsyncBatcher, repository: Repository, most_body: int) -> None:
+        self.batcher, self.repository, self.most_body = batcher, repository, most_body
+        self.is_stopping = False
+        self.started = time.time()
+        self.log = logging.getLogger("anydim.server")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests are taken: all sources are loaded or were unloaded on request."""
+        return not self.is_stopping and bool(self.repository.loaded)
+
+    def server_metadata(self) -> dict[str, Any]:
+        """The protocol's description of the server."""
+        return {"name": "anydim", "version": anydim.__version__, "extensions": EXTENSIONS}
+
+    def model_metadata(self, loaded: Loaded) -> dict[str, Any]:
+        """The protocol's description of a model: free sizes are -1; `dims` has their bounds."""
+        inputs, outputs = tensors_of(loaded)
+        return {
+            "name": loaded.name, "versions": [str(loaded.version)], "platform": "anydim",
+            "inputs": inputs, "outputs": outputs, "parameters": {"dims": dims_of(loaded)},
+        }  # fmt: skip
+
+
+def tensors_of(loaded: Loaded) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Inputs and outputs as the protocol describes them, as the source of a model has them."""
+    model = loaded.model
+    ports = {name: port for name, port in model.lists.items() if isinstance(port, RaggedPort)}
+    hidden = {each for port in ports.values() for each in port.hidden}
+    values = {port.values for port in ports.values()}
+    specs = {spec.name: spec for spec in (*model.inputs, *model.outputs)}
+    inputs = []
+    given = model.input_names()
+    masks = [name for name, port in ports.items() if port.ones and name not in given]
+    results = {spec.key for spec in model.outputs}
+    for name in (*given, *masks):
+        inputs.append(_described(name, ports.get(name), specs))
+    outputs = [
+        _described(spec.key, ports.get(spec.key), {**specs, spec.key: spec})
+        for spec in model.outputs
+    ]
+    assert not hidden & results and values is not None
+    return inputs, outputs
+
+
+def _described(
+    name: str, port: RaggedPort | None, specs: Mapping[str, TensorSpec]
+) -> dict[str, Any]:
+    if port is None:
+        spec = specs[name]
+        kind, sizes = datatype(spec.dtype), [*spec.shape]
+        return {"name": name, "datatype": kind, "shape": [_size(size) for size in sizes]}
+    kind = "INT64" if port.ones else datatype(specs[port.values].dtype)
+    return {"name": name, "datatype": kind, "shape": [-1, *(_size(size) for size in port.shape)]}
+
+
+def _size(size: Any) -> int:
+    return -1 if size.constant is None else int(size.constant)
+
+
+def dims_of(loaded: Loaded) -> dict[str, list[int | None]]:
+    """The bounds of the dims, as a caller knows them."""
+    model = loaded.model
+    dims = {dim.name: [dim.lo, dim.hi] for dim in model.dims.dims}
+    port = next((p for p in model.lists.values() if isinstance(p, RaggedPort)), None)
+    if port is not None:
+        for name in (*port.table.totals, *port.table.longest):
+            dims.pop(name, None)
+        dims.update({dim.name: [dim.lo, dim.hi] for dim in port.table.dims})
+    return dims
+
+
+class JsonLines(logging.Formatter):
+    """A record as a line of JSON: time, level, event, and what else it says."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line = {
+            "time": round(record.created, 3), "level": record.levelname.lower(),
+            "event": record.getMessage(), **getattr(record, "facts", {}),
+        }  # fmt: skip
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def start_log(quiet: bool) -> logging.Logger:
+    """The server's log on the standard error stream, which need not be writeable."""
+    logging.raiseExceptions = False
+    log = logging.getLogger("anydim.server")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    log.handlers[:] = [handler]
+    log.setLevel(logging.WARNING if quiet else logging.INFO)
+    log.propagate = False
+    return log
+
+
+def resident_bytes() -> int:
+    """Bytes of memory of this process; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return 0

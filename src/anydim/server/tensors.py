@@ -1,0 +1,206 @@
+"""Tensors of the open inference protocol v2: as JSON, as bytes beside it, and as messages.
+
+Nothing that a client sends is used as a size before it is compared with the bytes that came.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import DType, bfloat16
+from anydim.base.errors import InputError
+from anydim.base.records import dataclass
+
+MOST_AXES = 32
+MOST_SIZE = 1 << 31  # of an axis
+DATATYPES = {
+    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
+    "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16",
+    "float32": "FP32", "float64": "FP64", "bfloat16": "BF16",
+}  # fmt: skip
+"""The protocol's name of each dtype of numpy."""
+_NUMPY = {name: dtype for dtype, name in DATATYPES.items()}
+_KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}  # of JSON's numbers, by kind of dtype
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as a client sent it.
+
+    `outputs` are the names of results that it asks for, None for all; `binary` those it wants as
+    bytes, `binary_default` whether others come so.
+    """
+
+    inputs: dict[str, numpy.ndarray]
+    id: str
+    outputs: tuple[str, ...] | None
+    binary: Mapping[str, bool]
+    binary_default: bool
+    parameters: Mapping[str, Any]
+
+    def is_binary(self, name: str) -> bool:
+        """Whether a result is sent as bytes."""
+        return self.binary.get(name, self.binary_default)
+
+
+def datatype(dtype: DType | numpy.dtype) -> str:
+    """The protocol's name of an element type."""
+    name = getattr(dtype, "numpy", dtype).name
+    return DATATYPES.get(str(name), str(name).upper())
+
+
+def parsed(text: bytes | memoryview) -> dict[str, Any]:
+    """A JSON object; raises InputError for anything else."""
+    try:
+        found = json.loads(bytes(text))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the request is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"the request is {type(found).__name__}, expected an object")
+    return found
+
+
+def asked(head: Mapping[str, Any], rest: memoryview) -> Asked:
+    """A request of its JSON head, and of the bytes behind it. Raises InputError."""
+    inputs: dict[str, numpy.ndarray] = {}
+    rows = _list(head, "inputs")
+    for row in rows:
+        name, where, dtype, shape = _described(row)
+        if name in inputs:
+            raise InputError(f"{where} is given twice")
+        size = _parameters(row, where).get("binary_data_size")
+        if size is None:
+            inputs[name] = _of_json(where, row.get("data"), dtype, shape)
+            continue
+        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(rest):
+            raise InputError(f"{where}: binary_data_size is {size!r}, {len(rest)} bytes are left")
+        inputs[name] = of_bytes(where, rest[:size], dtype, shape)
+        rest = rest[size:]
+    if len(rest):
+        raise InputError(f"{len(rest)} bytes stand behind the last input")
+    return _asked(head, inputs)
+
+
+def _asked(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> Asked:
+    names, binary = list[str](), dict[str, bool]()
+    for row in _list(head, "outputs") if head.get("outputs") else ():
+        name = row.get("name") if isinstance(row, dict) else None
+        if not isinstance(name, str):
+            raise InputError("an output has no name")
+        names.append(name)
+        parameters = _parameters(row, f"output '{name}'")
+        if "binary_data" in parameters:
+            binary[name] = parameters["binary_data"] is True
+    parameters = _parameters(head, "the request")
+    return Asked(
+        inputs, str(head.get("id") or ""), tuple(names) or None, binary,
+        parameters.get("binary_data_output") is True, parameters,
+    )  # fmt: skip
+
+
+def _list(head: Mapping[str, Any], key: str) -> Sequence[Any]:
+    found = head.get(key)
+    if not isinstance(found, list):
+        raise InputError(f"'{key}' is {type(found).__name__}, expected a list")
+    return found
+
+
+def _parameters(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    found = row.get("parameters") or {}
+    if not isinstance(found, dict):
+        raise InputError(f"{where}: 'parameters' is {type(found).__name__}, expected an object")
+    return found
+
+
+def _described(row: Any) -> tuple[str, str, numpy.dtype, tuple[int, ...]]:
+    if not isinstance(row, dict) or not isinstance(row.get("name"), str):
+        raise InputError("an input has no name")
+    where = f"input '{row['name']}'"
+    return (
+        row["name"],
+        where,
+        dtype_of(where, row.get("datatype")),
+        shape_of(where, row.get("shape")),
+    )
+
+
+def dtype_of(where: str, name: Any) -> numpy.dtype:
+    """The dtype of a datatype; raises InputError for others."""
+    known = _NUMPY.get(name) if isinstance(name, str) else None
+    if known is None:
+        raise InputError(f"{where}: datatype is {name!r}", f"known: {', '.join(_NUMPY)}")
+    return bfloat16.numpy if known == "bfloat16" else numpy.dtype(known)
+
+
+def shape_of(where: str, given: Any) -> tuple[int, ...]:
+    """A shape; raises InputError for what is none, or above limits."""
+    if not isinstance(given, list) or len(given) > MOST_AXES:
+        raise InputError(f"{where}: shape is no list of at most {MOST_AXES} sizes")
+    for size in given:
+        if type(size) is not int or not 0 <= size < MOST_SIZE:
+            raise InputError(f"{where}: {size!r} is no size", f"sizes are 0 to {MOST_SIZE - 1}")
+    return tuple(given)
+
+
+def of_bytes(where: str, data: Any, dtype: numpy.dtype, shape: tuple[int, ...]) -> numpy.ndarray:
+    """An array of its bytes, little-endian; raises InputError if their number is wrong."""
+    wanted = math.prod(shape) * dtype.itemsize
+    if len(data) != wanted:
+        raise InputError(
+            f"{where}: {list(shape)} of {datatype(dtype)} is {wanted} bytes, got {len(data)}"
+        )
+    array = numpy.frombuffer(data, dtype).reshape(shape)
+    if dtype.kind == "b" and array.size and int(array.view(numpy.uint8).max()) > 1:
+        raise InputError(f"{where}: a BOOL is 0 or 1")
+    return array if array.flags.aligned else array.copy()
+
+
+def _of_json(where: str, data: Any, dtype: numpy.dtype, shape: tuple[int, ...]) -> numpy.ndarray:
+    if not isinstance(data, list):
+        raise InputError(f"{where}: 'data' is {type(data).__name__}, expected a list of numbers")
+    try:
+        found = numpy.array(data) if data else numpy.zeros(0, dtype)
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise InputError(f"{where}: its data is no array: {error}") from None
+    kinds = "iuf" if dtype.name == "bfloat16" else _KINDS[dtype.kind]
+    if found.size and found.dtype.kind not in kinds:
+        raise InputError(f"{where}: its data has type {found.dtype}, expected {datatype(dtype)}")
+    if found.size != math.prod(shape):
+        raise InputError(
+            f"{where}: {list(shape)} has {math.prod(shape)} elements, got {found.size}"
+        )
+    if dtype.kind in "iu" and found.size:
+        limits = numpy.iinfo(dtype)
+        if int(found.min()) < limits.min or int(found.max()) > limits.max:
+            raise InputError(f"{where}: a number does not fit {datatype(dtype)}")
+    with numpy.errstate(over="ignore"):
+        return found.astype(dtype).reshape(shape)
+
+
+def answered(
+    model: str, version: str, asked: Asked, results: Mapping[str, Any]
+) -> tuple[bytes, int | None]:
+    """The body of an answer, and the length of its head; None if all of it is JSON."""
+    rows, parts = [], []
+    for name, array in results.items():
+        row: dict[str, Any] = {
+            "name": name, "datatype": datatype(array.dtype), "shape": list(array.shape)
+        }  # fmt: skip
+        if asked.is_binary(name):
+            part = numpy.ascontiguousarray(array)
+            row["parameters"] = {"binary_data_size": part.nbytes}
+            parts.append(part.data.cast("B") if part.size else b"")
+        else:
+            wide = array.astype(numpy.float32) if array.dtype.name == "bfloat16" else array
+            row["data"] = wide.reshape(-1).tolist()
+        rows.append(row)
+    head: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": rows}
+    if asked.id:
+        head["id"] = asked.id
+    text = json.dumps(head, separators=(",", ":")).encode()
+    return (b"".join((text, *parts)), len(text)) if parts else (text, None)

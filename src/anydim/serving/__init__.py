@@ -1,0 +1,20 @@
+"""Serving: requests of any sizes are grouped into calls of models, within a known memory.
+
+Input: compiled or loaded models, and requests from threads or an event loop; output: results with
+the bits of a call alone. Needs numpy and the standard library; `anydim.server` is the server over
+the network.
+
+    batcher.py       Batcher for threads, AsyncBatcher for asyncio
+    engine.py        queue, memory, groups and threads of all models
+    requests.py      requests and the lines they wait in
+    ragged_form.py   requests of models with ragged dims: rows share calls
+    equal_form.py    requests of other models: equal shapes, or one by one
+    decoding.py      Decoder and AsyncDecoder: continuous batching with streamed tokens
+    costs.py         bytes and seconds of calls
+    measures.py      counters of a model; report.py makes metrics of them
+"""
+
+from anydim.serving.batcher import AsyncBatcher, Batcher
+from anydim.serving.decoding import AsyncDecoder, Decoder
+
+__all__ = ["AsyncBatcher", "AsyncDecoder", "Batcher", "Decoder"]

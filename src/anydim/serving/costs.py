@@ -1,0 +1,69 @@
+"""What a call costs: bytes by the memory formula, seconds by the plan's work and measured calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import exp, log
+
+import numpy
+
+from anydim.program.batches.work import Rates, Work
+
+_KNOWN = 4096  # sizes whose costs are kept
+_WEIGHT = 0.1  # of a call in the average of measured over predicted time
+_FIRST = 8  # calls whose average is their mean
+_MOST_RATIO = 16.0  # a call that took longer than this says nothing of its work
+
+
+class Costs:
+    """The bytes and the seconds of calls of one model, by the sizes of its dims.
+
+    `work` are its formulas, `threads` those of a call. Seconds follow from rates of a reference
+    machine, times the average of measured over predicted time.
+    """
+
+    def __init__(self, work: Work, threads: int) -> None:
+        self._work, self._threads = work, threads
+        self._bytes: dict[tuple[int, ...], tuple[int, int, int]] = {}
+        self._seconds: dict[tuple[int, ...], float] = {}
+        self._ratio, self._calls = 0.0, 0  # the logarithm of measured over predicted seconds
+
+    @property
+    def ratio(self) -> float:
+        """The average of measured over predicted seconds."""
+        return exp(self._ratio)
+
+    def taken(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
+        """Bytes of the arena, of inputs and of outputs of a call."""
+        key = tuple(sizes.values())
+        found = self._bytes.get(key)
+        if found is None:
+            atoms: dict[str, int] = {}
+            parts = (self._work.arena, self._work.inputs, self._work.outputs)
+            arena, inputs, outputs = (max(0, part.evaluate(sizes, atoms)) for part in parts)
+            if len(self._bytes) >= _KNOWN:
+                self._bytes = {}
+            found = self._bytes[key] = arena, inputs, outputs
+        return found
+
+    def predicted(self, sizes: Mapping[str, int]) -> float:
+        """Seconds of a call at the rates of the reference machine."""
+        key = tuple(sizes.values())
+        found = self._seconds.get(key)
+        if found is None:
+            columns = {name: numpy.array([size]) for name, size in sizes.items()}
+            found = float(Rates().serial(self._work.at(columns), self._threads)[0])
+            if len(self._seconds) >= _KNOWN:
+                self._seconds = {}
+            self._seconds[key] = found
+        return found
+
+    def learn(self, predicted: float, seconds: float) -> None:
+        """Take the time of a call of so many predicted seconds into the average."""
+        if predicted <= 0 or seconds <= 0:
+            return
+        found = log(seconds / predicted)
+        if self._calls and found - self._ratio > log(_MOST_RATIO):
+            return
+        self._calls += 1
+        self._ratio += (found - self._ratio) * max(_WEIGHT, 1 / min(self._calls, _FIRST))

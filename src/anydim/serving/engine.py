@@ -1,0 +1,494 @@
+"""The engine of all batchers: requests wait in lines, threads take groups of them and call models.
+
+A group is as large as pays: a call's own cost, launches and weights, is `SHARE` of its time. The
+next request is the one that is due first: a request is due `STRETCH` times its predicted time after
+its arrival, so that waiting is proportional to work, and no request waits for ever. Requests that
+take `LONG` times as long as others have a thread of their own at low priority, so that the system
+lets short ones pass.
+
+Memory: what waits, runs and is kept between calls stays below the limit. A request is accepted only
+if it can run alone beside all that wait, so that none waits for memory in vain.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from time import perf_counter
+from typing import Any
+
+from anydim.base.amounts import exact_bytes_text
+from anydim.base.errors import (
+    BusyError,
+    InputError,
+    MemoryLimitError,
+    OptionError,
+    OutOfMemoryError,
+    TimeLimitError,
+    UserError,
+)
+from anydim.base.text import counted, listed, suggestion
+from anydim.serving.item import Form, Item
+from anydim.serving.measures import Measures
+from anydim.serving.requests import CANCELLED, DONE, RUNNING, WAITING, Key, Lines, Request, Sink
+
+SHARE = 0.1  # of the time of a group, what a call costs by itself
+STRETCH = 10.0  # times its predicted time, a request may wait before others pass it
+LONG = 6.0  # times the average time
+LEAST_LONG = 0.004  # seconds
+NICE = 10  # of the thread for long requests
+_AVERAGED = 64  # requests of the average time
+_KNOWN = 16  # requests before it is used
+
+
+class Served:
+    """A model under a name, with what was measured of it."""
+
+    def __init__(self, name: str, form: Form) -> None:
+        self.name, self.form = name, form
+        self.measures = Measures()
+        self.waiting = self.running = 0  # requests
+        self.is_closed = False
+
+
+class Lane:
+    """Lines of requests and the threads that serve them."""
+
+    def __init__(self, lock: threading.Lock, threads: int, nice: int) -> None:
+        self.lines, self.threads, self.nice = Lines(), threads, nice
+        self.wake = threading.Condition(lock)
+        self.idle = 0  # threads that wait
+
+
+class Group:
+    """Requests that run in one call, and its bytes."""
+
+    __slots__ = ("bytes", "form", "requests")
+
+    def __init__(self, form: Form, requests: list[Request], bytes: int) -> None:
+        self.form, self.requests, self.bytes = form, requests, bytes
+
+
+class Engine:
+    """Runs requests of several models under one limit of memory, with one set of threads."""
+
+    def __init__(self, memory: int, calls: int, queue: int) -> None:
+        self.memory, self.queue = memory, queue
+        self.models: dict[str, Served] = {}
+        self._calls = calls
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start without requests and threads: at first, and in a child after a fork."""
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)  # a call ended
+        self.lanes = (Lane(self._lock, self._calls, 0), Lane(self._lock, 1, NICE))
+        self._threads: list[threading.Thread] = []
+        self._is_closed = False
+        self.held = self.running = self.groups = 0  # bytes, bytes, calls
+        self.most_bytes = 0
+        self._reserved = 0  # bytes that a group waits for
+        self._alone: dict[int, int] = {}  # bytes of calls of waiting requests alone: how many
+        self._largest = 0  # the largest of them
+        self._typical, self._seen = 0.0, 0
+        self._late: list[Request] = []  # whose errors are to be delivered
+        for served in self.models.values():
+            served.waiting = served.running = 0
+
+    # ---- models ----------------------------------------------------------------------------------
+
+    def add(self, name: str, form: Form) -> Served | None:
+        """Serve a model by a name; return an earlier one, whose requests still run."""
+        with self._lock:
+            before = self.models.get(name)
+            self.models[name] = made = Served(name, form)
+            if before is not None:
+                made.measures = before.measures
+        return before
+
+    def remove(self, name: str) -> Served:
+        """Take no more requests of a model; those that wait still run."""
+        with self._lock:
+            served = self._served(name)
+            del self.models[name]
+            served.is_closed = True
+        return served
+
+    def drained(self, served: Served, seconds: float | None = None) -> bool:
+        """Wait until no request of a model waits or runs; whether that happened in time."""
+        with self._lock:
+            return self._changed.wait_for(lambda: not served.waiting + served.running, seconds)
+
+    def _served(self, name: str | None) -> Served:
+        """The model of a name; None: the only one."""
+        known = self.models
+        if name is None:
+            if len(known) == 1:
+                return next(iter(known.values()))
+            raise OptionError("which model?", f"name one: {listed(known) or 'there is none'}")
+        found = known.get(name)
+        if found is None:
+            hint = suggestion(name, known) or f"models: {listed(known) or 'none'}"
+            raise OptionError(f"there is no model '{name}'", hint)
+        return found
+
+    # ---- requests --------------------------------------------------------------------------------
+
+    def submit(
+        self, given: Any, sink: Sink, future: Any, model: str | None, priority: int,
+        deadline: float | None, outputs: Sequence[str] | None, keep: bool = False,
+    ) -> Request:  # fmt: skip
+        """Let a request wait for its call. With `keep`, its results count until `release`.
+
+        Raises InputError for inputs that do not fit the model, MemoryLimitError for a request that
+        can never run, BusyError if the queue or the memory is full.
+        """
+        arrived = perf_counter()
+        if os.getpid() != self._process:
+            self._begin()
+        served = self._served(model)
+        form = served.form
+        try:
+            item = form.read(given, outputs)
+            alone = self._needed(form, item)
+        except UserError:
+            served.measures.refused += 1
+            raise
+        seconds = (item.own + form.overhead(item)) * form.costs.ratio
+        due = arrived + STRETCH * seconds
+        if deadline is not None:
+            due = min(due, arrived + deadline - seconds)
+            deadline = arrived + deadline
+        request = Request(served, item, alone, sink, future, priority, arrived, due, deadline, keep)
+        with self._lock:
+            try:
+                self._admit(request)
+            except BusyError:
+                served.measures.rejected += 1
+                raise
+            self._enter(request, seconds)
+        return request
+
+    def _needed(self, form: Form, item: Item) -> int:
+        """Bytes of a call of one item; raises MemoryLimitError if the limit is below."""
+        arena, inputs, outputs = form.costs.taken(item.sizes)
+        most = form.most_rows
+        if most is not None and item.rows > most:
+            raise InputError(f"{form.name}: {counted(item.rows, 'row')}, at most {most} are taken")
+        needed = arena + inputs + outputs
+        whole = needed + item.input_bytes + item.output_bytes
+        if whole > self.memory:
+            at = ", ".join(f"{name} = {size}" for name, size in item.sizes.items())
+            raise MemoryLimitError(
+                f"{form.name} at {at or 'its only size'} takes {exact_bytes_text(whole)}, above "
+                f"the memory limit of {exact_bytes_text(self.memory)}",
+                f"arena {exact_bytes_text(arena)}, inputs {exact_bytes_text(inputs)}, outputs "
+                f"{exact_bytes_text(outputs)}; raise the limit, or use smaller sizes",
+            )
+        return needed
+
+    def _admit(self, request: Request) -> None:
+        if self._is_closed or request.served.is_closed:
+            raise BusyError(f"{request.served.name}: it takes no more requests")
+        waiting = sum(lane.lines.count for lane in self.lanes)
+        if waiting >= self.queue:
+            raise BusyError(
+                f"{request.served.name}: {counted(waiting, 'request')} wait, the most there may be",
+                "send requests later, or raise the limit of the queue",
+            )
+        needed = self.held + request.held + max(self._largest, self.running, request.alone)
+        if needed > self.memory:
+            raise self._full(f"{request.served.name}: the request", request.held + request.alone)
+        self._alone[request.alone] = self._alone.get(request.alone, 0) + 1
+        self._largest = max(self._largest, request.alone)
+        self.held += request.held
+
+    def _enter(self, request: Request, seconds: float) -> None:
+        served = request.served
+        is_long = self._seen >= _KNOWN and seconds > max(LONG * self._typical, LEAST_LONG)
+        self._seen += 1
+        self._typical += (seconds - self._typical) / min(self._seen, _AVERAGED)
+        request.lane = lane = self.lanes[is_long]
+        lane.lines.add((served.form, request.item.key), request)
+        served.waiting += 1
+        if not self._threads:
+            self._start()
+        if lane.idle:
+            lane.wake.notify()
+
+    def cancel(self, request: Request) -> None:
+        """Forget a request: it does not run, or its results are dropped; also `release`."""
+        with self._lock:
+            if request.state == WAITING:
+                request.state = CANCELLED
+                request.served.measures.cancelled += 1
+                request.lane.lines.drop()
+                self._forget(request)
+                self._free(request)
+            elif request.state == RUNNING:
+                request.keep = False  # freed when its call ends
+            else:
+                self._free(request)
+
+    def expire(self, request: Request) -> bool:
+        """End a request whose deadline is over if it still waits; its error is not delivered."""
+        with self._lock:
+            if request.state != WAITING:
+                return False
+            request.lane.lines.drop()
+            self._is_late(request, perf_counter())
+            self._late.remove(request)
+            self._wake()
+            return True
+
+    def hold(self, bytes: int, what: str) -> None:
+        """Count bytes against the limit; raises BusyError if they do not fit."""
+        with self._lock:
+            if self.held + bytes + max(self._largest, self.running) > self.memory:
+                raise self._full(what, bytes)
+            self.held += bytes
+
+    def _full(self, what: str, bytes: int) -> BusyError:
+        return BusyError(
+            f"{what} takes {exact_bytes_text(bytes)}, and {exact_bytes_text(self.held)} of "
+            f"{exact_bytes_text(self.memory)} are in use",
+            "send it later, or raise the limit of memory",
+        )
+
+    def unhold(self, bytes: int) -> None:
+        """Count these bytes no more."""
+        with self._lock:
+            self.held -= bytes
+            self._wake()
+
+    def _free(self, request: Request) -> None:
+        self.held -= request.held
+        request.held, request.item, request.result = 0, None, None
+        self._wake()
+
+    # ---- threads ---------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        for number, lane in enumerate(self.lanes):
+            for each in range(lane.threads):
+                name = f"anydim-{'long' if number else 'calls'}-{each}"
+                thread = threading.Thread(target=self._work, args=(lane,), name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _work(self, lane: Lane) -> None:
+        """Serve a lane until the engine is closed and its lines are empty."""
+        if lane.nice and hasattr(os, "setpriority"):
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), lane.nice)
+        while True:
+            with self._lock:
+                group = self._next(lane)
+                while group is None and not self._late:
+                    if self._is_closed and not lane.lines.count:
+                        return
+                    lane.idle += 1
+                    lane.wake.wait()
+                    lane.idle -= 1
+                    group = self._next(lane)
+                late, self._late = self._late, []
+            deliver(late)
+            if group is not None:
+                self._run(group)
+            del group  # while it waits for the next one, arrays are free
+
+    def _wake(self) -> None:
+        """Memory became free."""
+        self._changed.notify_all()
+        for lane in self.lanes:
+            if lane.idle and lane.lines.count:
+                lane.wake.notify()
+
+    # ---- groups ----------------------------------------------------------------------------------
+
+    def _next(self, lane: Lane) -> Group | None:
+        """The next group of a lane, removed from its line; None if there is none that fits now."""
+        while (key := lane.lines.first()) is not None:
+            requests = self._worth(lane, key)
+            if requests:
+                break
+        else:
+            return None
+        count, bytes = self._fitting(key[0], requests)
+        for request in requests[count:]:
+            lane.lines.add(key, request)
+        if not count:
+            self._reserved = max(self._reserved, bytes)
+            return None
+        self._reserved = 0
+        group = Group(key[0], requests[:count], bytes)
+        self._enter_call(group)
+        return group
+
+    def _worth(self, lane: Lane, key: Key) -> list[Request]:
+        """The first requests of a line, until a call's own cost is a small share of their time."""
+        form, found, rows, done, most = key[0], list[Request](), 0, 0.0, 0.0
+        now = perf_counter()
+        while (request := lane.lines.pop(key)) is not None:
+            if request.deadline is not None and request.deadline <= now:
+                self._is_late(request, now)
+                continue
+            item = request.item
+            most = most or form.overhead(item) / SHARE
+            rows, done = rows + item.rows, done + item.own
+            if found and (done > most or (form.most_rows is not None and rows > form.most_rows)):
+                lane.lines.add(key, request)
+                break
+            found.append(request)
+        return found
+
+    def _is_late(self, request: Request, now: float) -> None:
+        """End a request whose deadline is over; its error is delivered without the lock."""
+        request.error = TimeLimitError(
+            f"{request.served.name}: the deadline was over after {now - request.arrived:.3f} s",
+            "the request did not run; send fewer requests, or give more time",
+        )
+        request.ended = now
+        self._forget(request)
+        self._end(request, "late")
+        self._late.append(request)
+
+    def _fitting(self, form: Form, requests: list[Request]) -> tuple[int, int]:
+        """How many of these requests fit into the memory that is free, and the bytes of their call.
+
+        None fit: the bytes of the first one.
+        """
+        count = len(requests)
+        while True:
+            items = [request.item for request in requests[:count]]
+            sizes = items[0].sizes if count == 1 else form.sizes(items)
+            arena, inputs, outputs = form.costs.taken(sizes)
+            bytes = arena + inputs + outputs * (1 + (count > 1))  # copies of their parts
+            if self._has_room(bytes, count):
+                return count, bytes
+            if count == 1:
+                return 0, bytes
+            count //= 2
+
+    def _has_room(self, bytes: int, count: int) -> bool:
+        if count == 1 and not self.groups:
+            return True  # a request that was accepted fits alone
+        return self.held + self.running + self._reserved + bytes <= self.memory
+
+    def _enter_call(self, group: Group) -> None:
+        self.running += group.bytes
+        self.groups += 1
+        self.most_bytes = max(self.most_bytes, self.held + self.running)
+        self._trim(group)
+        now = perf_counter()
+        for request in group.requests:
+            request.state, request.started = RUNNING, now
+            request.served.running += 1
+            self._forget(request)
+
+    def _forget(self, request: Request) -> None:
+        """A request waits no more."""
+        request.served.waiting -= 1
+        count = self._alone.pop(request.alone) - 1
+        if count:
+            self._alone[request.alone] = count
+        elif request.alone == self._largest:
+            self._largest = max(self._alone, default=0)
+
+    def _trim(self, group: Group) -> None:
+        """Return memory that models keep between calls if it does not fit beside what runs."""
+        forms = {served.form for served in self.models.values()} | {group.form}
+        kept = {form: form.idle_bytes() for form in forms}
+        if self.held + self.running + sum(kept.values()) - kept[group.form] > self.memory:
+            for form in forms - {group.form}:
+                form.trim()
+        if self.held + self.running + kept[group.form] > self.memory:
+            group.form.trim()
+
+    # ---- calls -----------------------------------------------------------------------------------
+
+    def _run(self, group: Group) -> None:
+        """Call the model, and deliver results or errors."""
+        requests, form = group.requests, group.form
+        items = [request.item for request in requests]
+        start = perf_counter()
+        try:
+            results = form.run(items)
+            for request, result in zip(requests, results):
+                request.result = result
+        except BaseException as error:
+            if len(requests) > 1 and not isinstance(error, OutOfMemoryError):
+                self._run_each(form, requests)
+            else:
+                for request in requests:
+                    request.error = error
+        end = perf_counter()
+        items.clear()
+        self._ended(group, start, end)
+        deliver(requests)
+
+    def _run_each(self, form: Form, requests: list[Request]) -> None:
+        """Run requests one by one after an error: the others are right."""
+        for request in requests:
+            try:
+                (request.result,) = form.run([request.item])
+            except BaseException as error:
+                request.error = error
+
+    def _ended(self, group: Group, start: float, end: float) -> None:
+        requests, form = group.requests, group.form
+        predicted = form.overhead(requests[0].item) + sum(r.item.own for r in requests)
+        form.costs.learn(predicted, end - start)
+        with self._lock:
+            rows = sum(request.item.rows for request in requests)
+            measures = requests[0].served.measures
+            measures.call(
+                len(requests), rows, end - start, predicted * form.costs.ratio, group.bytes
+            )
+            self.running -= group.bytes
+            self.groups -= 1
+            for request in requests:
+                request.ended = end
+                request.served.running -= 1
+                self._end(request, "failed" if request.error is not None else "done")
+            self._wake()
+
+    def _end(self, request: Request, outcome: str) -> None:
+        """Count an outcome; free what the request held, except results that are kept."""
+        served, item = request.served, request.item
+        served.measures.ended(outcome, item.extent, request)
+        request.state = DONE
+        left = item.output_bytes if request.keep and request.error is None else 0
+        self.held -= request.held - left
+        request.held, request.item = left, None
+
+    # ---- end -------------------------------------------------------------------------------------
+
+    def close(self, drain: bool, seconds: float | None) -> None:
+        """Take no more requests; with `drain`, run those that wait, else cancel them."""
+        with self._lock:
+            self._is_closed = True
+            waiting = [r for lane in self.lanes for r in lane.lines.waiting()]
+        if not drain:
+            for request in waiting:
+                request.error = BusyError(f"{request.served.name}: the server stops")
+                self.cancel(request)
+            deliver(waiting)
+        with self._lock:
+            for lane in self.lanes:
+                lane.wake.notify_all()
+        end = None if seconds is None else perf_counter() + seconds
+        for thread in self._threads:
+            thread.join(None if end is None else max(0.0, end - perf_counter()))
+
+
+def deliver(requests: Sequence[Request]) -> None:
+    """Give requests to their sinks, each sink's at once."""
+    by_sink: dict[Sink, list[Request]] = {}
+    for request in requests:
+        by_sink.setdefault(request.sink, []).append(request)
+    for sink, own in by_sink.items():
+        sink.deliver(own)

@@ -1,0 +1,159 @@
+"""Promise: a server starts, survives what happens to its files, and ends after its requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anydim as ad
+from tests.unit.server.running import SOURCE, running
+from tests.unit.server.test_protocol import INFER, arrays, binary
+from tests.unit.serving.models import encoder, scaled, tokens
+
+for _package in ("starlette", "uvicorn", "httptools", "grpc"):
+    pytest.importorskip(_package)
+
+
+def started(*words: str) -> tuple[int, str]:
+    """The exit status and the error text of a server that does not start."""
+    done = subprocess.run(
+        [sys.executable, "-m", "anydim", "serve", *words, "--port", "0", "--no-grpc"],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)}, timeout=60,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+def test_mistakes_end_the_start_with_a_reason(folder: Path, tmp_path: Path) -> None:
+    status, text = started(str(tmp_path / "nothing.anydim"))
+    assert status == 2 and "there is no file or folder" in text
+    status, text = started(str(tmp_path))
+    assert status == 2 and "holds no model" in text
+    status, text = started(str(folder), f"encoder={folder / 'images.anydim'}")
+    assert status == 2 and "two models are called 'encoder'" in text
+    status, text = started(str(folder), "--memory", "10MiB")
+    assert status == 2 and "the process with its models takes" in text
+    (tmp_path / "bad.anydim").write_bytes(b"nothing")
+    status, text = started(str(tmp_path / "bad.anydim"))
+    assert status == 2 and "Traceback" not in text
+
+
+def test_versions_and_a_file_that_is_overwritten_under_load(tmp_path: Path) -> None:
+    first = tmp_path / "encoder" / "1"
+    first.mkdir(parents=True)
+    encoder().save(first / "model.anydim")
+    body, headers = binary(tokens(7))
+    alone = encoder()(input_ids=[tokens(7)[0]])["sentence_embedding"]
+    with running(str(tmp_path), "--no-grpc", "--memory", "600MiB") as server:
+        wrong, stop = list[Any](), threading.Event()
+
+        def load() -> None:
+            while not stop.is_set():
+                status, answered, text = server.request("POST", INFER, body, headers)
+                if status != 200:
+                    wrong.append(text)
+                elif not np.array_equal(arrays(answered, text)[1]["sentence_embedding"], alone):
+                    wrong.append("other bits")
+
+        threads = [threading.Thread(target=load) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(4):
+            path = first / "model.anydim"
+            data = path.read_bytes()
+            path.write_bytes(data[: len(data) // 2])  # in place, damaged
+            assert server.json("POST", "/v2/repository/models/encoder/load", {})[0] == 400
+            path.write_bytes(data)
+            assert server.json("POST", "/v2/repository/models/encoder/load", {})[0] == 200
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+        assert not wrong
+        shutil.copytree(first, tmp_path / "encoder" / "12")
+        assert server.json("POST", "/v2/repository/models/encoder/load", {})[0] == 200
+        assert server.json("GET", "/v2/models/encoder")[1]["versions"] == ["12"]
+        rows = server.json("POST", "/v2/repository/index", {})[1]
+        assert [row["state"] for row in rows] == ["UNAVAILABLE", "READY"]
+
+
+def floats(shape: tuple[int, ...]) -> tuple[bytes, dict[str, str]]:
+    """A request with an input x of ones, and its headers."""
+    data = np.ones(shape, np.float32)
+    row = {"name": "x", "datatype": "FP32", "shape": list(shape),
+           "parameters": {"binary_data_size": data.nbytes}}  # fmt: skip
+    head = json.dumps({"inputs": [row], "outputs": [{"name": "total"}]}).encode()
+    return head + data.tobytes(), {"inference-header-content-length": str(len(head))}
+
+
+def test_a_signal_ends_it_after_the_requests_that_are_there(tmp_path: Path) -> None:
+    scaled().save(tmp_path / "scaled.anydim")
+    path, (body, headers) = "/v2/models/scaled/infer", floats((40, 90_000))
+    with running(str(tmp_path), "--no-grpc") as server:
+        client = HTTPConnection("127.0.0.1", server.port, timeout=30)
+        client.request(
+            "POST", path, iter([body[:1000]]), {**headers, "content-length": str(len(body))}
+        )
+        threading.Event().wait(0.3)
+        server.process.send_signal(signal.SIGTERM)  # in the middle of a request
+        threading.Event().wait(0.3)
+        with pytest.raises(ConnectionError):
+            server.json("GET", "/v2/health/ready")
+        client.send(body[1000:])
+        assert client.getresponse().status == 200
+        client.close()
+        assert server.stop() == 0
+        events = [line.get("event") for line in server.lines]
+        assert "stopping" in events and events[-1] == "stopped"
+
+
+def test_what_does_not_fit_gets_413_with_bytes_and_sizes(tmp_path: Path) -> None:
+    g = ad.Builder("wide")
+    x = g.input("x", ad.float32, (g.dim("rows"), g.dim("n")))
+    g.output("total", x[..., None] * np.ones(64, np.float32))
+    ad.compile(g, ragged={"n": "rows"}, threads=1).save(tmp_path / "wide.anydim")
+    with running(str(tmp_path), "--no-grpc", "--memory", "192MiB") as server:
+        path = "/v2/models/wide/infer"
+        status, _, text = server.request("POST", path, *floats((2, 300_000)))
+        assert status == 413 and "wide at rows = 2, n.total = 600000" in json.loads(text)["error"]
+        status, _, text = server.request("POST", path, *floats((90, 300_000)))
+        assert status == 413 and "the body has 108000" in json.loads(text)["error"]
+        assert server.request("POST", path, *floats((2, 300)))[0] == 200
+
+
+def test_an_onnx_file_is_compiled_with_ragged_rows(tmp_path: Path) -> None:
+    from tests.unit.serving.models import encoder_file
+
+    (tmp_path / "encoder.onnx").write_bytes(encoder_file())
+    with running(str(tmp_path / "encoder.onnx"), "--no-grpc", "--dim", "seq=1..20",
+                 "--threads", "1") as server:  # fmt: skip
+        body, headers = binary(tokens(9))
+        status, answered, text = server.request("POST", INFER, body, headers)
+        alone = encoder()(input_ids=[tokens(9)[0]])["sentence_embedding"]
+        assert status == 200
+        assert np.array_equal(arrays(answered, text)[1]["sentence_embedding"], alone)
+        assert server.json("GET", "/v2/models/encoder")[1]["parameters"]["dims"]["seq"] == [1, 20]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_disk_for_the_log_is_no_end(folder: Path) -> None:
+    with open("/dev/full", "w") as full:
+        process = subprocess.Popen(
+            [sys.executable, "-c",
+             "import sys, threading; from anydim.server.state import start_log\n"
+             "log = start_log(False)\n"
+             "for _ in range(9): log.info('loaded', extra={'facts': {'model': 'x'}})\n"
+             "print('alive', flush=True)"],
+            stdout=subprocess.PIPE, stderr=full, text=True,
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        )  # fmt: skip
+        assert process.communicate(timeout=30)[0] == "alive\n"

@@ -1,0 +1,129 @@
+"""Promise: a sequence has the tokens that it has alone, whatever others are decoded with it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anydim as ad
+from anydim.serving import AsyncDecoder, Decoder
+from bench.networks.sequences import decoder
+
+WORDS = 60
+
+
+@pytest.fixture(scope="module")
+def network() -> bytes:
+    return decoder(2, 2, 8, WORDS, places=600).SerializeToString()
+
+
+@pytest.fixture
+def model(network: bytes) -> Any:
+    return ad.cached(network, ragged={"s": "b"}, threads=1, room=4)
+
+
+def prompt(count: int) -> np.ndarray:
+    return np.random.default_rng(count).integers(0, WORDS, count)
+
+
+def alone(model: Any, tokens: np.ndarray, most: int, chunk: int) -> list[int]:
+    """Greedy tokens of a row that has all steps for itself."""
+    row, found = model.join(), list[int]()
+    for begin in range(0, len(tokens), chunk):
+        logits = model.step({row: tokens[begin : begin + chunk]})["logits"]
+    for _ in range(most):
+        found.append(int(logits[0][-1].argmax()))
+        logits = model.step({row: np.array(found[-1:])})["logits"]
+    model.leave(row)
+    return found
+
+
+@pytest.mark.parametrize("rows", (1, 3, 32))
+def test_sequences_of_many_threads_have_their_own_tokens(model: Any, rows: int) -> None:
+    lengths = (1, 2, 7, 8, 9, 30, 41, 3, 17)
+    expected = {n: alone(model, prompt(n), 12, 8) for n in lengths}
+    found = dict[int, list[int]]()
+    with Decoder(model, rows=rows, chunk=8) as made:
+
+        def work(n: int) -> None:
+            found[n] = list(made.generate(prompt(n), most=12))
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in lengths]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert found == expected
+        metrics = made.metrics()
+        assert metrics["sequences"] == len(lengths) and metrics["tokens"] == 12 * len(lengths)
+        assert metrics["rows"] == metrics["waiting"] == metrics["bytes"]["caches"] == 0
+        if rows == 32:
+            assert metrics["steps"] < 12 * len(lengths)
+    assert model.rows == ()
+
+
+def test_stop_tokens_choices_and_leaving_early(model: Any) -> None:
+    whole = alone(model, prompt(5), 20, 128)
+    with Decoder(model) as made:
+        stop = whole[7]
+        assert list(made.generate(prompt(5), 20, {stop})) == whole[: whole.index(stop) + 1]
+        least = list(made.generate(prompt(5), 3, choose=lambda logits: int(logits.argmin())))
+        assert len(least) == 3 and least[0] != whole[0]
+        tokens = made.generate(prompt(5), 500)
+        assert [next(tokens), next(tokens)] == whole[:2]
+        tokens.close()
+        assert list(made.generate(prompt(5), 2)) == whole[:2]
+        assert made.metrics()["rows"] == 0
+
+        def wrong(logits: np.ndarray) -> int:
+            raise ValueError("of the caller")
+
+        with pytest.raises(ValueError, match="of the caller"):
+            list(made.generate(prompt(5), 3, choose=wrong))
+
+
+def test_a_wrong_token_ends_its_sequence_alone(model: Any) -> None:
+    expected = alone(model, prompt(9), 40, 128)
+    with Decoder(model) as made:
+        right = made.generate(prompt(9), 40)
+        first = next(right)
+        with pytest.raises(ad.InputError):
+            list(made.generate(np.array([3, 10_000]), 5))
+        assert [first, *right] == expected
+
+
+def test_what_does_not_fit_is_refused_and_caches_stay_below_the_limit(model: Any) -> None:
+    limit = 3 * model.cache_bytes([32])
+    with Decoder(model, memory=limit) as made:
+        with pytest.raises(ad.MemoryLimitError, match="100 tokens and 100 more take"):
+            made.generate(prompt(100), 100)
+        for wrong in ([], [[1]], [1.5], "a"):
+            with pytest.raises(ad.InputError, match="a prompt is"):
+                made.generate(wrong, 3)
+        running = [made.generate(prompt(n), 20) for n in range(2, 12)]
+        assert [next(tokens) for tokens in running[:3]]
+        assert made.metrics()["bytes"]["caches"] <= limit and made.metrics()["rows"] <= 3
+        assert [len(list(tokens)) for tokens in running] == [19] * 3 + [20] * 7
+
+
+def test_asyncio_streams(model: Any) -> None:
+    expected = {n: alone(model, prompt(n), 9, 128) for n in (3, 8, 20)}
+
+    async def run() -> None:
+        async with AsyncDecoder(model) as made:
+
+            async def one(n: int) -> list[int]:
+                return [token async for token in made.generate(prompt(n), 9)]
+
+            found = await asyncio.gather(*map(one, expected))
+            assert dict(zip(expected, found)) == expected
+            tokens = made.generate(prompt(3), 500)
+            assert await anext(tokens) == expected[3][0]
+            await tokens.aclose()
+            assert [token async for token in made.generate(prompt(3), 2)] == expected[3][:2]
+
+    asyncio.run(run())
