@@ -11,6 +11,7 @@
     recurrent.py           LSTM, GRU, RNN
     indexing.py            reads and writes at indices
     creation.py            tensors from sizes and numbers, random ones included
+    special.py             special functions, by the tables of coefficients.py
     data_sized.py          sizes that data decide
 
 A row takes the builder and the arguments of the schema. It returns values; the importer converts
@@ -29,12 +30,13 @@ from anydim.frontends.torch.rows import (
     normalisation,
     recurrent,
     reductions,
+    special,
     views,
 )
 
 _SUBJECTS = (
     elementwise, views, reductions, linear, normalisation, convolution, attention, recurrent,
-    indexing, creation, data_sized,
+    indexing, creation, data_sized, special,
 )  # fmt: skip
 
 OVERLOADS: dict[str, Build] = {
