@@ -5,6 +5,7 @@
     views.py               views, and overloads that move elements
     reductions.py          reductions, cumulative overloads, sorting
     linear.py              matrix products, linear algebra
+    factorisations.py      Cholesky, LU, QR, eigenvalues, singular values
     normalisation.py       batch, group, instance, layer and RMS norms
     convolution.py         convolutions, pooling, resampling of images
     attention.py           scaled dot-product attention
@@ -25,6 +26,7 @@ from anydim.frontends.torch.rows import (
     creation,
     data_sized,
     elementwise,
+    factorisations,
     indexing,
     linear,
     normalisation,
@@ -36,7 +38,7 @@ from anydim.frontends.torch.rows import (
 
 _SUBJECTS = (
     elementwise, views, reductions, linear, normalisation, convolution, attention, recurrent,
-    indexing, creation, data_sized, special,
+    indexing, creation, data_sized, special, factorisations,
 )  # fmt: skip
 
 OVERLOADS: dict[str, Build] = {
