@@ -116,7 +116,10 @@ def resized(program: ExportedProgram, case: Case, growth: int | None) -> tuple[A
     tensors = []
     for fake, tensor in zip(fakes, case.tensors):
         shape = [_value(size, sizes) for size in fake.shape]
-        tensors.append(tensor if shape == list(tensor.shape) else _drawn(tensor, shape))
+        made = tensor if shape == list(tensor.shape) else _drawn(tensor, shape)
+        if made is not tensor and any(word in case.module.entry.name for word in _SYMMETRIC):
+            made = _positive_definite(made)
+        tensors.append(made)
     return tuple(tensors)
 
 
@@ -162,3 +165,11 @@ def _drawn(tensor: torch.Tensor, shape: list[int]) -> torch.Tensor:
     if made.is_floating_point() and made.dtype.itemsize >= 4:
         made = made * (1 + 0.05 * torch.rand(shape, dtype=made.dtype))
     return made.contiguous()
+
+
+def _positive_definite(made: torch.Tensor) -> torch.Tensor:
+    """Square matrices made symmetric, with positive eigenvalues."""
+    if made.dim() < 2 or made.shape[-1] != made.shape[-2] or not made.is_floating_point():
+        return made
+    unit = torch.eye(made.shape[-1], dtype=made.dtype)
+    return made @ made.mT / max(1, made.shape[-1]) + unit

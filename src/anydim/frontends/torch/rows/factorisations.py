@@ -239,6 +239,16 @@ def reflected(g: TorchBuilder, x: Value, factors: Value, columns: Size) -> Value
     return batched(g, "reflections", x, factors, C=columns)[0]
 
 
+def times_reflections(
+    g: TorchBuilder, x: Value, factors: Value, other: Value, left: bool = True,
+    transpose: bool = False,
+) -> Value:  # fmt: skip
+    """The product of all reflections, or its transpose, with another matrix."""
+    own = reflected(g, x, factors, x.shape[-2])
+    own = turned(g, own) if transpose else own
+    return g.matmul(own, other) if left else g.matmul(other, own)
+
+
 def qr(g: TorchBuilder, x: Value, mode: str = "reduced") -> list[Value]:
     (own,) = g.worked(x)
     both, factors = geqrf(g, own)
@@ -323,7 +333,12 @@ def pseudo_inverse(
     """By singular values above the tolerances."""
     import numpy
 
-    left, values, right = svd(g, x)
+    if hermitian:
+        signed, left = symmetric_eigen(g, x)
+        values, signs = g.abs(signed), g.sign(signed)
+        right = g.mul(turned(g, left), g.unsqueeze(signs, axes=(len(signs.shape),)))
+    else:
+        left, values, right = svd(g, x)
     most = g.reduce_max(g.pad(values, **_one_more(values)), axes=(-1,), keepdims=True)
     if rtol is None:
         small = float(numpy.finfo(values.dtype.numpy).eps)
@@ -372,6 +387,10 @@ def matrix_exponential(g: TorchBuilder, x: Value) -> Value:
     return made
 
 
+def checked(g: TorchBuilder, found: Value, *_: Any, **__: Any) -> None:
+    """Matrices that fail give NaN, without an error."""
+
+
 ROWS: dict[str, Build] = {
     "cholesky.default": cholesky, "linalg_cholesky_ex.default": cholesky_with_info,
     "cholesky_solve.default": cholesky_solve, "cholesky_inverse.default": cholesky_inverse,
@@ -382,8 +401,9 @@ ROWS: dict[str, Build] = {
     "lu_solve.default": old_lu_solve, "_linalg_solve_ex.default": solve,
     "_linalg_slogdet.default": sign_and_log,
     "linalg_inv_ex.default": inverse,
+    "_linalg_check_errors.default": checked,
     "geqrf.default": geqrf, "linalg_householder_product.default": householder_product,
-    "linalg_qr.default": qr, "_linalg_eigh.default": symmetric_eigen,
+    "ormqr.default": times_reflections, "linalg_qr.default": qr, "_linalg_eigh.default": symmetric_eigen,
     "_linalg_svd.default": svd, "linalg_pinv.atol_rtol_tensor": pseudo_inverse,
     "linalg_matrix_exp.default": matrix_exponential,
 }  # fmt: skip

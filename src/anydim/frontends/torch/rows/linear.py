@@ -135,6 +135,16 @@ def pair_distances(g: TorchBuilder, x: Value, p: float = 2.0) -> Value:
     return g.reshape(made, shape=(count,))
 
 
+def trilinear(
+    g: TorchBuilder, a: Value, b: Value, c: Value, ea: Sequence[int], eb: Sequence[int],
+    ec: Sequence[int], summed: Sequence[int], *_: Any,
+) -> Value:  # fmt: skip
+    """The sum over axes of the product of three tensors with new axes."""
+    made = [g.unsqueeze(each, axes=tuple(axes)) if axes else each
+            for each, axes in ((a, ea), (b, eb), (c, ec))]  # fmt: skip
+    return g.reduce_sum(g.mul(g.mul(made[0], made[1]), made[2]), axes=tuple(summed))
+
+
 ROWS: dict[str, Build] = {
     "matmul.default": matmul, "mm.default": matmul, "bmm.default": matmul, "mv.default": matmul,
     "dot.default": dot, "vdot.default": dot,
@@ -145,7 +155,7 @@ ROWS: dict[str, Build] = {
     "addbmm.default": summed_products, "addr.default": outer_sum,
     "einsum.default": einsum,
     "linalg_det.default": determinant, "det.default": determinant,
-    "trace.default": trace, "linalg_cross.default": cross,
+    "_trilinear.default": trilinear, "trace.default": trace, "linalg_cross.default": cross,
     "_cdist_forward.default": distances, "cdist.default": distances,
     "_pdist_forward.default": pair_distances, "pdist.default": pair_distances,
 }  # fmt: skip
