@@ -18,7 +18,7 @@ import torch.utils._pytree as pytree
 from torch.export import Dim, ExportedProgram
 
 GROWTHS = ((1, 2), (2, 5))  # (per symbol: times, plus a bit) of the other sizes
-_MOST_ELEMENTS = 1 << 20
+_MOST_ELEMENTS = 4096
 _SYMMETRIC = ("cholesky", "eigh", "eigvalsh", "positive", "lobpcg", "ldl", "logdet", "slogdet")
 
 
@@ -46,6 +46,11 @@ class Case:
 
     module: Call
     tensors: tuple[torch.Tensor, ...]
+    normalised: Any = None  # a function of results that are not unique, as vectors up to a sign
+
+    def results(self, made: Any) -> list[Any]:
+        """The results to compare."""
+        return pytree.tree_leaves(made if self.normalised is None else self.normalised(made))
 
 
 @cache
@@ -63,6 +68,8 @@ def entries() -> dict[str, Any]:
 def cases(name: str, dtype: torch.dtype, count: int) -> Iterator[Case]:
     """Up to `count` samples of an entry, spread over all of them."""
     entry = entries()[name]
+    if dtype not in entry.supported_dtypes("cpu"):
+        return
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -72,7 +79,7 @@ def cases(name: str, dtype: torch.dtype, count: int) -> Iterator[Case]:
     for sample in able[::step][:count]:
         leaves = pytree.tree_leaves((sample.input, sample.args, sample.kwargs))
         tensors = tuple(leaf.detach().clone() for leaf in leaves if torch.is_tensor(leaf))
-        yield Case(Call(entry, sample), tensors)
+        yield Case(Call(entry, sample), tensors, sample.output_process_fn_grad)
 
 
 def _is_usual(sample: Any) -> bool:
@@ -109,7 +116,10 @@ def resized(program: ExportedProgram, case: Case, growth: int | None) -> tuple[A
     tensors = []
     for fake, tensor in zip(fakes, case.tensors):
         shape = [_value(size, sizes) for size in fake.shape]
-        tensors.append(tensor if shape == list(tensor.shape) else _drawn(tensor, shape))
+        made = tensor if shape == list(tensor.shape) else _drawn(tensor, shape)
+        if made is not tensor and any(word in case.module.entry.name for word in _SYMMETRIC):
+            made = _positive_definite(made)
+        tensors.append(made)
     return tuple(tensors)
 
 
@@ -155,3 +165,11 @@ def _drawn(tensor: torch.Tensor, shape: list[int]) -> torch.Tensor:
     if made.is_floating_point() and made.dtype.itemsize >= 4:
         made = made * (1 + 0.05 * torch.rand(shape, dtype=made.dtype))
     return made.contiguous()
+
+
+def _positive_definite(made: torch.Tensor) -> torch.Tensor:
+    """Square matrices made symmetric, with positive eigenvalues."""
+    if made.dim() < 2 or made.shape[-1] != made.shape[-2] or not made.is_floating_point():
+        return made
+    unit = torch.eye(made.shape[-1], dtype=made.dtype)
+    return made @ made.mT / max(1, made.shape[-1]) + unit

@@ -34,6 +34,7 @@ class TorchBuilder(Builder):
     def __init__(self, name: str = "graph") -> None:
         super().__init__(name)
         self.result: DType = boolean
+        self.rank = 0  # of the (first) result of the current overload
         self.parts = 1  # results of the current overload
         self.used: set[int] = set()  # positions of its results that are used
         self._seeds = count()

@@ -8,6 +8,7 @@ from typing import Any
 from anydim.base.dtypes import boolean
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.refusal import Refused
+from anydim.frontends.torch.rows import OVERLOADS
 
 
 def built(importing: Any, node: Any) -> Any:
@@ -53,4 +54,14 @@ def _while(importing: Any, node: Any) -> Any:
     return list(made) if isinstance(made, tuple) else [made]
 
 
-_ROWS: dict[str, Callable[[Any, Any], Any]] = {"cond": _cond, "while_loop": _while}
+def _with_effects(importing: Any, node: Any) -> Any:
+    """An overload in an order with others: a token, and its results."""
+    token, overload, *arguments = node.args
+    row = OVERLOADS.get(str(overload))
+    if row is None:
+        raise Refused(f"{overload} is not supported")
+    made = row(importing.g, *(importing.converted(each) for each in arguments), **node.kwargs)
+    return [importing.converted(token), *([] if made is None else [made])]
+
+
+_ROWS: dict[str, Callable[[Any, Any], Any]] = {"cond": _cond, "while_loop": _while, "with_effects": _with_effects}

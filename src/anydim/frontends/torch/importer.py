@@ -10,11 +10,10 @@ symbols name the sizes that data decide.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-import numpy
 import torch
 
 from anydim.base.dtypes import float64, int64
@@ -49,7 +48,7 @@ class Program:
     module: torch.fx.GraphModule
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    results: Sequence[str] | None = None
+    results: Sequence[str | None] | None = None
     ranges: Mapping[Any, Any] = field(default_factory=dict)
     named: Mapping[tuple[str, int], str] = field(default_factory=dict)
     dims: Mapping[str, Dim] = field(default_factory=dict)
@@ -139,20 +138,24 @@ class _Importing:
         return self.g.constant(shared_array(plain, "a constant"))
 
     def outputs(self, results: Any) -> tuple[Any, ...]:
-        made: list[Any] = []
-        for number, result in enumerate(results):
-            names = self.program.results
-            name = f"output_{number}" if names is None else names[number]
-            value = self.value(result) if isinstance(result, torch.fx.Node) else result
-            if isinstance(value, Size):
-                value = self.g.scalar(value, int64)
-            if isinstance(value, Value):
-                while name in self.g._types:  # an input may have this name
-                    name += "_out"
-                self.g.output(name, value)
-                value = name
-            made.append(value)
-        return tuple(made)
+        """Declare the results; one without a name is left out."""
+        names = self.program.results or [f"output_{number}" for number in range(len(results))]
+        return tuple(
+            None if name is None else self.output(name, result)
+            for name, result in zip(names, results)
+        )
+
+    def output(self, name: str, result: Any) -> Any:
+        """The name of an output, or a plain value that the module returns."""
+        value = self.value(result) if isinstance(result, torch.fx.Node) else result
+        if isinstance(value, Size):
+            value = self.g.scalar(value, int64)
+        if not isinstance(value, Value):
+            return value
+        while name in self.g._types:  # an input may have this name
+            name += "_out"
+        self.g.output(name, value)
+        return name
 
     # ---- nodes ----
 
@@ -178,6 +181,7 @@ class _Importing:
         if isinstance(value, _SYMBOLIC) and not node.meta.get("unbacked_bindings"):
             return self.symbolic(value)
         if isinstance(node.target, torch._ops.HigherOrderOperator):
+            self.expect(node, value)
             return self.finished(node, control_flow.built(self, node))
         if not isinstance(node.target, torch._ops.OpOverload):
             return self.python(node)
@@ -207,7 +211,7 @@ class _Importing:
         } if many else {0}
         first = value[0] if isinstance(value, (list, tuple)) and value else value
         if isinstance(first, torch.Tensor):
-            self.g.result = dtype_of(first.dtype)
+            self.g.result, self.g.rank = dtype_of(first.dtype), first.dim()
 
     def arguments(self, node: Any) -> tuple[list[Any], dict[str, Any]]:
         """The arguments by the schema, defaults included."""
@@ -325,9 +329,9 @@ _ASSERTIONS = {
 
 def _overload(node: Any) -> str:
     """The name of a node's overload: aten.add.Tensor."""
-    return str(getattr(node.target, "__name__", node.target)) if not isinstance(
-        node.target, torch._ops.OpOverload
-    ) else str(node.target)
+    if isinstance(node.target, torch._ops.OpOverload):
+        return str(node.target)
+    return str(getattr(node.target, "__name__", node.target))
 
 
 def label_of(node: Any) -> str:

@@ -123,9 +123,7 @@ def open_program(
     dynamic_shapes: Any = None,
 ) -> Opened:  # fmt: skip
     """Convert an exported program. Raises ModelError for overloads that are not supported."""
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        whole = program.run_decompositions(decompositions(program))
+    whole = _decomposed(program, name)
     signature = whole.graph_signature
     mutated = {*signature.buffers_to_mutate.values()}
     constants: dict[str, torch.Tensor] = {}
@@ -139,6 +137,8 @@ def open_program(
                 state[spec.target] = tensor
             else:
                 constants[spec.arg.name] = tensor
+        elif spec.kind == InputKind.TOKEN:  # an order of effects; it holds nothing
+            constants[spec.arg.name] = torch.zeros(0)
         else:
             names[spec.arg.name] = spec.arg.name
     results = list(_result_names(signature, whole.call_spec.out_spec))
@@ -159,6 +159,20 @@ def open_program(
     return Opened(imported, state, written, own, whole.call_spec.out_spec)
 
 
+def _decomposed(program: ExportedProgram, name: str) -> ExportedProgram:
+    """The program without mutation, of overloads that have rows where torch can write it so."""
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            return program.run_decompositions(decompositions(program))
+    except Exception as error:  # torch raises any kind
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise ModelError(
+            f"{name}: torch cannot decompose the program: {type(error).__name__}: {first[:200]}",
+            "call program.run_decompositions() for torch's whole report",
+        ) from error
+
+
 def _tensor(program: ExportedProgram, target: str) -> torch.Tensor:
     found = program.state_dict.get(target)
     return program.constants[target] if found is None else found
@@ -168,10 +182,10 @@ def _ranges(program: ExportedProgram) -> Mapping[Any, Any]:
     return program.range_constraints
 
 
-def _result_names(signature: Any, spec: Any) -> Iterator[str]:
+def _result_names(signature: Any, spec: Any) -> Iterator[str | None]:
     """Names of results by their place in what the module returns: `output`, `logits`, `1.hidden`.
 
-    Of what is written back: its target.
+    Of what is written back: its target. None for tokens.
     """
     count = sum(each.kind == OutputKind.USER_OUTPUT for each in signature.output_specs)
     tree = pytree.tree_unflatten(list(range(count)), spec)
@@ -180,9 +194,11 @@ def _result_names(signature: Any, spec: Any) -> Iterator[str]:
     for each in signature.output_specs:
         if each.kind in _WRITTEN:
             yield f"{each.target}.new"
-        else:
+        elif each.kind == OutputKind.USER_OUTPUT:
             yield _path_name(paths.get(number, ()))
             number += 1
+        else:
+            yield None
 
 
 def _path_name(path: Sequence[Any]) -> str:

@@ -5,12 +5,14 @@
     views.py               views, and overloads that move elements
     reductions.py          reductions, cumulative overloads, sorting
     linear.py              matrix products, linear algebra
+    factorisations.py      Cholesky, LU, QR, eigenvalues, singular values
     normalisation.py       batch, group, instance, layer and RMS norms
     convolution.py         convolutions, pooling, resampling of images
     attention.py           scaled dot-product attention
     recurrent.py           LSTM, GRU, RNN
     indexing.py            reads and writes at indices
     creation.py            tensors from sizes and numbers, random ones included
+    special.py             special functions, by the tables of coefficients.py
     data_sized.py          sizes that data decide
 
 A row takes the builder and the arguments of the schema. It returns values; the importer converts
@@ -24,17 +26,19 @@ from anydim.frontends.torch.rows import (
     creation,
     data_sized,
     elementwise,
+    factorisations,
     indexing,
     linear,
     normalisation,
     recurrent,
     reductions,
+    special,
     views,
 )
 
 _SUBJECTS = (
     elementwise, views, reductions, linear, normalisation, convolution, attention, recurrent,
-    indexing, creation, data_sized,
+    indexing, creation, data_sized, special, factorisations,
 )  # fmt: skip
 
 OVERLOADS: dict[str, Build] = {

@@ -74,6 +74,8 @@ def average_pool(rank: int) -> Build:
         ceil_mode: bool = False, count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Value:  # fmt: skip
+        if divisor_override and ceil_mode:
+            raise Refused("divisor_override with ceil_mode")
         own, lead = batched(g, *g.worked(x), rank)
         kernel, padding = _each(kernel, rank), _each(padding, rank)
         made = g.average_pool(
@@ -82,8 +84,6 @@ def average_pool(rank: int) -> Build:
             count_padding=count_include_pad or bool(divisor_override),
         )  # fmt: skip
         if divisor_override:
-            if ceil_mode:
-                raise Refused("divisor_override with ceil_mode")
             made = g.mul(made, float(math.prod(kernel)) / divisor_override)
         return unbatched(g, made, lead)
 
@@ -279,6 +279,7 @@ def channel_shuffle(g: TorchBuilder, x: Value, groups: int) -> Value:
 
 
 _NEAREST = {"coordinates": "asymmetric", "rounding": "floor"}
+_SMOOTH = {"antialias": True, "exclude_outside": True}
 _EXACT = {"coordinates": "half_pixel", "rounding": "round_prefer_ceil"}
 
 ROWS: dict[str, Build] = {
@@ -297,8 +298,8 @@ ROWS: dict[str, Build] = {
     "upsample_bilinear2d.default": upsample("linear"),
     "upsample_trilinear3d.default": upsample("linear"),
     "upsample_bicubic2d.default": upsample("cubic"),
-    "_upsample_bilinear2d_aa.default": upsample("linear", antialias=True),
-    "_upsample_bicubic2d_aa.default": upsample("cubic", antialias=True, cubic=-0.5),
+    "_upsample_bilinear2d_aa.default": upsample("linear", **_SMOOTH),
+    "_upsample_bicubic2d_aa.default": upsample("cubic", cubic=-0.5, **_SMOOTH),
     "grid_sampler_2d.default": grid_sample, "grid_sampler_3d.default": grid_sample,
     "affine_grid_generator.default": affine_grid,
     "im2col.default": columns, "col2im.default": image,

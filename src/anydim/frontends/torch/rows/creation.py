@@ -215,6 +215,37 @@ def bernoulli(g: TorchBuilder, x: Value, p: Any = None, **_: Any) -> Value:
     return g.less(_uniform(g, x.shape), g.as_type(chance, float32))
 
 
+def multinomial(
+    g: TorchBuilder, weights: Value, count: int | Size, replacement: bool = False, **_: Any
+) -> Value:
+    """Drawn places by weights: by the running sum, or, without replacement, by largest keys."""
+    rows = weights if len(weights.shape) == 2 else g.unsqueeze(weights, axes=(0,))
+    rows = g.cast(rows, to=float64)
+    if replacement:
+        sums = g.cum_sum(rows, axis=1)
+        total = g.reduce_sum(rows, axes=(1,), keepdims=True)
+        drawn = g.mul(g.cast(_uniform(g, (rows.shape[0], count)), to=float64), total)
+        below = g.less_equal(g.unsqueeze(sums, axes=(1,)), g.unsqueeze(drawn, axes=(2,)))
+        made = g.reduce_sum(g.cast(below, to=int64), axes=(2,))
+    else:
+        noise = g.neg(g.log(g.maximum(g.cast(_uniform(g, rows.shape), to=float64), 1e-30)))
+        made = g.top_k(g.div(rows, noise), k=count, axis=1)[1]
+    return made if len(weights.shape) == 2 else g.squeeze(made, axes=(0,))
+
+
+def randomised_relu(
+    g: TorchBuilder, x: Value, noise: Value, low: float = 0.125, high: float = 1 / 3,
+    training: bool = False, *_: Any, **__: Any,
+) -> list[Value]:  # fmt: skip
+    """(x, or x times a slope where negative; the slopes): random slopes in training."""
+    if not training:
+        slope = (float(low) + float(high)) / 2
+        return [g.leaky_relu(x, alpha=slope), noise]
+    drawn = g.cast(_uniform(g, x.shape, float(low), float(high)), to=x.dtype)
+    slopes = g.where(g.less_equal(x, 0), drawn, g.scalar(1, x.dtype))
+    return [g.mul(x, slopes), slopes]
+
+
 def permutation(g: TorchBuilder, count: int | Size, **_: Any) -> Value:
     return g.sort(_uniform(g, (count,)), axis=0)[1]
 
@@ -260,5 +291,7 @@ ROWS: dict[str, Build] = {
     "randint_like.default": integers_like, "randint_like.low_dtype": integers_like_from,
     "randperm.default": permutation,
     "bernoulli.default": bernoulli, "bernoulli.p": bernoulli, "bernoulli.Tensor": bernoulli,
+    "multinomial.default": multinomial,
+    "rrelu_with_noise_functional.default": randomised_relu,
     "native_dropout.default": dropout, "dropout.default": plain_dropout,
 }  # fmt: skip

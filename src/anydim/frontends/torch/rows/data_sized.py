@@ -111,11 +111,40 @@ def bincount(
     return g.scatter_elements(zeros, own, updates, axis=0, reduction="add")
 
 
+def nonzero_static(
+    g: TorchBuilder, x: Value, *, size: int | Size, fill_value: int = -1
+) -> Value:
+    """The first coordinates, filled up to a number of rows."""
+    found = nonzero(g, x)
+    padded = g.pad(found, g.scalar(fill_value, int64), before=(0, 0), after=(size, 0))
+    return g.slice(padded, starts=(0,), ends=(size,), axes=(0,))
+
+
+def histogram(
+    g: TorchBuilder, x: Value, bins: int = 100, low: float = 0, high: float = 0
+) -> Value:
+    """Counts of equal bins; without bounds, between the smallest and the largest element."""
+    (own,) = g.worked(g.flat(x))
+    first, last = g.scalar(low, own.dtype), g.scalar(high, own.dtype)
+    if low == high:
+        first, last = g.reduce_min(own, axes=(0,)), g.reduce_max(own, axes=(0,))
+        alone = g.equal(first, last)
+        first = g.where(alone, g.sub(first, 1), first)
+        last = g.where(alone, g.add(last, 1), last)
+    inside = g.logical_and(g.greater_equal(own, first), g.less_equal(own, last))
+    place = g.floor(g.div(g.mul(g.sub(own, first), float(bins)), g.sub(last, first)))
+    place = g.minimum(g.where(inside, place, g.scalar(0, own.dtype)), float(bins - 1))
+    zeros = g.filled((bins,), 0, g.result)
+    return g.scatter_elements(zeros, g.cast(place, to=int64), g.cast(inside, to=g.result), axis=0,
+                              reduction="add")  # fmt: skip
+
+
 ROWS: dict[str, Build] = {
     "nonzero.default": nonzero, "masked_select.default": masked_select,
     "masked_scatter.default": masked_scatter,
     "_local_scalar_dense.default": item, "item.default": item,
     "repeat_interleave.Tensor": repeat_interleave,
     "_unique2.default": unique, "unique_dim.default": unique_along,
+    "nonzero_static.default": nonzero_static, "histc.default": histogram,
     "unique_consecutive.default": unique_consecutive, "bincount.default": bincount,
 }  # fmt: skip

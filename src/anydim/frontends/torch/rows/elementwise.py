@@ -395,6 +395,46 @@ def hypot(g: TorchBuilder, a: Value, b: Value) -> Value:
     return g.where(infinite, g.scalar(math.inf, made.dtype), made)
 
 
+def angle(g: TorchBuilder, x: Value) -> Value:
+    """Of real numbers: pi below 0."""
+    (x,) = g.worked(x)
+    made = g.where(g.less(x, 0), g.scalar(math.pi, x.dtype), g.scalar(0, x.dtype))
+    return g.where(g.is_nan(x), x, made)
+
+
+def mantissa(g: TorchBuilder, x: Value) -> list[Value]:
+    """(x / 2^e from 1/2 to 1, e)."""
+    wide = g.cast(x, to=float64)
+    size = g.abs(wide)
+    usual = g.logical_and(g.greater(size, 0.0), g.logical_not(g.is_inf(size)))
+    safe = g.where(usual, size, g.scalar(1.0, float64))
+    power = g.add(g.floor(g.div(g.log(safe), math.log(2))), 1.0)
+    part = g.mul(safe, g.pow(g.scalar(2.0, float64), g.neg(power)))
+    high, low = g.greater_equal(part, 1.0), g.less(part, 0.5)
+    part = g.where(high, g.mul(part, 0.5), g.where(low, g.mul(part, 2.0), part))
+    power = g.where(high, g.add(power, 1.0), g.where(low, g.sub(power, 1.0), power))
+    signed = g.where(g.less(wide, 0.0), g.neg(part), part)
+    zero = g.scalar(0.0, float64)
+    return [g.where(usual, signed, wide), g.cast(g.where(usual, power, zero), to=int32)]
+
+
+def greatest_divisor(g: TorchBuilder, a: Operand, b: Operand) -> Value:
+    values = [g.operand(value, int64) for value in (a, b)]
+    shape = g.broadcast(*values)
+    flat = [g.flat(g.expand(value, shape=shape)) for value in values]
+    return g.reshape(g.defined("greatest_divisor", *flat), shape=shape)
+
+
+def round_decimals(g: TorchBuilder, x: Value, *, decimals: int) -> Value:
+    if not decimals:
+        return rounding("round")(g, x)
+    (x,) = g.worked(x)
+    scale = float(10 ** abs(decimals))
+    if decimals > 0:
+        return g.div(g.round(g.mul(x, scale)), scale)
+    return g.mul(g.round(g.div(x, scale)), scale)
+
+
 _UNARY = {
     "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan",
     "atanh": "atanh", "cos": "cos", "cosh": "cosh", "erf": "erf", "exp": "exp",
@@ -408,7 +448,17 @@ _COMPARED = {
     "ge": "greater_equal",
 }  # fmt: skip
 
+_PRIMS = {
+    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "pow": "pow", "maximum": "maximum",
+    "minimum": "minimum", "fmod": "fmod", "atan2": "atan2",
+}  # fmt: skip
+
 ROWS: dict[str, Build] = {
+    **{f"prims.{theirs}.default": binary(ours) for theirs, ours in _PRIMS.items()},
+    "prims.round.default": rounding("round"), "prims.frexp.default": mantissa,
+    "frexp.Tensor": mantissa, "prims.gcd.default": greatest_divisor,
+    "gcd.default": greatest_divisor, "angle.default": angle,
+    "round.decimals": round_decimals,
     **{f"{theirs}.default": unary(ours) for theirs, ours in _UNARY.items()},
     **{f"{theirs}.default": rounding(theirs) for theirs in ("floor", "ceil", "round", "trunc")},
     **{f"{theirs}.{kind}": compared(ours) for theirs, ours in _COMPARED.items()

@@ -363,6 +363,36 @@ def one_hot(g: TorchBuilder, x: Value, classes: int = -1) -> Value:
     return g.cast(g.equal(g.unsqueeze(x, axes=(len(x.shape),)), g.positions(classes)), to=int64)
 
 
+def embedding_bag(
+    g: TorchBuilder, weight: Value, indices: Value, offsets: Value, scale: bool = False,
+    mode: int = 0, sparse: bool = False, weights: Value | None = None, last: bool = False,
+    padding: int = -1,
+) -> list[Value]:  # fmt: skip
+    """Sums, means or largest elements of rows of a table, by bags that begin at offsets."""
+    count = offsets.shape[0] - (1 if last else 0)
+    indices, offsets = g.as_type(indices, int64), g.as_type(offsets, int64)
+    begins = g.slice(offsets, starts=(0,), ends=(count,), axes=(0,))
+    bag = g.sub(sorted_places(g, begins, g.positions(indices.shape[0]), True), 1)
+    rows = g.gather(weight, indices, axis=0)
+    kept = g.not_equal(indices, padding)
+    if weights is not None:
+        rows = g.mul(rows, g.unsqueeze(weights, axes=(1,)))
+    shape = (count, weight.shape[1])
+    sizes = g.scatter_elements(g.filled((count,), 0, int64), bag, g.cast(kept, to=int64), axis=0,
+                               reduction="add")  # fmt: skip
+    lowest = g.scalar(float("-inf") if mode == 2 else 0, rows.dtype)
+    rows = g.where(g.unsqueeze(kept, axes=(1,)), rows, lowest)
+    how = "max" if mode == 2 else "add"
+    made = g.scatter_nd(g.expand(lowest, shape=shape), g.unsqueeze(bag, axes=(1,)), rows,
+                        reduction=how)  # fmt: skip
+    number = g.unsqueeze(g.cast(g.maximum(sizes, 1), to=rows.dtype), axes=(1,))
+    if mode == 1:
+        made = g.div(made, number)
+    if mode == 2:
+        made = g.where(g.greater(g.unsqueeze(sizes, axes=(1,)), 0), made, g.scalar(0, rows.dtype))
+    return [made, bag, sizes, sizes]
+
+
 ROWS: dict[str, Build] = {
     "embedding.default": embedding, "index_select.default": index_select,
     "gather.default": gather, "index.Tensor": index, "_unsafe_index.Tensor": index,
@@ -373,6 +403,8 @@ ROWS: dict[str, Build] = {
     "index_add.default": index_along("add"), "index_copy.default": index_along("none"),
     "index_reduce.default": index_reduce,
     "index_fill.int_Scalar": index_fill, "index_fill.int_Tensor": index_fill,
+    "_embedding_bag_forward_only.default": embedding_bag,
+    "_embedding_bag.default": embedding_bag,
     "take.default": take, "put.default": put,
     "bucketize.Tensor": bucketize, "bucketize.Scalar": bucketize,
     "searchsorted.Tensor": search_sorted, "searchsorted.Scalar": search_sorted,

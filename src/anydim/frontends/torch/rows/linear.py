@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from anydim.base.dtypes import DType
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import Number, TorchBuilder
 from anydim.frontends.torch.record import Build
-from anydim.frontends.torch.refusal import Refused
-from anydim.sizes import product
 
 
 def matmul(g: TorchBuilder, a: Value, b: Value, *_: Any) -> Value:
@@ -68,11 +65,6 @@ def dot(g: TorchBuilder, a: Value, b: Value) -> Value:
 def einsum(g: TorchBuilder, equation: str, operands: Sequence[Value], *, path: Any = None) -> Value:
     """Capital letters and spaces too; as torch, an implicit result has sorted letters."""
     return g.einsum(*operands, equation=equation.replace(" ", ""))
-
-
-def inverse(g: TorchBuilder, x: Value, **_: Any) -> list[Value]:
-    made = g.inverse(*g.worked(x))
-    return [made, g.filled(x.shape[:-2], 0, _INFO)]
 
 
 def determinant(g: TorchBuilder, x: Value) -> Value:
@@ -143,11 +135,15 @@ def pair_distances(g: TorchBuilder, x: Value, p: float = 2.0) -> Value:
     return g.reshape(made, shape=(count,))
 
 
-def kronecker(g: TorchBuilder, a: Value, b: Value) -> Value:
-    raise Refused("kron")
+def trilinear(
+    g: TorchBuilder, a: Value, b: Value, c: Value, ea: Sequence[int], eb: Sequence[int],
+    ec: Sequence[int], summed: Sequence[int], *_: Any,
+) -> Value:  # fmt: skip
+    """The sum over axes of the product of three tensors with new axes."""
+    made = [g.unsqueeze(each, axes=tuple(axes)) if axes else each
+            for each, axes in ((a, ea), (b, eb), (c, ec))]  # fmt: skip
+    return g.reduce_sum(g.mul(g.mul(made[0], made[1]), made[2]), axes=tuple(summed))
 
-
-_INFO = DType("int32", "int", 32)
 
 ROWS: dict[str, Build] = {
     "matmul.default": matmul, "mm.default": matmul, "bmm.default": matmul, "mv.default": matmul,
@@ -155,12 +151,11 @@ ROWS: dict[str, Build] = {
     "mm.dtype": matmul, "bmm.dtype": matmul,
     "linear.default": linear,
     "addmm.default": added_product, "baddbmm.default": added_product,
-    "addmv.default": added_product, "_addmm_activation.default": added_product,
+    "addmv.default": added_product,
     "addbmm.default": summed_products, "addr.default": outer_sum,
     "einsum.default": einsum,
-    "linalg_inv_ex.default": inverse, "linalg_det.default": determinant, "det.default": determinant,
-    "trace.default": trace, "linalg_cross.default": cross,
+    "linalg_det.default": determinant, "det.default": determinant,
+    "_trilinear.default": trilinear, "trace.default": trace, "linalg_cross.default": cross,
     "_cdist_forward.default": distances, "cdist.default": distances,
     "_pdist_forward.default": pair_distances, "pdist.default": pair_distances,
 }  # fmt: skip
-del ROWS["_addmm_activation.default"]

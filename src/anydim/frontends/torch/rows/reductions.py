@@ -310,6 +310,19 @@ def _ones(shape: Sequence[Size], axis: int) -> tuple[Any, ...]:
     return tuple(1 if number == axis else size for number, size in enumerate(shape))
 
 
+def mode(g: TorchBuilder, x: Value, dim: int = -1, keepdim: bool = False) -> list[Value]:
+    """(the most frequent element, the smallest among equals; the last place of it)."""
+    own, _ = lifted(g, g.cast(x, to=uint8) if x.dtype == boolean else x)
+    axis = dim % len(own.shape)
+    values, places = g.sort(own, axis=axis)
+    runs = along_axis(g, "run_lengths", values, axis)[0]
+    last = g.arg_max(runs, axis=axis, keepdims=True)
+    found = [g.gather_elements(each, last, axis=axis) for each in (values, places)]
+    if keepdim and x.shape:
+        return found
+    return [g.squeeze(each, axes=(axis,)) for each in found]
+
+
 def count_of(g: TorchBuilder, x: Value, dims: Dims = None) -> Value:
     marks = g.cast(g.as_type(x, boolean), to=int64)
     return reduced(g, "reduce_sum", marks, dims, False)
@@ -346,7 +359,7 @@ ROWS: dict[str, Build] = {
     "cummax.default": running("running_max"), "cummin.default": running("running_min"),
     "sort.default": sort, "sort.stable": stable_sort,
     "argsort.default": argsort, "argsort.stable": stable_argsort,
-    "topk.default": top_k, "kthvalue.default": kth,
+    "mode.default": mode, "topk.default": top_k, "kthvalue.default": kth,
     "median.default": median(False), "median.dim": median(False),
     "nanmedian.default": median(True), "nanmedian.dim": median(True),
 }  # fmt: skip

@@ -56,6 +56,8 @@ def squeeze(g: TorchBuilder, x: Value, dims: int | Sequence[int] | None = None) 
         return x
     given = range(len(x.shape)) if dims is None else [dims] if isinstance(dims, int) else dims
     axes = [dim % len(x.shape) for dim in given]
+    if len(x.shape) - g.rank == len(set(axes)):  # torch knows that all of them are 1
+        return g.squeeze(x, axes=tuple(axes)) if axes else x
     for axis in axes:
         size = x.shape[axis]
         if size.constant is None:
@@ -241,6 +243,11 @@ def pixel_unshuffle(g: TorchBuilder, x: Value, factor: int) -> Value:
     return g.reshape(made, shape=(*lead, *made.shape[1:]))
 
 
+def copied(g: TorchBuilder, x: Value, source: Value, *_: Any) -> Value:
+    """The source in the shape and type of x."""
+    return g.expand(g.as_type(source, x.dtype), shape=x.shape)
+
+
 def same(g: TorchBuilder, x: Value, *_: Any, **__: Any) -> Value:
     return x
 
@@ -341,6 +348,4 @@ ROWS: dict[str, Build] = {
     "diagonal_scatter.default": diagonal_scatter,
     "as_strided_scatter.default": as_strided_scatter,
     "view_as_real.default": same, "lift_fresh.default": same, "lift.default": same,
-    "_copy_from.default": same,
 }  # fmt: skip
-del ROWS["view_as_real.default"], ROWS["_copy_from.default"]
