@@ -23,7 +23,7 @@ from anydim.base.records import dataclass
 from anydim.deploy.checksum import checksum
 from anydim.deploy.records import parse_json
 
-FORMAT = 11  # raise with every change of the content of files
+FORMAT = 12  # raise with every change of the content of files
 MANIFEST = "manifest.json"
 ALIGNMENT = 64  # of every member; the alignment of constants in memory
 _LONGEST_NAME = 200
