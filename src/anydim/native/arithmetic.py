@@ -11,9 +11,10 @@ from dataclasses import field
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.ir import apply, constant
+from anydim.kernels.ir import apply, constant, select
 from anydim.native.body import TRUE, Body, overflows
 from anydim.sizes import LARGEST, Interval, Size
+from anydim.sizes.interval import hull
 
 _RELATIONS = {
     "==": "equal", "!=": "not_equal", "<=": "less_equal", "<": "less", ">=": "greater_equal",
@@ -41,7 +42,7 @@ class Arithmetic:
     symbols: Mapping[str, RangedValue]
     overflow: ir.Value | None = None
     atoms: dict[str, RangedValue] = field(default_factory=dict)
-    _known: dict[tuple[str, ir.Value, ir.Value], RangedValue] = field(default_factory=dict)
+    _known: dict[tuple[str | ir.Value, ...], RangedValue] = field(default_factory=dict)
 
     def size(self, size: Size) -> ir.Value:
         """Return the value of a size."""
@@ -68,10 +69,9 @@ class Arithmetic:
         return RangedValue(constant(value), Interval(value, value))
 
     def _apply(self, function: str, terms: tuple[RangedValue, ...]) -> RangedValue:
-        left, right = terms
-        key = (function, left.value, right.value)
+        key: tuple[str | ir.Value, ...] = (function, *(term.value for term in terms))
         if key not in self._known:
-            value, range = _RULES[function](self, left, right)
+            value, range = _RULES[function](self, *terms)
             self._known[key] = RangedValue(self.body.let(value), range)
         return self._known[key]
 
@@ -107,18 +107,25 @@ class Arithmetic:
     def _maximum(self, left: RangedValue, right: RangedValue) -> _Made:
         return _extreme("max", max, left, right)
 
+    def _choose(self, test: RangedValue, then: RangedValue, otherwise: RangedValue) -> _Made:
+        if test.range.low >= 0:
+            return then.value, then.range
+        chosen = select(test.value >= 0, then.value, otherwise.value)
+        return chosen, hull((then.range, otherwise.range))
+
     def _fail_if(self, flag: ir.Value) -> None:
         self.overflow = self.body.let(flag if self.overflow is None else self.overflow | flag)
 
 
 _Made = tuple[ir.Value, Interval]
-_RULES: dict[str, Callable[[Arithmetic, RangedValue, RangedValue], _Made]] = {
+_RULES: dict[str, Callable[..., _Made]] = {
     "add": Arithmetic._add,
     "mul": Arithmetic._multiply,
     "floordiv": Arithmetic._divide,
     "mod": Arithmetic._modulo,
     "min": Arithmetic._minimum,
     "max": Arithmetic._maximum,
+    "where": Arithmetic._choose,
 }
 
 

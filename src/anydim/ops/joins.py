@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 from anydim.base.errors import GraphError
 from anydim.graph.operator import Attributes, Types, Written
@@ -26,6 +28,7 @@ from anydim.sizes import (
     Size,
     Truth,
     as_size,
+    condition,
     maximum,
     minimum,
     prove,
@@ -195,11 +198,16 @@ def _where_any(count: Size, extent: Size, sides: Sequence[Size]) -> Size:
     return minimum(count, maximum(extent + sides[0] + sides[1], 0) * maximum(count, 0))
 
 
+def _any_positive(sides: Sequence[Size]) -> Size:
+    """1 where a number is above 0, else 0."""
+    return reduce(or_, (condition(side, ">", 0) for side in sides)).flag
+
+
 def _repeating(shape: Sequence[Size], before: Sequence[Size], after: Sequence[Size]) -> list[Guard]:
     """Guards: a pad that repeats elements has an element to repeat."""
     return [
         Guard(
-            _where_any(minimum(1, maximum(0, *sides)), extent, sides),
+            _where_any(_any_positive(sides), extent, sides),
             "<=",
             extent,
             f"a pad of axis {axis} has no elements",

@@ -30,6 +30,7 @@ from anydim.sizes import (
     as_size,
     broadcast_size,
     ceil_div,
+    condition,
     maximum,
     minimum,
     product,
@@ -185,7 +186,7 @@ def _broadcast_pair(own: Size, wanted: Size, box: Box) -> tuple[Size, Size, Size
     odd = own - wanted
     odd = odd if own_wide else odd * (own - 1)
     odd = odd if wanted_wide else odd * (wanted - 1)
-    step = one if own_wide else minimum(1, maximum(own - 1, 0))
+    step = one if own_wide else condition(own, ">", 1).flag
     if own_wide or wanted_wide:
         return (own if own_wide else wanted), step, odd
     return broadcast_size((own, wanted), box), step, odd
@@ -288,4 +289,4 @@ def _from_front(bound: Size, extent: Size, box: Box) -> Size:
         return bound
     if negative is Truth.PROVED:
         return bound + extent
-    return bound + extent * minimum(maximum(-bound, 0), 1)
+    return bound + condition(bound, "<", 0).where(extent, 0)

@@ -383,6 +383,7 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     "mod": mod,
     "min": min,
     "max": max,
+    "where": lambda test, then, otherwise: then if test >= 0 else otherwise,
 }
 
 

@@ -7,12 +7,13 @@ at given sizes, and proofs of relations: proved, refuted or unknown over the who
 from typing import TYPE_CHECKING
 
 from anydim.base.lazy_names import late_names
-from anydim.sizes import quotients as _quotients  # noqa: F401  the normal forms of all functions
+from anydim.sizes import conditions as _conditions  # noqa: F401  the normal forms of all functions
 
 if TYPE_CHECKING:
     from anydim.sizes.atoms import Atom
     from anydim.sizes.box import Box, Dim
     from anydim.sizes.broadcast import broadcast_size
+    from anydim.sizes.conditions import ALWAYS, NEVER, Condition, at_least, at_most, condition
     from anydim.sizes.covering import Covering
     from anydim.sizes.derived import align_up, ceil_div, negated_if_negative, product
     from anydim.sizes.divisors import divisor_guard
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from anydim.sizes.index_range import ADDRESSABLE, SHORT, USUAL, fits, wrapped
     from anydim.sizes.interval import LARGEST, Interval
     from anydim.sizes.largest import largest_value
-    from anydim.sizes.parsing import as_size, parse
-    from anydim.sizes.proofs import Truth, bounds, prove, simplify
+    from anydim.sizes.parsing import as_size, parse, parse_condition
+    from anydim.sizes.proofs import Truth, bounds, decide, prove, settle, simplify
     from anydim.sizes.relative_sizes import RelativeSizes, own_sizes
     from anydim.sizes.remedies import remedy
     from anydim.sizes.sampling import Sampled, samples
@@ -31,11 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADDRESSABLE",
+    "ALWAYS",
     "LARGEST",
+    "NEVER",
     "SHORT",
     "USUAL",
     "Atom",
     "Box",
+    "Condition",
     "Covering",
     "Dim",
     "Guard",
@@ -46,9 +50,13 @@ __all__ = [
     "Truth",
     "align_up",
     "as_size",
+    "at_least",
+    "at_most",
     "bounds",
     "broadcast_size",
     "ceil_div",
+    "condition",
+    "decide",
     "divisor_guard",
     "fits",
     "given_dims",
@@ -61,10 +69,12 @@ __all__ = [
     "negated_if_negative",
     "own_sizes",
     "parse",
+    "parse_condition",
     "product",
     "prove",
     "remedy",
     "samples",
+    "settle",
     "simplify",
     "wrapped",
 ]
@@ -73,6 +83,7 @@ _MODULES = {
     "atoms": ("Atom",),
     "box": ("Box", "Dim"),
     "broadcast": ("broadcast_size",),
+    "conditions": ("ALWAYS", "NEVER", "Condition", "at_least", "at_most", "condition"),
     "covering": ("Covering",),
     "derived": ("align_up", "ceil_div", "negated_if_negative", "product"),
     "divisors": ("divisor_guard",),
@@ -84,8 +95,8 @@ _MODULES = {
     "interval": ("LARGEST", "Interval"),
     "largest": ("largest_value",),
     "relative_sizes": ("RelativeSizes", "own_sizes"),
-    "parsing": ("as_size", "parse"),
-    "proofs": ("Truth", "bounds", "prove", "simplify"),
+    "parsing": ("as_size", "parse", "parse_condition"),
+    "proofs": ("Truth", "bounds", "decide", "prove", "settle", "simplify"),
     "remedies": ("remedy",),
     "sampling": ("Sampled", "samples"),
 }

@@ -1,6 +1,6 @@
 """Atoms of size expressions: the factors of products other than plain symbols.
 
-An atom is `a // b`, `a % b`, `min(...)` or `max(...)` of sizes.
+An atom is `a // b`, `a % b`, `min(...)`, `max(...)` or `(a if condition else b)` of sizes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ DEEPEST = 1024  # maximum nesting depth of atoms
 
 
 class Atom(str):
-    """`a // b`, `a % b`, `min(...)` or `max(...)`.
+    """`a // b`, `a % b`, `min(...)`, `max(...)` or `(a if condition else b)`.
+
+    The arguments of the last one are the size that is >= 0 where the condition holds, a and b.
 
     An atom is its own canonical text, so that products of atoms sort, hash and compare at the
     speed of strings. Symbols are plain strings; their names cannot look like an atom's text.
     """
 
     __slots__ = ("arguments", "depth", "function", "symbols")
-    function: str  # 'floordiv', 'mod', 'min', 'max'
+    function: str  # 'floordiv', 'mod', 'min', 'max', 'where'
     arguments: tuple[Size, ...]
     depth: int  # nesting depth of atoms, this one included
     symbols: frozenset[str]  # the names it depends on

@@ -88,6 +88,8 @@ class Covering:
             return all(self.covers(whole, part) for part in lower.arguments)
         if lower.function == "min":
             return any(self.covers(whole, part) for part in lower.arguments)
+        if lower.function == "where":
+            return all(self.covers(whole, part) for part in lower.arguments[1:])
         (above, over), (below, under) = _quotient(upper), _quotient(lower)
         return bool(over and under) and self.covers(under * (above + 1) - 1, over * below)
 
@@ -147,6 +149,9 @@ class Covering:
         if atom.function in ("min", "max"):
             enough = all if atom.function == "min" else any
             if enough(self.not_negative(part) for part in atom.arguments):
+                return True
+        elif atom.function == "where":
+            if all(self.not_negative(part) for part in atom.arguments[1:]):
                 return True
         elif (atom.arguments[1].constant or 0) > 0:
             if atom.function == "mod" or self.not_negative(atom.arguments[0]):

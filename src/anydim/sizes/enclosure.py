@@ -7,6 +7,7 @@ size that are equal by definition are bounded, and the bounds are intersected:
     x // c  =  (x - x % c) / c
     x % y   =  x - y * (x // y)
     min(x, y) is x or y and not above either; max likewise
+    (x if condition else y) is x or y
     0 <= x % y < y for y > 0, and 0 <= x // y <= x for x >= 0 and y > 0
 """
 
@@ -104,6 +105,8 @@ class Enclosure:
             result &= self._without_remainders(size, depth)
         if depth < _DEEPEST:
             for atom in dict.fromkeys(compound):
+                if atom.function in ("min", "max", "where"):
+                    result &= self._by_operands(size, atom, depth)
                 if atom.arguments[1].constant is None or atom.function in ("min", "max"):
                     result &= self._by_limits(size, atom, depth)
         if depth < _DEEPEST_CONSTRAINT:
@@ -144,16 +147,18 @@ class Enclosure:
 
         return self._polynomial(size.replace_atoms(swap), depth)
 
+    def _by_operands(self, size: Size, atom: Atom, depth: int) -> Interval:
+        """Replace an atom by each operand that it may equal."""
+        operands = atom.arguments[1:] if atom.function == "where" else atom.arguments
+        return hull(self._replaced(size, atom, each, depth) for each in operands)
+
+    def _replaced(self, size: Size, atom: Atom, value: Size, depth: int) -> Interval:
+        return self.of(size.replace_atoms(_replacing(atom, value)), depth + 1)
+
     def _by_limits(self, size: Size, atom: Atom, depth: int) -> Interval:
         """Substitute the bounds of an atom where the size is monotone in it."""
-
-        def with_atom(value: Size) -> Interval:
-            return self.of(size.replace_atoms(_replacing(atom, value)), depth + 1)
-
         below, above = self._limits(atom, depth)
         result = Interval()
-        if atom.function in ("min", "max"):
-            result = hull(with_atom(argument) for argument in atom.arguments)
         terms = dict(size.monomials)
         growth = term_by_term(slope(terms, atom), self._atom_ranges(size, depth))
         if growth.low < 0:
@@ -161,9 +166,9 @@ class Enclosure:
         linear = all(monomial.count(atom) < 2 for monomial in terms)  # limits may exceed its range
         if linear and (growth.low >= 0 or growth.high <= 0):
             for limit in below:
-                result &= Interval(with_atom(limit).lo, None)
+                result &= Interval(self._replaced(size, atom, limit, depth).lo, None)
             for limit in above:
-                result &= Interval(None, with_atom(limit).hi)
+                result &= Interval(None, self._replaced(size, atom, limit, depth).hi)
         return result
 
     def _limits(self, atom: Atom, depth: int) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
@@ -173,7 +178,9 @@ class Enclosure:
             return (), atom.arguments
         if atom.function == "max":
             return atom.arguments, ()
-        if right.constant is not None or self.of(right, depth).low <= 0:
+        if atom.function == "where" or right.constant is not None:
+            return (), ()
+        if self.of(right, depth).low <= 0:
             return (), ()
         top = (left,) if self.of(left, depth).low >= 0 else ()
         if atom.function == "mod":
@@ -239,7 +246,15 @@ _OPERATORS: dict[str, Callable[[list[Interval]], Interval]] = {
     "max": greater,
     "floordiv": lambda parts: parts[0] // parts[1],
     "mod": lambda parts: parts[0] % parts[1],
+    "where": lambda parts: _chosen(*parts),
 }
+
+
+def _chosen(test: Interval, then: Interval, otherwise: Interval) -> Interval:
+    """The values of `then` where test >= 0, of `otherwise` elsewhere."""
+    if test.low >= 0:
+        return then
+    return otherwise if test.high < 0 else hull((then, otherwise))
 
 
 def _quotients(size: Size) -> Iterable[Atom]:

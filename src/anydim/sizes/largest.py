@@ -95,9 +95,15 @@ def _rises(atom: str) -> bool:
         return True
     if atom.function in ("min", "max"):
         return all(rises(part) and _starts_at_zero(part) for part in atom.arguments)
+    if atom.function == "where":
+        test, then, otherwise = atom.arguments
+        more = then - otherwise
+        found = all(map(rises, (test, otherwise, more)))
+        return found and _starts_at_zero(otherwise) and _starts_at_zero(more)
+    if atom.function != "floordiv":
+        return False
     above, below = atom.arguments
-    constant = below.constant or 0
-    return atom.function == "floordiv" and constant > 0 and rises(above) and _starts_at_zero(above)
+    return (below.constant or 0) > 0 and rises(above) and _starts_at_zero(above)
 
 
 def _starts_at_zero(size: Size) -> bool:

@@ -128,8 +128,9 @@ class Form:
     ) -> T:
         """Rebuild in another notation, bottom up and always in the same order.
 
-        `apply` gets 'add', 'mul', 'floordiv', 'mod', 'min' or 'max' and two operands. The result
-        for a repeated atom is made once; `known` caches these results.
+        `apply` gets 'add', 'mul', 'floordiv', 'mod', 'min' or 'max' and two operands, or 'where'
+        and three: the second one if the first is >= 0, else the third. The result for a repeated
+        atom is made once; `known` caches these results.
         """
         fold = _Fold(constant, symbol, apply, {} if known is None else known)
         if self.depth > _DEEP:
@@ -155,10 +156,14 @@ class _Fold(Generic[T]):
         known = self.known
         if atom not in known:
             if isinstance(atom, Atom):
-                known[atom] = self.chain(atom.function, [self.of_size(a) for a in atom.arguments])
+                known[atom] = self.applied(atom.function, [self.of_size(a) for a in atom.arguments])
             else:
                 known[atom] = self.symbol(atom)
         return known[atom]
+
+    def applied(self, function: str, parts: list[T]) -> T:
+        whole = function == "where"
+        return self.apply(function, tuple(parts)) if whole else self.chain(function, parts)
 
     def chain(self, function: str, parts: list[T]) -> T:
         result = parts[0]
@@ -182,6 +187,8 @@ def _evaluate_atom(atom: Atom, env: Mapping[str, int], known: Mapping[str, int])
         return min(values)
     if atom.function == "max":
         return max(values)
+    if atom.function == "where":
+        return values[1] if values[0] >= 0 else values[2]
     if values[1] == 0:
         at = ", ".join(f"{n} = {env[n]}" for n in sorted(atom.arguments[1].symbols))
         raise DimError(f"size {atom}: the divisor {atom.arguments[1]} is 0 at {at}")

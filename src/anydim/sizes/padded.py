@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anydim.base.errors import OptionError
 from anydim.sizes.box import Box
+from anydim.sizes.conditions import condition
 from anydim.sizes.derived import ceil_div
 from anydim.sizes.expression import Size, as_constant
 from anydim.sizes.extremes import maximum, minimum
@@ -27,6 +28,6 @@ def padded_size(name: str, rule: int | str, box: Box) -> Size:
         return as_constant(high)
     steps, power = [minimum(size, 1), size], 1
     while power < (1 << _MAX_DOUBLINGS if high is None else high):
-        steps.append(2 * power * minimum(maximum(size - power, 0), 1))  # 0, or all of it above
+        steps.append(condition(size, ">", power).where(2 * power, 0))
         power *= 2
     return maximum(*steps)

@@ -1,10 +1,16 @@
 """Parser of size expressions: Python's operators and precedence; nothing is executed.
 
+choice  := any ['if' any 'else' choice]
+any     := all ('or' all)*
+all     := compared ('and' compared)*
+compared := sum (('<=' | '<' | '>=' | '>' | '==' | '!=') sum)*
 sum     := product (('+' | '-') product)*
 product := unary (('*' | '//' | '%') unary)*
 unary   := ('-' | '+') unary | power
 power   := primary ['**' number]
-primary := number | name | ('min' | 'max') '(' sum (',' sum)* ')' | '(' sum ')'
+primary := number | name | ('min' | 'max') '(' choice (',' choice)* ')' | '(' choice ')'
+
+Conditions stand between 'if' and 'else' alone; arithmetic takes sizes.
 """
 
 from __future__ import annotations
@@ -12,21 +18,25 @@ from __future__ import annotations
 import re
 from dataclasses import field
 from functools import cache
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from anydim.base.errors import OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import caret
 from anydim.sizes.atoms import MAX_CHARACTERS
+from anydim.sizes.conditions import ALWAYS, NEVER, Condition, condition
 from anydim.sizes.expression import NAME, Size, as_constant, is_name
 from anydim.sizes.extremes import maximum, minimum
 
-_TOKEN = rf"\s*(?:(\d+)|({NAME})|(\*\*|//|[-+*%(),]))"
+_TOKEN = rf"\s*(?:(\d+)|({NAME})|(\*\*|//|[<>=!]=|[-+*%(),<>]))"
 LONGEST_TEXT = MAX_CHARACTERS  # the limit of all sizes, so that saved programs can be read
 _LONGEST_NUMBER = 60  # digits
 _DEEPEST = 60
 _HIGHEST_POWER = 16
 _MAX_TERMS = 2_000
+_RELATIONS = frozenset(("<=", "<", ">=", ">", "==", "!="))
+Value = Size | Condition
+Kind = TypeVar("Kind", Size, Condition)
 
 
 def as_size(value: int | str | Size) -> Size:
@@ -42,11 +52,25 @@ def parse(text: str) -> Size:
         return as_constant(int(text))
     if text.isascii() and text.isidentifier():  # the two most frequent cases
         return Size.symbol(text)
+    return _whole(text, Size)
+
+
+def parse_condition(text: str) -> Condition:
+    """Parse a condition, such as "9 <= m <= 13"; raises OptionError that points at the error."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    return _whole(text, Condition)
+
+
+_CONSTANTS = {str(each): each for each in (ALWAYS, NEVER)}
+
+
+def _whole(text: str, kind: type[Kind]) -> Kind:
     reader = _Reader(text)
-    size = reader.sum()
+    value = reader.choice()
     if reader.token:
         reader.fail("an operator or the end")
-    return size
+    return reader.expect(value, kind, 0)
 
 
 @cache
@@ -93,26 +117,77 @@ class _Reader:
             self.fail(f"'{expected}'")
         self.advance()
 
-    def sum(self) -> Size:
+    def expect(self, value: Value, kind: type[Kind], at: int) -> Kind:
+        if not isinstance(value, kind):
+            names = ("a size", "a condition")
+            wanted, found = names if kind is Size else names[::-1]
+            raise self.error(at, f"expected {wanted}, found {found}")
+        return value
+
+    def choice(self) -> Value:
         self.depth += 1
         if self.depth > _DEEPEST:
             raise OptionError("a size expression is nested too deeply to read")
-        left = self.product()
-        while self.token in ("+", "-"):
-            operator = self.token
+        start = self.start
+        then = self.any()
+        if self.token == "if":
+            value = self.expect(then, Size, start)
             self.advance()
-            right = self.product()
-            left = left + right if operator == "+" else left - right
+            start = self.start
+            given = self.expect(self.any(), Condition, start)
+            self.take("else")
+            start = self.start
+            then = given.where(value, self.expect(self.choice(), Size, start))
         self.depth -= 1
+        return then
+
+    def any(self) -> Value:
+        start, left = self.start, self.all()
+        while self.token == "or":
+            self.advance()
+            at, right = self.start, self.all()
+            left = self.expect(left, Condition, start) | self.expect(right, Condition, at)
         return left
 
-    def product(self) -> Size:
-        left = self.unary()
-        while self.token in ("*", "//", "%"):
-            operator, at = self.token, self.start
+    def all(self) -> Value:
+        start, left = self.start, self.compared()
+        while self.token == "and":
             self.advance()
-            right = self.unary()
-            left = self._combine(operator, left, right, at)
+            at, right = self.start, self.compared()
+            left = self.expect(left, Condition, start) & self.expect(right, Condition, at)
+        return left
+
+    def compared(self) -> Value:
+        at, left = self.start, self.sum()
+        if self.token not in _RELATIONS:
+            return left
+        found = ALWAYS
+        while self.token in _RELATIONS:
+            relation = self.token
+            low = self.expect(left, Size, at)
+            self.advance()
+            at, left = self.start, self.sum()
+            found = found & condition(low, relation, self.expect(left, Size, at))
+        return found
+
+    def sum(self) -> Value:
+        start, left = self.start, self.product()
+        while self.token in ("+", "-"):
+            operator, term = self.token, self.expect(left, Size, start)
+            self.advance()
+            at = self.start
+            right = self.expect(self.product(), Size, at)
+            left = term + right if operator == "+" else term - right
+        return left
+
+    def product(self) -> Value:
+        start, left = self.start, self.unary()
+        while self.token in ("*", "//", "%"):
+            operator, at, factor = self.token, self.start, self.expect(left, Size, start)
+            self.advance()
+            start = self.start
+            right = self.expect(self.unary(), Size, start)
+            left = self._combine(operator, factor, right, at)
         return left
 
     def _combine(self, operator: str, left: Size, right: Size, at: int) -> Size:
@@ -131,18 +206,21 @@ class _Reader:
         if counts[0] * counts[1] > _MAX_TERMS or degree > 64 or bits > 512:
             raise OptionError("a size expression is too large to multiply out")
 
-    def unary(self) -> Size:
+    def unary(self) -> Value:
+        if self.token not in ("-", "+"):
+            return self.power()
         sign = 1
         while self.token in ("-", "+"):
             sign = -sign if self.token == "-" else sign
             self.advance()
-        size = self.power()
-        return size if sign == 1 else -size
+        at = self.start
+        return self.expect(self.power(), Size, at) * sign
 
-    def power(self) -> Size:
-        base = self.primary()
+    def power(self) -> Value:
+        at, found = self.start, self.primary()
         if self.token != "**":
-            return base
+            return found
+        base = self.expect(found, Size, at)
         self.advance()
         if not self.token.isdecimal() or len(self.token) > 2 or int(self.token) > _HIGHEST_POWER:
             self.fail(f"an exponent from 0 to {_HIGHEST_POWER}")
@@ -154,13 +232,13 @@ class _Reader:
             result = result * base
         return result
 
-    def primary(self) -> Size:
+    def primary(self) -> Value:
         token = self.token
         if token == "(":
             self.advance()
-            size = self.sum()
+            value = self.choice()
             self.take(")")
-            return size
+            return value
         if token.isdecimal():
             if len(token) > _LONGEST_NUMBER:
                 self.fail("a smaller number")
@@ -175,11 +253,15 @@ class _Reader:
 
     def _extreme(self, function: str) -> Size:
         self.advance()
-        arguments = [self.sum()]
+        arguments = [self._argument()]
         while self.token == ",":
             self.advance()
-            arguments.append(self.sum())
+            arguments.append(self._argument())
             if len(arguments) > _MAX_TERMS:
                 self.fail(f"at most {_MAX_TERMS} arguments")
         self.take(")")
         return minimum(*arguments) if function == "min" else maximum(*arguments)
+
+    def _argument(self) -> Size:
+        at = self.start
+        return self.expect(self.choice(), Size, at)

@@ -10,6 +10,7 @@ from operator import eq, le, lt
 from anydim.base.errors import DimError, InternalError
 from anydim.sizes.atoms import Atom, inside_out
 from anydim.sizes.box import Box
+from anydim.sizes.conditions import ALWAYS, NEVER, Condition
 from anydim.sizes.expression import Size, apply, as_constant
 from anydim.sizes.indicators import without_needless
 from anydim.sizes.interval import Interval
@@ -25,6 +26,19 @@ class Truth(Enum):
     PROVED = "proved"
     REFUTED = "refuted"
     UNKNOWN = "unknown"
+
+
+def decide(condition: Condition, box: Box) -> Truth:
+    """Whether a condition holds over the box."""
+    return prove(condition.test, ">=", 0, box)
+
+
+def settle(condition: Condition, box: Box) -> Condition:
+    """A condition that is equal at every point of the box: simpler, constant where decided."""
+    truth = decide(condition, box)
+    if truth is Truth.UNKNOWN:
+        return Condition(simplify(condition.test, box))
+    return ALWAYS if truth is Truth.PROVED else NEVER
 
 
 def bounds(size: Size | int, box: Box) -> Interval:
@@ -142,6 +156,8 @@ def simplify(size: Size, box: Box) -> Size:
             return Size({(atom,): 1})  # undefined in the whole box; evaluating it raises an error
         if atom.function in ("min", "max"):
             return _simplify_extreme(atom.function, arguments, box)
+        if atom.function == "where":
+            return _simplify_choice(arguments, box)
         return _simplify_division(atom.function, arguments, box)
 
     for inner in inside_out(size, known):
@@ -158,6 +174,13 @@ def _simplify_extreme(function: str, arguments: tuple[Size, ...], box: Box) -> S
         kept = [k for k in kept if not _proved(part, relation, k, box)]
         kept.append(part)
     return apply(function, tuple(kept))
+
+
+def _simplify_choice(arguments: tuple[Size, ...], box: Box) -> Size:
+    test, then, otherwise = arguments
+    if _proved(test, ">=", 0, box):
+        return then
+    return otherwise if _proved(test, "<", 0, box) else apply("where", arguments)
 
 
 def _simplify_division(function: str, arguments: tuple[Size, ...], box: Box) -> Size:

@@ -148,4 +148,5 @@ _FUNCTIONS: Mapping[str, Callable[[list[numpy.ndarray]], numpy.ndarray]] = {
     "max": numpy.maximum.reduce,
     "floordiv": lambda parts: parts[0] // parts[1],
     "mod": lambda parts: parts[0] % parts[1],
+    "where": lambda parts: numpy.where(parts[0] >= 0, parts[1], parts[2]),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from anydim.base.errors import DimError
-from anydim.sizes import Box, Dim, Size, maximum, minimum
+from anydim.sizes import Box, Condition, Dim, Size, condition, maximum, minimum
 
 NAMES = ("a", "b", "n")
 checked = settings(
@@ -55,8 +56,62 @@ def _binary(parts: tuple[str, Pair, Pair]) -> Pair:
 
 def pairs(leaves: int = 6) -> st.SearchStrategy[Pair]:
     functions = st.sampled_from(("+", "-", "*", "//", "%", "min", "max"))
-    return st.recursive(
-        leaf(), lambda inner: st.tuples(functions, inner, inner).map(_binary), max_leaves=leaves
+
+    def larger(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
+        choices = st.tuples(_comparisons(inner), inner, inner).map(_choice)
+        return st.tuples(functions, inner, inner).map(_binary) | choices
+
+    return st.recursive(leaf(), larger, max_leaves=leaves)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A condition and the plain Python function it must agree with."""
+
+    condition: Condition
+    meaning: Callable[[Mapping[str, int]], bool]
+
+
+RELATIONS = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
+def _compared(parts: tuple[str, Pair, Pair]) -> Question:
+    relation, x, y = parts
+    holds = RELATIONS[relation]
+    found = condition(x.size, relation, y.size)
+    return Question(found, lambda env: holds(x.meaning(env), y.meaning(env)))
+
+
+def _joined(parts: tuple[str, Question, Question]) -> Question:
+    function, x, y = parts
+    one, other = x.meaning, y.meaning
+    make: dict[str, Callable[[], Question]] = {
+        "and": lambda: Question(x.condition & y.condition, lambda e: one(e) & other(e)),
+        "or": lambda: Question(x.condition | y.condition, lambda e: one(e) | other(e)),
+        "not": lambda: Question(~x.condition, lambda e: not one(e)),
+    }
+    return make[function]()
+
+
+def _comparisons(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Question]:
+    return st.tuples(st.sampled_from(tuple(RELATIONS)), inner, inner).map(_compared)
+
+
+def questions(leaves: int = 3) -> st.SearchStrategy[Question]:
+    joins, compared = st.sampled_from(("and", "or", "not")), _comparisons(pairs(leaves))
+    joined = st.tuples(joins, compared, compared).map(_joined)
+    return compared | joined | st.tuples(joins, joined, joined).map(_joined)
+
+
+def _choice(parts: tuple[Question, Pair, Pair]) -> Pair:
+    question, x, y = parts
+    holds, then, otherwise = question.meaning, x.meaning, y.meaning
+    return Pair(
+        question.condition.where(x.size, y.size),
+        lambda env: (otherwise(env), then(env))[holds(env)],
     )
 
 

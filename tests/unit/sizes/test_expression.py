@@ -93,6 +93,7 @@ def test_fold_rebuilds_the_value(x: Size) -> None:
         "mod": lambda p, q: p % q,
         "min": min,
         "max": max,
+        "where": lambda test, p, q: p if test >= 0 else q,
     }
     for env in ENVS:
         try:

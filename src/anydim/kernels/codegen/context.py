@@ -9,7 +9,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.lang.tree import Expr, TensorType
-from anydim.sizes import Size, as_size
+from anydim.sizes import Condition, Size, as_size
 
 
 class SizeParameters:
@@ -25,6 +25,10 @@ class SizeParameters:
             return ir.Const(ir.INDEX, size.constant)
         name = self._names.setdefault(size, f"p{len(self._names)}")
         return ir.Var(ir.INDEX, name)
+
+    def holds(self, condition: Condition) -> ir.Value:
+        """A condition as a flag; a parameter that is 1 where it holds, else 0."""
+        return self.value(condition.flag).differs(0)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from anydim.kernels.gpu.running_softmax import Tile, TileWriter
 from anydim.kernels.launch import Launch
 from anydim.kernels.template import Task, form_template
 from anydim.lang.tree import Group, TensorType
-from anydim.sizes import Size, ceil_div, minimum, product
+from anydim.sizes import Size, at_least, ceil_div, product
 
 _LOCAL_BYTES = 32 * 1024  # of a work-group, on every device with work-groups
 _LOCAL_BYTES_OF_WARPS = 48 * 1024
@@ -94,18 +94,18 @@ def _lower(form: AttentionForm, schedule: Running, task: Task) -> Launch:
     work = Work(task.group, task.machine, {form.raw: TensorType(float32, ())})
     outside = ScalarLowering(work.context)
     queries, width = form.query.extent, form.width.extent
-    many = minimum(1, queries // schedule.few)
+    many = at_least(queries, schedule.few)
     tiles = (schedule.short_tile, schedule.tile)  # by `many`
     writers = [TileWriter(work, outside, form, tile) for tile in tiles]
     bodies: list[list[ir.Step]] = []
     for number, writer in enumerate(writers):
         with work.block() as steps:
-            if many.constant in (None, number):
+            if many.constant in (None, bool(number)):
                 writer.body()
         bodies.append(steps)
     short, tall = map(tuple, bodies)
     if many.constant is None:
-        work.emit(ir.If(work.sizes.value(many).differs(0), tall, short))
+        work.emit(ir.If(work.sizes.holds(many), tall, short))
     else:
         work.take(bodies[many.constant])
     batch = product(axis.extent for axis in form.batch)
@@ -117,7 +117,7 @@ def _lower(form: AttentionForm, schedule: Running, task: Task) -> Launch:
     return work.launch(
         "running", [*outside.steps, *work.written], schedule.items,
         _arrays(*(writer.locals for writer in writers)),
-        parallel=many * groups(schedule.tile) + (1 - many) * groups(schedule.short_tile),
+        parallel=many.where(groups(schedule.tile), groups(schedule.short_tile)),
         flops=2 * pairs * (form.depth.extent + width), schedule=schedule,
         reason="an attention in tiles of queries, with a running softmax over blocks of keys",
     )  # fmt: skip

@@ -17,7 +17,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.inference import Linear, free_axes, linear
-from anydim.kernels.ir import operate
+from anydim.kernels.ir import operate, select
 from anydim.lang.tree import Apply, Expr, Read, SizeTerm
 from anydim.lang.tree.affine import Affine, operands, reads, row_major_strides
 from anydim.sizes import Size, as_size
@@ -156,6 +156,9 @@ class NestElements(ScalarLowering):
             return total
 
         def apply(function: str, parts: tuple[ir.Value, ...]) -> ir.Value:
+            if function == "where":
+                test, then, otherwise = parts
+                return self.name(select(test >= 0, then, otherwise))
             return self.name(operate(function, *parts))
 
         return size.fold(lambda value: ir.Const(ir.INDEX, value), self._symbol, apply)

@@ -14,13 +14,13 @@ from anydim.kernels import ir
 from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Argument, Launch
 from anydim.kernels.naming import NUMBERED, named_kernel
-from anydim.sizes import Size, maximum, minimum
+from anydim.sizes import Condition, Size, maximum, minimum
 
 CHOICE = "choice"
 
 
-def multiversion_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Launch:
-    """Return `one` where `choice` is 1 and `other` where it is 0; other fields are those of `one`.
+def multiversion_launch(choice: Condition, one: Launch, other: Launch, reason: str) -> Launch:
+    """Return `one` where `choice` holds and `other` elsewhere; other fields are those of `one`.
 
     The functions of the two kernels must have different names.
     """
@@ -62,8 +62,8 @@ def multiversion_launch(choice: Size, one: Launch, other: Launch, reason: str) -
         one,
         kernel=kernel,
         arguments=tuple(names),
-        sizes=(*sizes.values(), choice),
-        parallel=choice * one.parallel + (1 - choice) * other.parallel,
+        sizes=(*sizes.values(), choice.flag),
+        parallel=choice.where(one.parallel, other.parallel),
         grain=minimum(one.grain, other.grain),
         scratch=maximum(one.scratch, other.scratch),
         reason=reason,

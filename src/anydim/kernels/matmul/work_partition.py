@@ -19,7 +19,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, select
-from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import Condition, Size, as_size, ceil_div, maximum, minimum, product
 
 GRAIN = 8  # steps below which another thread does not pay
 STEP = 50_000  # of `WorkPartition.work`
@@ -32,8 +32,8 @@ _VECTOR, _TILE = 16, 3000
 class WorkPartition:
     """The partition of a product in `loops` (name, extent).
 
-    `tiles` of rows, `columns` in panels of `width`. Panels stay together where `whole` is 1, not
-    0. `work` is about 100 per nanosecond. The range of the launch has at most `max_steps` steps.
+    `tiles` of rows, `columns` in panels of `width`. Panels stay together where `whole` holds.
+    `work` is about 100 per nanosecond. The range of the launch has at most `max_steps` steps.
     """
 
     loops: tuple[tuple[str, Size], ...]
@@ -41,7 +41,7 @@ class WorkPartition:
     columns: Size
     width: Size | int
     lanes: int
-    whole: Size
+    whole: Condition
     work: Size
     max_steps: int = MAX_STEPS
 
@@ -85,7 +85,7 @@ class WorkPartition:
             return ir.Var(ir.INDEX, name)
 
         tiles, panels = size("tiles", self.tiles), size("panels", self.panels)
-        whole = code.let(size("whole", self.whole).differs(0))
+        whole = code.let(size("whole", self.whole.flag).differs(0))
         groups = code.let(select(whole, constant(1), panels))
         span = code.let(select(whole, panels, 1))
         weight = as_size(self.width) // self.lanes
@@ -160,8 +160,3 @@ def work_of(loops: Size, rows: Size, tiles: Size, columns: Size, k: Size) -> Siz
     """
     each = maximum(columns, _VECTOR) * maximum(k, 1)
     return loops * minimum(columns, 1) * ((rows + 2 * tiles) * each + tiles * _TILE)
-
-
-def at_least(size: Size | int, least: Size | int) -> Size:
-    """Return 1 where a size is at least `least`, else 0."""
-    return minimum(maximum(as_size(size) - least + 1, 0), 1)

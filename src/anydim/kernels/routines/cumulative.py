@@ -33,7 +33,20 @@ from anydim.kernels.routines.rows import LANES, Rows
 from anydim.kernels.routines.scans import FIRST, STARTS, STATE, Columns, Row, Spec, Taken
 from anydim.kernels.routines.short_scans import FEW, short_rows
 from anydim.lang.tree import Tensor, TensorType
-from anydim.sizes import Box, Size, as_size, bounds, ceil_div, maximum, minimum, simplify
+from anydim.sizes import (
+    NEVER,
+    Box,
+    Condition,
+    Size,
+    as_size,
+    at_least,
+    at_most,
+    bounds,
+    ceil_div,
+    maximum,
+    settle,
+    simplify,
+)
 
 PIECE = 1 << 12  # elements of a row
 ROWS = 1 << 9  # elements of a column
@@ -128,19 +141,19 @@ class _Scan:
         return self.units * (self.lanes if self.rows.contiguous else self.width)
 
     @property
-    def shared(self) -> Size:
-        """1 if threads share pieces, else 0."""
+    def shared(self) -> Condition:
+        """Where threads share pieces."""
         least = LONG * self.spec.piece
         accelerator = self.machine.max_lanes > 0  # whose work-groups need not run concurrently
         if accelerator or bounds(self.rows.length, self.box).high < least:
-            return as_size(0)
-        long, few = minimum(1, self.rows.length // least), 1 - minimum(1, self.units // MANY)
-        return simplify(long * few, self.box)
+            return NEVER
+        return settle(at_least(self.rows.length, least) & at_most(self.units, MANY - 1), self.box)
 
     def temporaries(self) -> tuple[Tensor, ...]:
-        if self.shared == 0:
+        if self.shared == NEVER:
             return ()
-        elements = simplify(self.columns * (self.spec.full + 1) * self.shared, self.box)
+        elements = self.shared.where(self.columns * (self.spec.full + 1), 0)
+        elements = simplify(elements, self.box)
         words = as_size(FIRST + self.most)
         kinds = (STARTS, self.spec.wide, elements), (STATE, int64, words)
         return tuple(Tensor(name, TensorType(dtype, (size,))) for name, dtype, size in kinds)
@@ -151,7 +164,7 @@ class _Scan:
         return MANY * max(1, self.width // self.lanes)
 
     def launches(self) -> Iterator[Launch]:
-        if self.shared != 0:
+        if self.shared != NEVER:
             yield self._begin()
         yield self._scan_launch()
 
@@ -161,7 +174,7 @@ class _Scan:
         state = code.output(STATE, int64)
         with code.range(0, FIRST + self.most) as word:
             state[word] = 0
-        return code.launch(self.shared, FIRST + self.most, 1, "reset of the scan state")
+        return code.launch(self.shared.flag, FIRST + self.most, 1, "reset of the scan state")
 
     def _scan_launch(self) -> Launch:
         """A position is a piece of a unit if threads share pieces, else a unit."""
@@ -182,10 +195,10 @@ class _Scan:
             with code.otherwise():
                 each()
 
-        if shared == 0:
+        if shared == NEVER:
             whole()
             return code.launch(self.units, self._work, 1, how)
-        with code.when(code.size(shared).equals(0)):
+        with code.when(~code.holds(shared)):
             whole()
         with code.otherwise():
             pieces = code.size(full + 1)
@@ -194,8 +207,8 @@ class _Scan:
                 piece, alone = code.let(item % pieces), taken.alone
                 take = partial(Columns.take, piece=piece, alone=alone)
                 self._columns(code, code.let(item // pieces), take)
-        grain = simplify(1 + shared * (PART - 1), self.box)
-        positions = simplify(1 + shared * full, self.box)
+        grain = simplify(shared.where(PART, 1), self.box)
+        positions = simplify(shared.where(1 + full, 1), self.box)
         return code.launch(self.units * positions, self._work, grain, how)
 
     @property

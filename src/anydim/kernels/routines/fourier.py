@@ -21,7 +21,18 @@ from anydim.kernels.routines.fourier_steps import AcrossTransforms, Numbers, Wit
 from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.routine import Steps
 from anydim.lang.tree import Tensor, TensorType
-from anydim.sizes import Box, Size, ceil_div, minimum, simplify
+from anydim.sizes import (
+    NEVER,
+    Box,
+    Condition,
+    Size,
+    at_least,
+    at_most,
+    ceil_div,
+    minimum,
+    settle,
+    simplify,
+)
 
 SHORT = 1024  # longest transform that runs in a lane
 LONG = 1 << 15  # shortest transform that is split, where there are few
@@ -58,21 +69,21 @@ class Transform:
         return Sizes.of(self.geometry.length, self.box)
 
     @property
-    def in_lanes(self) -> Size:
-        """1 if transforms run in lanes."""
-        short = 1 - minimum(1, self.geometry.length // (SHORT + 1))
-        return simplify(short * minimum(1, self.rows // (self.lanes // 2)), self.box)
+    def in_lanes(self) -> Condition:
+        """Where transforms run in lanes."""
+        short = at_most(self.geometry.length, SHORT)
+        return settle(short & at_least(self.rows, self.lanes // 2), self.box)
 
     @property
-    def cut(self) -> Size:
-        """1 if each transform is split."""
-        long, few = minimum(1, self.geometry.length // LONG), 1 - minimum(1, self.rows // MANY)
-        return simplify(long * few, self.box)
+    def cut(self) -> Condition:
+        """Where each transform is split."""
+        few = at_most(self.rows, MANY - 1)
+        return settle(at_least(self.geometry.length, LONG) & few, self.box)
 
     @property
     def slots(self) -> Size:
         """The number of split transforms, including the chirp's."""
-        return simplify(self.rows * self.cut + int(self.sizes.chirped), self.box)
+        return simplify(self.cut.where(self.rows, 0) + int(self.sizes.chirped), self.box)
 
     @property
     def parts(self) -> Size:
@@ -86,10 +97,10 @@ class Transform:
         launches = [*plan_launches(sizes, self.wide, self.box, self.machine)]
         if self.slots.constant != 0:
             launches += self._cut_steps()
-        alone = simplify((1 - self.cut) * (1 - self.in_lanes) * self.rows, self.box)
+        alone = simplify((~self.cut & ~self.in_lanes).where(self.rows, 0), self.box)
         if alone.constant != 0:
             launches.append(self._alone(alone))
-        if self.in_lanes.constant != 0:
+        if self.in_lanes != NEVER:
             launches.append(self._side_by_side())
         kept = (_BETWEEN, _WHOLE) if sizes.chirped else (_BETWEEN,)
         count = simplify(self.slots * sizes.worked * 2, self.box)
@@ -127,8 +138,9 @@ class Transform:
             first = code.let(group * self.lanes)
             signals = Signals(self.geometry, self.dtype, emitter, first, *memory, rows=rows)
             self._rounds(emitter, signals)
-        groups = simplify(ceil_div(self.rows, self.lanes) * self.in_lanes, self.box)
-        return self._launch(code, groups, self.rows * self.in_lanes, "one transform per lane")
+        groups = simplify(self.in_lanes.where(ceil_div(self.rows, self.lanes), 0), self.box)
+        work = self.in_lanes.where(self.rows, 0)
+        return self._launch(code, groups, work, "one transform per lane")
 
     def _memory(self, code: Code, count: Size) -> list[Numbers]:
         """Scratch for the numbers between the steps, and between the rounds if there are two."""
@@ -148,7 +160,7 @@ class Transform:
     def _cut_steps(self) -> Iterator[Launch]:
         yield self._cut_step("first", True, lambda s: s.emitter.first_step(s.read, s.between))
         yield self._cut_step("second", True, lambda s: s.emitter.second_step(s.between, s.keep))
-        if self.sizes.chirped and self.cut.constant != 0:
+        if self.sizes.chirped and self.cut != NEVER:
             yield self._cut_step("third", False, lambda s: s.emitter.first_step(s.again, s.between))
             yield self._cut_step(
                 "fourth", False, lambda s: s.emitter.second_step(s.between, s.finish)
@@ -163,13 +175,13 @@ class Transform:
             emitter.cut = code.let(item % parts), parts
             slot = code.let(item // parts + (0 if early else 1))
             row = code.let(slot - int(chirped))
-            if self.cut.constant != 0:
+            if self.cut != NEVER:
                 with code.when(row >= 0 if early else plan.chirped):
                     body(self._slot(Signal, emitter, row, slot))
             if early and chirped:
                 with code.when(slot.equals(0) & plan.chirped):
                     body(self._slot(Chirp, emitter, row, slot))
-        rows = self.slots if early else self.rows * self.cut
+        rows = self.slots if early else self.cut.where(self.rows, 0)
         return self._launch(
             code, simplify(rows * self.parts, self.box), rows, "parts of long transforms"
         )

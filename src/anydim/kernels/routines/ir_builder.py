@@ -28,7 +28,7 @@ from anydim.kernels.codegen.writer import SCRATCH, Buffer, Writer
 from anydim.kernels.ir import apply
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.operands import assemble
-from anydim.sizes import Box, Size, align_up, as_size, maximum, simplify
+from anydim.sizes import Box, Condition, Size, align_up, as_size, maximum, settle, simplify
 
 _LINE = 64  # alignment of scratch, in bytes
 
@@ -73,6 +73,10 @@ class Code(Writer):
     def size(self, size: Size | int) -> ir.Value:
         """The value of a size expression."""
         return self._sizes.value(simplify(as_size(size), self.box))
+
+    def holds(self, condition: Condition) -> ir.Value:
+        """A condition as a flag."""
+        return self._sizes.holds(settle(condition, self.box))
 
     def call(self, library: ir.Library, name: str, *arguments: ir.Value) -> None:
         """Call a function of a library."""

@@ -25,7 +25,17 @@ from anydim.kernels.routines.radix import (
 )
 from anydim.kernels.routines.rows import Rows, fill_pairs
 from anydim.lang.tree import Tensor, TensorType
-from anydim.sizes import Box, Size, ceil_div, minimum, simplify
+from anydim.sizes import (
+    Box,
+    Condition,
+    Size,
+    at_least,
+    at_most,
+    ceil_div,
+    minimum,
+    settle,
+    simplify,
+)
 
 LONG = 1 << 16  # elements of the shortest row that is split
 MANY = 8  # rows that occupy the threads without splitting
@@ -37,7 +47,7 @@ KEYS, INDICES, COUNTS, BEGINS = "keys", "indices", "counts", "begins"
 
 @dataclass(frozen=True)
 class ParallelSort:
-    """The launches that sort the rows of x0, and their temporaries, where `wanted` is 1.
+    """The launches that sort the rows of x0, and their temporaries, where `wanted` holds.
 
     Afterwards the sorted pairs of row r are in KEYS and INDICES, from `begin` on.
     """
@@ -50,10 +60,10 @@ class ParallelSort:
     machine: Machine
 
     @property
-    def wanted(self) -> Size:
-        """1 if rows are split into parts, else 0."""
-        long, few = minimum(1, self.rows.length // LONG), 1 - minimum(1, self.rows.count // MANY)
-        return simplify(long * few, self.box)
+    def wanted(self) -> Condition:
+        """Where rows are split into parts."""
+        few = at_most(self.rows.count, MANY - 1)
+        return settle(at_least(self.rows.length, LONG) & few, self.box)
 
     @property
     def parts(self) -> Size:
@@ -61,7 +71,7 @@ class ParallelSort:
 
     @property
     def parallel(self) -> Size:
-        return self.rows.count * self.parts * self.wanted
+        return self.wanted.where(self.rows.count * self.parts, 0)
 
     @property
     def keys(self) -> DType:
@@ -74,7 +84,7 @@ class ParallelSort:
 
     def temporaries(self, always: bool = False) -> tuple[Tensor, ...]:
         """Empty if rows are not split, unless `always`."""
-        rows = self.rows.count * (1 if always else self.wanted)
+        rows = self.rows.count if always else self.wanted.where(self.rows.count, 0)
         elements = rows * self.rows.length * 2
         return tuple(
             Tensor(name, TensorType(dtype, (simplify(size, self.box),)))
@@ -121,7 +131,7 @@ class ParallelSort:
 
     def launch(self, code: Code, reason: str) -> Launch:
         """A launch over all parts of all rows."""
-        work = self.rows.count * self.rows.length * self.wanted
+        work = self.wanted.where(self.rows.count * self.rows.length, 0)
         return code.launch(self.parallel, work, 1, reason)
 
     def _fill(self) -> Launch:

@@ -18,7 +18,7 @@ from anydim.kernels.routines.radix import Pairs
 from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows, fill_pairs, length_guards, write_sorted
 from anydim.lang.tree import TensorType
-from anydim.sizes import Box, Guard
+from anydim.sizes import ALWAYS, NEVER, Box, Guard
 
 ATTRIBUTES: dict[str, object] = {"axis": -1, "descending": False}
 
@@ -53,9 +53,9 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
     descending = bool(attributes["descending"])
     parallel = ParallelSort("sort", dtype, rows, descending, box, machine)
     launches: list[Launch] = []
-    if parallel.wanted.constant != 1:
+    if parallel.wanted != ALWAYS:
         launches.append(_short(dtype, rows, descending, parallel, box, machine))
-    if parallel.wanted.constant == 0:
+    if parallel.wanted == NEVER:
         return Steps(tuple(launches))
     launches += [*parallel.launches(), _write(parallel)]
     return Steps(tuple(launches), parallel.temporaries())
@@ -66,8 +66,8 @@ def _short(
 ) -> Launch:
     """Row after row in the scratch memory of a thread."""
     code = Code("sort", machine, box)
-    own = 1 - other.wanted
-    pairs = Pairs.scratch(code, key_type(dtype), rows.length * own)
+    own = ~other.wanted
+    pairs = Pairs.scratch(code, key_type(dtype), own.where(rows.length, 0))
     x, count = code.input("x0", dtype), code.size(rows.length)
     with code.range(code.start, code.stop) as row:
         start, stride = rows.start(code, row), rows.stride(code)
@@ -75,7 +75,7 @@ def _short(
         found = pairs.part(radix.sort(code, pairs, count))
         write_sorted(code, x.part(start), stride, start, found, 0, count)
     return code.launch(
-        rows.count * own, rows.count * rows.length, reason="each row sorted by one thread"
+        own.where(rows.count, 0), rows.count * rows.length, reason="each row sorted by one thread"
     )
 
 

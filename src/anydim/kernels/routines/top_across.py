@@ -21,17 +21,17 @@ from anydim.kernels.ir import constant, iota, least, select
 from anydim.kernels.routines.ir_builder import Code
 from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.rows import FEWEST, Rows, lanes_of
-from anydim.sizes import Size, ceil_div, minimum
+from anydim.sizes import Condition, Size, at_least, at_most, ceil_div
 
 MOST = 8  # largest k held in registers
 SHORT = 32  # elements of the longest row that is processed in a lane
 
 
-def fits(rows: Rows) -> Size:
-    """1 if there are many adjacent columns, or many short rows, else 0."""
+def fits(rows: Rows) -> Condition:
+    """Where there are many adjacent columns, or many short rows."""
     if rows.contiguous:
-        return minimum(1, rows.count // FEWEST) * (1 - minimum(1, rows.length // (SHORT + 1)))
-    return minimum(1, rows.inner // FEWEST)
+        return at_least(rows.count, FEWEST) & at_most(rows.length, SHORT)
+    return at_least(rows.inner, FEWEST)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,20 @@ from anydim.kernels.routines.rows import Rows, fill_pairs, length_guards, write_
 from anydim.kernels.routines.sort import order
 from anydim.kernels.routines.top_across import MOST, Across, fits
 from anydim.lang.tree import Tensor, TensorType
-from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, simplify
+from anydim.sizes import (
+    NEVER,
+    Box,
+    Condition,
+    Guard,
+    Size,
+    as_size,
+    at_least,
+    at_most,
+    maximum,
+    minimum,
+    settle,
+    simplify,
+)
 
 SMALL = 24  # largest k that is kept sorted by insertion
 EXTRA = 256  # elements of the buffer beyond 2 k
@@ -67,8 +80,8 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
     top = TopK(types[0].dtype, bool(attributes["largest"]), rows, results, box, machine)
     launches = [(top.across, top.side_by_side), (top.alone, top.short),
                 (top.wanted, top.parts_of_long), (top.wanted, top.join)]  # fmt: skip
-    made = tuple(launch() for wanted, launch in launches if wanted.constant != 0)
-    return Steps(made, top.temporaries() if top.wanted.constant != 0 else ())
+    made = tuple(launch() for wanted, launch in launches if wanted != NEVER)
+    return Steps(made, top.temporaries() if top.wanted != NEVER else ())
 
 
 @dataclass(frozen=True)
@@ -91,21 +104,21 @@ class TopK:
         return minimum(PARTS, self.rows.length // maximum(PART, 2 * self.k))
 
     @property
-    def across(self) -> Size:
-        """1 if rows are processed in lanes, else 0."""
+    def across(self) -> Condition:
+        """Where rows are processed in lanes."""
         few = self.k.constant is not None and 0 < self.k.constant <= MOST
-        return simplify(fits(self.rows), self.box) if few else as_size(0)
+        return settle(fits(self.rows), self.box) if few else NEVER
 
     @property
-    def wanted(self) -> Size:
-        """1 if rows are split into parts, else 0."""
-        few = 1 - minimum(1, self.rows.count // MANY)
-        return simplify(minimum(1, self.parts // 2) * few * (1 - self.across), self.box)
+    def wanted(self) -> Condition:
+        """Where rows are split into parts."""
+        few = at_most(self.rows.count, MANY - 1)
+        return settle(at_least(self.parts, 2) & few & ~self.across, self.box)
 
     @property
-    def alone(self) -> Size:
-        """1 if rows are processed one after the other, else 0."""
-        return simplify((1 - self.wanted) * (1 - self.across), self.box)
+    def alone(self) -> Condition:
+        """Where rows are processed one after the other."""
+        return settle(~self.wanted & ~self.across, self.box)
 
     @property
     def capacity(self) -> Size:
@@ -115,14 +128,14 @@ class TopK:
     def short(self) -> Launch:
         """Row after row."""
         code = Code("top_k", self.machine, self.box)
-        best = _Best(code, self, self.capacity * self.alone)
+        best = _Best(code, self, self.alone.where(self.capacity, 0))
         with code.range(code.start, code.stop) as row:
             start = self.rows.start(code, row)
             x = code.input("x0", self.dtype).part(start)
             best.find(x, constant(0), code.size(self.rows.length))
             self._results(code, row, x, best.pairs.part(best.begin()))
         work = self.rows.count * self.rows.length
-        return code.launch(self.rows.count * self.alone, work, 1, "the best of each row")
+        return code.launch(self.alone.where(self.rows.count, 0), work, 1, "the best of each row")
 
     def side_by_side(self) -> Launch:
         """One row per lane."""
@@ -133,7 +146,7 @@ class TopK:
         with code.range(code.start, code.stop) as unit:
             across.find(unit)
         work = self.rows.count * self.rows.length
-        return code.launch(across.units * self.across, work, 1, "one row per lane")
+        return code.launch(self.across.where(across.units, 0), work, 1, "one row per lane")
 
     def _results(self, code: Code, row: ir.Value, x: Buffer, pairs: Pairs) -> None:
         start, stride = self.results.start(code, row), self.rows.stride(code)
@@ -143,7 +156,8 @@ class TopK:
 
     def temporaries(self) -> tuple[Tensor, ...]:
         """Pairs of the best elements of all parts of a row, twice that many for sorting."""
-        elements = simplify(self.rows.count * self.parts * self.k * 2 * self.wanted, self.box)
+        elements = self.wanted.where(self.rows.count * self.parts * self.k * 2, 0)
+        elements = simplify(elements, self.box)
         return (
             Tensor("keys", TensorType(key_type(self.dtype), (elements,))),
             Tensor("indices", TensorType(uint32, (elements,))),
@@ -157,7 +171,7 @@ class TopK:
     def parts_of_long(self) -> Launch:
         """The best of each part."""
         code = Code("top_k_parts", self.machine, self.box)
-        best = _Best(code, self, self.capacity * self.wanted)
+        best = _Best(code, self, self.wanted.where(self.capacity, 0))
         parts, length, k = (code.size(s) for s in (self.parts, self.rows.length, self.k))
         with code.range(code.start, code.stop) as item:
             row, part = code.let(item // parts), code.let(item % parts)
@@ -168,7 +182,7 @@ class TopK:
             target = self._pairs(code, row, best.pairs.counts).part(code.let(part * k))
             with code.range(0, k) as i:
                 target.put(i, found.keys[i], found.indices[i])
-        parallel = self.rows.count * self.parts * self.wanted
+        parallel = self.wanted.where(self.rows.count * self.parts, 0)
         work = self.rows.count * self.rows.length
         return code.launch(parallel, work, 1, "the best of each part of a long row")
 
@@ -182,7 +196,7 @@ class TopK:
             x = code.input("x0", self.dtype).part(self.rows.start(code, row))
             self._results(code, row, x, pairs.part(begin))
         work = self.rows.count * self.parts * self.k
-        return code.launch(self.rows.count * self.wanted, work, 1, "the best of all parts")
+        return code.launch(self.wanted.where(self.rows.count, 0), work, 1, "the best of all parts")
 
 
 class _Best:

@@ -25,7 +25,7 @@ from anydim.kernels.routines.routine import Arrays, Attributes, Dims, Results, R
 from anydim.kernels.routines.rows import Rows, fill_pairs, length_guards
 from anydim.kernels.routines.slices import Slices, merge_sort
 from anydim.lang.tree import Tensor, TensorType
-from anydim.sizes import Box, Guard, Size, as_size
+from anydim.sizes import ALWAYS, NEVER, Box, Guard, Size, as_size
 
 REQUESTED = ("indices", "inverse", "counts")  # attributes: whether y1, y2, y3 are computed
 STARTS, GROUPS, OWNERS, NAMES = "starts", "groups", "owners", "names"
@@ -98,9 +98,9 @@ class Unique:
         """Sort elements as keys."""
         sort = ParallelSort("unique", self.kind.dtype, self.rows, False, self.box, self.machine)
         launches = []
-        if sort.wanted.constant != 1:
+        if sort.wanted != ALWAYS:
             launches.append(self._sorted_alone(sort))
-        if sort.wanted.constant != 0:
+        if sort.wanted != NEVER:
             launches += sort.launches()
         code = Code("unique", self.machine, self.box)
         with code.range(code.start, code.stop):
@@ -123,7 +123,7 @@ class Unique:
             pairs = sort.pairs(code, constant(0), counts)
             fill_pairs(code, x, constant(1), 0, count, pairs, False)
             code.output(BEGINS, int64)[sort.passes] = radix.sort(code, pairs, count)
-        return code.launch(1 - sort.wanted, self.count, reason="elements sorted by one thread")
+        return code.launch((~sort.wanted).flag, self.count, reason="elements sorted by one thread")
 
     def of_slices(self) -> Steps:
         """Sort slices by comparison."""

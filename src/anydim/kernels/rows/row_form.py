@@ -35,7 +35,7 @@ from anydim.kernels.rows.short_rows import Panels, short_form
 from anydim.kernels.rows.split_rows import Parts, PhaseProgram, is_cut, shared
 from anydim.lang.tree import Apply, Axis, Expr, Group, Index, Read, Statement, Tensor
 from anydim.lang.tree.affine import reads, to_expr
-from anydim.sizes import Box, Size, Truth, as_size, bounds, maximum, minimum, product, prove
+from anydim.sizes import NEVER, Box, Size, Truth, as_size, bounds, maximum, minimum, product, prove
 
 LOOKED_UP = 32  # cost of an element read at a looked-up index, in unit operations
 PART_WORK = 1 << 18  # unit operations on elements, or bytes read, that are worth a thread
@@ -292,8 +292,8 @@ def row_launch(
     pairs = in_place(form)
     return touched.launch(
         name, sizes, with_nontemporal_flag(context, body, moved, pairs), schedule, reason,
-        parallel=program.parallel * (1 - apart),
-        work=(flops * (1 - apart), moved * (1 - apart)), grain=_grain(program),
+        parallel=apart.where(0, program.parallel),
+        work=(apart.where(0, flops), apart.where(0, moved)), grain=_grain(program),
         scratch=program.scratch, in_place=pairs,
     )  # fmt: skip
 
@@ -315,7 +315,7 @@ class RowPhase:
 
 def phases(form: RowForm, box: Box, machine: Machine) -> int:
     """The number of launches before a form's own launch, for rows that threads share; 0: none."""
-    if shared(form, box, machine) == 0:
+    if shared(form, box, machine) == NEVER:
         return 0
     outputs = {tensor.name for tensor in form.group.outputs}
     scalars = any(form.plan.kinds[name] != "element" for name in outputs)
@@ -337,10 +337,10 @@ def phase_launch(
     arguments = (*touched.arguments, *(Argument(t.name) for t in parts.tensors))
     touched = replace(touched, operands=(*touched.operands, *own), arguments=arguments)
     count = phases(form, box, machine)
-    flops, moved = ((estimate * apart) // count for estimate in work(form.group))
+    flops, moved = (apart.where(estimate, 0) // count for estimate in work(form.group))
     launch = touched.launch(
         "rows_phase", context.sizes, steps, schedule, "pieces of long rows, shared by threads",
-        parallel=program.positions * apart, work=(flops, moved), in_place=in_place(form),
+        parallel=apart.where(program.positions, 0), work=(flops, moved), in_place=in_place(form),
         grain=_grain(program) if schedule.phase < form.plan.passes else 1,
     )  # fmt: skip
     return replace(

@@ -30,7 +30,19 @@ from anydim.kernels.rows.row_body import PIECE, Row, RowForm, Setting
 from anydim.kernels.rows.row_passes import RowProgram
 from anydim.lang.tree import Tensor, TensorType
 from anydim.lang.tree.bounds_checks import checked
-from anydim.sizes import Box, Size, as_size, bounds, ceil_div, maximum, minimum, product, simplify
+from anydim.sizes import (
+    NEVER,
+    Box,
+    Condition,
+    Size,
+    at_least,
+    at_most,
+    bounds,
+    ceil_div,
+    minimum,
+    product,
+    settle,
+)
 
 LONG = 8 * PIECE  # elements of the shortest row that threads share
 MANY = 16  # rows that occupy the threads without sharing
@@ -58,20 +70,18 @@ def is_cut(form: RowForm, box: Box) -> bool:
     return along and fixed and fine and bounds(form.lane.extent, box).high > PIECE
 
 
-def shared(form: RowForm, box: Box, machine: Machine) -> Size:
-    """1 if threads share rows, else 0.
+def shared(form: RowForm, box: Box, machine: Machine) -> Condition:
+    """Where threads share rows.
 
     Each phase processes several rows one after the other, so several rows are shared only if no
     cache holds a row from one pass to the next.
     """
     rows, length = rows_of(form), form.lane.extent
     if not is_cut(form, box) or machine.max_lanes:  # accelerators use other templates
-        return as_size(0)
-    if bounds(length, box).high < LONG or bounds(rows, box).low >= MANY:
-        return as_size(0)
+        return NEVER
     bytes = max(t.type.dtype.bytes for t in (*form.group.inputs, *form.group.outputs))
-    few = (1 - minimum(1, rows // MANY)) * minimum(1, length * bytes // machine.l2_bytes)
-    return simplify(minimum(1, length // LONG) * maximum(1 - minimum(1, rows // 2), few), box)
+    few = at_most(rows, MANY - 1) & at_least(length * bytes, machine.l2_bytes)
+    return settle(at_least(length, LONG) & (at_most(rows, 1) | few), box)
 
 
 @dataclass(frozen=True)

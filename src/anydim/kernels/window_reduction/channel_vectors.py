@@ -7,15 +7,26 @@ A narrow image does not fill a vector along its rows, and much of a window is ou
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import and_
 
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
-from anydim.kernels.matmul.work_partition import at_least
 from anydim.kernels.window_reduction.channels_last import can_skip_taps
 from anydim.kernels.window_reduction.window_form import Sliding, Window, sliding_of
 from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read, TensorType
 from anydim.lang.tree.affine import Affine, address, affine, reads
-from anydim.sizes import Box, Size, as_size, ceil_div, maximum, product
+from anydim.sizes import (
+    NEVER,
+    Box,
+    Condition,
+    Size,
+    as_size,
+    at_least,
+    at_most,
+    ceil_div,
+    product,
+)
 
 FLAT = 2  # rows of an image whose windows share few loads
 STRIP = 192  # elements of a plane in the rows of a strip
@@ -82,19 +93,18 @@ class Planes:
         return product(axis.extent for axis in self.image_axes[1:])
 
     @property
-    def pays(self) -> Size:
-        """1 where images are so narrow that vectors along rows take longer, else 0.
+    def pays(self) -> Condition:
+        """Where images are so narrow that vectors along rows take longer.
 
         Decided for a single image, so that results have the same bits in every batch.
         """
         held = (self.width, *(source.held for source in self.sources))
-        fits = (at_least(LARGEST, each) for each in held)
-        many = at_least(2 * self.channels.extent, self.lanes)
-        return maximum(self._few, self._narrow) * product(fits) * many
+        found = (self._few | self._narrow) & at_least(2 * self.channels.extent, self.lanes)
+        return reduce(and_, (at_most(each, LARGEST) for each in held), found)
 
     @property
-    def _few(self) -> Size:
-        """1 where an image has few positions: up to four vectors if rows fill at most half a
+    def _few(self) -> Condition:
+        """Where an image has few positions: up to four vectors if rows fill at most half a
         vector, else up to two, except for one or two rows that fill their vectors, or small windows
         of stride 1."""
         positions, width, lanes = (
@@ -102,16 +112,16 @@ class Planes:
             self.image_axes[-1].extent,
             self.lanes,
         )
-        short = at_least(4 * lanes, positions) * at_least(lanes // 2, width)
-        wide = at_least(2 * lanes, positions)
+        short = at_most(positions, 4 * lanes) & at_most(width, lanes // 2)
+        wide = at_most(positions, 2 * lanes)
         if not self._steps and (self._taps or _FEW) <= _FEW:
-            filled = at_least(width, 3 * lanes // 4) * at_least(positions - width, 1)
-            wide = wide * (1 - filled * at_least(positions, 3 * lanes // 2 + 1))
+            filled = at_least(width, 3 * lanes // 4) & at_least(positions - width, 1)
+            wide = wide & ~(filled & at_least(positions, 3 * lanes // 2 + 1))
         least = (7 if self._steps else 6) * lanes // 8
-        full = at_least(width, least) * at_least(4 * width, 3 * lanes * ceil_div(width, lanes))
+        full = at_least(width, least) & at_least(4 * width, 3 * lanes * ceil_div(width, lanes))
         if not self._steps_over_bytes:
-            wide = wide * (1 - full * at_least(1 if self._steps else FLAT, self.rows.extent))
-        return maximum(short, wide)
+            wide = wide & ~(full & at_most(self.rows.extent, 1 if self._steps else FLAT))
+        return short | wide
 
     @property
     def _steps_over_bytes(self) -> bool:
@@ -130,8 +140,8 @@ class Planes:
         return (loops * len(self.form.bodies)).constant
 
     @property
-    def _narrow(self) -> Size:
-        """1 where rows of the result leave many lanes unused, or the window stride skips many
+    def _narrow(self) -> Condition:
+        """Where rows of the result leave many lanes unused, or the window stride skips many
         elements.
 
         Measured on a Zen 4: vectors along rows lose from half a vector on for windows of up to 9
@@ -146,16 +156,16 @@ class Planes:
         if large or (self.form.combine != "add" and any(window.limits for window in windows)):
             narrow = at_least(5 * lanes * ceil_div(width, lanes), 8 * width)
         else:
-            narrow = at_least(lanes // 2, width)
+            narrow = at_most(width, lanes // 2)
         whole = lanes * ceil_div(channels, lanes)
         if self._steps:
             partly = at_least(3 * lanes * ceil_div(width, lanes), 4 * width)
-            partly = partly * at_least(8 * channels, 7 * whole)
-            return maximum(narrow, partly) if self._steps_over_bytes else narrow
+            partly = partly & at_least(8 * channels, 7 * whole)
+            return narrow | partly if self._steps_over_bytes else narrow
         gathered = any(s.by and s.width * s.by != self.width for s in self.sources)
-        alone = at_least(lanes // 4, width) if gathered else as_size(0)
+        alone = at_most(width, lanes // 4) if gathered else NEVER
         filled = at_least(4 * channels, 3 * whole)
-        return maximum(alone, narrow * filled) if (self._taps or _FEW) >= _FEW else alone
+        return alone | narrow & filled if (self._taps or _FEW) >= _FEW else alone
 
 
 def planes_of(group: Group, box: Box, lanes: int) -> Planes | None:
@@ -186,7 +196,7 @@ def planes_of(group: Group, box: Box, lanes: int) -> Planes | None:
         if len({source.tensor for source in sources}) < len(sources) or None in found:
             continue
         made = replace(made, sources=sources)
-        return made if made.pays.constant != 0 and can_skip_taps(walked(made, form)) else None
+        return made if made.pays != NEVER and can_skip_taps(walked(made, form)) else None
     return None
 
 

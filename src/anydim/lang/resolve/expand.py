@@ -47,9 +47,8 @@ from anydim.sizes import (
     Size,
     Truth,
     as_size,
+    condition,
     fits,
-    maximum,
-    minimum,
     product,
     prove,
 )
@@ -249,7 +248,7 @@ class Expander:
             index = SizeTerm(as_size(0))
         elif not proved(size, "==", axis.extent, self.binding.box):
             if size.constant is None and not _never_one(size, self.binding):
-                index = Apply("mul", (index, SizeTerm(minimum(1, maximum(size - 1, 0)))))
+                index = Apply("mul", (index, SizeTerm(condition(size, ">", 1).flag)))
         self.trusted.add((tensor, dimension, index))
         return index
 

@@ -12,10 +12,9 @@ from dataclasses import replace
 from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, MatrixWalk
 from anydim.kernels.matmul.contraction.window_rows import SPOT
 from anydim.kernels.matmul.epilogue import ROW, Output
-from anydim.kernels.matmul.work_partition import at_least
 from anydim.lang.tree import Apply, Index, Read, SizeTerm
 from anydim.lang.tree.affine import substituted
-from anydim.sizes import Box, as_size, maximum, minimum, product, simplify
+from anydim.sizes import NEVER, Box, as_size, at_least, at_most, maximum, minimum, product, settle
 
 _MIN_IMAGES, _MAX_POSITIONS, _MAX_LINE = 4, 49, 11
 
@@ -33,13 +32,13 @@ def form_by_position(form: ContractionForm, tile: int, box: Box) -> ContractionF
     if images.name in {bound.position for bound in layout.bounds} or len(inner) < 2:
         return form
     positions, line = (product(axis.extent for axis in axes) for axes in (inner, inner[1:]))
-    few = maximum(positions - _MAX_POSITIONS, as_size(_MIN_IMAGES) - images.extent)
-    short = maximum(line - _MAX_LINE, line // tile * tile - line + 1, 2 - inner[0].extent)
-    other = simplify(at_least(maximum(few, short), 1), box)
-    if other.constant == 1:
+    few = at_most(positions, _MAX_POSITIONS) & at_least(images.extent, _MIN_IMAGES)
+    short = at_most(line, _MAX_LINE) & at_least(line - line // tile * tile, 1)
+    wanted = settle(few & short & at_least(inner[0].extent, 2), box)
+    if wanted == NEVER:
         return form
-    rows = minimum(layout.rows, images.extent + other * layout.rows)
-    spots = maximum(positions - other * positions, 1)
+    rows = wanted.where(minimum(layout.rows, images.extent), layout.rows)
+    spots = wanted.where(maximum(positions, 1), 1)
     row = replace(form.m, extent=rows, c=form.m.c * spots)
     at = Apply("add", (Apply("mul", (Index(ROW), SizeTerm(spots))), Index(SPOT)))
     start = None if form.start is None else substituted(form.start, {ROW: at})

@@ -92,7 +92,7 @@ def scratch_of(
     a_bytes = b_bytes = sum_bytes = as_size(0)
     if holds_a or interleaves:
         a_bytes = align_up(blocks.rows * k_padded * size, LINE)
-        a_bytes = a_bytes * is_long(form) if interleaves else a_bytes
+        a_bytes = is_long(form).where(a_bytes, 0) if interleaves else a_bytes
     if not packed:
         b_bytes = align_up(blocks.b_bytes, LINE)
     if sums:

@@ -31,10 +31,9 @@ from anydim.kernels.matmul.epilogue import (
 )
 from anydim.kernels.matmul.register_tile import tile_of
 from anydim.kernels.matmul.window_geometry import InLoops, Walk, without
-from anydim.kernels.matmul.work_partition import at_least
 from anydim.lang.tree import Axis, Expr, Group, Read, Statement
 from anydim.lang.tree.affine import Affine, address, rewrite
-from anydim.sizes import Box, Size, as_size, product
+from anydim.sizes import Box, Size, as_size, condition, product
 
 
 @dataclass(frozen=True)
@@ -336,12 +335,11 @@ def along_the_longer(form: ContractionForm) -> ContractionForm:
     values = [each.value for each in form.outputs] + ([form.start] if form.start else [])
     if {form.m.name, other.name} & set().union(*map(dependent_axes, values)):
         return form
-    longer = at_least(other.extent - form.m.extent, 1)
+    longer = condition(other.extent, ">", form.m.extent)
 
     def mixed(own: MatrixWalk, alternative: MatrixWalk) -> MatrixWalk:
         def size(name: str) -> Size:
-            own_value, other_value = getattr(own, name), getattr(alternative, name)
-            return own_value + longer * (other_value - own_value)
+            return longer.where(getattr(alternative, name), getattr(own, name))
 
         return MatrixWalk(own.name, *map(size, ("extent", "a", "b", "c")))
 

@@ -25,10 +25,21 @@ from anydim.kernels.matmul.contraction.unpacked_variants import ContractionWrite
 from anydim.kernels.matmul.contraction.valid_taps import valid_taps_of
 from anydim.kernels.matmul.register_tile import Tile, tile_of
 from anydim.kernels.matmul.schedules import Contraction
-from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, at_least, work_of
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of
 from anydim.kernels.template import Task, form_template
 from anydim.runtime.panels import Panels
-from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum
+from anydim.sizes import (
+    NEVER,
+    Condition,
+    Size,
+    align_up,
+    as_size,
+    at_least,
+    at_most,
+    ceil_div,
+    maximum,
+    minimum,
+)
 
 _DTYPES = (float32, float64, int32, int64)
 _FEW_TILES = 12  # row tiles up to which one panel of B at a time suffices; the minimum of a block
@@ -86,15 +97,14 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     at_once = minimum(k, schedule.block_k) if schedule.packed else k
     tall = _tall(form, tile, machine)
     usual = ceil_div(form.m.extent, tile.rows)
-    tiles, unit = usual - tall, tile.width - tile.lanes * tall
+    tiles, unit = usual - tall.flag, tall.where(tile.width - tile.lanes, tile.width)
     kept = maximum(as_size(schedule.block_rows_bytes) // (k * (tile.rows * size)), _FEW_TILES)
     block_tiles = ceil_div(usual, maximum(ceil_div(usual, kept), 1))
     limit = maximum(as_size(schedule.block_columns_bytes) // (at_once * (tile.width * size)), 1)
     pairs = maximum(limit // 2 * 2, 1)
-    alone = 1 - at_least(form.m.extent, tile.rows // 2 + 1)
-    panels = 1 + at_least(block_tiles, _FEW_TILES + 1) * (limit - 1) + alone * (pairs - 1)
-    shares = form.same_b and not schedule.packed
-    panels = limit if shares else maximum(panels, limit * (1 - at_least(form.k.extent, THIN + 1)))
+    alone = at_most(form.m.extent, tile.rows // 2).where(pairs, 1)
+    many = at_least(block_tiles, _FEW_TILES + 1) | at_most(form.k.extent, THIN)
+    panels = limit if form.same_b and not schedule.packed else many.where(limit, alone)
     whole = k * align_up(form.n.extent, tile.lanes) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
     partition = _partition(form, tiles, tile, unit, machine.threads)
@@ -104,13 +114,14 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
         max_tiles, max_panels = minimum(ceil_div(form.all_rows, tile.rows), kept), limit
     rows = max_tiles * tile.rows
     each = tile.width * tile.rows
-    if tall.constant != 0:  # the same number of panels of two vectors, with more rows
+    if tall != NEVER:  # the same number of panels of two vectors, with more rows
         each = max(each, (tile.width - tile.lanes) * tile.tall)
-    return Blocks(tiles, block_tiles - tall, panels, rows, max_panels * each, b_bytes, partition)
+    block_tiles, sums = block_tiles - tall.flag, max_panels * each
+    return Blocks(tiles, block_tiles, panels, rows, sums, b_bytes, partition)
 
 
-def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Size:
-    """Return 1 where all rows fit one tile of two vectors that is higher than others, else 0.
+def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Condition:
+    """Return where all rows fit one tile of two vectors that is higher than others.
 
     Rows whole pages apart have their lines in one set of the first-level cache, which has one way
     per page of its size; B needs one of the ways.
@@ -118,7 +129,7 @@ def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Size:
     row, max_rows = form.m.a.constant, tile.tall
     if not form.copies_a and row is not None and row * form.dtype.bytes % _PAGE == 0:
         max_rows = max(min(max_rows, machine.l1_bytes // _PAGE - 1), tile.rows)
-    return at_least(form.m.extent, tile.rows + 1) - at_least(form.m.extent, max_rows + 1)
+    return at_least(form.m.extent, tile.rows + 1) & at_most(form.m.extent, max_rows)
 
 
 def _partition(
@@ -131,7 +142,7 @@ def _partition(
     min_tiles = as_size(_ROWS * max(threads, 2))
     if form.copies_a:
         large = at_least(form.k.extent * form.n.extent, _LARGE)
-        min_tiles = min_tiles // 2 * (1 + large)
+        min_tiles = large.where(min_tiles, min_tiles // 2)
     min_tiles = maximum(min_tiles, ceil_div(form.n.extent, _WIDE * tile.rows))
     around, rows, cut = form.around, form.m.extent, tiles
     if form.by_position:

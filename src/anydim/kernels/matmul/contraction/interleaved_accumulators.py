@@ -24,8 +24,7 @@ from anydim.kernels.matmul.accumulators import multiply_add
 from anydim.kernels.matmul.contraction.contraction_form import ContractionForm
 from anydim.kernels.matmul.matmul_kernel import function_library
 from anydim.kernels.matmul.register_tile import load_scalars, strip_pointers
-from anydim.kernels.matmul.work_partition import at_least
-from anydim.sizes import Size
+from anydim.sizes import NEVER, Condition, Size, at_least
 
 ACCUMULATORS = 4
 LONG, BROAD = 288, 128  # minimum k-steps and columns: copies of a are then negligible
@@ -39,12 +38,12 @@ def may_interleave(form: ContractionForm, packed: bool, machine: Machine, lanes:
     """Whether products of some sizes use interleaved accumulators."""
     plain = form.pieces is None and form.windows is None and form.k.a == 1 and form.n.b != 1
     fits = lanes % ACCUMULATORS == 0 and not machine.max_lanes
-    return plain and fits and not packed and is_long(form) != 0
+    return plain and fits and not packed and is_long(form) != NEVER
 
 
-def is_long(form: ContractionForm) -> Size:
-    """Return 1 where a product has large K and enough columns, else 0."""
-    return at_least(form.k.extent, LONG) * at_least(form.n.extent, BROAD)
+def is_long(form: ContractionForm) -> Condition:
+    """Return where a product has large K and enough columns."""
+    return at_least(form.k.extent, LONG) & at_least(form.n.extent, BROAD)
 
 
 def padded_k(k: Size) -> Size:

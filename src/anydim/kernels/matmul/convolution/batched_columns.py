@@ -8,21 +8,31 @@ of sizes in the same kernel selects whether images are joined; otherwise a panel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.codegen.context import SizeParameters
 from anydim.kernels.ir import greatest, least, variable
 from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue
 from anydim.kernels.matmul.convolution.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.schedules import Convolution
 from anydim.kernels.matmul.window_geometry import Bound, Walk
-from anydim.kernels.matmul.work_partition import at_least
 from anydim.lang.tree.affine import affine
-from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import (
+    NEVER,
+    Condition,
+    Size,
+    as_size,
+    at_least,
+    at_most,
+    ceil_div,
+    maximum,
+    minimum,
+    product,
+)
 
-NEVER = as_size(0)
 MAX_POSITIONS = 16  # maximum positions of an image computed by position, and elements of a channel
 Loop = TypeVar("Loop", bound=Walk)
 
@@ -31,17 +41,17 @@ Loop = TypeVar("Loop", bound=Walk)
 class Columns(Generic[Loop]):
     """The columns of a product, in panels of `width`.
 
-    Where `joined` is 1, not 0, `loop` has one iteration, and `all` counts the columns of all its
-    images. Where `by_position` is 1 as well, see `by_position.py`.
+    Where `joined` holds, `loop` has one iteration, and `all` counts the columns of all its images.
+    Where `by_position` holds as well, see `by_position.py`.
     """
 
     loop: Loop | None
     positions: Size
-    joined: Size
+    joined: Condition
     width: Size
     all: Size
     loops: tuple[tuple[str, Size], ...]
-    by_position: Size
+    by_position: Condition
 
     @property
     def panels(self) -> Size:
@@ -59,13 +69,13 @@ def columns_of(
 
 def joined_columns(
     loop: Loop | None, positions: Size, max_width: int, width: Size, loops: Sequence[Loop],
-    by_position: Size = NEVER,
+    by_position: Condition = NEVER,
 ) -> Columns[Loop]:  # fmt: skip
     """Return columns of `positions` per image; a panel has `max_width`, or `width` of one image."""
     extents = tuple((each.name, each.extent) for each in loops)
     if loop is None:
         return Columns(None, positions, NEVER, width, positions, extents, NEVER)
-    fitting = maximum(as_size(max_width) // maximum(positions, 1), by_position * max_width)
+    fitting = by_position.where(max_width, as_size(max_width) // maximum(positions, 1))
     images = minimum(fitting, loop.extent)
     joined = at_least(images, 2)
     few = minimum(
@@ -75,10 +85,10 @@ def joined_columns(
         loop=loop,
         positions=positions,
         joined=joined,
-        width=width + joined * (images * few - width),
-        all=maximum(positions, joined * loop.extent * few),
+        width=joined.where(images * few, width),
+        all=joined.where(maximum(positions, loop.extent * few), positions),
         loops=tuple(
-            (name, maximum(extent - joined * extent, joined) if name == loop.name else extent)
+            (name, joined.where(1, maximum(extent, 0)) if name == loop.name else extent)
             for name, extent in extents
         ),
         by_position=by_position,
@@ -97,8 +107,8 @@ def _joinable(form: Windows, epilogue: TileEpilogue | None) -> OuterLoop | None:
 
 def _used_by_position(
     form: Windows, loop: OuterLoop, epilogue: TileEpilogue | None, schedule: Convolution
-) -> Size:
-    """Return 1 where the images of `loop` run by position, 0 elsewhere.
+) -> Condition:
+    """Return where the images of `loop` run by position.
 
     The dimensions of x with padding must be all of a channel's, each with one tap. The more
     elements a channel has, the fewer taps are out of bounds, and the fewer lanes may be without an
@@ -118,9 +128,9 @@ def _used_by_position(
     if not whole or any(dimension_stride(form, bound) is None for bound in form.bounds):
         return NEVER
     lanes, images = schedule.tile.lanes, loop.extent
-    full = images * MAX_POSITIONS - ceil_div(images, lanes) * lanes * elements
-    few = minimum(as_size(MAX_POSITIONS) - form.columns, form.columns - 1)
-    return at_least(minimum(few, full, images - lanes * 3 // 4), 0)
+    full = at_least(images * MAX_POSITIONS, ceil_div(images, lanes) * lanes * elements)
+    few = at_least(form.columns, 1) & at_most(form.columns, MAX_POSITIONS)
+    return few & full & at_least(images, lanes * 3 // 4)
 
 
 def dimension_stride(form: Windows, bound: Bound) -> Size | None:
@@ -131,21 +141,22 @@ def dimension_stride(form: Windows, bound: Bound) -> Size | None:
     return next(tap.x for tap in form.taps if tap.name == bound.tap).divide_exactly(spread)
 
 
-def images_of(columns: Columns[OuterLoop], value: Callable[[Size], ir.Value]) -> list[ir.Step]:
+def images_of(columns: Columns[OuterLoop], sizes: SizeParameters) -> list[ir.Step]:
     """Return steps with the images of a panel: the first one, their count, the `run` of each.
 
     Where images are not joined, the run is a part of the only image.
     """
-    if columns.joined.constant == 0:
+    if columns.joined == NEVER:
         return []
     assert columns.loop is not None, "images that are joined have a loop"
+    value = sizes.value
     positions = greatest(value(columns.positions), 1)
     return [
         ir.Let("image", variable("column") / positions),
         ir.Let("place", variable("column") - variable("image") * positions),
         ir.Let("images", greatest(variable("width") / positions, 1)),
         ir.Let("run", least(variable("width"), positions)),
-        ir.Let("joined", value(columns.joined).differs(0)),
+        ir.Let("joined", sizes.holds(columns.joined)),
         ir.Let("x_image", value(columns.loop.x)),
         ir.Let("y_image", value(columns.loop.y)),
     ]

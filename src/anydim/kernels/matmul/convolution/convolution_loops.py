@@ -160,7 +160,7 @@ class ConvolutionWriter(Blocked):
             Level(
                 "column", variable("column0"), variable("columns"), self._width,
                 [
-                    ir.Let("width", width), *images_of(self.columns, self.sizes.value),
+                    ir.Let("width", width), *images_of(self.columns, self.sizes),
                     *self._taps(), *pack,
                 ],
             ),
@@ -175,7 +175,7 @@ class ConvolutionWriter(Blocked):
     def _chunk_channels(self) -> ir.Value:
         channels, line_buffer = self.plan.blocks.channels, self.plan.line_buffer
         if line_buffer is not None:
-            channels = channels + line_buffer.used * (line_buffer.channels - channels)
+            channels = line_buffer.used.where(line_buffer.channels, channels)
         return self.role("chunk", channels)
 
     def _chunk(self) -> list[ir.Step]:
@@ -210,7 +210,7 @@ class ConvolutionWriter(Blocked):
 
     @property
     def _runs_by_position(self) -> ir.Value:
-        return self.sizes.value(self.columns.by_position).differs(0)
+        return self.sizes.holds(self.columns.by_position)
 
     def _pack_windows(self) -> list[ir.Step]:
         if not self.windows:

@@ -9,7 +9,6 @@ from anydim.base.records import dataclass
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.convolution.batched_columns import (
     MAX_POSITIONS,
-    NEVER,
     Columns,
     columns_of,
 )
@@ -25,13 +24,26 @@ from anydim.kernels.matmul.work_partition import (
     MAX_STEPS,
     MAX_STEPS_PACKED,
     WorkPartition,
-    at_least,
     work_of,
 )
 from anydim.lang.tree import Group
-from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import (
+    ALWAYS,
+    NEVER,
+    Condition,
+    Size,
+    align_up,
+    as_size,
+    at_least,
+    at_most,
+    ceil_div,
+    maximum,
+    minimum,
+    product,
+)
 
 _NARROW = 2  # factor of a chunk's products where panels are narrow
+_NOTHING = as_size(0)
 _FEW_PANELS, _MANY_TILES = 4, 16  # bounds for threads that share weights, and read all windows
 
 
@@ -54,8 +66,8 @@ class Scratch:
 
     panel: Size
     weights: Size
-    sums: Size = NEVER
-    transposed: Size = NEVER
+    sums: Size = _NOTHING
+    transposed: Size = _NOTHING
 
     @property
     def sums_at(self) -> Size:
@@ -74,8 +86,7 @@ class Scratch:
 class Plan:
     """A convolution for its loops: `given`, and `form` without taps that are never in bounds.
 
-    The memory of `target` holds the sums. Where `copied` is 1, not 0, weights are copied before
-    use.
+    The memory of `target` holds the sums. Where `copied` holds, weights are copied before use.
     """
 
     given: Windows
@@ -85,7 +96,7 @@ class Plan:
     machine: Machine
     target: str
     columns: Columns[OuterLoop]
-    copied: Size
+    copied: Condition
     line_buffer: LineBuffer | None
     valid_taps: ValidTaps | None
     blocks: WindowBlocks
@@ -107,17 +118,17 @@ class Plan:
     @property
     def joins(self) -> bool:
         """Whether images are joined at some sizes."""
-        return self.columns.joined.constant != 0
+        return self.columns.joined != NEVER
 
     @property
     def runs_by_position(self) -> bool:
         """Whether some sizes run position by position."""
-        return self.columns.by_position != 0
+        return self.columns.by_position != NEVER
 
     @property
     def copies(self) -> bool:
         """Whether weights are copied at some sizes."""
-        return self.copied != 0 or self.runs_by_position
+        return self.copied != NEVER or self.runs_by_position
 
     @cached_property
     def scratch(self) -> Scratch:
@@ -131,10 +142,11 @@ class Plan:
     def _own_scratch(self) -> Scratch:
         """Return the scratch without joined images."""
         bytes, k = self.form.dtype.bytes, self.blocks.channels * self.form.window
-        panel = NEVER if self.schedule.direct else align_up(k * (self.panel_row * bytes), LINE)
+        panel = _NOTHING if self.schedule.direct else align_up(k * (self.panel_row * bytes), LINE)
         if self.line_buffer is not None:
             k = maximum(k, self.line_buffer.channels * self.given.window)
-        return Scratch(panel, self.copied * align_up(self.blocks.rows * k * bytes, LINE))
+        weights = align_up(self.blocks.rows * k * bytes, LINE)
+        return Scratch(panel, self.copied.where(weights, 0))
 
     def _joined_scratch(self) -> Scratch:
         """Return the maximum scratch with joined images.
@@ -147,11 +159,11 @@ class Plan:
         row, max_k = self.panel_row * bytes, schedule.chunk_k * _NARROW
         k = minimum(channels * window, maximum(max_k, window))
         tiles = minimum(ceil_div(self.form.rows, tile.rows), schedule.block_tiles)
-        rows, columns, transposed = tiles * tile.rows, schedule.block_panels * tile.width, NEVER
+        rows, columns, transposed = tiles * tile.rows, schedule.block_panels * tile.width, _NOTHING
         if self.runs_by_position:
             columns = max(columns, MAX_POSITIONS * tile.width)
             transposed = minimum(channels * MAX_POSITIONS, maximum(max_k, MAX_POSITIONS)) * row
-        weights = align_up(rows * k * bytes, LINE) if self.copies else NEVER
+        weights = align_up(rows * k * bytes, LINE) if self.copies else _NOTHING
         return Scratch(align_up(k * row, LINE), weights, rows * columns * bytes, transposed)
 
 
@@ -164,21 +176,19 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
     """Return the plan of a group's convolution on a machine."""
     form, epilogue, tile = cropped(given), tile_epilogue_of(given, group), schedule.tile
     columns = columns_of(form, given, epilogue, schedule)
-    copied, line_buffer = as_size(1), None
+    copied, line_buffer = ALWAYS, None
     valid_taps = None if machine.max_lanes else valid_taps_of(form)
     if schedule.packed:
         skipped = (
             given.window - form.window if valid_taps is None else rest_of(given) - valid_taps.rest
         )
-        copied = minimum(at_least(skipped, 1), 1 - columns.by_position)
+        copied = at_least(skipped, 1) & ~columns.by_position
     if not (schedule.direct or machine.max_lanes):
         limits = schedule.chunk_k, _line_buffer_bytes(machine)
         line_buffer = line_buffer_of(form, given, tile, schedule.block_panels, *limits)
     if line_buffer is not None:
-        columns = replace(
-            columns,
-            all=maximum(columns.all, line_buffer.used * line_buffer.rows * line_buffer.width),
-        )
+        buffered = maximum(columns.all, line_buffer.rows * line_buffer.width)
+        columns = replace(columns, all=line_buffer.used.where(buffered, columns.all))
     more = epilogue is not None and epilogue.more is not None
     target = target_of(form.outputs, group, form.dtype)
     assert target is not None, "forms have a result of the type of the sums"
@@ -203,18 +213,19 @@ def _cut(
     filled = minimum(images * columns.positions, tile.width)
     narrow = minimum(as_size(tile.width) // maximum(filled, 1), _NARROW)
     by_position = columns.by_position
-    times = 1 if more else maximum(narrow, by_position * _NARROW, 1)
-    window = maximum(form.window, by_position * form.channels.x, 1)
+    times = 1 if more else by_position.where(_NARROW, maximum(narrow, 1))
+    window = maximum(by_position.where(maximum(form.window, form.channels.x), form.window), 1)
     limit = maximum(schedule.chunk_k * times // window, 1)
     chunks = maximum(ceil_div(form.channels.extent, limit), 1)
     around = product(extent for _, extent in columns.loops)
-    few = at_least(_FEW_PANELS - panels, 0) * at_least(tiles, _MANY_TILES)
+    full = panels * tile.width
+    few = at_most(panels, _FEW_PANELS) & at_least(tiles, _MANY_TILES)
     return WindowBlocks(
         rows=ceil_div(tiles, maximum(row_blocks, 1)) * tile.rows,
         channels=maximum(ceil_div(form.channels.extent, chunks), 1),
         partition=WorkPartition(
             columns.loops, tiles,
-            maximum(columns.all, columns.joined * panels * tile.width),  # counts full panels
+            columns.joined.where(maximum(columns.all, full), columns.all),
             tile.width, tile.lanes, few, work_of(around, form.rows, tiles, columns.all, form.k),
             MAX_STEPS_PACKED if schedule.packed else MAX_STEPS,
         ),

@@ -40,8 +40,19 @@ from anydim.kernels.matmul.convolution.convolution_tile import ENTRY
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.kernels.matmul.register_tile import Tile
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
-from anydim.kernels.matmul.work_partition import at_least
-from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import (
+    NEVER,
+    Condition,
+    Size,
+    align_up,
+    as_size,
+    at_least,
+    ceil_div,
+    condition,
+    maximum,
+    minimum,
+    product,
+)
 
 PANELS = 8  # maximum factor of a block's panels: they share the rows around the block
 # costs in rows of a tile: loading or storing a vector of a panel, per tap; at most as much for its
@@ -92,7 +103,7 @@ def _window_dimensions(form: Windows, given: Windows) -> tuple[_WindowDimension,
 class LineBuffer:
     """A line buffer for a convolution.
 
-    Where `used` is 1, not 0, a block has up to `panels` panels, and a chunk `channels` channels
+    Where `used` holds, a block has up to `panels` panels, and a chunk `channels` channels
     with `steps` k-steps.
     """
 
@@ -100,7 +111,7 @@ class LineBuffer:
     tile: Tile
     channels: Size
     steps: int
-    used: Size = field(default_factory=lambda: as_size(0))
+    used: Condition = NEVER
     panels: Size = field(default_factory=lambda: as_size(1))
 
     @property
@@ -129,7 +140,7 @@ class LineBuffer:
         """Elements between rows of a phase."""
         last = self.dimensions[-1]
         padding = align_up(last.reach // last.step, self.tile.lanes)
-        return self.width + at_least(self.reaching - self.filled, 0) * padding
+        return self.width + at_least(self.reaching, self.filled).where(padding, 0)
 
     @property
     def phases(self) -> int:
@@ -167,9 +178,9 @@ def line_buffer_of(
     masks = min(_MASKS // max(each.constant or 0, 1), _PACKED)
     each_tap = rows + (_PACKED + masks) * (1 + dimensions[-1].step)
     packed = ceil_div(form.columns, tile.lanes) * each_tap * window
-    used = at_least(packed - filled, 1) * at_least(form.columns, tile.width // 2 + 1)
-    used = used * at_least(fitting, panels)
-    if window > _MAX_K or used.constant == 0:
+    used = condition(packed, ">", filled) & at_least(form.columns, tile.width // 2 + 1)
+    used = used & at_least(fitting, panels)
+    if window > _MAX_K or used == NEVER:
         return None
     return replace(buffer, used=used, panels=minimum(fitting, panels * PANELS))
 
@@ -309,18 +320,18 @@ class LineBufferSteps:
     skips_taps: bool
 
     @property
-    def _used(self) -> Size:
-        return as_size(0) if self.buffer is None else self.buffer.used
+    def _used(self) -> Condition:
+        return NEVER if self.buffer is None else self.buffer.used
 
     def choose(self, buffer: Sequence[ir.Step], panels: Sequence[ir.Step]) -> list[ir.Step]:
         """Return `buffer` where the line buffer is used, and `panels` elsewhere."""
         if self._used.constant is not None:
-            return [*(buffer if self._used == 1 else panels)]
+            return [*(buffer if self._used.constant else panels)]
         return [ir.If(ir.Var(ir.FLAG, "banded"), tuple(buffer), tuple(panels))]
 
     @property
     def _used_value(self) -> ir.Value:
-        return self.sizes.value(self._used).differs(0)
+        return self.sizes.holds(self._used)
 
     def start(self) -> list[ir.Step]:
         """Return the declaration of the table."""

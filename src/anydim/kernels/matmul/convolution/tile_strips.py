@@ -35,6 +35,7 @@ from anydim.kernels.matmul.convolution.weight_blocks import COPIED, Weights
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.lang.tree import Read
 from anydim.lang.tree.affine import affine
+from anydim.sizes import ALWAYS
 
 FIRST = variable("first").differs(0)
 LAST, JOINED = (ir.Var(ir.FLAG, name) for name in ("last", "joined"))
@@ -108,7 +109,7 @@ class Strips:
         """Return the sums of a strip, and their epilogue."""
         strip = self.call(sums, sums_row, kind, b=b[0], b_row=b[1], columns=variable("width"))
         copied, packed = (strip(**own) for own in self.weights.tile())
-        step: ir.Step = copied if self.plan.copied == 1 else packed
+        step: ir.Step = copied if self.plan.copied == ALWAYS else packed
         if self.plan.copied.constant is None:
             step = ir.If(COPIED, (copied,), (packed,))
         if self.epilogue is None:

@@ -21,7 +21,7 @@ from anydim.kernels.matmul.convolution.cropped_taps import (
 )
 from anydim.kernels.matmul.convolution.valid_taps import FROM
 from anydim.kernels.matmul.matmul_kernel import call, packed_at
-from anydim.sizes import Size, align_up
+from anydim.sizes import NEVER, Size, align_up
 
 COPIED = ir.Var(ir.FLAG, "copied")
 
@@ -53,7 +53,7 @@ class Weights:
     def copy(self) -> list[ir.Step]:
         """Copy the weights of a chunk, where they are copied."""
         plan, value = self.plan, self.kernel.sizes.value
-        if plan.copied == 0:
+        if plan.copied == NEVER:
             return []
         if not plan.schedule.packed:
             dst, step = self._copy, value(plan.form.channels.w)
@@ -63,7 +63,7 @@ class Weights:
         starts = first_taps(plan.given, plan.form)
         own = {f"{FIRST}{n}": value(start) for n, start in enumerate(starts)}
         own |= {f"{KEPT}{n}": value(tap.extent) for n, tap in enumerate(plan.form.taps)}
-        copied = ir.Let("copied", value(plan.copied).differs(0))
+        copied = ir.Let("copied", self.kernel.sizes.holds(plan.copied))
         return [copied, ir.If(COPIED, (copy(**own),))]
 
     def copying(self) -> Callable[..., ir.Call]:

@@ -11,8 +11,19 @@ from anydim.kernels.matmul.int8.int8_form import BytesForm, ByteWalk
 from anydim.kernels.matmul.int8.packed_layout import WORD, Layout
 from anydim.kernels.matmul.int8.stride_phases import Phases
 from anydim.kernels.matmul.register_tile import LINE, Tile
-from anydim.kernels.matmul.work_partition import WorkPartition, at_least, work_of
-from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
+from anydim.kernels.matmul.work_partition import WorkPartition, work_of
+from anydim.sizes import (
+    ALWAYS,
+    Size,
+    align_up,
+    as_size,
+    at_least,
+    at_most,
+    ceil_div,
+    maximum,
+    minimum,
+    product,
+)
 
 MAX_ROWS = 256  # maximum rows of a block
 _FASTER, _TILED = 4, 20  # speed relative to floats; with tile instructions and packed words
@@ -59,7 +70,7 @@ def cut_of(
         joinable(form, layout), form.n.extent, layout.width, columns, form.loops
     )
     width = align_up(maximum(joined.width, 1), tile.lanes)
-    whole = joined.all + joined.joined * (joined.panels * width - joined.all)  # counts full panels
+    whole = joined.joined.where(joined.panels * width, joined.all)  # counts full panels
     around = product(extent for _, extent in joined.loops)
     tiles = ceil_div(form.m.extent, tile.rows)
     blocks, max_tiles = as_size(1), tiles  # an upper bound of a block's tiles
@@ -74,14 +85,15 @@ def cut_of(
     b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
     work = work_of(around, form.m.extent, tiles, joined.all, form.tap_count * form.k)
     only_rows = layout.b_packed and not layout.a_packed  # columns would make each thread pack a
-    few_panels = as_size(1) if only_rows else at_least(_FEW_PANELS - joined.panels, 0)
+    few_panels = ALWAYS if only_rows else at_most(joined.panels, _FEW_PANELS)
     min_rows = max(machine.threads, 2) * tile.rows if only_rows else _MANY_ROWS
     partition = WorkPartition(
         joined.loops, tiles, whole, width,
-        tile.lanes, few_panels * at_least(form.m.extent, min_rows),
+        tile.lanes, few_panels & at_least(form.m.extent, min_rows),
         ceil_div(work, _TILED if layout.depth > 1 and layout.b_packed else _FASTER),
     )  # fmt: skip
     rows = ceil_div(tiles, blocks) * tile.rows
-    images = maximum(joined.joined * joined.width // maximum(joined.positions, 1), 1)
+    images = maximum(joined.width // maximum(joined.positions, 1), 1)
+    images = joined.joined.where(images, 1)
     scratch = a_bytes + b_bytes + (as_size(0) if image is None else image.bytes(images))
     return ByteBlocks(rows, joined, panels, images, a_bytes, a_bytes + b_bytes, scratch, partition)

@@ -36,7 +36,7 @@ from anydim.kernels.matmul.matmul_kernel import call, packed_at, roles_of
 from anydim.kernels.matmul.register_tile import Tile
 from anydim.lang.tree import Group, Index, TensorType
 from anydim.lang.tree.affine import Affine, reads
-from anydim.sizes import Size, as_size
+from anydim.sizes import NEVER, Size, as_size
 
 
 class BytesWriter(Blocked):
@@ -64,7 +64,7 @@ class BytesWriter(Blocked):
             (output.tensor for output in form.outputs),
         )  # fmt: skip
         self.in_place = self._in_place()
-        self.joins = loop if self.cut.columns.joined.constant != 0 else None
+        self.joins = loop if self.cut.columns.joined != NEVER else None
         self.few_rows_supported = supports_few_rows(form, layout) and not (
             self.joins or machine.max_lanes
         )
@@ -162,7 +162,7 @@ class BytesWriter(Blocked):
         rows = self.sizes.value(self.form.m.extent)
         image: list[ir.Step] = self._image(constant(0)) if self.image else []
         if self.joins and image:
-            image = [ir.If(self._joined.equals(0), tuple(image))]
+            image = [ir.If(~self._joined, tuple(image))]
         return [*image, ir.Let("row_stop", least(stop, rows))]
 
     def levels(self) -> list[Level]:
@@ -199,7 +199,7 @@ class BytesWriter(Blocked):
 
     @property
     def _joined(self) -> ir.Value:
-        return self.sizes.value(self.cut.columns.joined)
+        return self.sizes.holds(self.cut.columns.joined)
 
     def _images(self) -> list[ir.Step]:
         """Return the images of a panel: count, first column in the first image, columns of each.
@@ -289,7 +289,7 @@ class BytesWriter(Blocked):
         def filled(number: ir.Value, at: dict[str, ir.Value]) -> ir.Step:
             return self._image(number, **at)[0]
 
-        return [ir.If(self._joined.differs(0), (self._each_image(filled),)), step]
+        return [ir.If(self._joined, (self._each_image(filled),)), step]
 
     def _image(self, number: ir.Value, **own: ir.Value) -> list[ir.Step]:
         """Fill the image of overlapping windows of b, for one of the images."""

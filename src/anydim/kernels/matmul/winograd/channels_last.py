@@ -32,10 +32,10 @@ from anydim.kernels.matmul.winograd.channels_last_transforms import (
 from anydim.kernels.matmul.winograd.winograd_form import Images
 from anydim.kernels.matmul.winograd.winograd_kernel import WinogradKernel
 from anydim.kernels.matmul.winograd.winograd_transforms import PRODUCTS, VectorEpilogue
-from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, at_least, work_of
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
-from anydim.sizes import Size, align_up, as_size, ceil_div
+from anydim.sizes import Size, align_up, as_size, at_least, ceil_div
 
 _ALONE = 6  # minimum tiles of windows per thread when threads share windows alone
 _AGAIN = 2  # columns of weights that cost as much to reload as a window to transform again
@@ -56,7 +56,7 @@ class AcrossWriter(WinogradKernel):
         self.libraries = contraction_libraries(self.tile, form.dtype)
         tiles, columns = ceil_div(images.windows, self.tile.rows), form.n.extent
         enough = at_least(tiles, _ALONE * max(threads, 2))
-        alone = enough * at_least(images.windows * _AGAIN - columns, 0)
+        alone = enough & at_least(images.windows * _AGAIN, columns)
         self.partition = WorkPartition(
             (), tiles, columns, self.tile.width, self.tile.lanes, alone,
             work_of(

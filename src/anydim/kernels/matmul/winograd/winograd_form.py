@@ -26,10 +26,19 @@ from anydim.kernels.matmul.winograd.winograd_transforms import (
     input_extent,
     windows_across,
 )
-from anydim.kernels.matmul.work_partition import at_least
 from anydim.kernels.template import Task
 from anydim.lang.tree.affine import Affine
-from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
+from anydim.sizes import (
+    NEVER,
+    Condition,
+    Size,
+    align_up,
+    as_size,
+    at_least,
+    ceil_div,
+    maximum,
+    product,
+)
 
 _MIN_CHANNELS = 16  # in and out: with fewer the transforms cost more than they save
 _VECTOR, _PANEL = 16, 48  # windows or channels
@@ -49,8 +58,8 @@ class Planes:
     epilogue: TileEpilogue
 
     @property
-    def pays(self) -> Size:
-        """1 where it is faster than a plain convolution, else 0.
+    def pays(self) -> Condition:
+        """Where it is faster than a plain convolution.
 
         Costs in multiply-adds: products of whole vectors; weights, read from memory for each panel
         of windows; both transforms, one row of a vector's windows at a time. Measured on a Xeon
@@ -65,7 +74,7 @@ class Planes:
         transforms = _TRANSFORM * down * ceil_div(along, _VECTOR) * (channels + rows)
         taps = 9 * align_up(form.columns, _VECTOR)
         plain = taps * weights * 9 // 10 + _PACK * taps * channels
-        return at_least(plain - PRODUCTS * products * weights - transforms, 0)
+        return at_least(plain, PRODUCTS * products * weights + transforms)
 
 
 @dataclass(frozen=True)
@@ -108,8 +117,8 @@ class Images:
         return _LARGE_BLOCK if weights > _MANY_WEIGHTS else _BLOCK
 
     @property
-    def pays(self) -> Size:
-        """1 where it is faster than a plain product of windows, else 0.
+    def pays(self) -> Condition:
+        """Where it is faster than a plain product of windows.
 
         Evaluated for a single image, so that an image has the same bits in every batch. Costs in
         multiply-adds: products, weights that exceed the caches, both transforms. Measured on a Xeon
@@ -126,7 +135,7 @@ class Images:
         load_scalars = transformed * (maximum(windows, 4) + _read(transformed) * blocks)
         plain = 9 * positions * (weights * 9 // 10 + _COPY * channels)
         plain = plain + 9 * weights * _read(9 * weights)
-        return at_least(plain - load_scalars - _TRANSFORM_LAST * windows * vectors, 0)
+        return at_least(plain, load_scalars + _TRANSFORM_LAST * windows * vectors)
 
 
 def planes_of(task: Task) -> Planes | None:
@@ -145,7 +154,7 @@ def planes_of(task: Task) -> Planes | None:
         return None
     last = tile_epilogue_of(form, task.group)
     found = None if last is None else Planes(form, last)
-    return None if found is None or found.pays.constant == 0 else found
+    return None if found is None or found.pays == NEVER else found
 
 
 def _plain(bounds: Sequence[Bound], pairs: Collection[tuple[str, str]]) -> bool:
@@ -178,7 +187,7 @@ def images_of(task: Task) -> Images | None:
     own = Affine.of(as_size(0), {ROW: form.m.c, COLUMN: as_size(1)})
     last = tile_epilogue(form.outputs, form.dtype, task.group, own, _OWN_BIAS)
     found = None if last is None else Images(form, last, layout.positions, layout.bounds)
-    return None if found is None or found.pays.constant == 0 else found
+    return None if found is None or found.pays == NEVER else found
 
 
 def _read(weights: Size) -> int:

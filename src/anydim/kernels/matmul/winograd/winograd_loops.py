@@ -33,7 +33,7 @@ from anydim.kernels.matmul.winograd.winograd_transforms import (
 from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
-from anydim.sizes import Size, align_up, as_size, ceil_div
+from anydim.sizes import NEVER, Size, align_up, ceil_div
 
 
 class WinogradWriter(WinogradKernel):
@@ -53,7 +53,7 @@ class WinogradWriter(WinogradKernel):
         tiles = ceil_div(form.rows, self.tile.rows)
         self.partition = WorkPartition(
             form.extents, tiles, self.windows,
-            self.tile.width, self.tile.lanes, as_size(0),
+            self.tile.width, self.tile.lanes, NEVER,
             work_of(form.around * PRODUCTS, form.rows, tiles, self.windows, form.channels.extent),
             MAX_STEPS_PACKED,
         )  # fmt: skip
