@@ -33,6 +33,7 @@ NAME = "anydim-runtime"
 KEYWORDS = ("inference", "runtime", "dynamic shapes", "numpy")
 COMPILER = "Topic :: Software Development :: Compilers"  # which this distribution is not
 ROOMS = ("base", "sizes", "runtime", "devices", "program", "deploy", "serving")
+ALONE = ("__init__", "__main__", "compile_options")
 STRATEGIES = "variants/strategies"  # what `load` may be asked for
 SESSIONS = "ort"  # of saved models
 COMMANDS = (
@@ -54,7 +55,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 def modules() -> list[Path]:
     """The Python files of the runtime distribution."""
-    found = [SOURCE / "anydim" / "__init__.py", SOURCE / "anydim" / "__main__.py"]
+    found = [SOURCE / "anydim" / f"{name}.py" for name in ALONE]
     for room in (*ROOMS, SESSIONS):
         found += sorted((SOURCE / "anydim" / room).rglob("*.py"))
     found += [SOURCE / "anydim" / "cli" / f"{name}.py" for name in COMMANDS]

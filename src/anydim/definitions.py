@@ -296,7 +296,8 @@ class Function(Shown):
         `print(lib.f.vjp.text)` prints it. Raises LanguageError, when it is first used, for a
         statement that has no derivative.
         """
-        return Derivative(self, lambda made: Function(made, {}, self._options.changed(schedules=PLAIN)))
+        options = self._options.changed(schedules=PLAIN)
+        return Derivative(self, lambda made: Function(made, {}, options))
 
     @property
     def options(self) -> Schedules:

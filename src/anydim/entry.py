@@ -18,11 +18,11 @@ from anydim.base.keywords import check_keywords, public
 from anydim.base.missing_package import missing_module
 from anydim.base.read_files import FileState, reads_noted
 from anydim.base.reports import reported, user_callback
+from anydim.base.torch_sources import is_torch
 from anydim.base.user_values import function_of, path_of
 from anydim.compile_options import Options
 from anydim.compile_request import Facts, Request, applied, strategy_here
 from anydim.compile_signature import takes
-from anydim.frontends.torch_sources import is_torch
 from anydim.model import Model
 from anydim.program.compile_report import CompileReport, Deferred
 from anydim.program_cache import Entry
@@ -84,7 +84,7 @@ def compile(
 
 
 def _of_torch(source: Any, given: Options) -> Model:
-    """Compile a program of torch by way of its graph."""
+    """Compile a program of torch through its graph."""
     with collector_paused(lasting=True):
         try:
             opening = import_module("anydim.frontends.torch.opening")

@@ -18,7 +18,7 @@ LAYERS = (
     "graph", "ops", "frontends", "passes", "variants", "deploy", "serving", "checking",
     "compile_progress", "device_placement",
     "compiler", "model", "compile_options", "compile_request", "compile_signature",
-    "string_model", "unranked_model", "program_cache",
+    "string_model", "unranked_model", "stateful_model", "program_cache",
     "compile_source", "entry", "backend", "cached_rows", "cached_model", "derivatives",
     "torch_operators", "torch_backend", "definitions",
     "model_store", "ort", "report", "sentence_transformers", "__init__",

@@ -28,6 +28,7 @@ from anydim.frontends import data_sized
 from anydim.frontends.definition import called
 from anydim.frontends.graph_builder import GraphBuilder, Operand, Value
 from anydim.frontends.nesting import BuilderNode, branch, loop, size_of
+from anydim.lang.surface.sequences import is_sequence
 from anydim.lang.surface.syntax import Definition
 from anydim.sizes import Guard, Size
 
@@ -61,8 +62,8 @@ class Builder(GraphBuilder):
             raise GraphError(f"g.call takes a definition, not {type(function).__name__}")
         if definition.types:
             return self._over_structures(definition, inputs, attributes)
-        sequence = import_module("anydim.frontends.recursion.sequence")
-        if sequence.is_sequence(definition):
+        if is_sequence(definition):
+            sequence = import_module("anydim.frontends.recursion.sequence")
             return self._in_order(sequence, definition, inputs, attributes)
         values = self._values(definition.name, inputs)
         frozen = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})

@@ -20,6 +20,7 @@ from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.resolve.ranks import ellipses_of, ranks_of
+from anydim.lang.surface.sequences import is_sequence
 from anydim.lang.surface.syntax import Definition, Name, Number, Parameter, Spread, walk
 from anydim.lang.tree import Expr, Group, Read, Tensor, TensorType
 from anydim.lang.tree.affine import rewrite
@@ -156,7 +157,7 @@ def called(
     if len(names) != len(definition.parameters):
         takes = listed(parameter.name for parameter in definition.parameters)
         raise definition.error(definition.position, f"takes {takes}; got {len(names)} arguments")
-    if import_module("anydim.frontends.recursion.sequence").is_sequence(definition):
+    if is_sequence(definition):
         raise definition.error(
             definition.position, "it is compiled to several nodes, and an operator of a model is "
             "one", "call it in a Builder, or write a definition without algorithms and recursion",

@@ -8,6 +8,7 @@ from typing import Any
 
 from anydim.frontends.definition import Pattern, argument_types, plain_graph
 from anydim.graph.nodes import Graph
+from anydim.lang.surface.sequences import is_sequence
 from anydim.lang.surface.syntax import Definition
 
 
@@ -38,8 +39,8 @@ def graph_of(
         made: Graph = _structures().structure_graph(definition, pattern, attributes, fixed)
         return made
     types, box = argument_types(definition, pattern, attributes, fixed)
-    sequence = import_module("anydim.frontends.recursion.sequence")
-    if sequence.is_sequence(definition):
+    if is_sequence(definition):
+        sequence = import_module("anydim.frontends.recursion.sequence")
         own: Graph = sequence.sequence_graph(definition, types, box, attributes)
         return own
     return plain_graph(definition, types, box, attributes)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from anydim.base.torch_sources import is_torch
 from anydim.frontends.frontend import Frontend
-from anydim.frontends.torch_sources import is_torch
 
 if TYPE_CHECKING:
     from anydim.graph.nodes import Graph

@@ -15,7 +15,8 @@ from anydim.frontends.recursion.states import names_of, reads_of, variables_of
 from anydim.graph.operator import operator
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
-from anydim.lang.surface.operator_names import DATA_SIZED, LIBRARY
+from anydim.lang.surface.operator_names import DATA_SIZED
+from anydim.lang.surface.sequences import is_algorithm
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
@@ -154,16 +155,6 @@ def _keeps(item: Item, definition: Definition, first: Mapping[str, int]) -> bool
 
 
 # ---- sections ------------------------------------------------------------------------------------
-
-
-def is_algorithm(item: Item) -> bool:
-    """Whether an item calls an operator that has no comprehensions."""
-    if not isinstance(item, Invoke) or item.type:
-        return False
-    if item.call.name in DATA_SIZED:
-        return True
-    record = LIBRARY.get(item.call.name)
-    return record is not None and record.routine is not None
 
 
 def sections_of(statements: Sequence[Item], scope: Scope, kept: Collection[str]) -> list[Section]:

@@ -18,7 +18,6 @@ from anydim.frontends.recursion.frontier import Frontier
 from anydim.frontends.recursion.sections import (
     Scope,
     check_sizes,
-    is_algorithm,
     read_before,
     sections_of,
     setting_value,
@@ -29,6 +28,7 @@ from anydim.frontends.recursion.variables import Variables
 from anydim.frontends.structures.emitter import Emitter
 from anydim.graph.nodes import Graph
 from anydim.lang.surface.operator_names import DATA_SIZED
+from anydim.lang.surface.sequences import is_sequence
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
@@ -48,24 +48,6 @@ from anydim.sizes import Box, Guard, Size, as_size
 
 if TYPE_CHECKING:
     from anydim.frontends.graph_builder import GraphBuilder
-
-
-def is_sequence(definition: Definition) -> bool:
-    """Whether a definition is compiled to several nodes."""
-    if definition.types:
-        return False
-    if definition.has_states:
-        return True
-    callees = {each.name: each for each in definition.callees}
-    for item in items(definition.statements):
-        if not isinstance(item, Invoke) or item.type:
-            continue
-        callee = callees.get(item.call.name)
-        if item.rows or (callee is None and is_algorithm(item)):
-            return True
-        if callee is not None and is_sequence(callee):
-            return True
-    return False
 
 
 def sequence_graph(

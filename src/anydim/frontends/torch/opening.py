@@ -14,11 +14,11 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from anydim.base.errors import ModelError, OptionError
 from anydim.base.records import dataclass
+from anydim.base.torch_sources import is_module
 from anydim.base.user_values import shown
 from anydim.frontends.torch.decompositions import decompositions
 from anydim.frontends.torch.exporting import register, whole_layers
 from anydim.frontends.torch.importer import Imported, Program, import_graph
-from anydim.frontends.torch_sources import is_module
 from anydim.graph.nodes import Graph
 from anydim.sizes import Dim, given_dims
 

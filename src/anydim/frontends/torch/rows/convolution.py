@@ -11,7 +11,7 @@ from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
-from anydim.sizes import Size, as_size, ceil_div, product
+from anydim.sizes import Size, as_size, product
 
 Numbers: TypeAlias = "int | Sequence[int]"
 Sizes: TypeAlias = "Sequence[int | Size]"

@@ -8,7 +8,7 @@ from anydim.base.dtypes import boolean, int64
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.record import Build
-from anydim.sizes import Size, as_size, product
+from anydim.sizes import Size, as_size
 
 
 def nonzero(g: TorchBuilder, x: Value) -> Value:

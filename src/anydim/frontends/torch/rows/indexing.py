@@ -11,7 +11,6 @@ from anydim.frontends.torch.builder import Number, TorchBuilder
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
 from anydim.frontends.torch.rows.views import put_along
-from anydim.sizes import product
 
 Indices: TypeAlias = "Sequence[Value | None]"
 

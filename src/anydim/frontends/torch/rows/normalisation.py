@@ -9,7 +9,7 @@ from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.promotion import working
 from anydim.frontends.torch.record import Build
-from anydim.sizes import Size, as_size, maximum, product
+from anydim.sizes import Size, maximum, product
 
 Sizes: TypeAlias = "Sequence[int | Size]"
 
