@@ -14,13 +14,11 @@ from anydim import program_cache
 from anydim.base import log
 from anydim.base.errors import UserError
 from anydim.base.keywords import check_keywords, public
-from anydim.base.missing_package import missing_module
 from anydim.base.read_files import FileState, reads_noted
 from anydim.base.reports import reported, user_callback
 from anydim.base.user_values import function_of, path_of
-from anydim.compile_options import Options
+from anydim.compile_options import Options, takes
 from anydim.compile_request import Facts, Request, applied, strategy_here
-from anydim.compile_signature import takes
 from anydim.model import Model
 from anydim.program.compile_report import CompileReport, Deferred
 from anydim.program_cache import Entry
@@ -155,7 +153,8 @@ def _compiler() -> Any:
         loaded = import_module("anydim.targets.llvm.llvm_api").begin_loading()
         made = import_module("anydim.compile_source")
     except ModuleNotFoundError as error:
-        raise missing_module("compile", error) from error
+        missing = import_module("anydim.base.missing_package").missing_module
+        raise missing("compile", error) from error
     loaded()
     return made
 
