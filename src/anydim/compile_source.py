@@ -15,6 +15,7 @@ from anydim.base.reports import reported
 from anydim.base.user_values import shown, text_of
 from anydim.compile_request import Facts, Request, applied, serve
 from anydim.compiler import Compiled, compile_source
+from anydim.frontends.frontend import Prepared
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.frontends.onnx.file.strings import StringParts, StringsInside, cut, own_dims
 from anydim.frontends.onnx.file.variations import PLAIN as PLAIN_VARIATION
@@ -46,6 +47,11 @@ from anydim.variants.strategies import GENERIC
 if TYPE_CHECKING:
     from anydim.devices.engines.engine import Engine
     from anydim.targets.device_targets import DeviceTarget
+
+
+def prepared(request: Request) -> Prepared | None:
+    """What is compiled in place of the source of a request, if anything."""
+    return frontend_of(request.source).prepared(request.source, request.options)
 
 
 def built(request: Request) -> tuple[Model, Facts | None]:

@@ -87,6 +87,10 @@ def _built(
     request: Request, entry: Entry | None = None, files: Mapping[str, FileState] | None = None
 ) -> Model:
     """Compile a model, and store it on disk at `entry`."""
+    prepared = _compiler().prepared(request)
+    if prepared is not None:
+        made: Model = prepared.around(compile(prepared.graph, options=prepared.options))
+        return made
     model, facts = _compiler().built(request)
     if entry is not None and facts is not None:
         save = partial(model._write, names=("native",), tell=request.advance)
