@@ -26,7 +26,7 @@ from anydim.targets.llvm import llvm_target
 from anydim.targets.targets import TARGETS
 from tests.toys.narrow_vectors.target import NARROW
 from tests.toys.negation.template import template
-from tests.toys.polynomial.frontend import POLYNOMIALS, Polynomial
+from tests.toys.polynomial.frontend import POLYNOMIALS, Polynomial, PolynomialFrontend
 
 SIZES = (0, 1, 7, 8, 9, 31, 1000)
 CUBIC = Polynomial((1.0, -2.0, 0.5, 3.0))
