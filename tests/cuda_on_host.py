@@ -157,10 +157,9 @@ def has_cxx() -> bool:
 def cuda_on_host() -> Iterator[None]:
     """Target 'cuda' makes code of this processor."""
     made = target("cuda")
-    host = Target(
-        name="cuda", processor=made.processor, templates=made.templates, launch="range",
-        sources=_sources, compiling=_compiling, load=load,
-    )  # fmt: skip
+    host = replace(
+        made, launch="range", sources=_sources, compiling=_compiling, load=load, ordered=True
+    )
     with patch.dict(TARGETS, {"cuda": replace(TARGETS["cuda"], make=_made(host))}):
         yield
 

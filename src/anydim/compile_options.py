@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from inspect import Parameter, Signature, get_annotations
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, overload
 
-from anydim.base.records import dataclass
+from anydim.base.records import dataclass, fields_of
 
 if TYPE_CHECKING:
     from anydim.devices.device import Device
     from anydim.devices.engines.engine import Engine
-    from anydim.model import CompileProgress
+    from anydim.model import CompileProgress, Model
     from anydim.passes.options import KernelOptions
     from anydim.program.limits import MemoryLimit
     from anydim.sizes import Dim
@@ -85,7 +86,7 @@ class Options:
         "profile_seconds", "profile_mebibytes",
     ))  # fmt: skip
     # a program with such options is compiled in every process
-    UNKEPT: ClassVar[tuple[str, ...]] = ("devices", "placement", "fallback")
+    UNKEPT: ClassVar[tuple[str, ...]] = ("devices", "placement", "fallback", "dynamic_shapes")
 
     dims: Dims | Any = None
     _: KW_ONLY
@@ -142,3 +143,56 @@ def _absolute(operators: Any) -> Any:
     if isinstance(operators, Mapping):
         return {domain: _absolute(path) for domain, path in operators.items()}
     return [_absolute(path) for path in operators] if isinstance(operators, list) else operators
+
+
+# ---- functions that take the fields -------------------------------------------------------------
+
+Fields = ParamSpec("Fields")
+
+
+class Compile(Protocol[Fields]):
+    """`anydim.compile` for type checkers: with the fields of `Options`, or with a record."""
+
+    @overload
+    def __call__(self, source: Any, *args: Fields.args, **kwargs: Fields.kwargs) -> Model: ...
+
+    @overload
+    def __call__(
+        self, source: Any, dims: Dims | None = None, *, options: Options | KernelOptions | None,
+        **more: Any,
+    ) -> Model: ...  # fmt: skip
+
+
+def takes(record: Callable[Fields, Options]) -> Callable[[Callable[..., Model]], Compile[Fields]]:
+    """A decorator: the function takes the fields of `record`, which documents them.
+
+    The function has parameters `source`, `dims`, `options` and keywords. `help` and `inspect` show
+    the fields, with the section "Attributes" of the record in the section "Args".
+    """
+
+    def decorate(function: Any) -> Any:
+        own = record.__doc__ or ""
+        fields = own.partition("    Attributes:\n")[2].rstrip()
+        head, args, rest = (function.__doc__ or "").partition("        options: ")
+        function.__doc__ = f"{head}{fields}\n{args}{rest}"
+        function.__signature__ = _signature(record)
+        return function
+
+    return decorate
+
+
+def _signature(record: Any) -> Signature:
+    kinds = get_annotations(record)
+    first, *others = (
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY if field.kw_only else Parameter.POSITIONAL_OR_KEYWORD,
+            default=field.default, annotation=kinds[field.name],
+        )
+        for field in fields_of(record)
+    )  # fmt: skip
+    source = Parameter("source", Parameter.POSITIONAL_OR_KEYWORD, annotation="Any")
+    options = Parameter(
+        "options", Parameter.KEYWORD_ONLY, default=None, annotation="Options | None"
+    )
+    return Signature([source, first, options, *others], return_annotation="Model")

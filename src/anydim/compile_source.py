@@ -15,6 +15,7 @@ from anydim.base.reports import reported
 from anydim.base.user_values import shown, text_of
 from anydim.compile_request import Facts, Request, applied, serve
 from anydim.compiler import Compiled, compile_source
+from anydim.frontends.frontend import Prepared
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.frontends.onnx.file.strings import StringParts, StringsInside, cut, own_dims
 from anydim.frontends.onnx.file.variations import ranked, variable_of, varied
@@ -40,6 +41,17 @@ from anydim.variants.strategies import GENERIC
 if TYPE_CHECKING:
     from anydim.devices.engines.engine import Engine
     from anydim.targets.device_targets import DeviceTarget
+
+
+def prepared(request: Request) -> Prepared | None:
+    """What is compiled in place of the source of a request, if anything."""
+    found = frontend_of(request.source).prepared(request.source, request.options)
+    if found is None and request.options.dynamic_shapes is not None:
+        raise OptionError(
+            "dynamic_shapes was given for a source that is no program of torch",
+            "they are for torch modules; give `dims` for other sources",
+        )
+    return found
 
 
 def built(request: Request) -> tuple[Model, Facts | None]:

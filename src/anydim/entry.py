@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from anydim import program_cache
 from anydim.base import log
-from anydim.base.collector import collector_paused
-from anydim.base.errors import OptionError, UserError
+from anydim.base.errors import UserError
 from anydim.base.keywords import check_keywords, public
-from anydim.base.missing_package import missing_module
 from anydim.base.read_files import FileState, reads_noted
 from anydim.base.reports import reported, user_callback
-from anydim.base.torch_sources import is_torch
 from anydim.base.user_values import function_of, path_of
-from anydim.compile_options import Options
+from anydim.compile_options import Options, takes
 from anydim.compile_request import Facts, Request, applied, strategy_here
-from anydim.compile_signature import takes
 from anydim.model import Model
 from anydim.program.compile_report import CompileReport, Deferred
 from anydim.program_cache import Entry
@@ -58,13 +54,6 @@ def compile(
         DeviceError: A device is missing or refuses its part.
     """
     given = _options(dims, options, more)
-    if is_torch(source):
-        return _of_torch(source, given)
-    if given.dynamic_shapes is not None:
-        raise OptionError(
-            "dynamic_shapes was given for a source that is no program of torch",
-            "they are for torch modules; give `dims` for other sources",
-        )
     known = strategy_here(given.strategy)
     if not isinstance(source, (str, os.PathLike, bytes, bytearray)):
         with suppress(UserError):  # the compiler raises it again, after errors of the arguments
@@ -81,19 +70,6 @@ def compile(
                 with reads_noted() as files:
                     return _built(request, entry, files)
     return found
-
-
-def _of_torch(source: Any, given: Options) -> Model:
-    """Compile a program of torch through its graph."""
-    with collector_paused(lasting=True):
-        try:
-            opening = import_module("anydim.frontends.torch.opening")
-        except ModuleNotFoundError as error:
-            raise missing_module("compile", error) from error
-        opened = opening.opened(source, given.dims, given.dynamic_shapes)
-        model = compile(opened.graph, options=given.changed(dims=None, dynamic_shapes=None))
-    made: Model = import_module("anydim.stateful_model").around(model, opened)
-    return made
 
 
 def _options(dims: Any, options: Any, more: Mapping[str, Any]) -> Options:
@@ -113,6 +89,14 @@ def _built(
     request: Request, entry: Entry | None = None, files: Mapping[str, FileState] | None = None
 ) -> Model:
     """Compile a model, and store it on disk at `entry`."""
+    prepared = _compiler().prepared(request)
+    if prepared is not None:
+        made = compile(prepared.graph, options=prepared.options)
+        if prepared.written:
+            made = import_module("anydim.stateful_model").StatefulModel(
+                made, prepared.state, prepared.written
+            )
+        return made if prepared.around is None else prepared.around(made)
     model, facts = _compiler().built(request)
     if entry is not None and facts is not None:
         save = partial(model._write, names=("native",), tell=request.advance)
@@ -179,7 +163,8 @@ def _compiler() -> Any:
         loaded = import_module("anydim.targets.llvm.llvm_api").begin_loading()
         made = import_module("anydim.compile_source")
     except ModuleNotFoundError as error:
-        raise missing_module("anydim.compile", error) from error
+        missing = import_module("anydim.base.missing_package").missing_module
+        raise missing("anydim.compile", error) from error
     loaded()
     return made
 

@@ -78,6 +78,9 @@ def entry(request: Request) -> Entry | None:
     usual = settings.USUAL_TARGET
     if given.target not in (None, usual) or settings.target != usual:
         return None
+    data = _in_memory(request.source) if path is None else None
+    if path is None and data is None:
+        return None
     fields = {
         **given.as_picklable().program_fields,
         "dims": sorted(given_dims(given.dims).items()),
@@ -87,9 +90,6 @@ def entry(request: Request) -> Entry | None:
     words = [f"{name}={value!r}" for name, value in sorted(fields.items())]
     words.append("" if path is None else os.path.basename(path))
     if any(_ADDRESS in word for word in words):  # an object without its own repr
-        return None
-    data = _in_memory(request.source) if path is None else None
-    if path is None and data is None:
         return None
     return Entry(programs, sources, request_of(*words), path, data)
 

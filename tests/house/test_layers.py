@@ -17,7 +17,7 @@ LAYERS = (
     "base", "sizes", "runtime", "devices", "program", "lang", "kernels", "targets", "native",
     "graph", "ops", "frontends", "passes", "variants", "deploy", "serving", "checking",
     "compile_progress", "device_placement",
-    "compiler", "model", "compile_options", "compile_request", "compile_signature",
+    "compiler", "model", "compile_options", "compile_request",
     "string_model", "unranked_model", "stateful_model", "program_cache",
     "compile_source", "entry", "backend", "cached_rows", "cached_model", "derivatives",
     "torch_operators", "torch_backend", "definitions",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy
@@ -18,12 +19,14 @@ import anydim as ad
 from anydim.base.errors import OptionError
 from anydim.cli.app import main
 from anydim.frontends import table
+from anydim.frontends.frontend import Prepared
 from anydim.kernels import schedule
+from anydim.sizes import given_dims
 from anydim.targets.llvm import llvm_target
 from anydim.targets.targets import TARGETS
 from tests.toys.narrow_vectors.target import NARROW
 from tests.toys.negation.template import template
-from tests.toys.polynomial.frontend import POLYNOMIALS, Polynomial
+from tests.toys.polynomial.frontend import POLYNOMIALS, Polynomial, PolynomialFrontend
 
 SIZES = (0, 1, 7, 8, 9, 31, 1000)
 CUBIC = Polynomial((1.0, -2.0, 0.5, 3.0))
@@ -108,6 +111,30 @@ def test_a_template_makes_the_kernels_that_it_matches(toys: None) -> None:
     assert "negation()" in model.explain(details=True)
     for size in SIZES:
         numpy.testing.assert_array_equal(model(x=values(size))["y"], -values(size))
+
+
+class Doubled(PolynomialFrontend):
+    """Its models return twice the value."""
+
+    def prepared(self, source: Any, options: Any) -> Prepared:
+        graph = self.read(source, given_dims(options.dims), None, False)
+        return Prepared(graph, options.changed(dims=None), lambda model: TwiceAsMuch(model))
+
+
+class TwiceAsMuch:
+    def __init__(self, model: ad.Model) -> None:
+        self.model = model
+
+    def __call__(self, x: numpy.ndarray) -> numpy.ndarray:
+        return 2 * self.model(x=x)["y"]
+
+
+def test_a_frontend_may_wrap_the_model() -> None:
+    with patch.object(table, "FRONTENDS", (Doubled(), *table.FRONTENDS)):
+        model = ad.compile(CUBIC, {"n": (0, 9)}, threads=2)
+    assert isinstance(model, TwiceAsMuch)
+    assert model.model.dims.dim("n").hi == 9 and model.model.program.threads == 2
+    numpy.testing.assert_allclose(model(values(7)), 2 * expected(values(7)), atol=1e-5)
 
 
 def test_without_the_lines_they_are_unknown() -> None:

@@ -20,6 +20,7 @@ from anydim.base.errors import UserError
 
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for a writer
 _BETWEEN_USES = 3600.0  # seconds
+LEDGER = "variants.sqlite"  # the file of tuned schedules (`variants/ledger.py`)
 _said: set[tuple[str, str]] = set()  # warnings already issued
 
 

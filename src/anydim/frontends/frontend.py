@@ -7,7 +7,8 @@ A process that finds its program in the program cache asks it for `snapshot` and
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from anydim.base.records import dataclass
@@ -28,6 +29,22 @@ class Schedules:
     text: str = ""
     definitions: tuple[str, ...] = ()
     name: str = ""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A graph that is compiled in place of a source, and its options, an `anydim.Options`.
+
+    `around` makes the model that users get of the compiled one: it may keep state between calls, or
+    take and return other values. `state` are tensors of the source by input, which calls do not
+    give; `written` are the results that a call copies into an input, by input.
+    """
+
+    graph: Graph
+    options: Any
+    around: Callable[[Any], Any] | None = None
+    state: Mapping[str, Any] = field(default_factory=dict)
+    written: Mapping[str, str] = field(default_factory=dict)
 
 
 class Frontend:
@@ -54,6 +71,13 @@ class Frontend:
         onnxruntime may run nodes that cannot be imported. Raises UserError kinds.
         """
         raise NotImplementedError
+
+    def prepared(self, source: Any, options: Any) -> Prepared | None:
+        """What is compiled in place of the source, under these options; None: what it reads.
+
+        Then no program is stored for the source itself, but for the graph.
+        """
+        return None
 
     def snapshot(self, source: Any) -> Any:
         """The source as it is now, if it can change after the call. Raises UserError kinds."""

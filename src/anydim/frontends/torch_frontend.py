@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from anydim.base.collector import collector_paused
+from anydim.base.missing_package import missing_module
 from anydim.base.torch_sources import is_torch
-from anydim.frontends.frontend import Frontend
+from anydim.frontends.frontend import Frontend, Prepared
 
 if TYPE_CHECKING:
     from anydim.graph.nodes import Graph
@@ -23,10 +25,27 @@ class TorchFrontend(Frontend):
     def recognises(self, source: Any) -> bool:
         return is_torch(source)
 
+    def prepared(self, source: Any, options: Any) -> Prepared:
+        """The graph with the state of the program, and a model that keeps it.
+
+        `options.dims` are the example arguments of a module, `dynamic_shapes` its free axes.
+        """
+        with collector_paused(lasting=True):
+            opened = _opening().opened(source, options.dims, options.dynamic_shapes)
+        graph_options = options.changed(dims=None, dynamic_shapes=None)
+        return Prepared(opened.graph, graph_options, state=opened.state, written=opened.written)
+
     def read(
         self, source: Any, dims: Mapping[str, Dim], operators: Any, fallback: bool
     ) -> Graph:  # fmt: skip
         """The graph of an exported program or a file; its state is inputs and results."""
-        opening = import_module("anydim.frontends.torch.opening")
-        graph: Graph = opening.opened(source, dims).graph
+        graph: Graph = _opening().opened(source, dims).graph
         return graph
+
+
+def _opening() -> Any:
+    """The module that reads programs; a UserError names torch where it is missing."""
+    try:
+        return import_module("anydim.frontends.torch.opening")
+    except ModuleNotFoundError as error:
+        raise missing_module("anydim.compile", error) from error

@@ -34,9 +34,10 @@ class Template:
     group if the next statement would break the match; its consumers become separate kernels.
     `extends`: each matching group also matches with one more statement that computes elementwise on
     the group's results, and no earlier template matches that. `widens`: matches products whose
-    factors are conversions from 16-bit floats. `before` yields more launches of a group, to run
-    before the launch of `lower`, and the tensors that live only between those launches: for sizes
-    at which the launch of `lower` does nothing.
+    factors are conversions from 16-bit floats. `least_lanes`: its kernels need vectors of as many
+    lanes. `reads_codes`: its kernels read constant weights of 4 or 8 bits. `before` yields more
+    launches of a group, to run before the launch of `lower`, and the tensors that live only between
+    those launches: for sizes at which the launch of `lower` does nothing.
     """
 
     name: str
@@ -46,6 +47,8 @@ class Template:
     keeps: bool = False
     extends: bool = False
     widens: bool = False
+    least_lanes: int = 1
+    reads_codes: bool = False
     before: Callable[[Group, Any, Box, Machine], Iterator[Before]] = _nothing_before
 
     def __post_init__(self) -> None:
@@ -75,6 +78,8 @@ def form_template(
     keeps: bool = False,
     widens: bool = False,
     extends: bool = False,
+    least_lanes: int = 1,
+    reads_codes: bool = False,
 ) -> Template:
     """A template for groups that have a form: `form` returns it, or None for other groups.
 
@@ -95,4 +100,6 @@ def form_template(
             raise Misfit(f"template '{name}' was to lower a group that it does not match")
         return lower(found, chosen, task)
 
-    return Template(name, schedule, matched, lowered, keeps, extends, widens)
+    return Template(
+        name, schedule, matched, lowered, keeps, extends, widens, least_lanes, reads_codes
+    )

@@ -25,8 +25,6 @@ from anydim.lang.tree.affine import reads
 from anydim.passes.flow import Line, group_of, inputs_of, is_product, live, pack, unpack
 from anydim.passes.integers import dequantised
 
-_KERNEL = "narrow"
-
 
 @dataclass(frozen=True)
 class Narrow:
@@ -65,7 +63,7 @@ class Narrow:
             new = statement.with_body(Apply("mul", (other, weights)))
             group = group_of([new], graph.types, [new.target])
             found = first_match(self.templates, group, graph.box, self.machine, frozenset(fixed))
-            if found is not None and found[0].name == _KERNEL:
+            if found is not None and found[0].reads_codes:
                 return replace(line, statement=new)
         return line
 

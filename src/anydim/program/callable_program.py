@@ -13,7 +13,6 @@ from anydim.base.keywords import public
 from anydim.base.text import listed
 from anydim.base.user_values import flag_of, path_of, shown, text_of
 from anydim.runtime.arrays import by_name
-from anydim.runtime.conversion import Conversion
 from anydim.runtime.executable import UNLIMITED, Executable
 from anydim.runtime.lists import Listed, Lists, RaggedPort, StructurePort
 from anydim.runtime.output_arrays import called_into
@@ -32,6 +31,7 @@ if TYPE_CHECKING:  # a process that only calls needs none of it
     from anydim.program.program import Program
     from anydim.program.program_reports import ProgramReports
     from anydim.program.recording import Recording
+    from anydim.runtime.conversion import Conversion
 
 
 @public
@@ -142,7 +142,8 @@ class CallableProgram:
     def _conversion(self) -> Conversion:
         """Converts lists to arrays, and back."""
         specs = {spec.name: spec for spec in self.inputs}
-        return Conversion(self.name, self._lists, specs, self.dims)
+        conversion: type[Conversion] = import_module("anydim.runtime.conversion").Conversion
+        return conversion(self.name, self._lists, specs, self.dims)
 
     @property
     def lists(self) -> Lists:

@@ -13,10 +13,9 @@ _GROUPED = (
     "anydim.kernels.gpu.tiled_matmul",
     "anydim.kernels.gpu.group_rows",
 )
-_OF_VECTORS = ("winograd", "bytes", "narrow")  # templates whose kernels need several lanes
 
 
 def group_templates() -> tuple[Template, ...]:
     """Return the templates, most specific first; their modules are imported by the first call."""
     grouped = (import_module(name).TEMPLATE for name in _GROUPED)
-    return (*grouped, *(t for t in TEMPLATES if t.name not in _OF_VECTORS))
+    return (*grouped, *(t for t in TEMPLATES if t.least_lanes == 1))

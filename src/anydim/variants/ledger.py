@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.cache import code_version, key_of
-from anydim.base.cache_folder import cache_folder, not_kept, remove, say
+from anydim.base.cache_folder import LEDGER, cache_folder, not_kept, remove, say
 from anydim.base.errors import OptionError
 from anydim.base.files import replaced
 from anydim.base.records import dataclass
 from anydim.runtime.variant_tables import Key, Span
-from anydim.variants.tuned_file import FILE
 
 if TYPE_CHECKING:
     from anydim.targets.target import Target
@@ -238,7 +237,7 @@ def _at(path: Path | None, target: str) -> Ledger:
 def ledger(target: str) -> Ledger:
     """The user's ledger, in the configured cache folder."""
     folder = cache_folder()
-    return _at(None if folder is None else Path(folder, FILE), target)
+    return _at(None if folder is None else Path(folder, LEDGER), target)
 
 
 def name_of(target: Target) -> str:

@@ -5,15 +5,16 @@ Modules are imported only if the file exists.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from anydim.base import settings
 from anydim.base.cache import key_of, user_cache
-from anydim.base.cache_folder import is_there
+from anydim.base.cache_folder import LEDGER, cache_folder, is_there
 from anydim.base.read_files import CLOCK_NS, FileState
-from anydim.variants.tuned_file import has_tuned, tuned_path
 
 if TYPE_CHECKING:  # not needed to load a program
     from anydim.program.recipe import Recipe
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # not needed to load a program
 
 def tuned_for(target: Target, threads: int) -> Callable[[Recipe], str]:
     """A function from a recipe to its tuned schedule on this processor; '' without one."""
-    if not has_tuned():
+    if not _is_there():
         return lambda recipe: ""
     made = import_module("anydim.variants.ledger")
     found = made.ledger(made.name_of(target)).tuned(threads)
@@ -35,7 +36,7 @@ def tuned_state() -> str:
 
     Cached per state of the file: opening a ledger takes a quarter of the time of a load.
     """
-    path, kept = tuned_path(), user_cache()
+    path, kept = _path(), user_cache()
     if path is None or kept is None or not is_there(path):
         return ""
     try:
@@ -51,3 +52,13 @@ def tuned_state() -> str:
     if settled:
         kept.put(key, found.encode())
     return found
+
+
+def _is_there() -> bool:
+    path = _path()
+    return path is not None and is_there(path)
+
+
+def _path() -> str | None:
+    folder = cache_folder()
+    return os.path.join(folder, LEDGER) if settings.tuned and folder is not None else None

@@ -13,13 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
 from anydim.base import settings
+from anydim.base.cache_folder import LEDGER
 from anydim.kernels.schedule import parse_options, print_schedule
 from anydim.model_store import kept
 from anydim.targets.targets import target
 from anydim.variants import general_search
 from anydim.variants.general_search import search_whole
 from anydim.variants.ledger import Ledger, Verdict, ledger, name_of
-from anydim.variants.tuned_file import FILE
 from anydim.variants.tuning import SAMPLES, Wanted, samples
 from tests.unit.variants.models import Here, here
 
@@ -106,7 +106,7 @@ def test_what_is_found_is_there_for_another_folder(here: Here, cache: Path, tmp_
     assert [each.schedule for each in found.whole] == [
         schedule
     ] and found.saved >= 0.5 * found.seconds
-    copied = tmp_path / "other" / FILE
+    copied = tmp_path / "other" / LEDGER
     copied.parent.mkdir()
     shutil.copy(tmp_path / "v", copied)  # the fixture's ledger
     with settings.override(cache_dir=copied.parent):

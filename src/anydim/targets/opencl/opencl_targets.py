@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import import_module
 
-from anydim.kernels.matmul.int8 import int8_template
 from anydim.kernels.templates import TEMPLATES
 from anydim.targets.group_templates import group_templates
 from anydim.targets.processor import Processor
@@ -20,7 +19,7 @@ def _opencl(processor: Processor) -> Target:
     return Target(
         name=NAME,
         processor=replace(processor.as_plain, max_lanes=max_lanes),
-        templates=tuple(t for t in TEMPLATES if t is not int8_template.TEMPLATE),  # 64 lanes
+        templates=tuple(t for t in TEMPLATES if t.least_lanes <= max_lanes),
         launch="device",
         sources=render.sources,
         compiling=render.texts,

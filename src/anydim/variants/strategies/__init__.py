@@ -18,14 +18,14 @@ pad(seq=16)                   loops over dims run to a multiple, a power of 2 or
 A kind is a class in its own module and a row of `kinds.py`.
 """
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from anydim.base.lazy_names import late_names
 
 if TYPE_CHECKING:
     from anydim.variants.strategies.blas import Library
     from anydim.variants.strategies.buckets import Buckets
-    from anydim.variants.strategies.given import strategy_of
     from anydim.variants.strategies.kinds import KINDS
     from anydim.variants.strategies.pad import Pad
     from anydim.variants.strategies.plain import GENERIC, USUAL, Adaptive, Exact, Generic
@@ -50,7 +50,6 @@ __all__ = [
 
 _MODULES = {
     "buckets": ("Buckets",),
-    "given": ("strategy_of",),
     "kinds": ("KINDS",),
     "blas": ("Library",),
     "pad": ("Pad",),
@@ -59,3 +58,13 @@ _MODULES = {
     "where": ("Where",),
 }
 __getattr__ = late_names(__name__, _MODULES)
+
+
+def strategy_of(given: Any) -> "Strategy":
+    """A strategy from a value or its text; raises OptionError for other values."""
+    base: Any = import_module("anydim.variants.strategies.strategy").Strategy
+    if not isinstance(given, base):
+        parser: Any = import_module("anydim.variants.strategies.kinds")
+        given = parser.strategy_of_text(given)
+    found: Strategy = given
+    return found

@@ -62,4 +62,4 @@ def _packings(form: NarrowForm, tile: NarrowTile, depth: int) -> dict[str, Packi
     }
 
 
-TEMPLATE = form_template("narrow", Narrow, _form, _propose, _lower)
+TEMPLATE = form_template("narrow", Narrow, _form, _propose, _lower, least_lanes=2, reads_codes=True)

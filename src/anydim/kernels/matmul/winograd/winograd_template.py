@@ -80,7 +80,9 @@ def _multiversioned(
     return multiversion_launch(found.pays, transformed, other, reason)
 
 
-PLANES = form_template("winograd", Winograd, planes_of, _propose_planes, _lower_planes, keeps=True)
+PLANES = form_template(
+    "winograd", Winograd, planes_of, _propose_planes, _lower_planes, keeps=True, least_lanes=2
+)
 IMAGES = form_template(
     "winograd_across", WinogradAcross, images_of, _propose_images, _lower_images, keeps=True
 )

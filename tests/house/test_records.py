@@ -1,0 +1,55 @@
+"""Promise: targets, templates, passes and frontends are asked for properties, not for names."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from anydim.compiler import PASSES
+from anydim.frontends.frontend import Frontend
+from anydim.frontends.table import FRONTENDS
+from anydim.kernels.templates import TEMPLATES
+from anydim.targets.targets import TARGETS
+
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "src" / "anydim"
+NAMES = {*TARGETS, *(t.name for t in TEMPLATES), *(p.name for p in PASSES)}
+
+
+def compared_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Comparisons of an attribute `name` with the name of a record, or with names in a table."""
+    tables = {
+        target.id: node.value for node in ast.walk(tree) if isinstance(node, ast.Assign)
+        for target in node.targets if isinstance(target, ast.Name)
+    }  # fmt: skip
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        if not any(isinstance(side, ast.Attribute) and side.attr == "name" for side in sides):
+            continue
+        for side in sides:
+            meant = tables.get(side.id, side) if isinstance(side, ast.Name) else side
+            for part in ast.walk(meant):
+                if isinstance(part, ast.Constant) and part.value in NAMES:
+                    yield str(part.value), node.lineno
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_code_compares_the_name_of_a_record(path: pathlib.Path) -> None:
+    assert not list(compared_names(ast.parse(path.read_text("utf-8"))))
+
+
+def test_the_check_finds_comparisons() -> None:
+    for text in ('t.name == "rows"', '"llvm" != x.target.name', 'a.name in ("c", "d")',
+                 'T = ("fuse",)\na.name in T'):  # fmt: skip
+        assert list(compared_names(ast.parse(text))), text
+    assert not list(compared_names(ast.parse('a.kind == "rows" or a.name == "other"')))
+
+
+def test_a_frontend_says_what_it_is() -> None:
+    for frontend in FRONTENDS:
+        assert isinstance(frontend, Frontend)
+        assert frontend.title.startswith(("a ", "an ")) and frontend.accepts
