@@ -14,7 +14,7 @@ from anydim.base.amounts import bytes_of
 from anydim.base.errors import MissingError, OptionError
 from anydim.base.text import counted, table
 from anydim.cli.lengths import RowSizes, lengths_option
-from anydim.cli.options import DIM, NamedType, dims_by_name, integers_option, once
+from anydim.cli.options import DIM, RANGE, NamedType, dims_by_name, once
 from anydim.program.padding import natural
 from anydim.report.console import Console
 from anydim.runtime.threads import AUTO
@@ -136,8 +136,11 @@ class OutliersType(click.ParamType):
     "--outliers", type=OutliersType(), metavar="SHARE:LENGTH",
     help="A share of requests has this length: 0.01:512.",
 )  # fmt: skip
-@integers_option
-@click.option("--output", "outputs", multiple=True, metavar="NAME", help="Results to ask for.")
+@click.option(
+    "--integers", type=RANGE, multiple=True, metavar="INPUT=LOW..HIGH",
+    help="Draw this integer input from LOW to HIGH, both included. Default: 0 and 1.",
+)  # fmt: skip
+@click.option("--output", "outputs", multiple=True, metavar="NAME", help="Results to request.")
 @click.option("--seed", default=0, show_default=True, help="Seed of times, lengths and inputs.")
 @click.option("--chart", metavar="FILE", help="Write a picture of the latencies, as SVG.")
 @click.option("--quiet", is_flag=True, help="Print the table only.")

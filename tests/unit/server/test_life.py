@@ -146,7 +146,7 @@ def test_an_onnx_file_is_compiled_with_ragged_rows(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_full_disk_for_the_log_is_no_end(folder: Path) -> None:
-    with open("/dev/full", "w") as full:
+    with open("/dev/full", "w", encoding="utf-8") as full:
         process = subprocess.Popen(
             [sys.executable, "-c",
              "import sys, threading; from anydim.server.state import start_log\n"
