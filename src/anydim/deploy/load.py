@@ -18,7 +18,7 @@ from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import listed, suggestion
-from anydim.base.user_values import flag_of, path_of, text_of
+from anydim.base.user_values import flag_of, path_of, text_of, whole_within
 from anydim.deploy.container import ALIGNMENT, Container
 from anydim.deploy.records import parse_record
 from anydim.deploy.saved import (
@@ -69,7 +69,7 @@ class LoadedModel(CallableProgram):
 
     def __init__(
         self, container: Container, level: Level, levels: Sequence[Level], verify: str,
-        devices: Any = None,
+        devices: Any = None, cores: int | None = None,
     ) -> None:  # fmt: skip
         self.level, self.levels, self.about = level, tuple(levels), container.about
         self.container = container
@@ -91,7 +91,7 @@ class LoadedModel(CallableProgram):
         arrays = {each.name: _array(container, each) for each in saved.arrays}
         pending = verify_constants(container, saved.arrays, verify)
         image = Image(lambda symbol: code.address(symbols[symbol]), (code, container))
-        threads = min(saved.threads, available_cores())
+        threads = min(saved.threads, available_cores() if cores is None else cores)
         hosted = delegated = None
         if saved.interface.handed:
             made = import_module("anydim.deploy.delegated")
@@ -173,7 +173,7 @@ def load(
     copy: bool = False, arenas: int | None = None, wait: float | None = None,
     memory_limit: MemoryLimit | int | str | None = None,
     devices: Mapping[str, str | Device | Engine] | None = None,
-    strategy: Strategy | str | None = None,
+    strategy: Strategy | str | None = None, threads: int | None = None,
 ) -> LoadedModel:  # fmt: skip
     """Load a model that `Model.save` wrote; no compiler is needed.
 
@@ -193,6 +193,8 @@ def load(
         devices: Devices of the names in the file, as in `anydim.compile`. Engines need none.
         strategy: `"generic"`, or `"buckets(...)"` for the variants in the file, the default.
             `"adaptive"` is generic code, with one warning; `"exact"` is refused.
+        threads: Threads of a call, at most those that the model was compiled with. None: these, or
+            the available cores.
 
     Returns:
         The loaded model.
@@ -207,8 +209,10 @@ def load(
     if level is not None:
         text_of("level", level)
     how = verify_of(verify)
+    if threads is not None:
+        whole_within("threads", threads, 1, MOST, "give how many threads a call has")
     container = Container(path_of("path", path), flag_of("copy", copy))
-    model = _model(container, level, how, devices)
+    model = _model(container, level, how, devices, threads)
     model.executable.admit(callers)
     if memory_limit is not None:
         model.limit_memory(memory_limit)
@@ -216,7 +220,7 @@ def load(
         model._serve_by(strategy)
     model._made = partial(
         load, os.path.abspath(path), level=level, verify=verify, copy=copy, arenas=arenas,
-        wait=wait, memory_limit=memory_limit, devices=devices, strategy=strategy,
+        wait=wait, memory_limit=memory_limit, devices=devices, strategy=strategy, threads=threads,
     )  # fmt: skip
     return model
 
@@ -229,10 +233,14 @@ def load_kept(path: str, known: bool) -> LoadedModel:
     return _model(Container(path, known=known), None, "headers" if known else "checksums")
 
 
-def _model(container: Container, level: str | None, how: str, devices: Any = None) -> LoadedModel:
+def _model(
+    container: Container, level: str | None, how: str, devices: Any = None,
+    threads: int | None = None,
+) -> LoadedModel:  # fmt: skip
     levels = levels_of(container)
     try:
-        return LoadedModel(container, _choose(container, levels, level), levels, how, devices)
+        chosen = _choose(container, levels, level)
+        return LoadedModel(container, chosen, levels, how, devices, threads)
     except KeyError as error:
         raise container.fail(f"its records refer to {error}, which is missing") from None
 

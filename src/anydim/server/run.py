@@ -21,6 +21,7 @@ from anydim.base.records import dataclass
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import load
 from anydim.program.callable_program import CallableProgram
+from anydim.runtime.threads import AUTO
 from anydim.server.app import application
 from anydim.server.connections import BoundedProtocol
 from anydim.server.embeddings import Tokenizers
@@ -49,7 +50,7 @@ class Settings:
 
     models: Sequence[str]
     memory: int
-    threads: int | str
+    threads: int | None
     host: str
     port: int
     grpc_port: int | None
@@ -150,10 +151,10 @@ class _Served:
     def _open(self, path: str) -> CallableProgram:
         """A model of a file; ONNX files are compiled, with ragged dims where they have any."""
         if is_saved(path):
-            return load(path, copy=True, verify="checksums")
+            return load(path, copy=True, verify="checksums", threads=self._settings.threads)
         compile: Any = import_module("anydim.entry").compile
         settings = self._settings
-        how: dict[str, Any] = {"threads": settings.threads}
+        how: dict[str, Any] = {"threads": AUTO if settings.threads is None else settings.threads}
         try:
             made: CallableProgram = compile(path, dict(settings.dims) or None, ragged="auto", **how)
         except (ModelError, OptionError) as error:
