@@ -185,8 +185,9 @@ class Engine:
             raise MemoryLimitError(
                 f"{form.name} at {at or 'its only size'} takes {exact_bytes_text(whole)}, above "
                 f"the memory limit of {exact_bytes_text(self.memory)}",
-                f"arena {exact_bytes_text(arena)}, inputs {exact_bytes_text(inputs)}, outputs "
-                f"{exact_bytes_text(outputs)}; raise the limit, or use smaller sizes",
+                f"of the call: arena {exact_bytes_text(arena)}, inputs {exact_bytes_text(inputs)}, "
+                f"outputs {exact_bytes_text(outputs)}; the request with its results: "
+                f"{exact_bytes_text(whole - needed)}; raise the limit, or use smaller sizes",
             )
         return needed
 
