@@ -14,10 +14,9 @@ from anydim.base.amounts import bytes_of
 from anydim.base.errors import MissingError, OptionError
 from anydim.base.text import counted, table
 from anydim.cli.lengths import RowSizes, lengths_option
-from anydim.cli.options import DIM, NamedType, dims_by_name, integers_option, once
+from anydim.cli.options import DIM, RANGE, NamedType, dims_by_name, once
 from anydim.program.padding import natural
 from anydim.report.console import Console
-from anydim.runtime.threads import AUTO
 from anydim.sizes import Dim
 
 
@@ -29,7 +28,8 @@ from anydim.sizes import Dim
 )  # fmt: skip
 @click.option(
     "--threads", type=click.IntRange(1), metavar="N",
-    help="Threads of a call of an ONNX file. Default: the cores. A saved model has its own.",
+    help="Threads of a call; of a saved model at most those it was compiled with. Default: these, "
+    "or the cores.",
 )  # fmt: skip
 @click.option(
     "--calls", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N",
@@ -85,7 +85,7 @@ def serve(
     """
     settings = _module("run").Settings(
         models=tuple(models), memory=bytes_of(memory, "--memory"),
-        threads=AUTO if threads is None else threads, host=host, port=port,
+        threads=threads, host=host, port=port,
         grpc_port=None if no_grpc else grpc_port, queue=queue, calls=calls,
         tokenizers=once("--tokenizer", tokenizers), batch=once("--batch", batch),
         dims=dims_by_name(dims), quiet=quiet,
@@ -136,8 +136,11 @@ class OutliersType(click.ParamType):
     "--outliers", type=OutliersType(), metavar="SHARE:LENGTH",
     help="A share of requests has this length: 0.01:512.",
 )  # fmt: skip
-@integers_option
-@click.option("--output", "outputs", multiple=True, metavar="NAME", help="Results to ask for.")
+@click.option(
+    "--integers", type=RANGE, multiple=True, metavar="INPUT=LOW..HIGH",
+    help="Draw this integer input from LOW to HIGH, both included. Default: 0 and 1.",
+)  # fmt: skip
+@click.option("--output", "outputs", multiple=True, metavar="NAME", help="Results to request.")
 @click.option("--seed", default=0, show_default=True, help="Seed of times, lengths and inputs.")
 @click.option("--chart", metavar="FILE", help="Write a picture of the latencies, as SVG.")
 @click.option("--quiet", is_flag=True, help="Print the table only.")

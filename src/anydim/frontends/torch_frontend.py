@@ -33,7 +33,8 @@ class TorchFrontend(Frontend):
         with collector_paused(lasting=True):
             opened = _opening().opened(source, options.dims, options.dynamic_shapes)
         graph_options = options.changed(dims=None, dynamic_shapes=None)
-        return Prepared(opened.graph, graph_options, state=opened.state, written=opened.written)
+        state = {name: tensor.detach() for name, tensor in opened.state.items()}
+        return Prepared(opened.graph, graph_options, state=state, written=opened.written)
 
     def read(
         self, source: Any, dims: Mapping[str, Dim], operators: Any, fallback: bool

@@ -1,4 +1,4 @@
-"""Connections that are bounded: heads of requests in bytes and in time."""
+"""Connections that are bounded: heads of requests in bytes and in time, bodies in time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MOST_HEAD = 1 << 16  # bytes of a request's line and headers
 HEAD_SECONDS = 20.0  # for them to arrive
+BODY_SECONDS = 60.0  # for the body to arrive
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which closes connections whose heads are too long or too slow."""
+    """uvicorn's protocol, which closes connections whose heads are too long, or too slow."""
 
     _head = 0
+    _in_head = True
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -28,14 +30,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._expect()
 
     def on_headers_complete(self) -> None:
-        """The head is complete."""
-        self._stop()
+        """Wait for the body."""
+        self._expect(False, BODY_SECONDS)
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        self._stop()
+        super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
         """Close the connection if a head that is not complete has too many bytes."""
         super().data_received(data)
-        if self._timer is not None:
+        if self._timer is not None and self._in_head:
             self._head += len(data)
             if self._head > MOST_HEAD:
                 self.transport.close()
@@ -45,10 +52,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop()
         super().connection_lost(exc)
 
-    def _expect(self) -> None:
+    def _expect(self, in_head: bool = True, seconds: float = HEAD_SECONDS) -> None:
         self._stop()
-        self._head = 0
-        self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+        self._head, self._in_head = 0, in_head
+        self._timer = self.loop.call_later(seconds, self.transport.close)
 
     def _stop(self) -> None:
         if self._timer is not None:

@@ -128,7 +128,7 @@ class Repository:
 
 
 def unknown(name: str, known: Mapping[str, Any]) -> OptionError:
-    """The error for a model that there is not."""
+    """The error for an unknown model."""
     hint = suggestion(name, known) or f"models: {listed(known) or 'none'}"
     return OptionError(f"there is no model '{name}'", hint)
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
-from anydim.base.errors import InputError, MemoryLimitError, TimeLimitError, UserError
+from anydim.base.errors import InputError, MemoryLimitError, UserError
 from anydim.server.state import State, status_of, text_of
 from anydim.server.tensors import Asked, answered, asked, parsed
 from anydim.serving.requests import Request
@@ -20,9 +20,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Answer = tuple[int, bytes, list[tuple[bytes, bytes]]]
 
-BODY_SECONDS = 60.0  # for the body of a request to arrive
 JSON_FACTOR = 8  # bytes of memory that a byte of JSON takes while it is read
 _JSON = (b"content-type", b"application/json")
+_MOST_DIGITS = 19
 _HEAD = b"inference-header-content-length"
 
 
@@ -51,8 +51,8 @@ class Gone(Exception):
 class Body:
     """The body of a request, whose bytes count against the limit until `free`.
 
-    Raises MemoryLimitError for one above the limit, BusyError if memory is short, TimeLimitError if
-    it does not arrive, Gone if the client left.
+    Raises MemoryLimitError for one above the limit, BusyError if memory is short, Gone if the
+    client left. `connections.py` closes connections whose bodies do not arrive.
     """
 
     def __init__(self, state: State, scope: Scope) -> None:
@@ -60,9 +60,9 @@ class Body:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self._factor = 1 if _HEAD in self.headers else JSON_FACTOR
         declared = self.headers.get(b"content-length", b"0")
-        if not declared.isdigit():
-            raise InputError(f"content-length is {declared!r}")
-        self._check(int(declared[:20]))
+        if not declared.isdigit() or len(declared) > _MOST_DIGITS:
+            raise InputError(f"content-length is {declared[:40].decode('latin-1')!r}")
+        self._check(int(declared))
         self._take(int(declared))
 
     def _check(self, size: int) -> None:
@@ -79,12 +79,6 @@ class Body:
 
     async def read(self, receive: Receive) -> memoryview:
         """All bytes."""
-        try:
-            return await asyncio.wait_for(self._read(receive), BODY_SECONDS)
-        except asyncio.TimeoutError:
-            raise TimeLimitError(f"the body did not arrive within {BODY_SECONDS:g} s") from None
-
-    async def _read(self, receive: Receive) -> memoryview:
         parts, size = [], 0
         while True:
             message = await receive()
@@ -110,10 +104,12 @@ def split(headers: dict[bytes, bytes], body: memoryview) -> tuple[memoryview, me
     length = headers.get(_HEAD)
     if length is None:
         return body, body[:0]
-    size = int(length[:20]) if length.isdigit() else -1
+    size = int(length) if length.isdigit() and len(length) <= _MOST_DIGITS else -1
     if not 0 <= size <= len(body):
-        raise InputError(f"inference-header-content-length is {length.decode('latin-1')!r}, and "
-                         f"the body has {len(body)} bytes")  # fmt: skip
+        given = length[:40].decode("latin-1")
+        raise InputError(
+            f"inference-header-content-length is {given!r}, and the body has {len(body)} bytes"
+        )
     return body[:size], body[size:]
 
 

@@ -21,6 +21,7 @@ from anydim.base.records import dataclass
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import load
 from anydim.program.callable_program import CallableProgram
+from anydim.runtime.threads import AUTO
 from anydim.server.app import application
 from anydim.server.connections import BoundedProtocol
 from anydim.server.embeddings import Tokenizers
@@ -28,6 +29,7 @@ from anydim.server.history import History
 from anydim.server.repository import Repository
 from anydim.server.state import State, resident_bytes, start_log
 from anydim.serving import AsyncBatcher
+from anydim.serving.batcher import form_of
 
 SPARE = 0.05  # of the limit, for connections and the interpreter
 LEAST_SPARE = 32 << 20  # bytes
@@ -49,7 +51,7 @@ class Settings:
 
     models: Sequence[str]
     memory: int
-    threads: int | str
+    threads: int | None
     host: str
     port: int
     grpc_port: int | None
@@ -88,6 +90,7 @@ class _Served:
         )
         self._repository = Repository(settings.models, self._open, self._add, self._remove)
         self._files: dict[str, int] = {}  # bytes of models, by name
+        self._others = 0  # bytes of the process without models, once it serves
 
     async def run(self) -> None:
         """Load models, serve, and drain."""
@@ -141,6 +144,7 @@ class _Served:
                 "raise the limit, or serve fewer models",
             )
         self._batcher.engine.memory = room
+        self._others = taken - sum(self._files.values()) + spare
         self._log.info("memory", extra={"facts": {"limit": limit, "models": taken,
                                                   "requests": room}})  # fmt: skip
         return room
@@ -148,12 +152,23 @@ class _Served:
     # ---- models ----------------------------------------------------------------------------------
 
     def _open(self, path: str) -> CallableProgram:
+        """A model of a file, if there is memory for it beside those that are served."""
+        size = os.path.getsize(path)
+        if not self._others:
+            return self._read(path)
+        self._batcher.engine.hold(size, f"the model of {size} bytes")
+        try:
+            return self._read(path)
+        finally:
+            self._batcher.engine.unhold(size)
+
+    def _read(self, path: str) -> CallableProgram:
         """A model of a file; ONNX files are compiled, with ragged dims where they have any."""
         if is_saved(path):
-            return load(path, copy=True, verify="checksums")
+            return load(path, copy=True, verify="checksums", threads=self._settings.threads)
         compile: Any = import_module("anydim.entry").compile
         settings = self._settings
-        how: dict[str, Any] = {"threads": settings.threads}
+        how: dict[str, Any] = {"threads": AUTO if settings.threads is None else settings.threads}
         try:
             made: CallableProgram = compile(path, dict(settings.dims) or None, ragged="auto", **how)
         except (ModelError, OptionError) as error:
@@ -164,10 +179,23 @@ class _Served:
         return made
 
     def _add(self, name: str, model: CallableProgram) -> None:
-        self._batcher.add(name, model, self._settings.batch.get(name))
+        engine = self._batcher.engine
+        before = engine.add(name, form_of(model, self._settings.batch.get(name)))
+        if before is not None:
+            engine.drained(before, STOP_SECONDS)
+        self._files[name] = model.executable.constant_bytes
+        self._share()
 
     def _remove(self, name: str) -> None:
         self._batcher.remove(name, STOP_SECONDS)
+        self._files.pop(name, None)
+        self._share()
+
+    def _share(self) -> None:
+        """Give requests what models leave of the limit."""
+        if self._others:
+            room = self._settings.memory - self._others - sum(self._files.values())
+            self._batcher.engine.memory = max(0, room)
 
 
 class _Server(uvicorn.Server):

@@ -46,7 +46,7 @@ def text_of(error: BaseException) -> str:
 
 
 class State:
-    """The parts of a running server. `memory` is the limit of the process, None for none."""
+    """The parts of a running server. `most_body` is the limit of a body, in bytes."""
 
     def __init__(self, batcher: AsyncBatcher, repository: Repository, most_body: int) -> None:
         self.batcher, self.repository, self.most_body = batcher, repository, most_body
@@ -56,7 +56,7 @@ class State:
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are taken: all sources are loaded or were unloaded on request."""
+        """Whether requests are taken: a model is loaded, and no signal came."""
         return not self.is_stopping and bool(self.repository.loaded)
 
     def server_metadata(self) -> dict[str, Any]:
@@ -76,20 +76,14 @@ def tensors_of(loaded: Loaded) -> tuple[list[dict[str, Any]], list[dict[str, Any
     """Inputs and outputs as the protocol describes them, as the source of a model has them."""
     model = loaded.model
     ports = {name: port for name, port in model.lists.items() if isinstance(port, RaggedPort)}
-    hidden = {each for port in ports.values() for each in port.hidden}
-    values = {port.values for port in ports.values()}
     specs = {spec.name: spec for spec in (*model.inputs, *model.outputs)}
-    inputs = []
     given = model.input_names()
     masks = [name for name, port in ports.items() if port.ones and name not in given]
-    results = {spec.key for spec in model.outputs}
-    for name in (*given, *masks):
-        inputs.append(_described(name, ports.get(name), specs))
+    inputs = [_described(name, ports.get(name), specs) for name in (*given, *masks)]
     outputs = [
         _described(spec.key, ports.get(spec.key), {**specs, spec.key: spec})
         for spec in model.outputs
     ]
-    assert not hidden & results and values is not None
     return inputs, outputs
 
 

@@ -32,7 +32,7 @@ _KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}  # of JSON's numbers, by k
 class Asked:
     """A request as a client sent it.
 
-    `outputs` are the names of results that it asks for, None for all; `binary` those it wants as
+    `outputs` are the names of the requested results, None for all; `binary` those it wants as
     bytes, `binary_default` whether others come so.
     """
 

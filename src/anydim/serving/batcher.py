@@ -224,7 +224,7 @@ class _Loop:
 
     def deliver(self, requests: list[Request]) -> None:
         """As `Sink.deliver`."""
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        with suppress(RuntimeError):  # the loop is closed: no caller waits
             self.loop.call_soon_threadsafe(_settle, requests)
 
 

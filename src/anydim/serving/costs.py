@@ -59,7 +59,7 @@ class Costs:
         return found
 
     def learn(self, predicted: float, seconds: float) -> None:
-        """Take the time of a call of so many predicted seconds into the average."""
+        """Take the time of a call, of which `predicted` seconds were expected, into the average."""
         if predicted <= 0 or seconds <= 0:
             return
         found = log(seconds / predicted)

@@ -360,7 +360,7 @@ class AsyncDecoder(_Decoding):
         loop, received = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
         def send(found: Any) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+            with suppress(RuntimeError):  # the loop is closed: no caller waits
                 loop.call_soon_threadsafe(received.put_nowait, found)
 
         made = self._begin(tokens, most, stop, choose, send, priority, deadline)

@@ -60,6 +60,7 @@ class Lane:
         self.lines, self.threads, self.nice = Lines(), threads, nice
         self.wake = threading.Condition(lock)
         self.idle = 0  # threads that wait
+        self.reserved = 0  # bytes that its next call waits for
 
 
 class Group:
@@ -90,7 +91,6 @@ class Engine:
         self._is_closed = False
         self.held = self.running = self.groups = 0  # bytes, bytes, calls
         self.most_bytes = 0
-        self._reserved = 0  # bytes that a group waits for
         self._alone: dict[int, int] = {}  # bytes of calls of waiting requests alone: how many
         self._largest = 0  # the largest of them
         self._typical, self._seen = 0.0, 0
@@ -185,8 +185,9 @@ class Engine:
             raise MemoryLimitError(
                 f"{form.name} at {at or 'its only size'} takes {exact_bytes_text(whole)}, above "
                 f"the memory limit of {exact_bytes_text(self.memory)}",
-                f"arena {exact_bytes_text(arena)}, inputs {exact_bytes_text(inputs)}, outputs "
-                f"{exact_bytes_text(outputs)}; raise the limit, or use smaller sizes",
+                f"of the call: arena {exact_bytes_text(arena)}, inputs {exact_bytes_text(inputs)}, "
+                f"outputs {exact_bytes_text(outputs)}; the request with its results: "
+                f"{exact_bytes_text(whole - needed)}; raise the limit, or use smaller sizes",
             )
         return needed
 
@@ -316,14 +317,15 @@ class Engine:
             if requests:
                 break
         else:
+            lane.reserved = 0
             return None
-        count, bytes = self._fitting(key[0], requests)
+        count, bytes = self._fitting(lane, key[0], requests)
         for request in requests[count:]:
             lane.lines.add(key, request)
         if not count:
-            self._reserved = max(self._reserved, bytes)
+            lane.reserved = bytes
             return None
-        self._reserved = 0
+        lane.reserved = 0
         group = Group(key[0], requests[:count], bytes)
         self._enter_call(group)
         return group
@@ -356,7 +358,7 @@ class Engine:
         self._end(request, "late")
         self._late.append(request)
 
-    def _fitting(self, form: Form, requests: list[Request]) -> tuple[int, int]:
+    def _fitting(self, lane: Lane, form: Form, requests: list[Request]) -> tuple[int, int]:
         """How many of these requests fit into the memory that is free, and the bytes of their call.
 
         None fit: the bytes of the first one.
@@ -367,16 +369,17 @@ class Engine:
             sizes = items[0].sizes if count == 1 else form.sizes(items)
             arena, inputs, outputs = form.costs.taken(sizes)
             bytes = arena + inputs + outputs * (1 + (count > 1))  # copies of their parts
-            if self._has_room(bytes, count):
+            if self._has_room(lane, bytes, count):
                 return count, bytes
             if count == 1:
                 return 0, bytes
             count //= 2
 
-    def _has_room(self, bytes: int, count: int) -> bool:
+    def _has_room(self, lane: Lane, bytes: int, count: int) -> bool:
         if count == 1 and not self.groups:
             return True  # a request that was accepted fits alone
-        return self.held + self.running + self._reserved + bytes <= self.memory
+        reserved = sum(other.reserved for other in self.lanes if other is not lane)
+        return self.held + self.running + reserved + bytes <= self.memory
 
     def _enter_call(self, group: Group) -> None:
         self.running += group.bytes

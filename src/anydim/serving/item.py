@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
 from anydim.serving.costs import Costs
@@ -59,6 +59,3 @@ class Form(Protocol):
 
     def trim(self) -> None:
         """Return these bytes to the system."""
-
-
-Results = Mapping[str, Any]

@@ -95,7 +95,7 @@ class RaggedForm:
         content, singles = _Content({}, {}), set[bool]()
         values = values_of(given, self.name, self._names, self._masks)
         for (name, each), value in zip(self._inputs.items(), values):
-            if value is None:
+            if value is None and name in self._masks:
                 continue
             if each.axis is None:
                 content.shared[name] = each.read(value, self.name)[0]

@@ -146,7 +146,7 @@ def test_an_onnx_file_is_compiled_with_ragged_rows(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_full_disk_for_the_log_is_no_end(folder: Path) -> None:
-    with open("/dev/full", "w") as full:
+    with open("/dev/full", "w", encoding="utf-8") as full:
         process = subprocess.Popen(
             [sys.executable, "-c",
              "import sys, threading; from anydim.server.state import start_log\n"
@@ -157,3 +157,18 @@ def test_a_full_disk_for_the_log_is_no_end(folder: Path) -> None:
             env={**os.environ, "PYTHONPATH": str(SOURCE)},
         )  # fmt: skip
         assert process.communicate(timeout=30)[0] == "alive\n"
+
+
+def test_a_model_that_does_not_fit_beside_the_others_is_not_loaded(tmp_path: Path) -> None:
+    g = ad.Builder("weights")
+    x = g.input("x", ad.float32, (g.dim("n"), 3000))
+    w = np.random.default_rng(0).standard_normal((3000, 3000)).astype(np.float32)
+    g.output("y", g.matmul(x, g.constant(w)))
+    ad.compile(g, threads=1).save(tmp_path / "weights.anydim")  # 36 MB
+    with running(str(tmp_path), "--no-grpc", "--memory", "170MiB") as server:
+        for name in ("a", "b", "c"):
+            shutil.copy(tmp_path / "weights.anydim", tmp_path / f"{name}.anydim")
+        statuses = [server.json("POST", f"/v2/repository/models/{name}/load", {}) for name in "abc"]
+        assert statuses[-1][0] == 503 and "the model of" in statuses[-1][1]["error"], statuses
+        assert server.json("POST", "/v2/repository/models/weights/unload", {})[0] == 200
+        assert server.json("POST", "/v2/repository/models/c/load", {})[0] == 200
