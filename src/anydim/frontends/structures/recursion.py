@@ -11,17 +11,10 @@ import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.dtypes import DTYPES, DType, float32, float64, int8, int64, uint8
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
-from anydim.frontends.structures.cases import (
-    Call,
-    Case,
-    Instance,
-    Key,
-    definition_of,
-    needed,
-    program_of,
-    reached,
-)
+from anydim.frontends.structures.case_definitions import definition_of, needed
+from anydim.frontends.structures.cases import program_of
 from anydim.frontends.structures.emitter import Emitter
+from anydim.frontends.structures.records import Call, Case, Instance, Key, reached
 from anydim.kernels.routines.level_plan import Bounds, Layout
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
