@@ -1,4 +1,4 @@
-"""Promise: random recursion with a bound and `while` give what the interpreter gives, row by row."""
+"""Promise: random recursion with a bound and `while` give what the interpreter gives."""
 
 from __future__ import annotations
 

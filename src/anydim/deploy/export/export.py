@@ -31,8 +31,8 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
     if made.program.straight is None:
         raise OptionError(
             f"{signature.name} has data-dependent parts, and cannot be exported to C",
-            "branches, loops, recursion and sizes by data need its runtime: model.save writes a file "
-            "that ad.load runs without a compiler",
+            "branches, loops, recursion and sizes by data cannot: model.save writes a file that "
+            "ad.load runs without a compiler",
         )
     called = program_name(name, signature.name)
     every, interface = modules(_in_arenas(made))
