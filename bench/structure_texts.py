@@ -10,12 +10,7 @@ import numpy as np
 import anydim as ad
 from anydim.frontends.builder import Builder
 
-TEXT = """
-type Tree { leaf(float(D) x); node(Tree left, Tree right) }
-type Deep { leaf(float(D) x, float(D,D) m); node(Deep left, Deep right) }
-type Cell { none; cell(float(D) x, Cell up, Cell left) }
-type Bush { bush(float(D) x, Bush(K) children) }
-
+TREE_LSTM = """
 def tree_lstm(Tree t, float(3,D,H) W, float(5,2,H,H) U, float(5,H) b) -> (h, c) {
   match t {
     leaf(x) {
@@ -34,6 +29,15 @@ def tree_lstm(Tree t, float(3,D,H) W, float(5,2,H,H) U, float(5,H) b) -> (h, c) 
     }
   }
 }
+"""
+
+TEXT = (
+    TREE_LSTM
+    + """
+type Tree { leaf(float(D) x); node(Tree left, Tree right) }
+type Deep { leaf(float(D) x, float(D,D) m); node(Deep left, Deep right) }
+type Cell { none; cell(float(D) x, Cell up, Cell left) }
+type Bush { bush(float(D) x, Bush(K) children) }
 
 def matrix_vector(Deep t, float(2,D,D) W, float(2,D,D) M) -> (p, q) {
   match t {
@@ -79,6 +83,7 @@ def child_sums(Bush t, float(D,H) W, float(H,H) U) -> (h) {
   }
 }
 """
+)
 
 
 def compiled(

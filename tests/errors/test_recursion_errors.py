@@ -93,6 +93,11 @@ MISTAKES = [
         "1:79: f: the size of the result of 'nonzero' is known when the call runs",
         "call it in a definition without recursion, 'while' and rows",
     ),
+    (
+        "type L { nil; cons(int64 x, L r) }\ndef g(int64 a) -> (a) { while a > 3 { a = a - 3 } }\ndef f(L t) -> (s) { match t { nil { s = 0 } cons(x, r) { a = f(r)  b = g(x)  s = a + b } } }",
+        "3:72: f: 'g' is recursion or a 'while' that data decides, and is called in a match, a loop, a branch or for each row",
+        "call it before, in a definition without these",
+    ),
 ]  # fmt: skip
 
 
@@ -100,8 +105,12 @@ MISTAKES = [
 def test_mistakes(text: str, problem: str, hint: str) -> None:
     with pytest.raises(ad.LanguageError) as caught:
         function = ad.define(text).f
-        ranks = [len(each.shape) for each in function.definition.parameters]
-        function(*(np.ones((3,) * rank, "f") if rank else 3 for rank in ranks))
+        types = {each.name for each in function.definition.types}
+        function(*(
+            ("nil",) if each.type in types else np.ones((3,) * len(each.shape), "f")
+            if each.shape else 3
+            for each in function.definition.parameters
+        ))  # fmt: skip
     line, column = map(int, problem.split(":")[:2])
     position = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
     expected = f"<text>:{problem}\n{caret(text, position)}"

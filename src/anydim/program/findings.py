@@ -7,13 +7,15 @@ loaded programs as well. docs/guides/troubleshooting.md explains each finding an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 
 from anydim.base.errors import AnydimError
 from anydim.base.records import dataclass
 from anydim.program.program import Constant, Program
 from anydim.program.region_plan import values_at
 from anydim.program.segment import Segment, Site
+from anydim.sizes import Box
 
 MATTERS = 1 << 16  # minimum bytes of a constant
 _SHARE = 0.02  # minimum share of all work
@@ -95,14 +97,19 @@ def _worth_it(program: Program) -> Iterator[Launched]:
 
 def _work(launched: Launched) -> tuple[float, float]:
     """Return operations and bytes of a launch at representative sizes."""
-    box = launched.segment.signature.box
-    sizes = {dim.name: max(dim.lo, min(_USUAL, dim.hi or _USUAL)) for dim in box.dims}
     try:
-        values, _ = values_at(box, sizes)
+        values = _usual_sizes(launched.segment.signature.box)
         flops, moved = launched.site.flops, launched.site.moved
         return max(0.0, flops.evaluate(values)), max(0.0, moved.evaluate(values))
     except (AnydimError, ArithmeticError):  # a division by a size of 0
         return 0.0, 0.0
+
+
+@lru_cache(maxsize=64)
+def _usual_sizes(box: Box) -> Mapping[str, int]:
+    """Representative sizes of a box."""
+    sizes = {dim.name: max(dim.lo, min(_USUAL, dim.hi or _USUAL)) for dim in box.dims}
+    return values_at(box, sizes)[0]
 
 
 # ---- rules -------------------------------------------------------------------------------------

@@ -71,14 +71,11 @@ class FindStep:
         yield f"sizes {', '.join(self.dims)} = '{self.value}'{row}"
 
 
-@dataclass(frozen=True)
-class PartStep:
-    """Elements of a value from row-major index `first` on, in the same memory."""
+class _OfOneValue:
+    """A step that makes one value of another."""
 
     value: str
     made: str
-    first: Size
-    source: str = ""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -87,6 +84,16 @@ class PartStep:
     @property
     def makes(self) -> tuple[str, ...]:
         return (self.made,)
+
+
+@dataclass(frozen=True)
+class PartStep(_OfOneValue):
+    """Elements of a value from row-major index `first` on, in the same memory."""
+
+    value: str
+    made: str
+    first: Size
+    source: str = ""
 
     def lines(self) -> Iterator[str]:
         yield f"'{self.made}' = part of '{self.value}' from {self.first}"
@@ -193,7 +200,7 @@ class LoopStep:
 
 
 @dataclass(frozen=True)
-class CopyStep:
+class CopyStep(_OfOneValue):
     """Copies a value between devices; '' is the host."""
 
     value: str
@@ -201,14 +208,6 @@ class CopyStep:
     origin: str
     target: str
     source: str = ""
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.value,)
-
-    @property
-    def makes(self) -> tuple[str, ...]:
-        return (self.made,)
 
     def lines(self) -> Iterator[str]:
         ends = (f"'{device}'" if device else "host" for device in (self.origin, self.target))

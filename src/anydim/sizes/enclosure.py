@@ -14,6 +14,7 @@ size that are equal by definition are bounded, and the bounds are intersected:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from math import gcd, inf
 
 from anydim.sizes.atoms import Atom, inside_out
@@ -209,13 +210,15 @@ class Enclosure:
     def _tighten(self) -> None:
         """Narrow the ranges by constraints that are linear in a symbol, in a few rounds."""
         for _ in range(3 if self.constraints else 0):
-            plain = Enclosure(self.ranges)
+            plain, before = Enclosure(self.ranges), dict(self.ranges)
             for constraint in self.constraints:
-                for name in sorted(constraint.symbols):
-                    bound = _bound_of(name, constraint, plain)
+                for name, factor, rest in _linear_terms(constraint):
+                    bound = _bound_of(factor, rest, plain)
                     narrowed = self.ranges.get(name, Interval()) & bound
                     if narrowed.low <= narrowed.high:
                         self.ranges[name] = narrowed
+            if self.ranges == before:
+                return
 
 
 class _Enclosed:
@@ -228,13 +231,21 @@ class _Enclosed:
         return (atom, 0) in self._atoms
 
 
-def _bound_of(name: str, constraint: Size, plain: Enclosure) -> Interval:
-    """The bound that constraint >= 0 implies for one symbol: factor * name >= -rest."""
-    split = constraint.linear_in((name,))
-    factor = None if split is None else split[0][name].constant
-    if split is None or factor is None:
-        return Interval()
-    high = plain.of(split[1]).high
+@lru_cache(maxsize=1 << 14)
+def _linear_terms(constraint: Size) -> tuple[tuple[str, int, Size], ...]:
+    """The symbols in which a size is linear, each with its factor and the rest of the size."""
+    found = []
+    for name in sorted(constraint.symbols):
+        split = constraint.linear_in((name,))
+        factor = None if split is None else split[0][name].constant
+        if split is not None and factor is not None:
+            found.append((name, factor, split[1]))
+    return tuple(found)
+
+
+def _bound_of(factor: int, rest: Size, plain: Enclosure) -> Interval:
+    """The bound for a symbol that factor * symbol + rest >= 0 implies."""
+    high = plain.of(rest).high
     if factor > 0:
         return interval(_ceil(-high, factor), inf)
     return interval(-inf, _floor(high, -factor))

@@ -31,7 +31,8 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
     if made.program.straight is None:
         raise OptionError(
             f"{signature.name} has data-dependent parts, and cannot be exported to C",
-            "only models without branches, loops and data-dependent sizes can",
+            "branches, loops, recursion and sizes by data cannot: model.save writes a file that "
+            "ad.load runs without a compiler",
         )
     called = program_name(name, signature.name)
     every, interface = modules(_in_arenas(made))

@@ -9,9 +9,9 @@ from anydim.base.dtypes import DTYPES, float32
 from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
-from anydim.frontends.structures.cases import structures_of, tensors_of
 from anydim.frontends.structures.emitter import Emitter
 from anydim.frontends.structures.graphs import declared, emitted, flattened
+from anydim.frontends.structures.records import structures_of, tensors_of
 from anydim.frontends.structures.recursion import Recursion
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Name, Number, Parameter
 from anydim.lang.tree import TensorType

@@ -1,38 +1,31 @@
-"""The calls of a recursion: which case a call runs, and what the case reads, computes and calls.
-
-    match t {                             decision of t: by constructor
-      leaf(x) { h(i) = x(i) }             case 0: field x, no calls
-      node(l, r) { a = f(l)  b = f(r)     case 1: calls f at t.left and t.right
-                   h(i) = a(i) + b(i) }
-    }
-
-A definition with values for its tensors is an `Instance`: the tensors of a recursion are those of
-the program, the same in all calls. Each of its cases is a definition without structures, over the
-tensors of the program, the fields of its structures and the results of its calls.
-"""
+"""The cases of definitions that a recursion calls: which case a call runs, and what it calls."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
-from itertools import chain
+from dataclasses import replace
 from typing import Any
 
-from anydim.base.errors import LanguageError
-from anydim.base.records import dataclass
+from anydim.frontends.structures.records import (
+    Call,
+    Case,
+    Decision,
+    Field,
+    Instance,
+    Place,
+    Site,
+    Sources,
+    Step,
+    structures_of,
+)
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
     BranchBlock,
     CallTerm,
     Definition,
-    Dimension,
-    Exists,
-    Flat,
     Invoke,
     Item,
-    LoopBlock,
     MatchBlock,
     Name,
     Number,
@@ -42,186 +35,7 @@ from anydim.lang.surface.syntax import (
     Term,
     items,
     targets,
-    walk,
 )
-
-
-@dataclass(frozen=True)
-class Step:
-    """From a node to the nodes of a field: `of` is the constructor of the first one."""
-
-    of: tuple[str, str]
-    field: str
-
-
-@dataclass(frozen=True)
-class Place:
-    """The structure that a parameter and fields below it lead to; `several`: any number of them."""
-
-    parameter: int
-    steps: tuple[Step, ...]
-    type: str
-    several: bool = False
-
-
-@dataclass(frozen=True)
-class Field:
-    """A tensor field of the node at a place, which has this constructor."""
-
-    owner: Place
-    constructor: str
-    parameter: Parameter
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call in a case: `targets` are its results in the case, `callee` the instance's key.
-
-    `several` is the size that counts the calls, one for each structure of the first place. `passed`
-    are the values of the case that the callee gets, by parameter.
-    """
-
-    targets: tuple[str, ...]
-    callee: Key
-    places: tuple[Place, ...]
-    several: str = ""
-    passed: tuple[tuple[str, str], ...] = ()
-    position: int = 0
-
-
-@dataclass(frozen=True)
-class Site:
-    """A node that a case makes: `target` is the number of it, `arguments` its fields."""
-
-    target: str
-    type: str
-    constructor: str
-    arguments: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Decision:
-    """By the constructor of the node at a place: a case, or another decision."""
-
-    place: Place
-    branches: tuple[Decision | int, ...]
-
-
-Sources = tuple[tuple[int, str], ...]  # by structure: that of the program, and its type there
-Key = tuple[str, Sources, tuple[tuple[str, str], ...], tuple[tuple[str, Any], ...]]
-
-
-@dataclass(eq=False)
-class Case:
-    """A case of an instance.
-
-    `sites` are the nodes that it makes, `nodes` the structures that it uses as values.
-    """
-
-    instance: Instance
-    constructors: dict[Place, str]
-    fields: dict[str, Field]
-    calls: list[Call]
-    sites: list[Site]
-    nodes: dict[str, Place]
-    statements: tuple[Item, ...]
-    name: str = ""
-
-    @property
-    def constructor(self) -> str:
-        """The constructor of the first structure; empty for any."""
-        return self.constructors.get(self.instance.places[0], "")
-
-
-@dataclass(eq=False)
-class Instance:
-    """A definition with the names of the program's tensors that its parameters are.
-
-    `sources` are the numbers of the program's structures that its structures are parts of, and
-    their types there. Each call gets values for the other parameters, `passed`, also for structures
-    that the recursion makes. `types` have the names of the program, and the fields of the
-    definition; `names` are the names of the program of the definition's types.
-    """
-
-    definition: Definition
-    sources: Sources
-    tensors: Mapping[str, str]  # by parameter
-    attributes: Mapping[str, Any]
-    known: Mapping[str, Definition]
-    types: Mapping[str, StructureType]
-    names: Mapping[str, str]
-    cases: list[Case] = field(default_factory=list)
-    decision: Decision | int = 0
-
-    @property
-    def key(self) -> Key:
-        tensors, attributes = sorted(self.tensors.items()), sorted(self.attributes.items())
-        return self.definition.name, self.sources, tuple(tensors), tuple(attributes)
-
-    @property
-    def structures(self) -> list[Parameter]:
-        """The parameters that are parts of the program's structures."""
-        own = structures_of(self.definition)
-        return [each for each, (source, _) in zip(own, self.sources) if source >= 0]
-
-    @property
-    def places(self) -> list[Place]:
-        """The structures of these parameters."""
-        kinds = (kind for source, kind in self.sources if source >= 0)
-        return [Place(number, (), kind) for number, kind in enumerate(kinds)]
-
-    @property
-    def held(self) -> tuple[int, ...]:
-        """The program's structures that they are parts of."""
-        return tuple(source for source, _ in self.sources if source >= 0)
-
-    @property
-    def passed(self) -> list[Parameter]:
-        """The parameters that get a value in each call."""
-        known = {each.name for each in self.structures} | self.tensors.keys()
-        return [each for each in self.definition.parameters if each.name not in known]
-
-    @property
-    def kinds(self) -> list[str]:
-        """The types of its structures."""
-        return [place.type for place in self.places]
-
-    def declared(self, name: str) -> Parameter:
-        """The parameter of that name."""
-        return next(each for each in self.definition.parameters if each.name == name)
-
-    def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
-        return self.definition.error(position, problem, hint)
-
-
-def structures_of(definition: Definition) -> list[Parameter]:
-    """The structure parameters of a definition."""
-    known = {each.name for each in definition.types}
-    return [each for each in definition.parameters if each.type in known]
-
-
-def tensors_of(definition: Definition) -> list[Parameter]:
-    """The other parameters."""
-    known = {each.name for each in definition.types}
-    return [each for each in definition.parameters if each.type not in known]
-
-
-def reached(root: str, known: Mapping[str, StructureType]) -> list[StructureType]:
-    """A type and those of its fields, in the order of their declarations."""
-    found, waiting = {root}, [root]
-    while waiting:
-        fields = chain.from_iterable(c.fields for c in known[waiting.pop()].constructors)
-        new = {each.type for each in fields if each.type in known} - found
-        found |= new
-        waiting += sorted(new)
-    return [kind for kind in known.values() if kind.name in found]
-
-
-def input_name(parameter: str, root: str, kind: StructureType, constructor: str) -> str:
-    """The name of a constructor's inputs: `t.leaf`, or `t.List_Tree.cons` of another type."""
-    other = re.sub(r"\W+", "_", kind.name).strip("_")
-    parts = (parameter, constructor) if kind.name == root else (parameter, other, constructor)
-    return ".".join(parts)
 
 
 def program_of(
@@ -545,104 +359,3 @@ def _defaults(block: tuple[Item, ...], sites: Sequence[Site]) -> Iterator[Assign
         if isinstance(item, Assignment) and item.target in fields - whole and not item.indices:
             fields.remove(item.target)
             yield Assignment(item.target, (), "", False, Number(0), position=item.position)
-
-
-# ---- cases as definitions ------------------------------------------------------------------------
-
-
-def definition_of(
-    case: Case, known: Mapping[Key, Sequence[tuple[str, int]]], tensor: str = ""
-) -> tuple[Definition, dict[str, str]]:
-    """A case as a definition without structures, and the name of each argument in the case.
-
-    `known` are the element types and ranks of the results of each callee. The arguments are the
-    fields, results of calls, nodes and tensors that the case uses. The tensors that become fields
-    of new nodes, or values of calls, are results, too, after those of the definition. With
-    `tensor`, this is the only result, and the arguments are what it depends on.
-    """
-    own = case.instance.definition
-    statements, names, results = case.statements, None, own.results
-    if tensor:
-        (statements, names), results = needed(case, tensor), (tensor,)
-    written = set(targets(statements))
-    parameters = [each for each in _parameters(case, known) if names is None or each.name in names]
-    renamed, copies = dict[str, str](), list[Assignment]()
-    for result in results:
-        if result in written:
-            continue
-        inner = renamed[result] = f"{result}.given"
-        shape = next(each.shape for each in parameters if each.name == result)
-        indices = tuple(Name(f"i{number}") for number in range(len(shape)))
-        read = CallTerm(inner, indices) if indices else Name(inner)
-        copies.append(Assignment(result, indices, "", False, read))
-    exported = dict.fromkeys(name for site in case.sites for name in site.arguments)
-    exported.update(dict.fromkeys(name for call in case.calls for _, name in call.passed))
-    more = (n for n in exported if not tensor and n in written and n not in results)
-    made = replace(
-        own, results=(*results, *more), types=(), family=(), statements=(*statements, *copies),
-        parameters=tuple(replace(p, name=renamed.get(p.name, p.name)) for p in parameters),
-        callees=tuple(case.instance.known[name] for name in _callees(case)),
-    )  # fmt: skip
-    return made, {renamed.get(each.name, each.name): each.name for each in parameters}
-
-
-def _parameters(case: Case, known: Mapping[Key, Sequence[tuple[str, int]]]) -> Iterator[Parameter]:
-    """The arguments of a case: fields, results of calls, nodes, tensors and values."""
-    for name, held in case.fields.items():
-        yield replace(held.parameter, name=name)
-    for call in case.calls:
-        count = (Name(call.several),) if call.several else ()
-        for target, (dtype, rank) in zip(call.targets, known.get(call.callee, ())):
-            axes = (Name(f"{target}.{axis}") for axis in range(rank))
-            yield Parameter(target, dtype, (*count, *axes))
-    for name in (*(site.target for site in case.sites), *case.nodes):
-        yield Parameter(name, "int64")
-    own = case.instance.definition
-    types = {each.name for each in own.types}
-    passed = case.instance.passed
-    yield from (each for each in tensors_of(own) if each not in passed)
-    for each in passed:
-        yield Parameter(each.name, "int64") if each.type in types else each
-
-
-def needed(case: Case, tensor: str) -> tuple[tuple[Item, ...], set[str]]:
-    """The statements of a case that a tensor depends on, and all names in them."""
-    names, kept = {tensor}, list[Item]()
-    for item in reversed(case.statements):
-        if names.isdisjoint(targets((item,))):
-            continue
-        kept.append(item)
-        for inner in items((item,)):
-            names.update(_names_of(inner))
-    return tuple(reversed(kept)), names
-
-
-def _names_of(item: Item) -> Iterator[str]:
-    terms: list[Term] = []
-    if isinstance(item, Assignment):
-        yield item.target
-        terms = [*item.indices, item.value]
-        for clause in item.where:
-            more = clause.indices if isinstance(clause, Exists) else (clause.low, clause.high)
-            terms += more
-            if isinstance(clause, Exists):
-                yield clause.tensor
-    elif isinstance(item, Invoke):
-        yield from item.targets
-        terms = list(item.call.arguments)
-    elif isinstance(item, LoopBlock):
-        terms = [item.start, item.stop, item.step]
-    elif isinstance(item, BranchBlock):
-        terms = [item.condition]
-    for term in terms:
-        for each in walk(term):
-            if isinstance(each, (Name, CallTerm)):
-                yield each.name
-            elif isinstance(each, (Flat, Dimension)):
-                yield each.tensor
-
-
-def _callees(case: Case) -> Iterator[str]:
-    """The other definitions that a case calls."""
-    found = dict.fromkeys(i.call.name for i in items(case.statements) if isinstance(i, Invoke))
-    return (name for name in found if name in case.instance.known)

@@ -20,8 +20,8 @@ from anydim.frontends.structures.batching import (
     batched_steps,
     varying,
 )
-from anydim.frontends.structures.cases import Case, Instance, Key
 from anydim.frontends.structures.emitter import SOURCE, Emitter
+from anydim.frontends.structures.records import Case, Instance, Key
 from anydim.frontends.structures.recursion import Computed, Recursion
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import LOOP, REGION, SIZES, LoopRegion, Scan, Sizes

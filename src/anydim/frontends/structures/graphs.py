@@ -19,11 +19,11 @@ from typing import Any
 from anydim.base.dtypes import int64
 from anydim.base.frozen import FrozenMapping
 from anydim.frontends.definition import Pattern, argument_types
-from anydim.frontends.structures.cases import input_name, reached, tensors_of
 from anydim.frontends.structures.emitter import Emitter
 from anydim.frontends.structures.made_nodes import NewNodes, Results
 from anydim.frontends.structures.order import ordered
 from anydim.frontends.structures.plan import number_calls
+from anydim.frontends.structures.records import input_name, reached, tensors_of
 from anydim.frontends.structures.recursion import Recursion
 from anydim.graph.nodes import Graph
 from anydim.lang.surface.syntax import Definition, Parameter, StructureType

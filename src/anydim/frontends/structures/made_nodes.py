@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
-from anydim.frontends.structures.cases import Site, input_name, reached
+from anydim.frontends.structures.records import Site, input_name, reached
 from anydim.frontends.structures.recursion import Recursion
 from anydim.lang.surface.syntax import StructureType
 from anydim.lang.tree import (

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from anydim.frontends.structures.cases import Call, Case, Key, needed
+from anydim.frontends.structures.case_definitions import needed
 from anydim.frontends.structures.cycles import Cycle
 from anydim.frontends.structures.down import Down
+from anydim.frontends.structures.records import Call, Case, Key
 from anydim.frontends.structures.recursion import Recursion
 
 Task = tuple[str, int]

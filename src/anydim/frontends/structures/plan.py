@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from anydim.base.frozen import FrozenMapping
-from anydim.frontends.structures.cases import Case, Decision, Instance, Place
 from anydim.frontends.structures.emitter import SOURCE
+from anydim.frontends.structures.records import Case, Decision, Instance, Place
 from anydim.frontends.structures.recursion import Recursion
 from anydim.graph.nodes import Node
 from anydim.graph.operator import operator

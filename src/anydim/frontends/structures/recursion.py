@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.dtypes import DTYPES, DType, float32, float64, int8, int64, uint8
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
-from anydim.frontends.structures.cases import (
-    Call,
-    Case,
-    Instance,
-    Key,
-    definition_of,
-    needed,
-    program_of,
-    reached,
-)
+from anydim.frontends.structures.case_definitions import definition_of, needed
+from anydim.frontends.structures.cases import program_of
 from anydim.frontends.structures.emitter import Emitter
+from anydim.frontends.structures.records import Call, Case, Instance, Key, reached
 from anydim.kernels.routines.level_plan import Bounds, Layout
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
@@ -52,6 +45,9 @@ class Computed:
     arguments: Mapping[str, str]  # the name in the case of each input of the group
     outputs: Mapping[str, str]  # the result of the group for each name of the case that is one
     calls: dict[str, tuple[int, int]] = field(default_factory=dict)  # (call, result) by name
+
+
+Instantiated: TypeAlias = tuple[Group, dict[str, str], dict[str, str]]
 
 
 class Recursion:
@@ -88,6 +84,7 @@ class Recursion:
             for number, port in enumerate(ports.values()) for kind in port.types
             for constructor in kind.constructors for each in constructor.fields
         }  # fmt: skip
+        self.groups: dict[Any, Instantiated] = {}
         self.computed = self._results()
         guards = (guard for each in self.computed for guard in each.group.guards)
         self.guards = tuple(dict.fromkeys(guards))
@@ -155,6 +152,7 @@ class Recursion:
         found: dict[tuple[Key, int], DType] = {}
         try:
             for _round in range(2 * len(cases)):
+                before = {key: list(kinds) for key, kinds in self.results.items()}
                 for case in cases:
                     key = case.instance.key
                     for number, tensor in enumerate(self._group(case)[0].outputs):
@@ -164,6 +162,8 @@ class Recursion:
                 for (key, number), dtype in found.items():
                     shape = self.results[key][number].shape
                     self.results[key][number] = TensorType(dtype, shape)
+                if self.results == before:
+                    break
         except LanguageError:
             return {}
         return found
@@ -290,9 +290,21 @@ class Recursion:
                 return None
         return self._group(case, tensor)[0].outputs[0].type
 
-    def _group(self, case: Case, tensor: str = "") -> tuple[Group, dict[str, str], dict[str, str]]:
+    def _group(self, case: Case, tensor: str = "") -> Instantiated:
         """The comprehensions of a case for one call, or those of one of its tensors; the names of
         the arguments, and the result for each name of the case that is one."""
+        called = {call.callee for call in case.calls}
+        results = ((key, tuple(kinds)) for key, kinds in self.results.items() if key in called)
+        unknown = {
+            n for kinds in self.results.values() for k in kinds for s in k.shape for n in s.symbols
+        }
+        passed = ((own, k) for own, k in self.passed.items() if own[0] == case.instance.key)
+        known = case.name, tensor, frozenset(results), frozenset(unknown), frozenset(passed)
+        if known not in self.groups:
+            self.groups[known] = self._instantiated(case, tensor)
+        return self.groups[known]
+
+    def _instantiated(self, case: Case, tensor: str) -> Instantiated:
         ranks = {
             key: [(kind.dtype.name, kind.rank) for kind in kinds]
             for key, kinds in self.results.items()

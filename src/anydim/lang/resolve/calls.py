@@ -146,6 +146,14 @@ class Calls:
         self, item: Invoke, scope: Scope, types: tuple[TensorType, ...], walker: Walker
     ) -> Group:
         callee = _callee(item, scope)
+        if item.rows or (isinstance(callee, Definition) and callee.has_states):
+            what = (
+                "a call for each row" if item.rows else "recursion or a 'while' that data decides"
+            )
+            raise scope.binding.error(
+                item.call.position, f"'{callee.name}' is {what}, and is called in a match, a loop, "
+                "a branch or for each row", "call it before, in a definition without these",
+            )  # fmt: skip
         if not isinstance(callee, Definition) and callee.routine is not None:
             problem = f"'{callee.name}' is an algorithm, not a comprehension"
             hint = "call it outside of loops, branches and matches, or in a graph"

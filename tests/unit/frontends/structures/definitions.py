@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
-TEXT = """
+from bench.structure_texts import TREE_LSTM
+
+TEXT = (
+    """
 type Tree { leaf(float(D) x); node(Tree left, Tree right) }
 type List<A> { nil; cons(A head, List<A> tail) }
 type Bush { bush(float(D) x, Bush(K) children) }
@@ -155,24 +158,6 @@ def softened(Tree t) -> (h) {
     node(l, r) { a = softened(l)  b = softened(r)  s(i) = a(i) + 2 * b(i)  h = softmax(s) }
   }
 }
-def tree_lstm(Tree t, float(3,D,H) W, float(5,2,H,H) U, float(5,H) b) -> (h, c) {
-  match t {
-    leaf(x) {
-      g(q,j) +=! W(q,d,j) * x(d)
-      c(j) = sigmoid(g(0,j) + b(0,j)) * tanh(g(2,j) + b(2,j))
-      h(j) = sigmoid(g(1,j) + b(1,j)) * tanh(c(j))
-    }
-    node(left, right) {
-      hl, cl = tree_lstm(left, W, U, b)
-      hr, cr = tree_lstm(right, W, U, b)
-      l(q,j) +=! U(q,0,k,j) * hl(k)
-      r(q,j) +=! U(q,1,k,j) * hr(k)
-      g(q,j) = l(q,j) + r(q,j) + b(q,j)
-      c(j) = sigmoid(g(0,j)) * tanh(g(2,j)) + sigmoid(g(3,j)) * cl(j) + sigmoid(g(4,j)) * cr(j)
-      h(j) = sigmoid(g(1,j)) * tanh(c(j))
-    }
-  }
-}
 def grid(Cell t, float(D,H) W, float(H,H) U) -> (h) {
   match t {
     none { h(j) = 0 * U(0,j) }
@@ -219,6 +204,8 @@ def product(Tree t, float(D,D) M) -> (p) {
   }
 }
 """
+    + TREE_LSTM
+)
 
 
 def sigmoid(x: Any) -> Any:
