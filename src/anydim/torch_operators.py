@@ -20,6 +20,7 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 from anydim.base.dtypes import DTYPES
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.frontends.definition import graph_of, pattern_of
+from anydim.frontends.torch.called_definitions import DEFINITIONS
 from anydim.graph.nodes import Graph
 from anydim.lang.surface.printer import print_definition
 from anydim.sizes import Guard, Size
@@ -38,6 +39,7 @@ def operator_name(function: Any, attributes: Mapping[str, Any]) -> str:
     name = f"{definition.name}_{digest}"
     if name not in _REGISTERED:
         _REGISTERED[name] = _Operator(function, frozen, name)
+        DEFINITIONS[name] = definition, frozen
     return name
 
 
