@@ -43,7 +43,9 @@ def check(
     attributes = attributes or {}
     rng = np.random.default_rng(seed)
     results = run(definition, arrays, attributes)
-    cotangents = [rng.standard_normal(r.shape) for r in results if r.dtype.kind == "f"]
+    cotangents = [
+        rng.standard_normal(r.shape).astype(r.dtype) for r in results if r.dtype.kind == "f"
+    ]
     vjp = derived(definition, arrays, attributes, {})
     made = run(vjp.definition, [*arrays, *cotangents], {})
     names = [parameter.name for parameter in definition.parameters]

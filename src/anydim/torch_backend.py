@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import detect_fake_mode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import _disable_current_modes
 
 from anydim.base.errors import OptionError, UserError
 from anydim.base.records import dataclass
@@ -53,6 +56,22 @@ def backend(
         if isinstance(tensor, torch.nn.Parameter)
         or getattr(tensor, "_dynamo_static_input_type", None) is not None
     }  # fmt: skip
+    with _attention(inputs):
+        return _traced(module, inputs, wanted, held)
+
+
+def _attention(inputs: Sequence[Any]) -> Any:
+    """The form of attention that torch traces: with gradients, one of operators that have them."""
+    recorded = torch.is_grad_enabled() and any(
+        isinstance(each, torch.Tensor) and each.requires_grad for each in inputs
+    )
+    return sdpa_kernel(SDPBackend.MATH) if recorded else nullcontext()
+
+
+def _traced(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], wanted: Mapping[str, Any],
+    held: Mapping[int, torch.Tensor],
+) -> Callable[..., Any]:  # fmt: skip
     made: Callable[..., Any] = aot_autograd(
         fw_compiler=partial(_compiled, wanted, {}),
         inference_compiler=partial(_compiled, wanted, held if _is_whole(module, inputs) else {}),
@@ -124,6 +143,10 @@ class _Part:
 
     def build(self) -> None:
         """Import and compile the graph. Raises ModelError."""
+        with _disable_current_modes():  # torch compiles with tensors that have no values
+            self._build()
+
+    def _build(self) -> None:
         kept, self.results = self._results()
         imported = self._imported(kept)
         outputs = iter(imported.results)
@@ -160,7 +183,10 @@ class _Part:
         constants = {self.placeholders[n].name: tensor for n, tensor in self.held.items()}
         try:
             return import_graph(
-                Program("torch.compile", self.module, constants, ranges=self.ranges)
+                Program(
+                    "torch.compile", self.module, constants, ranges=self.ranges,
+                    shaped_numbers=True,
+                )
             )
         finally:
             self.output.args = (before,)
@@ -194,8 +220,10 @@ def _named(result: Any, is_number: bool) -> _Result:
 
 
 def _plain(value: Any) -> Any:
-    """An argument of a model: sizes are tensors without axes."""
-    return torch.tensor(value) if isinstance(value, int) else value.detach()
+    """An argument of a model: a number is the size of a tensor of bytes."""
+    if isinstance(value, int):
+        return torch.empty(value, dtype=torch.uint8)
+    return value.detach()
 
 
 def _version(tensor: torch.Tensor) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from anydim.base.dtypes import DTYPES
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.frontends.definition import pattern_of
 from anydim.frontends.definition_graph import graph_of
+from anydim.frontends.torch.called_definitions import DEFINITIONS
 from anydim.graph.nodes import Graph
 from anydim.lang.surface.printer import print_definition
 from anydim.sizes import Guard, Size
@@ -39,6 +40,7 @@ def operator_name(function: Any, attributes: Mapping[str, Any]) -> str:
     name = f"{definition.name}_{digest}"
     if name not in _REGISTERED:
         _REGISTERED[name] = _Operator(function, frozen, name)
+        DEFINITIONS[name] = definition, frozen
     return name
 
 

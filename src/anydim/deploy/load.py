@@ -18,7 +18,7 @@ from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import listed, suggestion
-from anydim.base.user_values import flag_of, path_of, text_of, whole_within
+from anydim.base.user_values import flag_of, path_of, text_of
 from anydim.deploy.container import ALIGNMENT, Container
 from anydim.deploy.records import parse_record
 from anydim.deploy.saved import (

@@ -11,6 +11,7 @@ Nothing here is imported before a torch program is compiled: torch is an optiona
     definitions.tc         definitions that rows use
     symbols.py             dims from symbols: names and bounds
     control_flow.py        cond and while_loop
+    called_definitions.py  definitions that graphs call
     importer.py            a graph of torch.fx, node by node
     decompositions.py      what torch decomposes before
     exporting.py           export with recurrent layers kept whole

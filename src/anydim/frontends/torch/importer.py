@@ -16,12 +16,13 @@ from typing import Any
 
 import torch
 
-from anydim.base.dtypes import float64, int64
+from anydim.base.dtypes import float64, int64, uint8
 from anydim.base.errors import GraphError, ModelError, UserError
 from anydim.base.records import dataclass
 from anydim.frontends.builder import Value
 from anydim.frontends.torch import control_flow
 from anydim.frontends.torch.builder import TorchBuilder
+from anydim.frontends.torch.called_definitions import definition_of
 from anydim.frontends.torch.promotion import dtype_of
 from anydim.frontends.torch.refusal import Refused
 from anydim.frontends.torch.rows import OVERLOADS
@@ -41,7 +42,8 @@ class Program:
 
     `constants` are tensors by placeholder, `names` the names of the other placeholders, `ranges`
     the bounds of symbols, `named` the names that the user gave to axes: (placeholder, axis).
-    `results` are names of the results; results of `None` have none.
+    `results` are names of the results; results of `None` have none. With `shaped_numbers`, a number
+    among the placeholders is the size of an input of bytes, so that it may be a size of others.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Program:
     ranges: Mapping[Any, Any] = field(default_factory=dict)
     named: Mapping[tuple[str, int], str] = field(default_factory=dict)
     dims: Mapping[str, Dim] = field(default_factory=dict)
+    shaped_numbers: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,9 @@ class _Importing:
         nodes = list(self.program.module.graph.nodes)
         given = [node for node in nodes if node.op == "placeholder"]
         Naming(self.program, self.g).declare(given)
-        for position, node in enumerate(given):
-            self.placeholder(node, position)
+        numbers = [isinstance(node.meta.get("val"), torch.SymInt) for node in given]
+        for position in sorted(range(len(given)), key=lambda place: not numbers[place]):
+            self.placeholder(given[position], position)
         for node in nodes:
             if node.op not in ("placeholder", "output"):
                 self.node(node)
@@ -122,6 +126,13 @@ class _Importing:
         symbol = value.node.expr
         if all(each.name in self.g.symbols for each in symbol.free_symbols):
             self.environment[node] = self.size(value)
+            return
+        if self.program.shaped_numbers and symbol.is_Symbol:
+            low, high = Naming(self.program, self.g).range_of(symbol)
+            size = self.g.dim(f"{name}.size", low, high)
+            self.g.input(name, uint8, (size,))
+            self.placeholders.append(position)
+            self.g.symbols[symbol.name] = self.environment[node] = size
             return
         tensor = self.g.input(name, int64, ())
         self.placeholders.append(position)
@@ -177,7 +188,7 @@ class _Importing:
         if node.op == "get_attr":
             return self.attribute(node)
         if node.target is operator.getitem:
-            return self.value(node.args[0])[node.args[1]]
+            return self.part(self.value(node.args[0]), node.args[1])
         if isinstance(value, _SYMBOLIC) and not node.meta.get("unbacked_bindings"):
             return self.symbolic(value)
         if isinstance(node.target, torch._ops.HigherOrderOperator):
@@ -189,11 +200,21 @@ class _Importing:
         if overload in _ASSERTIONS:
             return self.asserted(node)
         row = OVERLOADS.get(overload)
+        arguments, named = self.arguments(node)
+        called = definition_of(overload)
+        if called is not None:
+            definition, attributes = called
+            return self.finished(node, self.g.call(definition, *arguments, **attributes))
         if row is None:
             raise Refused("not supported")
-        arguments, named = self.arguments(node)
         self.expect(node, value)
         return self.finished(node, row(self.g, *arguments, **named))
+
+    def part(self, values: Any, position: int) -> Any:
+        """One of several results."""
+        if position >= len(values):
+            raise Refused(f"its result {position} is not supported")
+        return values[position]
 
     def python(self, node: Any) -> Any:
         """A function of Python on numbers that are known."""

@@ -41,6 +41,7 @@ class Naming:
         for symbol, name, is_given in self._axes(placeholders):
             if symbol.name not in found or (is_given and not found[symbol.name][2]):
                 found[symbol.name] = (symbol, name, is_given)
+        found = {name: each for name, each in found.items() if name not in self._numbers(placeholders)}
         names = [name for _, name, _ in found.values()]
         unknown = [name for name in self.program.dims if name not in names]
         if unknown:
@@ -54,6 +55,16 @@ class Naming:
             if given is not None:
                 low, high = _narrowed(name, (low, high), given)
             self.builder.symbols[symbol.name] = self.builder.dim(name, low, high)
+
+    def _numbers(self, placeholders: Sequence[Any]) -> set[str]:
+        """The symbols that are numbers among the inputs and the size of no axis."""
+        expressions = [getattr(node.meta.get("val"), "node", None) for node in placeholders]
+        given = {str(each.expr) for each in expressions if each is not None}
+        alone = {
+            str(getattr(getattr(size, "node", None), "expr", None))
+            for node in placeholders for size in getattr(node.meta.get("val"), "shape", ())
+        }  # fmt: skip
+        return given - alone
 
     def _axes(self, placeholders: Sequence[Any]) -> Iterator[tuple[Any, str, bool]]:
         """(symbol, name, whether the user gave it) of each axis of an input."""

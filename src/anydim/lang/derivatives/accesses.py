@@ -19,13 +19,17 @@ ARMS = (-2, -1)  # numbers of the two arms of a branch in a path
 
 @dataclass(frozen=True)
 class Access:
-    """One read or write of a tensor; `indices` None: all of its elements."""
+    """One read or write of a tensor; `indices` None: all of its elements.
+
+    `entry`: a read of the values that a loop or branch starts from, by the forward pass itself.
+    """
 
     tensor: str
     indices: tuple[Expr, ...] | None
     path: Path
     loops: tuple[Loop, ...]
     step: OrderedStep | None = None  # the step that writes
+    entry: bool = False
 
 
 def at_paths(

@@ -147,7 +147,7 @@ class Reverse:
         names: dict[str, str] = {}
         simple = isinstance(step, (Statement, Write))
         fixed = len(loops)
-        for need in needs:
+        for need in [each for each in needs if not each.entry]:
             key = need.tensor
             if simple and any(w.tensor == key for w in own):
                 if len(need.path) > len(own[0].path):
@@ -209,7 +209,8 @@ class Reverse:
             restoring.append(Statement(tensor, axes, Read(name, at)))
         cotangents.emit(_backward(step, (*restoring, *body.steps)))
         bounds = [*reads_of(step, here, loops)]
-        return [*before, replace(step, body=(*saving, *step.body))], [*body.needs, *bounds]
+        needs = [*body.needs, *bounds, *_entries(body.saved, here, loops)]
+        return [*before, replace(step, body=(*saving, *step.body))], needs
 
     def _beginnings(self, tensor: str, name: str, loop: Loop, here: Path) -> list[OrderedStep]:
         """Definitions before a loop that saves a tensor, where the language needs them.
@@ -235,7 +236,7 @@ class Reverse:
         needs = [*reads_of(step, here, loops)]
         for arm, steps in zip(ARMS, (step.then, step.otherwise)):
             body = self._body(steps, (*here, arm), loops, loops)
-            needs += body.needs
+            needs += [*body.needs, *_entries(body.saved, here, loops)]
             restoring = []
             for tensor in body.saved:
                 if tensor not in copies:
@@ -299,6 +300,11 @@ class Reverse:
                 if written((step,)) & more:
                     found += reads_of(step, here, around)
                     found += _combined(step, here, around)
+
+
+def _entries(saved: Sequence[str], here: Path, loops: tuple[Loop, ...]) -> list[Access]:
+    """The reads of tensors that a loop or branch saves when it starts."""
+    return [Access(tensor, None, here, loops, entry=True) for tensor in saved]
 
 
 def _combined(step: OrderedStep, here: Path, loops: tuple[Loop, ...]) -> list[Access]:

@@ -1,0 +1,167 @@
+"""Promise: torch.compile(backend="anydim") gives eager's results, with one compile for all sizes."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch._dynamo.utils import counters  # noqa: E402
+
+import anydim as ad  # noqa: E402
+import anydim.torch_backend  # noqa: E402, F401  registers the backend
+from tests.torch.nets import NETS, Net  # noqa: E402
+
+LIB = ad.define("""
+def norm(float(B,C) x, float(C) g) -> (y) {
+  s(b) +=! x(b,c) * x(b,c)
+  y(b,c) = x(b,c) * rsqrt(s(b) / C + 1e-5) * g(c)
+}
+def scan(float(B,S,C) x, float(C) d) -> (y) {
+  for t in S { y(b,t,c) = sigmoid(d(c)) * (y(b,t-1,c) else 0) + x(b,t,c) }
+}
+""")
+
+
+@pytest.fixture(autouse=True)
+def anew() -> None:
+    torch._dynamo.reset()
+    counters.clear()
+    torch.manual_seed(0)
+
+
+def compiled(module: Any, **options: Any) -> Any:
+    return torch.compile(module, backend="anydim", dynamic=True, **options)
+
+
+@pytest.mark.parametrize("name", ["encoder", "mobile", "gpt"])
+def test_networks_equal_eager(name: str) -> None:
+    net: Net = next(each for each in NETS if each.name == name)
+    module = net.module().eval()
+    call = compiled(module)
+    for sizes in (net.example, *net.others):
+        inputs = net.inputs(*sizes)
+        with torch.no_grad():
+            wanted = torch.utils._pytree.tree_leaves(module(*inputs))
+            found = torch.utils._pytree.tree_leaves(call(*inputs))
+        for ours, theirs in zip(found, wanted):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_twenty_sizes_are_one_compile() -> None:
+    module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)).eval()
+    call = compiled(module, fullgraph=True)
+    with torch.no_grad():
+        for rows in range(2, 22):
+            x = torch.randn(rows, 3 + rows % 5, 8)
+            torch.testing.assert_close(call(x), module(x), rtol=1e-4, atol=1e-5)
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+class Own(nn.Module):
+    """A definition in the middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 4)
+        self.gain = nn.Parameter(torch.ones(16))
+
+    def forward(self, x: Any) -> Any:
+        return self.last(LIB.norm(torch.relu(self.first(x)), self.gain))
+
+
+class Scan(nn.Module):
+    """A recurrence in the middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 4)
+        self.decay = nn.Parameter(torch.zeros(16))
+
+    def forward(self, x: Any) -> Any:
+        made = self.first(x.unflatten(0, (-1, 2)).transpose(0, 1))
+        return self.last(LIB.scan(made, self.decay)).flatten(0, 1)
+
+
+class Convolutional(nn.Module):
+    """Convolution and batch norm, whose buffers a training step writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.last = nn.Conv1d(1, 6, 3), nn.BatchNorm1d(6), nn.Linear(6, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(torch.relu(self.norm(self.conv(x[:, None]))).mean(-1))
+
+
+class Encoder(nn.Module):
+    """A transformer layer over the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 4)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.layer(self.first(x)[None])[0])
+
+
+@pytest.mark.parametrize("kind", [Own, Scan, Convolutional, Encoder])
+def test_training_equals_eager(kind: Any) -> None:
+    eager = kind()
+    module = copy.deepcopy(eager)
+    call = compiled(module)
+    both = [torch.optim.SGD(each.parameters(), 0.1) for each in (eager, module)]
+    for step in range(6):
+        x, y = torch.randn(4 + 2 * (step % 3), 8), torch.randint(0, 4, (4 + 2 * (step % 3),))
+        losses = [nn.functional.cross_entropy(each(x), y) for each in (eager, call)]
+        for loss, optimiser in zip(losses, both):
+            optimiser.zero_grad()
+            loss.backward()
+        torch.testing.assert_close(losses[1], losses[0], rtol=1e-4, atol=1e-5)
+        for ours, theirs in zip(module.parameters(), eager.parameters()):
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+        for optimiser in both:
+            optimiser.step()
+    for ours, theirs in zip(module.buffers(), eager.buffers()):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_weights_that_change_are_noticed() -> None:
+    module = nn.Linear(4, 3)
+    call = compiled(module)
+    x = torch.randn(5, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(call(x), module(x))
+        module.weight.mul_(2)
+        torch.testing.assert_close(call(x), module(x))
+
+
+def test_what_is_not_supported_runs_in_torch(caplog: Any) -> None:
+    def f(x: Any) -> Any:
+        return torch.linalg.eigvalsh(x @ x.T) + 1
+
+    x = torch.randn(4, 3)
+    with caplog.at_level(logging.WARNING, logger="torch._dynamo.backends.anydim"):
+        torch.testing.assert_close(compiled(f)(x), f(x), rtol=1e-4, atol=1e-4)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 1 and "a graph runs in torch" in lines[0] and "linalg" in lines[0]
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(Exception, match="the backend has no option 'speed'"):
+        compiled(torch.sin, options={"speed": 9})(torch.ones(3))
+
+
+def test_torch_finds_the_backend_by_its_entry_point(tmp_path: Path, monkeypatch: Any) -> None:
+    text = Path(__file__).parents[2].joinpath("pyproject.toml").read_text("utf-8")
+    line = 'anydim = "anydim.torch_backend:backend"'
+    assert f'[project.entry-points."torch_dynamo_backends"]\n{line}\n' in text
+    assert torch._dynamo.lookup_backend("anydim") is anydim.torch_backend.backend
