@@ -294,6 +294,12 @@ def _choose(container: Container, levels: Sequence[Level], requested: str | None
     for level in possible:
         if level.missing(here) == frozenset():
             return level
+    if not here.flags:
+        raise ArtefactError(
+            f"{container.path}: the features of this processor are unknown, as /proc/cpuinfo "
+            "cannot be read",
+            "mount /proc, which containers have by default",
+        )
     raise ArtefactError(
         f"{container.path} has no code that this machine can run: {_problem(possible, here)}",
         "save the model for this processor too (see Model.save)",
