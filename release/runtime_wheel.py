@@ -46,7 +46,7 @@ REPORTS = (
 )  # fmt: skip
 EXTRAS = {"cli": ("click", "rich")}  # packages of the command line, by extra
 COMPILING = {
-    *(f"anydim/deploy/{name}.py" for name in ("save", "archive", "constants")),
+    *(f"anydim/deploy/{name}.py" for name in ("save", "archive", "constants", "string_members")),
     *(f"anydim/ort/{name}.py" for name in ("file", "kept")),
 }
 EXPORT = "anydim/deploy/export/"  # writes C, by way of the compiler

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # not needed to load a program
     from anydim.checking.report import CheckReport
     from anydim.checking.run import Progress
     from anydim.compiler import Compiled
+    from anydim.deploy.archive import Member
     from anydim.deploy.container import Container
     from anydim.deploy.save import Version
     from anydim.frontends.origins import Origin
@@ -102,29 +103,37 @@ class Model(Fitted, CallableProgram):
         Raises:
             OptionError: A processor is unknown, or the path cannot be written.
         """
+        self._save(path, targets, progress)
+
+    def _save(
+        self, path: str | os.PathLike[str], targets: str | Sequence[str],
+        progress: CompileProgress | None, members: Sequence[Member] = (),
+    ) -> None:  # fmt: skip
+        """`save` with further members of the file."""
         file = path_of("path", path)
         function_of("progress", progress)
         several = isinstance(targets, (list, tuple, set, frozenset))
         names = [text_of("target", name) for name in (targets if several else (targets,))]
         names = names if isinstance(targets, (str, list, tuple)) else sorted(names)
-        self._write(file, names, progress or _quiet)
+        self._write(file, names, progress or _quiet, members=members)
 
     def _write(
         self, path: str, names: Sequence[str], tell: CompileProgress,
-        facts: Mapping[str, Any] | None = None,
+        facts: Mapping[str, Any] | None = None, members: Sequence[Member] = (),
     ) -> None:  # fmt: skip
         """Save for these targets; `facts` go into the manifest. Raises the same as `save`."""
-        if self._kept is not None and set(names) == {_HERE} and not self.kept_bodies():
+        if self._kept is not None and set(names) == {_HERE} and not (members or self.kept_bodies()):
             with suppress(ArtefactError):  # damaged meanwhile: write it anew
                 import_module("anydim.deploy.archive").copy(self._kept, path, ("facts",))
                 tell(_HERE, 1, 1)
                 return
         with collector_paused():
-            self._written(path, names, tell, facts or {})
+            self._written(path, names, tell, facts or {}, members)
 
     def _written(
-        self, path: str, names: Sequence[str], tell: CompileProgress, facts: Mapping[str, Any]
-    ) -> None:
+        self, path: str, names: Sequence[str], tell: CompileProgress, facts: Mapping[str, Any],
+        members: Sequence[Member],
+    ) -> None:  # fmt: skip
         made_by = import_module("anydim.targets.targets").target
         saving = import_module("anydim.deploy.save")
         wanted = [made_by(settings.USUAL_TARGET, name) for name in dict.fromkeys(names)]
@@ -138,7 +147,7 @@ class Model(Fitted, CallableProgram):
             mine = code.processor == made_by(self._made_by).processor
             kept = self.kept_bodies() if mine and each.made.program == self.program else ()
             versions.append(saving.Version(code, each.made, each.notes, last, each.devices, kept))
-        saving.save(path, versions, self._lists, tell, facts)
+        saving.save(path, versions, self._lists, tell, facts, members)
 
     def _last_indices(self) -> dict[str, Size]:
         return {name: as_size(last) for name, (_, last) in self.index_ranges.items()}

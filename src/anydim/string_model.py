@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
-from anydim.base.errors import InputError, OptionError
-from anydim.base.text import listed
+from anydim.base.errors import OptionError
 from anydim.frontends.onnx.file.strings import StringParts, reader_of
 from anydim.model import CompileProgress, Model
-from anydim.program.callable_program import CallableProgram
 from anydim.program.program_reports import ProgramReports
-from anydim.runtime.arrays import by_name
+from anydim.program.string_calls import StringCalls
 
 
-class StringModel(Model):
+class StringModel(StringCalls, Model):
     """A model with strings: `core` is its native part; None if all operators work on strings.
 
     Queries of sizes, memory and kernels refer to `core`.
     """
 
-    on_strings = True
+    core: Model | None
 
     def __init__(self, parts: StringParts, core: Model | None) -> None:
         self.parts = parts
         self._made = None
         self.core = core
-        self._readers = {value.name: reader_of(value.type) for value in parts.inputs}
+        readers = {value.name: reader_of(value.type) for value in parts.inputs}
+        outputs = [value.name for value in parts.outputs]
+        self.surround(parts.name, parts.early, parts.late, readers, outputs)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("executable", "_report", "_compile", "_indices", "_origin"):
@@ -50,8 +51,16 @@ class StringModel(Model):
         targets: str | Sequence[str] = "native",
         progress: CompileProgress | None = None,
     ) -> None:
-        """Raise OptionError: string operators cannot be saved yet."""
-        raise OptionError(f"{self.name} works on strings, and such models cannot be saved")
+        """Write a file that `anydim.load` runs, as `Model.save` does.
+
+        Operators on strings that numpy can run are saved as records. Others are saved as they are
+        in the ONNX file; loading them needs the distribution anydim with the package onnx.
+
+        Raises:
+            OptionError: The model has no native part, or as `Model.save`.
+        """
+        members = import_module("anydim.deploy.string_members").string_members(self.parts)
+        self._native._save(path, targets, progress, members)
 
     def export(
         self, folder: str | os.PathLike[str], name: str = "", target: str = "native",
@@ -59,48 +68,3 @@ class StringModel(Model):
     ) -> None:  # fmt: skip
         """Raise OptionError: there are no string operators in C."""
         raise OptionError(f"{self.name} works on strings, and such models cannot be exported")
-
-    @property
-    def name(self) -> str:
-        return self.parts.name
-
-    def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
-        """Run the model: strings on the host, the rest in native code. Raises InputError."""
-        names = list(self._readers)
-        if values:
-            named = by_name(self.name, names, values, named)
-        other = self.serving(named)
-        if other is not self:
-            return other(**named)
-        unknown = [name for name in named if name not in self._readers]
-        missing = [name for name in names if name not in named]
-        if unknown or missing:
-            problem = f"has no input '{unknown[0]}'" if unknown else f"needs input '{missing[0]}'"
-            raise InputError(f"{self.name} {problem}", f"its inputs are {listed(names)}")
-        known = {name: self._readers[name](name, value) for name, value in named.items()}
-        known |= self.parts.early(known)
-        if self.core is not None:
-            known |= self.core(**{spec.name: known[spec.name] for spec in self.core.inputs})
-        known |= self.parts.late(known)
-        return {value.name: known[value.name] for value in self.parts.outputs}
-
-    def _limit_as(self, other: CallableProgram) -> None:
-        if isinstance(other, StringModel) and self.core is not None and other.core is not None:
-            self.core._limit_as(other.core)
-
-    def map(self, *_: Any, **__: Any) -> Any:
-        """Raise OptionError: the memory of strings is unknown."""
-        raise OptionError(f"{self.name} works on strings", "call it for each item")
-
-    def trim(self) -> int:
-        return self.core.trim() if self.core is not None else 0
-
-    def __repr__(self) -> str:
-        return f"<anydim model {self.name} with strings>"
-
-    def _repr_html_(self) -> None:
-        """Return None: the plain text is shown."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        assert self._made is not None
-        return self._made, ()

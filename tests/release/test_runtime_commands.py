@@ -17,6 +17,7 @@ import pytest
 import anydim as ad
 from release.runtime_wheel import write
 from tests.unit.deploy.kinds import KINDS
+from tests.unit.deploy.test_saved_strings import MODELS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 CLI = ("click", "rich", "pygments", "markdown_it", "mdurl")
@@ -141,3 +142,33 @@ def test_the_extra_is_named(run: Run) -> None:
     assert done.stderr == (
         "error: the command line needs click; pip install 'anydim-runtime[cli]'\n"
     )
+
+
+STRINGS = """
+import anydim, anydim.ort as ort
+for name in ("classifier", "joined"):
+    try:
+        model = anydim.load(f"{name}.anydim")
+        session = ort.InferenceSession(f"{name}.anydim")
+        given = {"flat": ["no", "YES", "what"]}
+        assert session.run(["name"], given)[0].tolist() == model(**given)["name"].tolist()
+        print(model(**given)["name"].tolist())
+    except anydim.MissingError as error:
+        print(error)
+"""
+
+
+def test_models_with_strings(run: Run, folder: Path) -> None:
+    models = {name: ad.compile(MODELS[name][0]()) for name in ("classifier", "joined")}
+    for name, model in models.items():
+        model.save(folder / f"{name}.anydim")
+    done = run("-c", STRINGS, cli=False)
+    assert done.returncode == 0, done.stderr
+    expected = models["classifier"](flat=["no", "YES", "what"])["name"].tolist()
+    assert done.stdout.splitlines() == [
+        str(expected),
+        f"m, whose operators on strings numpy lacks, {COMPILER}",
+        "  pip uninstall anydim-runtime, then pip install anydim",
+    ]
+    done = run("-m", "anydim", "inspect", "classifier.anydim")
+    assert "flat: tensor(string)[N]" in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from anydim.base.dtypes import DTYPES, DType
 
@@ -23,3 +24,32 @@ OPEN = frozenset(("", "?", "*", "-1", "0", "None", "none", "null", "unk", "nan")
 def is_open(text: str) -> bool:
     """Whether the text of a dim is open: `?`, blank, `-1`."""
     return text.strip() in OPEN or not re.search(r"\w", text)
+
+
+STRING = 8  # TensorProto.STRING
+_WORDS = {"float32": "float", "float64": "double"}
+
+
+def type_name(element: int) -> str:
+    """The name of an element type in onnxruntime: 'float', 'int64', 'float8e4m3fn'."""
+    if element == STRING:
+        return "string"
+    dtype = ELEMENT_TYPES.get(element)
+    if dtype is None:
+        return f"type {element}"
+    name = _WORDS.get(dtype.name, dtype.name)
+    return name.replace("_", "") if name.startswith("float") else name
+
+
+def type_text(kind: Any) -> str:
+    """A TypeProto as onnxruntime writes it: 'seq(tensor(float))'."""
+    which = kind.WhichOneof("value")
+    if which == "sequence_type":
+        return f"seq({type_text(kind.sequence_type.elem_type)})"
+    if which == "optional_type":
+        return f"optional({type_text(kind.optional_type.elem_type)})"
+    if which == "map_type":
+        return f"map({type_name(kind.map_type.key_type)},{type_text(kind.map_type.value_type)})"
+    if which == "sparse_tensor_type":
+        return f"sparse_tensor({type_name(kind.sparse_tensor_type.elem_type)})"
+    return f"tensor({type_name(kind.tensor_type.elem_type)})" if which else ""

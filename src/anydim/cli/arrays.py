@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy
 
@@ -169,7 +170,12 @@ def sizes_in(model: CallableProgram, found: Mapping[str, numpy.ndarray]) -> dict
 
 
 def drawn(model: CallableProgram, at: Mapping[str, int], seed: int, integers: Ranges) -> Arrays:
-    """Random inputs at sizes of the box; the same for the same seed."""
+    """Random inputs at sizes of the box; the same for the same seed. OptionError for strings."""
+    if model.on_strings:
+        raise OptionError(
+            f"{model.name} takes {listed(model.input_names())} on strings, which cannot be drawn",
+            "run it on inputs from files: anydim run --input in.npz",
+        )
     check_integers(model, integers)
     ranges = {**model.index_ranges, **integers}
     sizes, chance = sizes_of(model, at), numpy.random.default_rng(seed)
@@ -203,6 +209,9 @@ def check_output(path: str) -> None:
 
 def save(arrays: Mapping[str, numpy.ndarray], path: str) -> None:
     """Write all arrays to an .npz file; raises OptionError when that cannot be done."""
+    other = [name for name, each in arrays.items() if not isinstance(each, numpy.ndarray)]
+    if other:
+        raise OptionError(f"--output {path}: {listed(other)} is no array, but a list or maps")
     try:
         with open(path, "wb") as file:
             named = {name: _named(array) for name, array in arrays.items()}
@@ -212,7 +221,9 @@ def save(arrays: Mapping[str, numpy.ndarray], path: str) -> None:
 
 
 def _named(array: numpy.ndarray) -> numpy.ndarray:
-    """The array in a type that numpy's files have a name for."""
+    """The array in a type that numpy's files have a name for: texts of one width."""
+    if array.dtype == object:
+        return array.astype(str)
     dtype = from_numpy(array.dtype)
     if dtype.is_native:
         return array
@@ -221,8 +232,17 @@ def _named(array: numpy.ndarray) -> numpy.ndarray:
 
 def summary(arrays: Mapping[str, numpy.ndarray]) -> str:
     """A table: name, dtype, shape, least, mean and largest value, and how many are NaN."""
-    rows = [(name, str(a.dtype), str(list(a.shape)), *_figures(a)) for name, a in arrays.items()]
+    rows = [_row(name, array) for name, array in arrays.items()]
     return table(("output", "dtype", "shape", "least", "mean", "largest", "nan"), rows, left=3)
+
+
+def _row(name: str, result: Any) -> tuple[str, ...]:
+    """The row of a result; strings and maps have no figures."""
+    if not isinstance(result, numpy.ndarray):
+        return name, type(result).__name__, str([len(result)]), "-", "-", "-", "-"
+    if result.dtype.kind in "OUT":
+        return name, "string", str(list(result.shape)), "-", "-", "-", "-"
+    return name, str(result.dtype), str(list(result.shape)), *_figures(result)
 
 
 def _figures(array: numpy.ndarray) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from anydim.deploy.container import FORMAT, Container, is_saved
 from anydim.deploy.load import levels_of
 from anydim.deploy.records import parse_record
 from anydim.deploy.saved import Saved, SavedDevice, constant_member, member
+from anydim.deploy.string_records import STRINGS, SavedStrings
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box
@@ -58,7 +59,8 @@ class Contents(Shown):
 
     `levels` are the kinds of processors that it has code for, the best first. Each of the
     `constants` is stored once. `devices` are the names that `load` needs bindings for, `engines`
-    the engines for parts of it.
+    the engines for parts of it. `strings` are the inputs and outputs of a model with
+    strings, whose native part the others describe.
     """
 
     path: str
@@ -74,6 +76,7 @@ class Contents(Shown):
     levels: tuple[LevelContents, ...]
     devices: tuple[SavedDevice, ...] = ()
     engines: tuple[str, ...] = ()
+    strings: SavedStrings | None = None
 
     @property
     def taken(self) -> LevelContents | None:
@@ -84,13 +87,17 @@ class Contents(Shown):
         """The inputs, outputs and facts, and the code of each level."""
         shown = self.taken or self.levels[0]
         weights = f"{self.weight_bytes} bytes in {counted(self.constants, 'constant')}"
+        takes: Iterable[object] = self.inputs
+        gives: Iterable[object] = (replace(each, name=each.key) for each in self.outputs)
+        if self.strings is not None:
+            takes, gives = self.strings.inputs, self.strings.outputs
         bodies = [f"{each.level.name} has {body}" for each in self.levels for body in each.bodies]
         return Sheet(
             f"{self.path}: {self.name}, format {self.format}, {self.bytes} bytes",
             (
                 ("dims", str(self.dims) or "none"),
-                *facts("inputs", map(str, self.inputs)),
-                *facts("outputs", (str(replace(each, name=each.key)) for each in self.outputs)),
+                *facts("inputs", map(str, takes)),
+                *facts("outputs", map(str, gives)),
                 ("memory", f"{shown.memory} ({shown.level.name})"),
                 ("threads", str(self.threads)),
                 ("weights", weights),
@@ -169,7 +176,14 @@ def _contents(path: str, verify: bool) -> Contents:
         first.outputs, saved[0].threads, len(digests), _bytes(container, digests),
         tuple(_level(container, *each) for each in zip(levels, saved)), saved[0].devices,
         tuple(dict.fromkeys(part.engine for part in saved[0].interface.handed)),
+        _strings(container),
     )  # fmt: skip
+
+
+def _strings(container: Container) -> SavedStrings | None:
+    if STRINGS not in container.parts:
+        return None
+    return parse_record(SavedStrings, bytes(container.verified(STRINGS)))
 
 
 def _level(container: Container, level: Level, saved: Saved) -> LevelContents:

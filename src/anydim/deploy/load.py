@@ -57,6 +57,9 @@ def available_threads(saved: int) -> int:
     return min(saved, usual_cores())
 
 
+_STRINGS = "strings.json"  # a member of models with strings
+
+
 @public
 class LoadedModel(CallableProgram):
     """A model from a file. Calls are thread-safe; results are new arrays owned by the caller.
@@ -223,7 +226,7 @@ def load(
         wait=wait, memory_limit=memory_limit, devices=devices, strategy=strategy,
         threads=threads,
     )  # fmt: skip
-    return model
+    return _around(model)
 
 
 def _counted(path: str, threads: int | str) -> Callable[[int], int]:
@@ -243,9 +246,19 @@ def _counted(path: str, threads: int | str) -> Callable[[int], int]:
     return checked
 
 
+def _around(model: LoadedModel) -> LoadedModel:
+    """The model with its operators on strings, if it has some."""
+    if _STRINGS not in model.container.parts:
+        return model
+    found: Any = import_module("anydim.deploy.string_model").LoadedStringModel(model)
+    found._made = model._made
+    around: LoadedModel = found
+    return around
+
+
 def load_at_most(path: str, threads: int) -> LoadedModel:
     """Load a file with this number of threads, or all that it has; raises as `load`."""
-    return _model(Container(path), None, "auto", None, partial(min, threads))
+    return _around(_model(Container(path), None, "auto", None, partial(min, threads)))
 
 
 def load_kept(path: str, known: bool) -> LoadedModel:
@@ -294,6 +307,12 @@ def _choose(container: Container, levels: Sequence[Level], requested: str | None
     for level in possible:
         if level.missing(here) == frozenset():
             return level
+    if not here.flags:
+        raise ArtefactError(
+            f"{container.path}: the features of this processor are unknown, as /proc/cpuinfo "
+            "cannot be read",
+            "mount /proc, which containers have by default",
+        )
     raise ArtefactError(
         f"{container.path} has no code that this machine can run: {_problem(possible, here)}",
         "save the model for this processor too (see Model.save)",

@@ -60,19 +60,20 @@ def save(
     lists: Lists,
     progress: Progress,
     facts: Mapping[str, Any] | None = None,
+    others: Sequence[Member] = (),
 ) -> None:
     """Write all versions of a model into one file; OptionError if it cannot be written.
 
     Constants are stored as the first version reads them.
 
-    `facts` are further entries of its manifest, as JSON values.
+    `facts` are further entries of its manifest, as JSON values; `others` are further members.
 
     `progress(stage, done, total)` counts compiling the versions as the first half.
     """
     ordered = sorted(versions, key=lambda each: _rank(level_of(each.target.processor)))
     constants = Constants(len(versions) > 1)
     arrays = {each.target.processor: constants.saved(each.made) for each in versions}
-    members: list[Member] = []
+    members: list[Member] = list(others)
     for number, version in enumerate(ordered, len(ordered)):
         progress(version.target.processor.name, number, 2 * len(ordered))
         members += _members(version, lists, arrays[version.target.processor])

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
-from anydim.base.onnx_notation import ELEMENT_TYPES
+from anydim.base.onnx_notation import ELEMENT_TYPES, type_name, type_text
 from anydim.base.records import dataclass
-from anydim.ort.values import type_name
 from anydim.program.callable_program import CallableProgram
 from anydim.runtime.lists import Listed
 from anydim.runtime.signature import TensorSpec
@@ -58,20 +57,7 @@ def metadata_of(proto: Any) -> ModelMetadata:
 
 def arg_of(value: Any) -> NodeArg:
     """An input or output of a file, from its ValueInfoProto."""
-    return NodeArg(value.name, _type(value.type), _shape(value.type))
-
-
-def _type(kind: Any) -> str:
-    which = kind.WhichOneof("value")
-    if which == "sequence_type":
-        return f"seq({_type(kind.sequence_type.elem_type)})"
-    if which == "optional_type":
-        return f"optional({_type(kind.optional_type.elem_type)})"
-    if which == "map_type":
-        return f"map({type_name(kind.map_type.key_type)},{_type(kind.map_type.value_type)})"
-    if which == "sparse_tensor_type":
-        return f"sparse_tensor({type_name(kind.sparse_tensor_type.elem_type)})"
-    return f"tensor({type_name(kind.tensor_type.elem_type)})" if which else ""
+    return NodeArg(value.name, type_text(value.type), _shape(value.type))
 
 
 def _shape(kind: Any) -> list[Axis]:

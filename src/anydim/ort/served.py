@@ -93,14 +93,32 @@ class Served:
             model = load_at_most(path, self._options.threads)
         except ArtefactError as error:
             raise InvalidProtobuf(error.problem, error.hint) from error
+        self.overridable = []
+        if model.on_strings:
+            self._load_strings(model)
+            return
         self.inputs = args_of(model, model.inputs)
         self.outputs = args_of(model, model.outputs)
-        self.overridable = []
         self.metadata = ModelMetadata(graph_name=model.name, producer_name="anydim")
         elements = {spec.name: element_of_spec(spec) for spec in model.inputs}
         self.feeds = Feeds(
             [input_spec(arg, elements.get(arg.name, 0)) for arg in self.inputs], [], None
         )
+        self._engines.put(PLAIN, Compiled(model, self._profile))
+
+    def _load_strings(self, model: Any) -> None:
+        """Describe a saved model with strings by the ports of its file."""
+        ports = model.parts
+        self.inputs, self.outputs = (
+            [NodeArg(port.name, port.type, port.shape) for port in each]
+            for each in (ports.inputs, ports.outputs)
+        )
+        self.metadata = ModelMetadata(graph_name=model.name, producer_name="anydim")
+        specs = [
+            input_spec(arg, port.element, port.has_shape)
+            for arg, port in zip(self.inputs, ports.inputs)
+        ]
+        self.feeds = Feeds(specs, [], None)
         self._engines.put(PLAIN, Compiled(model, self._profile))
 
     def start(self) -> None:

@@ -14,29 +14,16 @@ from typing import Any, TypeAlias
 import numpy
 
 from anydim.base.errors import InputError
-from anydim.base.onnx_notation import ELEMENT_TYPES
+from anydim.base.onnx_notation import ELEMENT_TYPES, STRING, type_name
 from anydim.ort.errors import ObjectRefused, TypeRefused, Unimplemented, ValueRefused
 from anydim.runtime.arrays import shared_array
 
-STRING = 8
 Array: TypeAlias = numpy.ndarray  # `numpy` is shadowed by a method below
-_WORDS = {"float32": "float", "float64": "double"}
 _DEVICES = {"cpu": 0, "cuda": 1, "gpu": 1, "dml": 1, "webgpu": 1, "cann": 3, "npu": 3}
 _NO_DEVICE = (
     "Can't allocate memory on the device using this package of OnnxRuntime: anydim has the CPU"
     " alone"
 )
-
-
-def type_name(element: int) -> str:
-    """The name of an element type in onnxruntime: 'float', 'int64', 'float8e4m3fn'."""
-    if element == STRING:
-        return "string"
-    dtype = ELEMENT_TYPES.get(element)
-    if dtype is None:
-        return f"type {element}"
-    name = _WORDS.get(dtype.name, dtype.name)
-    return name.replace("_", "") if name.startswith("float") else name
 
 
 _BY_NUMPY = {dtype.name: number for number, dtype in ELEMENT_TYPES.items()}

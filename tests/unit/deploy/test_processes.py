@@ -100,7 +100,7 @@ def own_bytes(model: ad.LoadedModel) -> int:
     largest = max(model.executable._constants.values(), key=lambda array: array.nbytes)
     assert largest.nbytes >= WEIGHTS // 2
     address, found = largest.ctypes.data, {}
-    for line in Path("/proc/self/smaps").read_text().splitlines():
+    for line in Path("/proc/self/smaps").read_text("utf-8").splitlines():
         first, *rest = line.split()
         if "-" in first:
             begin, end = (int(part, 16) for part in first.split("-"))

@@ -208,7 +208,7 @@ def test_without_a_usable_cache(
     how: str, model: ad.Model, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if how == "a file":
-        (path.parent / "cache").write_text("")
+        (path.parent / "cache").write_text("", "utf-8")
     if how == "full":
         monkeypatch.setattr(repacking.os, "pwrite", _no_space)
     with warnings.catch_warnings(), settings.override(use_cache=how != "off"):

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -219,3 +220,17 @@ def test_a_process_without_compiler(saved: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == [*sorted(KINDS), "no"]
+
+
+def test_without_proc(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from anydim.deploy import load as loading
+
+    unknown = replace(this_level(), flags=frozenset())
+    monkeypatch.setattr(loading, "this_level", lambda: unknown)
+    path = saved / "encoder.anydim"
+    with pytest.raises(ad.ArtefactError) as caught:
+        ad.load(path)
+    assert str(caught.value) == (
+        f"{path}: the features of this processor are unknown, as /proc/cpuinfo cannot be read\n"
+        "  mount /proc, which containers have by default"
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from anydim.frontends.onnx.file.host import LEARNED
+from anydim.runtime.string_operators import LEARNED
 
 _CLASSIFIERS = {
     "LinearClassifier": "classlabels_ints", "SVMClassifier": "classlabels_ints",

@@ -1,231 +1,41 @@
-"""Operators on strings and maps in numpy, which run on the host for learned models.
+"""Parts of a model on strings as steps in numpy (`runtime/string_operators.py`).
 
-A row maps the given attributes of a node to a function of its inputs. The other operators come from
-onnx's reference evaluator.
+The other operators come from onnx's reference evaluator.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from math import prod
 from typing import Any
 
 import numpy
 
 from anydim.frontends.onnx.file.schema import value_of
 from anydim.frontends.onnx.file.tensors import read_tensor
-
-Attributes = Mapping[str, Any]
-LEARNED = "ai.onnx.ml"
-CONTRIBUTED = "com.microsoft"
-
-_CASTS = {"TO_FLOAT": numpy.float32, "TO_INT64": numpy.int64, "TO_STRING": object}
-_MARKS = ("\x02", "\x03")  # around the tokens of a text (Tokenizer)
+from anydim.runtime.string_operators import HOST, HostNode, HostSteps, filled
 
 
-def label_encoder(given: Attributes) -> Callable[[Any], numpy.ndarray]:
-    """Map each key to its value, and all other items to a default."""
-    tables: dict[bool, tuple[dict[Any, Any], numpy.dtype, Any]] = {}
-
-    def encode(x: Any) -> numpy.ndarray:
-        items = numpy.asarray(x)
-        texts = items.dtype.kind in "OU"
-        if texts not in tables:
-            tables[texts] = _table(given, texts)
-        table, dtype, other = tables[texts]
-        keys = items.reshape(-1).tolist()
-        found = [table.get(item, other) for item in (keys if texts else map(_key, keys))]
-        return _filled(found, dtype).reshape(items.shape)
-
-    return encode
+def steps_of(proto: Any, name: str) -> HostSteps | None:
+    """The steps of a model; None if an operator has no row."""
+    graph = proto.graph
+    if any((node.domain, node.op_type) not in HOST for node in graph.node):
+        return None
+    return HostSteps(
+        name, [value.name for value in graph.input], [value.name for value in graph.output],
+        [_node(node) for node in graph.node],
+        {tensor.name: _tensor(tensor).reshape(tuple(tensor.dims)) for tensor in graph.initializer},
+    )  # fmt: skip
 
 
-def _table(given: Attributes, texts: bool) -> tuple[dict[Any, Any], numpy.dtype, Any]:
-    """The value of each key, the type of values, and the default."""
-    known, values, other = _pairs(given, texts)
-    table: dict[Any, Any] = {}
-    for key, value in zip(known, values.tolist()):
-        table.setdefault(_key(key), value)  # the first of equal keys counts
-    return table, values.dtype, other
-
-
-def _pairs(given: Attributes, texts: bool) -> tuple[list[Any], numpy.ndarray, Any]:
-    """Keys, values, and the default for other items."""
-    names: Sequence[str] = given.get("classes_strings") or ()
-    if names:  # before opset 2: names and their indices
-        indices = numpy.arange(len(names))
-        if texts:
-            return list(names), indices, given.get("default_int64", -1)
-        return indices.tolist(), _filled(names), given.get("default_string", "_Unused")
-    if "cats_strings" in given:
-        strings, numbers = given["cats_strings"], numpy.array(given["cats_int64s"], numpy.int64)
-        if texts:
-            return list(strings), numbers, given.get("default_int64", -1)
-        return numbers.tolist(), _filled(strings), given.get("default_string", "_Unused")
-    values = _listed(given, "values")
-    if "default_tensor" in given:
-        other = _tensor(given["default_tensor"]).reshape(-1)[0]
-    elif values.dtype == object:
-        other = given.get("default_string", "_Unused")
-    elif values.dtype.kind == "f":
-        other = given.get("default_float", -0.0)
-    else:
-        other = given.get("default_int64", -1)
-    return _listed(given, "keys").tolist(), values, other
-
-
-def _listed(given: Attributes, what: str) -> numpy.ndarray:
-    if f"{what}_tensor" in given:
-        return _tensor(given[f"{what}_tensor"]).reshape(-1)
-    kinds = (("strings", object), ("int64s", numpy.int64), ("floats", numpy.float32))
-    for kind, dtype in kinds:
-        found = given.get(f"{what}_{kind}")
-        if found:
-            return _filled(found, numpy.dtype(dtype))
-    return numpy.zeros(0, numpy.int64)
+def _node(node: Any) -> HostNode:
+    given = {attribute.name: value_of(attribute) for attribute in node.attribute}
+    arrays = {name: _tensor(value) for name, value in given.items() if hasattr(value, "dims")}
+    return HostNode(node.domain, node.op_type, tuple(node.input), node.output[0], given | arrays)
 
 
 def _tensor(proto: Any) -> numpy.ndarray:
     if proto.string_data:
-        return _filled([text.decode("utf-8", "replace") for text in proto.string_data])
+        return filled([text.decode("utf-8", "replace") for text in proto.string_data])
     return read_tensor(proto, None, "an attribute")
-
-
-def _filled(items: Sequence[Any], dtype: numpy.dtype | type = object) -> numpy.ndarray:
-    """A vector of any items; numpy would unpack strings and lists."""
-    made = numpy.empty(len(items), dtype)
-    made[:] = items
-    return made
-
-
-def _key(item: Any) -> Any:
-    """The table key of an item: all NaN are equal."""
-    return None if item != item else item
-
-
-def zip_map(given: Attributes, x: numpy.ndarray) -> list[dict[Any, float]]:
-    """A map from labels to values for each row."""
-    labels = given.get("classlabels_strings") or given.get("classlabels_int64s") or ()
-    rows = numpy.atleast_2d(x)
-    if rows.shape[1] != len(labels):
-        raise ValueError(f"{rows.shape[1]} columns for {len(labels)} labels")
-    return [dict(zip(labels, row)) for row in rows.tolist()]
-
-
-def dict_vectorizer(given: Attributes, x: Any) -> numpy.ndarray:
-    """A row for each map: its values at the indices of their keys in the vocabulary."""
-    words = given.get("string_vocabulary") or given.get("int64_vocabulary") or ()
-    columns = {word: column for column, word in enumerate(words)}
-    maps = x if isinstance(x, list) else [x]
-    held = [value for own in maps for value in own.values()]
-    texts, whole = (any(isinstance(v, kind) for v in held) for kind in (str, int))
-    dtype = object if texts else numpy.int64 if whole else numpy.float32
-    made = numpy.full((len(maps), len(words)), "" if texts else 0, dtype)
-    for row, own in zip(made, maps):
-        for key, value in own.items():
-            if key in columns:
-                row[columns[key]] = value
-    return made
-
-
-def cast_map(given: Attributes, x: Mapping[int, Any]) -> numpy.ndarray:
-    """The values of a map by ascending keys, or each at index key with zeros between."""
-    dtype = _CASTS[given.get("cast_to", "TO_FLOAT")]
-    if given.get("map_form", "DENSE") == "DENSE":
-        return _filled([_cast(x[key], dtype) for key in sorted(x)], dtype)[None]
-    made = numpy.full(max(0, given.get("max_map", 1)), "" if dtype is object else 0, dtype)
-    for key, value in x.items():
-        if 0 <= key < len(made):
-            made[key] = _cast(value, dtype)
-    return made[None]
-
-
-def _cast(value: Any, dtype: Any) -> Any:
-    if dtype is object:
-        return str(value)
-    return int(float(value)) if dtype is numpy.int64 else float(value)
-
-
-def string_normalizer(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
-    """Change the case of texts and remove stop words; one empty text if none remains."""
-    change, exact = given.get("case_change_action", "NONE"), given.get("is_case_sensitive", 0)
-    cases: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper}
-    stop = {word if exact else word.lower() for word in given.get("stopwords") or ()}
-    texts = numpy.asarray(x)
-    if stop:
-        kept = [t for t in texts.reshape(-1).tolist() if (t if exact else t.lower()) not in stop]
-        texts = _filled(kept or [""])
-        texts = texts[None] if numpy.ndim(x) == 2 else texts
-    changed = cases.get(change, str)
-    return _filled([changed(t) for t in texts.reshape(-1).tolist()]).reshape(texts.shape)
-
-
-def tokenizer(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
-    """Split each text into tokens along a new last axis, padded with `pad_value`."""
-    pattern, separators = given.get("tokenexp"), given.get("separators") or ()
-    min_length = given.get("mincharnum", 1)
-
-    def tokens(text: str) -> list[str]:
-        if pattern:
-            found = [match.group() for match in re.finditer(pattern, text)]
-        elif separators and separators[0]:
-            found = re.split("|".join(f"(?:{one})" for one in separators), text)
-        else:
-            found = list(text)
-        return [token for token in found if token and len(token) >= min_length]
-
-    rows = [tokens(text) for text in numpy.asarray(x).reshape(-1).tolist()]
-    if given.get("mark"):
-        rows = [[_MARKS[0], *row, _MARKS[1]] for row in rows]
-    width = max(map(len, rows), default=0)
-    made = numpy.full((len(rows), width), given.get("pad_value", ""), object)
-    for target, row in zip(made, rows):
-        target[: len(row)] = row
-    return made.reshape(*numpy.shape(x), width)
-
-
-def flatten(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
-    """Flatten to a matrix; the evaluator's own fails for strings with no rows."""
-    axis = given.get("axis", 1)
-    axis += x.ndim if axis < 0 else 0
-    return x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
-
-
-def gather(given: Attributes, x: numpy.ndarray, at: numpy.ndarray) -> numpy.ndarray:
-    """Take slices of x at indices along an axis; negative indices count from the end."""
-    return numpy.take(x, at, given.get("axis", 0))
-
-
-def _each_time(row: Callable[..., Any]) -> Callable[[Attributes], Callable[..., Any]]:
-    """A row whose attributes need no preparation."""
-    return lambda given: partial(row, given)
-
-
-HOST: dict[tuple[str, str], Callable[[Attributes], Callable[..., Any]]] = {
-    (LEARNED, "CastMap"): _each_time(cast_map),
-    (LEARNED, "CategoryMapper"): label_encoder,
-    (LEARNED, "DictVectorizer"): _each_time(dict_vectorizer),
-    (LEARNED, "LabelEncoder"): label_encoder,
-    (LEARNED, "ZipMap"): _each_time(zip_map),
-    (CONTRIBUTED, "Tokenizer"): _each_time(tokenizer),
-    ("", "Flatten"): _each_time(flatten),
-    ("", "Gather"): _each_time(gather),
-    ("", "StringNormalizer"): _each_time(string_normalizer),
-}
-"""(domain, operator) -> a function of the node's attributes that returns one of its inputs."""
-
-
-def constant(tensor: Any) -> numpy.ndarray:
-    """The array of an initializer, also of strings."""
-    return _tensor(tensor).reshape(tuple(tensor.dims))
-
-
-def prepared(node: Any) -> Callable[..., Any]:
-    """The function of a node with its attributes bound."""
-    given = {attribute.name: value_of(attribute) for attribute in node.attribute}
-    return HOST[node.domain, node.op_type](given)
 
 
 def operators() -> list[type]:
@@ -237,6 +47,7 @@ def _operator(domain: str, name: str) -> type:
     from onnx.reference.op_run import OpRun
 
     def run(self: Any, *inputs: Any, **_: Any) -> tuple[Any]:
-        return (prepared(self.onnx_node)(*inputs),)
+        node = _node(self.onnx_node)
+        return (HOST[node.domain, node.operator](node.attributes)(*inputs),)
 
     return type(name, (OpRun,), {"op_domain": domain, "_run": run})

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from anydim.base import settings
-from anydim.frontends.onnx.file.host import CONTRIBUTED, LEARNED
+from anydim.runtime.string_operators import CONTRIBUTED, LEARNED
 from anydim.sizes import LARGEST
 
 STRING = 8  # TensorProto.STRING

@@ -11,29 +11,21 @@ Unsupported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
-import numpy
-
-from anydim.base.errors import AnydimError, InputError, ModelError
+from anydim.base.errors import AnydimError, ModelError
 from anydim.base.records import dataclass
-from anydim.base.user_values import shown
 from anydim.frontends.onnx.file.coded import coded
 from anydim.frontends.onnx.file.dims import DimNames, input_shapes
-from anydim.frontends.onnx.file.host import (
-    HOST,
-    LEARNED,
-    constant,
-    operators,
-    prepared,
-)
+from anydim.frontends.onnx.file.host import operators, steps_of
 from anydim.frontends.onnx.file.order import in_order, names_made, names_read
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.frontends.onnx.file.string_types import STRING, counted, is_string, types_of
 from anydim.frontends.onnx.file.tensors import unsupported
+from anydim.runtime.string_operators import HOST, LEARNED, HostSteps, refused
 from anydim.sizes import Dim
 
 ON_HOST = {
@@ -70,37 +62,32 @@ class HostPart:
         return tuple(value.name for value in self.proto.graph.output)
 
     @cached_property
-    def _run(self) -> Callable[[dict[str, Any]], list[Any]]:
-        """Runs rows of `host.py` in sequence; the evaluator takes ten times as long per node."""
-        graph = self.proto.graph
-        plain = all((node.domain, node.op_type) in HOST for node in graph.node)
-        if not plain:
-            from onnx.reference import ReferenceEvaluator
+    def steps(self) -> HostSteps | None:
+        """The part in numpy; the evaluator, which has more operators, takes ten times as long."""
+        return steps_of(self.proto, self.name)
 
-            evaluator: Any = ReferenceEvaluator(self.proto, new_ops=operators())
-            return partial(evaluator.run, None)
-        steps = [(prepared(node), tuple(node.input), node.output[0]) for node in graph.node]
+    @cached_property
+    def _evaluator(self) -> Any:
+        from onnx.reference import ReferenceEvaluator
 
-        constants = {tensor.name: constant(tensor) for tensor in graph.initializer}
-
-        def run(values: dict[str, Any]) -> list[Any]:
-            values |= constants
-            for work, read, made in steps:
-                values[made] = work(*(values[name] for name in read))
-            return [values[name] for name in self.outputs]
-
-        return run
+        return ReferenceEvaluator(self.proto, new_ops=operators())
 
     def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Run the part; InputError for values that its operators reject."""
+        if self.steps is not None:
+            return self.steps(values)
         try:
-            made = self._run({name: values[name] for name in self.inputs})
+            made = self._evaluator.run(None, {name: values[name] for name in self.inputs})
         except AnydimError:
             raise
         except Exception as error:  # operators of the evaluator may raise anything
-            nodes = ", ".join(dict.fromkeys(node.op_type for node in self.proto.graph.node))
-            raise InputError(f"{self.name}: {nodes} on strings: {error}") from None
+            raise refused(self.name, self.operators, error) from None
         return dict(zip(self.outputs, made))
+
+    @property
+    def operators(self) -> list[str]:
+        """The names of its operators."""
+        return list(dict.fromkeys(node.op_type for node in self.proto.graph.node))
 
 
 @dataclass(frozen=True)
@@ -335,44 +322,14 @@ def _known(node: Any, versions: Mapping[str, int]) -> bool:
     return True
 
 
-def as_strings(name: str, value: Any) -> numpy.ndarray:
-    """Convert to an array of Python strings; InputError for anything else."""
-    try:
-        array = numpy.asarray(value)
-    except ValueError:  # lists of different lengths
-        raise InputError(f"input '{name}' holds no array", "give an array of strings") from None
-    if array.dtype.kind == "S":
-        array = numpy.char.decode(array, "utf-8")
-    items = array.reshape(-1).tolist()
-    if array.dtype.kind not in "UOT" or not all(isinstance(item, str) for item in items):
-        raise InputError(f"input '{name}' holds {array.dtype}, expected strings")
-    return array.astype(object)
-
-
-def as_maps(name: str, value: Any) -> Any:
-    """Check for a dict, or a list of dicts; InputError for anything else."""
-    if isinstance(value, dict) or (
-        isinstance(value, list) and all(isinstance(item, dict) for item in value)
-    ):
-        return value
-    raise InputError(f"input '{name}' is {type(value).__name__}, expected a dict or a list of them")
-
-
-def as_lists(name: str, value: Any) -> list[numpy.ndarray]:
-    """Convert to a list of arrays of strings; InputError for anything else."""
-    if not isinstance(value, (list, tuple)):
-        raise InputError(f"input '{name}' is {shown(value)}, expected a list of arrays")
-    return [as_strings(name, each) for each in value]
-
-
-def reader_of(kind: Any) -> Callable[[str, Any], Any]:
-    """The converter for an input of a type: from its name and value to what the parts accept."""
+def reader_of(kind: Any) -> str:
+    """The name of the converter in `READERS` for an input of a type."""
     inner = kind.sequence_type.elem_type if kind.HasField("sequence_type") else kind
     if inner.HasField("map_type"):
-        return as_maps
+        return "maps"
     if not is_string(kind):
-        return lambda name, value: value
-    return as_lists if kind.HasField("sequence_type") else as_strings
+        return ""
+    return "lists" if kind.HasField("sequence_type") else "strings"
 
 
 def own_dims(opened: Opened, dims: Mapping[str, Dim] | None) -> dict[str, Dim]:
