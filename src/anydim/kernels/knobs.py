@@ -46,6 +46,7 @@ def _multiple(of: int, low: int, high: int) -> Rule:
 
 _FLAG: Rule = (lambda value, _: isinstance(value, bool), "true or false")
 _WORD: Rule = (lambda value, _: isinstance(value, str), "the name of an axis or a loop, or none")
+_VERSION: Rule = (lambda value, _: isinstance(value, str), "the name of a version, or any")
 _MEGABYTES = _between(1, 1 << 30)
 _TILE: dict[str, Rule] = {
     "rows": _between(1, 16), "vectors": _between(1, 6), "lanes": _power(32, 2), "unroll": _power(8),
@@ -67,11 +68,11 @@ RULES: dict[str, dict[str, Rule]] = {
         **_TILE, "chunk_k": _multiple(8, 8, 1 << 20), "block_tiles": _between(1, 1 << 10),
         "block_panels": _between(1, 1 << 10), "direct": _FLAG,
     },
-    "winograd": {**_TILE, "block_tiles": _between(1, 1 << 10)},
-    "winograd_across": {**_TILE, "block": _between(1, 1 << 10)},
+    "winograd": {**_TILE, "block_tiles": _between(1, 1 << 10), "version": _VERSION},
+    "winograd_across": {**_TILE, "block": _between(1, 1 << 10), "version": _VERSION},
     "bytes": _TILE,
     "narrow": {},
-    "sliding": {"lanes": _power(64, 2), "vectors": _between(1, 8)},
+    "sliding": {"lanes": _power(64, 2), "vectors": _between(1, 8), "version": _VERSION},
     "transposition": {"lanes": _power(64)},
     "attention": {
         "query_block": (

@@ -15,7 +15,7 @@ from anydim.base.records import dataclass
 from anydim.kernels.ir import Kernel, Operand
 from anydim.lang.tree import Group
 from anydim.runtime.panels import Packing
-from anydim.sizes import Size, as_size, product
+from anydim.sizes import Condition, Size, as_size, product
 
 STATUS = Operand("status", int64, written=True)  # operand of kernels that check indices
 TF32 = "tf32"  # name of the feature: float32 with a 10-bit fraction
@@ -116,7 +116,9 @@ class Launch:
     was chosen. `order` is the index in `sizes` of the number that reverses the kernel's walk over
     its part of the parallel range when it is 1; None when the kernel has no such number. `in_place`
     holds pairs (result, operand) of tensors that may share a buffer: an element of the operand is
-    read before the same element of the result is written, and never afterwards.
+    read before the same element of the result is written, and never afterwards. `versions` are the
+    names and conditions of the ways to compute, if there are several: a call takes the first one
+    whose condition holds.
     """
 
     kernel: Kernel
@@ -131,6 +133,7 @@ class Launch:
     reason: str
     order: int | None = None
     in_place: tuple[tuple[str, str], ...] = ()
+    versions: tuple[tuple[str, Condition], ...] = ()
 
     def in_loop(self, counter: str) -> Launch:
         """The launch in a loop: every other iteration runs backwards.

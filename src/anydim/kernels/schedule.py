@@ -7,15 +7,22 @@ options that a text may omit. Each template registers its own (`template.py`).
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import Field, field, fields
 from typing import Any
 
 from anydim.base.errors import OptionError
+from anydim.base.records import SHOWN_IF_SET
 from anydim.base.text import listed
 
 _SCHEDULES: dict[str, type] = {}
+ANY = "any"  # the version of a schedule that leaves the choice to the sizes
 _TEXT = re.compile(r"\s*([a-z_]\w*)\s*\((.*)\)\s*", re.DOTALL)
 _OPTION = re.compile(r"\s*([a-z_]\w*)\s*=\s*(-?\d+|[A-Za-z_]\w*)\s*")
+
+
+def any_version() -> Any:
+    """A field of a schedule: the version taken wherever it is right; see `versions.py`."""
+    return field(default=ANY, metadata=SHOWN_IF_SET)
 
 
 def register(name: str, kind: type) -> None:
@@ -26,8 +33,13 @@ def register(name: str, kind: type) -> None:
 def print_schedule(schedule: Any) -> str:
     """`name(field=value, ...)`."""
     name = schedule_name(type(schedule))
-    options = (f"{f.name}={_print(getattr(schedule, f.name))}" for f in fields(schedule))
+    given = ((field, getattr(schedule, field.name)) for field in fields(schedule))
+    options = (f"{f.name}={_print(value)}" for f, value in given if _is_shown(f, value))
     return f"{name}({', '.join(options)})"
+
+
+def _is_shown(field: Field[Any], value: Any) -> bool:
+    return field.metadata != SHOWN_IF_SET or value != field.default
 
 
 def parse_schedule(text: str) -> Any:

@@ -146,6 +146,7 @@ class Assemble:
             moved=launch.moved,
             schedule=launch.schedule,
             reason=launch.reason,
+            versions=launch.versions,
         )
 
 

@@ -36,7 +36,7 @@ from anydim.lang.tree.bounds_checks import (
 from anydim.lang.tree.renaming import renamed as renamed_steps
 from anydim.lang.tree.renaming import resized, sizes_in
 from anydim.lang.tree.stepping import expressions_of, with_expressions
-from anydim.sizes import Atom, Box, Dim, RelativeSizes, Size, as_size, own_sizes
+from anydim.sizes import Atom, Box, Condition, Dim, RelativeSizes, Size, as_size, own_sizes
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,7 @@ class Canonical:
             launch, sizes=tuple(map(back, launch.sizes)), parallel=back(launch.parallel),
             grain=back(as_size(launch.grain)), scratch=back(launch.scratch),
             flops=back(launch.flops), moved=back(launch.moved),
+            versions=tuple((name, Condition(back(w.test))) for name, w in launch.versions),
         )  # fmt: skip
 
     def tensor(self, tensor: Tensor) -> Tensor:

@@ -192,6 +192,10 @@ def _details(site: Site, sites: Sequence[Site], most: int | None) -> list[str]:
         lines.append(f"  schedule: {site.schedule}")
     if site.reason:
         lines.append(f"  because: {site.reason}")
+    for number, (name, when) in enumerate(site.versions):
+        last = number == len(site.versions) - 1
+        where = "elsewhere" if last and number else f"where {when}"
+        lines.append(f"  version {name}: {where}")
     shared, grain = site.shared
     stages = "" if shared == site.parallel else f" in stages of {shared}"
     lines.append(f"  parallel over {site.parallel}{stages}, at least {grain} a part")

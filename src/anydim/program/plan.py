@@ -27,7 +27,8 @@ class LaunchPlan:
     It runs `times` times, None if data determines it; `flops` and `moved` are the sums over all
     runs (of one run if unknown). They are bounds if data `decided` sizes of the launch. A `kept`
     launch runs only in the first call at these sizes. `body` is its kernel: "generic", or a variant
-    for these sizes ("exact") or for a span.
+    for these sizes ("exact") or for a span. `version` names the way to compute that these sizes
+    select, `because` why earlier ones do not apply; both are "" for kernels with one version.
     """
 
     kernel: str
@@ -41,6 +42,8 @@ class LaunchPlan:
     body: str = "generic"
     kept: bool = False
     decided: bool = False
+    version: str = ""
+    because: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ class Plan(Shown):
         yield "constants", _bytes(self.constant_bytes)
         launches = counted(len(self.launches), "launch", "es")
         yield "work", f"{launches}, about {count_text(self.flops)}flop"
+        chosen = dict.fromkeys(_chosen(each) for each in self.launches if each.version)
+        yield from (("version", line) for line in chosen)
 
     __str__ = Shown.__str__
     __repr__ = Shown.__str__
@@ -208,7 +213,25 @@ def _launch(site: Site, threads: int, sizes: Mapping[str, int]) -> LaunchPlan:
     shared, grain = (size.evaluate(sizes) for size in site.shared)
     parts = 0 if parallel <= 0 else max(1, min(threads, shared // max(1, grain)))
     flops, moved = site.flops.evaluate(sizes), site.moved.evaluate(sizes)
-    return LaunchPlan(site.kernel, site.schedule, site.source, parallel, parts, flops, moved)
+    version, because = version_at(site, sizes)
+    return LaunchPlan(
+        site.kernel, site.schedule, site.source, parallel, parts, flops, moved,
+        version=version, because=because,
+    )  # fmt: skip
+
+
+def version_at(site: Site, sizes: Mapping[str, int]) -> tuple[str, str]:
+    """The version of a site that these sizes select, and why the earlier ones do not apply."""
+    for number, (name, when) in enumerate(site.versions):
+        if when.holds(sizes):
+            earlier = (f"{other} is for {needs}" for other, needs in site.versions[:number])
+            return name, "; ".join(earlier)
+    return "", ""
+
+
+def _chosen(launch: LaunchPlan) -> str:
+    why = f", since {launch.because}" if launch.because else ""
+    return f"{nodes_text(launch.source)}: {launch.version}{why}"
 
 
 _HEADERS = ("nodes", "kernel", "range", "parts", "flop", "moved", "body")

@@ -15,7 +15,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import counted
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature
-from anydim.sizes import Size, align_up, as_size, negated_if_negative
+from anydim.sizes import Condition, Size, align_up, as_size, negated_if_negative
 
 ALIGNMENT = 64  # bytes: of the arena, of each value in it and of each thread's scratch
 KINDS = ("input", "output", "constant", "arena", "status", "setup")
@@ -51,7 +51,7 @@ class Site:
     parallel range 0:parallel is split into at most one part per thread, none smaller than `grain`;
     `Launch` defines negative values. Each thread gets `scratch` bytes of the buffer `workspace`, a
     multiple of the alignment. `flops` and `moved` (bytes) are estimates for reports; `source` names
-    its nodes.
+    its nodes. A call takes the first of `versions` (name, condition) whose condition holds.
     """
 
     kernel: str
@@ -66,6 +66,7 @@ class Site:
     moved: Size = field(default_factory=lambda: as_size(0))
     schedule: str = ""
     reason: str = ""
+    versions: tuple[tuple[str, Condition], ...] = ()
     recipe: int | None = None
 
     @property

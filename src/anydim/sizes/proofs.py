@@ -152,39 +152,36 @@ def simplify(size: Size, box: Box) -> Size:
 
     def simplified(atom: Atom) -> Size:
         arguments = tuple(simplify(argument, box) for argument in atom.arguments)
-        if atom.function in ("floordiv", "mod") and arguments[1] == 0:
-            return Size({(atom,): 1})  # undefined in the whole box; evaluating it raises an error
-        if atom.function in ("min", "max"):
-            return _simplify_extreme(atom.function, arguments, box)
-        if atom.function == "where":
-            return _simplify_choice(arguments, box)
-        return _simplify_division(atom.function, arguments, box)
+        return _SIMPLER[atom.function](atom, arguments, box)
 
     for inner in inside_out(size, known):
         known[inner] = simplified(inner)
     return without_needless(size.replace_atoms(simpler), box)
 
 
-def _simplify_extreme(function: str, arguments: tuple[Size, ...], box: Box) -> Size:
-    relation = "<=" if function == "min" else ">="
+def _simplify_extreme(atom: Atom, arguments: tuple[Size, ...], box: Box) -> Size:
+    relation = "<=" if atom.function == "min" else ">="
     kept: list[Size] = []
     for part in arguments:
         if any(_proved(other, relation, part, box) for other in kept):
             continue
         kept = [k for k in kept if not _proved(part, relation, k, box)]
         kept.append(part)
-    return apply(function, tuple(kept))
+    return apply(atom.function, tuple(kept))
 
 
-def _simplify_choice(arguments: tuple[Size, ...], box: Box) -> Size:
+def _simplify_choice(atom: Atom, arguments: tuple[Size, ...], box: Box) -> Size:
     test, then, otherwise = arguments
     if _proved(test, ">=", 0, box):
         return then
-    return otherwise if _proved(test, "<", 0, box) else apply("where", arguments)
+    return otherwise if _proved(test, "<", 0, box) else apply(atom.function, arguments)
 
 
-def _simplify_division(function: str, arguments: tuple[Size, ...], box: Box) -> Size:
+def _simplify_division(given: Atom, arguments: tuple[Size, ...], box: Box) -> Size:
     """size = divisor * whole + rest: with 0 <= rest < divisor these are quotient and remainder."""
+    if arguments[1] == 0:
+        return Size({(given,): 1})  # undefined in the whole box; evaluating it raises an error
+    function = given.function
     result = apply(function, arguments)
     atom = result.atom
     if not isinstance(atom, Atom) or atom.function != function:
@@ -219,3 +216,12 @@ def _split_multiples(size: Size, divisor: Size) -> tuple[Size, Size]:
             whole = whole + quotient
             rest = rest - quotient * divisor
     return whole, rest
+
+
+_SIMPLER: dict[str, Callable[[Atom, tuple[Size, ...], Box], Size]] = {
+    "min": _simplify_extreme,
+    "max": _simplify_extreme,
+    "floordiv": _simplify_division,
+    "mod": _simplify_division,
+    "where": _simplify_choice,
+}

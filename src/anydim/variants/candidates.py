@@ -16,7 +16,7 @@ from anydim.kernels.ir import INDEX, Const, Kernel, Let, Library, Scalar
 from anydim.kernels.knobs import SEARCHED, schedule_from_text
 from anydim.kernels.launch import STATUS_TENSOR, Launch
 from anydim.kernels.schedule import parse_options, parse_schedule, schedule_name
-from anydim.kernels.template import Template
+from anydim.kernels.template import Misfit, Template
 from anydim.lang.tree import Group
 from anydim.passes.recipes import make, parse_machine
 from anydim.passes.site_fitting import fitted, parameters_of, with_interface
@@ -186,7 +186,7 @@ def _launch(site: Sized, template: Template, schedule: Any) -> Launch | None:
     generic = site.generic
     try:
         launch = template.lower(site.group, schedule, site.lowered, machine, constants)
-    except (ValueError, ZeroDivisionError):  # incompatible option values
+    except (Misfit, OptionError):  # incompatible option values
         return None
     if launch.order is not None and generic.order is not None:
         launch = launch.ordered(generic.sizes[generic.order])

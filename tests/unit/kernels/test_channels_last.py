@@ -21,7 +21,7 @@ from anydim.kernels.window_reduction import window_template as sliding
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
-from anydim.sizes import Box, Dim, as_size, parse
+from anydim.sizes import ALWAYS, Box, Dim, parse
 from anydim.targets.llvm.host import machine as host_machine
 from tests.unit.kernels.convolution_cases import convolved
 from tests.unit.kernels.launching import Prepared, once_for_each_target
@@ -344,7 +344,7 @@ WINOGRAD = {
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Sizes choose Winograd's way everywhere."""
     with monkeypatch.context() as patch:
-        patch.setattr(Images, "pays", as_size(1))
+        patch.setattr(Images, "pays", ALWAYS)
         yield
 
 
@@ -377,7 +377,7 @@ def test_an_image_has_its_bits_by_winograds_way(always: None) -> None:
 def test_sizes_choose_between_winograds_way_and_the_plain_one() -> None:
     layer = Layer(64, 64)
     one = prepared(layer, winograd.IMAGES, host_machine())
-    assert "small images" in one.launch.reason
+    assert [name for name, _ in one.launch.versions] == ["transformed", "plain"]
     for side in (1, 3, 30):
         check(layer, one, {"n": 2, "h": side, "v": side}, 2, error=5e-3)
 
@@ -395,4 +395,4 @@ def test_where_winograds_way_pays(channels: int, size: tuple[int, int], expected
     group = Layer(channels, channels).group
     found = images_of(Task(group, BOX, host_machine(), frozenset({"w"})))
     assert found is not None
-    assert found.pays.evaluate({"n": 1, "h": size[0], "v": size[1]}) == expected
+    assert found.pays.holds({"n": 1, "h": size[0], "v": size[1]}) == expected

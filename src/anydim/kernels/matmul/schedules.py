@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anydim.base.records import dataclass
 from anydim.kernels.matmul.register_tile import TileSchedule
+from anydim.kernels.schedule import any_version
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Winograd(TileSchedule):
     """
 
     block_tiles: int
+    version: str = any_version()
 
     @property
     def block_rows(self) -> int:
@@ -57,3 +59,4 @@ class WinogradAcross(TileSchedule):
     """Schedule of a Winograd convolution of channels-last tensors: `block` windows at once."""
 
     block: int
+    version: str = any_version()

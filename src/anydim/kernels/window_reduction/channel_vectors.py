@@ -98,9 +98,14 @@ class Planes:
 
         Decided for a single image, so that results have the same bits in every batch.
         """
+        many = at_least(2 * self.channels.extent, self.lanes)
+        return (self._few | self._narrow) & many & self.fits
+
+    @property
+    def fits(self) -> Condition:
+        """Where rows fit the scratch of a thread."""
         held = (self.width, *(source.held for source in self.sources))
-        found = (self._few | self._narrow) & at_least(2 * self.channels.extent, self.lanes)
-        return reduce(and_, (at_most(each, LARGEST) for each in held), found)
+        return reduce(and_, (at_most(each, LARGEST) for each in held))
 
     @property
     def _few(self) -> Condition:

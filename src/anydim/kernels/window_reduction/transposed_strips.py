@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
@@ -30,6 +31,7 @@ from anydim.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.kernels.matmul.transposed import matrix_transpose_library
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.operands import Operands, assemble
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.window_reduction.channel_vectors import LARGEST, STRIP, Planes, Source, walked
 from anydim.kernels.window_reduction.channels_last import AcrossWriter, Part, Row
 from anydim.kernels.window_reduction.window_form import Sliding, Window
@@ -110,17 +112,22 @@ class PlanesWriter(AcrossWriter):
 
     # ---- the loops -------------------------------------------------------------------------------
 
-    def launch(self, other: Launch) -> Launch:
-        """The launch equivalent to `other`."""
+    def launch(self, schedule: Any, grain: Size | int, estimates: tuple[Size, Size]) -> Launch:
+        """The launch, with estimates of its operations and moved bytes."""
         planes = self.planes
         body = self.body()
         libraries = self.libraries.values()
         kernel = assemble("sliding", self.touched.operands, self.sizes.names, body)
         main = replace(kernel.main, name="planes")  # both may be variants of one kernel
-        return replace(
-            other,
+        flops, moved = estimates
+        return Launch(
             kernel=named_kernel("sliding", kernel.operands, kernel.sizes, (main,), libraries),
+            arguments=self.touched.arguments,
             sizes=self.sizes.sizes,
+            grain=grain,
+            flops=flops,
+            moved=moved,
+            schedule=print_schedule(schedule),
             parallel=self._each * ceil_div(planes.channels.extent, self.lanes),
             scratch=self.scratch_vectors * (self.lanes * _LANE_BYTES),
             reason="a reduction over windows of narrow images, vectors along channels",

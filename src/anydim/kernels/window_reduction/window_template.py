@@ -12,15 +12,16 @@ from dataclasses import replace
 from functools import lru_cache
 
 from anydim.base.records import dataclass
+from anydim.kernels import ir
 from anydim.kernels.launch import Launch, Machine, halved_lanes
 from anydim.kernels.matmul.convolution.convolution_form import windows_of
-from anydim.kernels.matmul.multiversion import multiversion_launch
 from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.rows.fusion_plan import cost, work
 from anydim.kernels.rows.row_form import grain_size
-from anydim.kernels.schedule import print_schedule
+from anydim.kernels.schedule import any_version, print_schedule
 from anydim.kernels.template import Template
-from anydim.kernels.window_reduction.channel_vectors import planes_of
+from anydim.kernels.versions import Version, versioned_launch
+from anydim.kernels.window_reduction.channel_vectors import Planes, planes_of
 from anydim.kernels.window_reduction.channels_last import (
     VECTORS_PER_BLOCK,
     AcrossWriter,
@@ -31,7 +32,7 @@ from anydim.kernels.window_reduction.transposed_strips import PlanesWriter
 from anydim.kernels.window_reduction.window_form import UNROLLED_BELOW, Sliding, sliding_of
 from anydim.kernels.window_reduction.window_vectors import SlidingWriter
 from anydim.lang.tree import Group, Tensor
-from anydim.sizes import Box, Size, as_size, minimum, product
+from anydim.sizes import ALWAYS, Box, Size, as_size, minimum, product
 
 _MOST_VECTORS, _MOST_BELOW = 4, 8
 
@@ -42,6 +43,7 @@ class Slide:
 
     lanes: int
     vectors: int
+    version: str = any_version()
 
 
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Slide | None:
@@ -67,43 +69,78 @@ def lower(
     group: Group, schedule: Slide, box: Box, machine: Machine, constants: frozenset[str]
 ) -> Launch:
     """The launch of a matched group."""
+    return versioned_launch(_versions(group, schedule, box, machine), schedule)
+
+
+def _versions(group: Group, schedule: Slide, box: Box, machine: Machine) -> tuple[Version, ...]:
+    """The ways to compute a group: along channels, along transposed strips, along rows."""
     form = _form(group, box)
     assert form is not None
     touched = Operands.of(group, (statement.body for statement in group.statements))
-    lanes, vectors = schedule.lanes, schedule.vectors
-    forms = form, _below(group, box), _below(group, box, False)
-    writer = SlidingWriter(*forms, lanes, vectors, machine, touched, box)
+    common = group, form, box, machine, touched
     if walks(form, schedule.lanes):
-        walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
-        body, positions = walk.body(), positions_of(form, schedule.lanes)
-        block_channels = minimum(form.lane.extent, schedule.lanes * VECTORS_PER_BLOCK)
-        elements, direction = form.outer[-1].extent * block_channels, "channels"
-    else:
-        body, positions = writer.body(), product(axis.extent for axis in form.outer)
-        elements, direction = form.lane.extent, "the rows of the result"
+        return (Version("channels", ALWAYS, schedule, lambda own: _along_channels(own, *common)),)
+    rows = Version("rows", ALWAYS, schedule, lambda own: _along_rows(own, *common))
+    planes = planes_of(group, box, machine.lanes(form.dtype))
+    if planes is None:
+        return (rows,)
+    strips = Version(
+        "strips", planes.pays, schedule,
+        lambda own: _along_strips(own, group, planes, machine, touched), planes.fits,
+    )  # fmt: skip
+    return strips, rows
+
+
+def _writer(
+    schedule: Slide, group: Group, form: Sliding, box: Box, machine: Machine, touched: Operands
+) -> SlidingWriter:
+    forms = form, _below(group, box), _below(group, box, False)
+    return SlidingWriter(*forms, schedule.lanes, schedule.vectors, machine, touched, box)
+
+
+def _along_channels(
+    schedule: Slide, group: Group, form: Sliding, box: Box, machine: Machine, touched: Operands
+) -> Launch:
+    writer = _writer(schedule, group, form, box, machine, touched)
+    walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
+    block_channels = minimum(form.lane.extent, schedule.lanes * VECTORS_PER_BLOCK)
+    grain = _grain(group, form, form.outer[-1].extent * block_channels)
+    positions = positions_of(form, schedule.lanes)
+    return _launch(group, touched, schedule, writer, walk.body(), positions, grain, "channels")
+
+
+def _along_rows(
+    schedule: Slide, group: Group, form: Sliding, box: Box, machine: Machine, touched: Operands
+) -> Launch:
+    writer = _writer(schedule, group, form, box, machine, touched)
+    grain = _grain(group, form, form.lane.extent)
+    positions, along = product(axis.extent for axis in form.outer), "the rows of the result"
+    return _launch(group, touched, schedule, writer, writer.body(), positions, grain, along)
+
+
+def _along_strips(
+    schedule: Slide, group: Group, planes: Planes, machine: Machine, touched: Operands
+) -> Launch:
+    grain = _grain(group, planes.form, planes.lanes * planes.width)
+    return PlanesWriter(planes, machine, touched).launch(schedule, grain, work(group))
+
+
+def _launch(
+    group: Group, touched: Operands, schedule: Slide, writer: SlidingWriter,
+    body: tuple[ir.Step, ...], parallel: Size, grain: Size | int, along: str,
+) -> Launch:  # fmt: skip
     flops, moved = work(group)
-    rows = Launch(
+    return Launch(
         kernel=assemble("sliding", touched.operands, writer.sizes.names, body),
         arguments=touched.arguments,
         sizes=writer.sizes.sizes,
-        parallel=positions,
-        grain=_grain(group, form, elements),
+        parallel=parallel,
+        grain=grain,
         scratch=as_size(0),
         flops=flops,
         moved=moved,
         schedule=print_schedule(schedule),
-        reason=f"a reduction over windows, vectors along {direction}",
-    )
-    lanes = machine.lanes(form.dtype)
-    planes = None if direction == "channels" else planes_of(group, box, lanes)
-    if planes is None:
-        return rows
-    grain = _grain(group, planes.form, lanes * planes.width)
-    small = replace(PlanesWriter(planes, machine, touched).launch(rows), grain=grain)
-    if planes.pays.constant is not None:
-        return small
-    return multiversion_launch(
-        planes.pays, small, rows, f"{rows.reason}; narrow images: {small.reason}"
+        reason=f"a reduction over windows, vectors along {along}",
     )
 
 

@@ -12,12 +12,14 @@ weights are packed for both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from anydim.base import settings
 from anydim.base.dtypes import float32
 from anydim.kernels.launch import Launch, known_number, known_parts
 from anydim.kernels.matmul.contraction import contraction_template as contraction
 from anydim.kernels.matmul.convolution import convolution_template as convolution
-from anydim.kernels.matmul.multiversion import multiversion_launch
 from anydim.kernels.matmul.register_tile import tile_of
 from anydim.kernels.matmul.schedules import Winograd, WinogradAcross
 from anydim.kernels.matmul.winograd.channels_last import AcrossWriter
@@ -25,7 +27,9 @@ from anydim.kernels.matmul.winograd.winograd_form import Images, Planes, images_
 from anydim.kernels.matmul.winograd.winograd_loops import WinogradWriter
 from anydim.kernels.matmul.winograd.winograd_transforms import WEIGHTS
 from anydim.kernels.template import Task, Template, form_template
+from anydim.kernels.versions import Version, versioned_launch
 from anydim.runtime.panels import ProductPanels
+from anydim.sizes import ALWAYS
 
 _REASON = "a 3 x 3 convolution in 36 products for 16 results (Winograd)"
 
@@ -44,8 +48,11 @@ def _lower_planes(found: Planes, schedule: Winograd, task: Task) -> Launch:
         schedule.tile.rows, batch, k[:1], rows, known_number(form.w_start), k[1:], WEIGHTS
     )
     writer = WinogradWriter(task.group, found, schedule)
-    launch = writer.launch(schedule, {"w": panels}, form.work, _REASON)
-    return _multiversioned(launch, found, convolution.TEMPLATE, task)
+
+    def transformed(schedule: Any) -> Launch:
+        return writer.launch(schedule, {"w": panels}, form.work, _REASON)
+
+    return _versioned(transformed, schedule, found, convolution.TEMPLATE, task)
 
 
 def _propose_images(found: Images, task: Task) -> WinogradAcross | None:
@@ -63,21 +70,27 @@ def _lower_images(found: Images, schedule: WinogradAcross, task: Task) -> Launch
         schedule.lanes, batch, k[2:], n, known_number(form.b_start), k[:2], WEIGHTS
     )
     writer = AcrossWriter(task.group, found, schedule, task.machine.threads)
-    launch = writer.launch(schedule, {"w": panels}, form.work, f"{_REASON}, along channels")
-    return _multiversioned(launch, found, contraction.TEMPLATE, task)
+
+    def transformed(schedule: Any) -> Launch:
+        return writer.launch(schedule, {"w": panels}, form.work, f"{_REASON}, along channels")
+
+    return _versioned(transformed, schedule, found, contraction.TEMPLATE, task)
 
 
-def _multiversioned(
-    transformed: Launch, found: Planes | Images, plain: Template, task: Task
-) -> Launch:
-    """Return the launch, multiversioned with a plain convolution where sizes decide which pays."""
+def _versioned(
+    transformed: Callable[[Any], Launch], schedule: Winograd | WinogradAcross,
+    found: Planes | Images, plain: Template, task: Task,
+) -> Launch:  # fmt: skip
+    """Return the launch: transformed where that pays, elsewhere a plain convolution."""
     rest = task.box, task.machine, task.constants
     proposed = plain.match(task.group, *rest)
-    if found.pays.constant is not None or proposed is None:
-        return transformed
-    other = plain.lower(task.group, proposed, *rest)
-    reason = f"{transformed.reason}; small images: {other.reason}"
-    return multiversion_launch(found.pays, transformed, other, reason)
+    if proposed is None:
+        return transformed(schedule)
+    versions = (
+        Version("transformed", found.pays, schedule, transformed),
+        Version("plain", ALWAYS, proposed, lambda own: plain.lower(task.group, own, *rest)),
+    )
+    return versioned_launch(versions, schedule)
 
 
 PLANES = form_template(

@@ -1,4 +1,7 @@
-"""Multiversioned launches: the sizes of a call select one of two kernels.
+"""Versions of a kernel: named ways to compute a group, each with the condition that selects it.
+
+A template that has several ways returns them in order (`Version`), and `versioned_launch` makes one
+launch: each call takes the first version whose condition holds at its sizes.
 
 One kernel contains the functions and the operands of both. An operand that they pack differently
 is stored twice. The range of the launch is the range of the selected kernel.
@@ -6,20 +9,82 @@ is stored twice. The range of the launch is the range of the selected kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from anydim.base.dtypes import uint8
+from anydim.base.errors import InternalError, OptionError
+from anydim.base.records import dataclass
+from anydim.base.text import listed
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Argument, Launch
 from anydim.kernels.naming import NUMBERED, named_kernel
-from anydim.sizes import Condition, Size, maximum, minimum
+from anydim.kernels.schedule import ANY, print_schedule
+from anydim.sizes import ALWAYS, NEVER, Condition, Size, maximum, minimum
 
 CHOICE = "choice"
 
 
-def multiversion_launch(choice: Condition, one: Launch, other: Launch, reason: str) -> Launch:
+@dataclass(frozen=True)
+class Version:
+    """A way to compute a group: the launch that `lower` makes of `schedule`.
+
+    It is selected where `when` holds and no earlier one was; the last one has `when` ALWAYS. It is
+    right where `right` holds, which `when` implies: there it may be forced.
+    """
+
+    name: str
+    when: Condition
+    schedule: Any
+    lower: Callable[[Any], Launch]
+    right: Condition = ALWAYS
+
+
+def versioned_launch(versions: Sequence[Version], schedule: Any) -> Launch:
+    """The launch that takes the first version whose condition holds at the sizes of a call.
+
+    The version that the schedule names, if any, is taken wherever it is right. Raises OptionError
+    if there is none of that name. The launch lists its versions with their conditions.
+    """
+    forced = schedule.version
+    kept = _needed(versions if forced == ANY else _forced(versions, forced))
+    launches = [version.lower(version.schedule) for version in kept]
+    made = launches[-1]
+    for version, launch in zip(kept[-2::-1], launches[-2::-1]):
+        made = multiversion_launch(version.when, launch, made)
+    reasons = [f"{v.name}: {launch.reason}" for v, launch in zip(kept[:-1], launches)]
+    return replace(
+        made,
+        schedule=print_schedule(schedule),
+        reason="; ".join((launches[-1].reason, *reasons)),
+        versions=tuple((version.name, version.when) for version in kept),
+    )
+
+
+def _forced(versions: Sequence[Version], name: str) -> list[Version]:
+    """The versions with one of them first, wherever it is right."""
+    found = [each for each in versions if each.name == name]
+    if not found:
+        known = listed([each.name for each in versions])
+        raise OptionError(f"this kernel has no version '{name}'", f"its versions are {known}")
+    rest = (each for each in versions if each.name != name)
+    return [replace(found[0], when=found[0].right), *rest]
+
+
+def _needed(versions: Sequence[Version]) -> list[Version]:
+    """The versions without those that no call takes."""
+    kept: list[Version] = []
+    for version in versions:
+        if version.when != NEVER:
+            kept.append(version)
+        if version.when == ALWAYS:
+            return kept
+    raise InternalError(f"no version of {[each.name for each in versions]} serves all sizes")
+
+
+def multiversion_launch(choice: Condition, one: Launch, other: Launch) -> Launch:
     """Return `one` where `choice` holds and `other` elsewhere; other fields are those of `one`.
 
     The functions of the two kernels must have different names.
@@ -66,7 +131,6 @@ def multiversion_launch(choice: Condition, one: Launch, other: Launch, reason: s
         parallel=choice.where(one.parallel, other.parallel),
         grain=minimum(one.grain, other.grain),
         scratch=maximum(one.scratch, other.scratch),
-        reason=reason,
         order=None,
         in_place=tuple(pair for pair in one.in_place if pair in other.in_place),
     )
