@@ -353,4 +353,3 @@ def _unsupported(name: str, failures: Sequence[str]) -> ModelError:
     )
 
 
-BuildRow = Callable[..., Any]

@@ -347,5 +347,5 @@ ROWS: dict[str, Build] = {
     "slice_scatter.default": slice_scatter, "select_scatter.default": select_scatter,
     "diagonal_scatter.default": diagonal_scatter,
     "as_strided_scatter.default": as_strided_scatter,
-    "view_as_real.default": same, "lift_fresh.default": same, "lift.default": same,
+    "copy.default": copied, "lift_fresh.default": same, "lift.default": same,
 }  # fmt: skip
