@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from anydim.base.errors import InputError
@@ -20,17 +19,15 @@ class StatefulModel(Model):
     was compiled. `written` are the outputs of `core` that a call copies into an input, by input.
     """
 
-    def __init__(
-        self, core: Model, state: Mapping[str, Any], written: Mapping[str, str]
-    ) -> None:
+    def __init__(self, core: Model, state: Mapping[str, Any], written: Mapping[str, str]) -> None:
         self.core, self.state, self.written = core, dict(state), dict(written)
         self._lock = threading.Lock()
         self._made = None
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("executable", "_report", "_compile", "_indices", "_origin", "story", "_lists"):
-            return getattr(self.core, name)
-        raise AttributeError(name)
+        if name.startswith("__") or name == "core":  # before it is set
+            raise AttributeError(name)
+        return getattr(self.core, name)  # a saved program has its state as inputs
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -67,7 +64,5 @@ def around(model: Model, opened: Any) -> Model:
     """A model of a torch program: with state, if the program writes to any."""
     if not opened.written:
         return model
-    torch = import_module("torch")
     state = {name: tensor.detach() for name, tensor in opened.state.items()}
-    assert all(isinstance(tensor, torch.Tensor) for tensor in state.values())
     return StatefulModel(model, state, opened.written)

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 import torch
-import torch._refs  # noqa: F401  fills torch's table with the reference implementations
+import torch._refs
 from torch._decomp import decomposition_table
 from torch._export.utils import _get_decomp_for_cia
 from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS

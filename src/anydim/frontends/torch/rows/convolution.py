@@ -11,7 +11,7 @@ from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
-from anydim.sizes import Size, as_size, ceil_div, product
+from anydim.sizes import Size, as_size, product
 
 Numbers: TypeAlias = "int | Sequence[int]"
 Sizes: TypeAlias = "Sequence[int | Size]"
@@ -159,9 +159,7 @@ def along(g: TorchBuilder, name: str, x: Value, axis: int, **sizes: Size) -> Val
 
 
 def max_unpool(rank: int) -> Build:
-    def build(
-        g: TorchBuilder, x: Value, indices: Value, sizes: Sizes, *_: Any
-    ) -> Value:
+    def build(g: TorchBuilder, x: Value, indices: Value, sizes: Sizes, *_: Any) -> Value:
         """Elements at their places in a plane, 0 elsewhere."""
         lead = x.shape[:-rank]
         plane = product(sizes)

@@ -9,7 +9,7 @@ from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.promotion import working
 from anydim.frontends.torch.record import Build
-from anydim.sizes import Size, as_size, maximum, product
+from anydim.sizes import Size, maximum, product
 
 Sizes: TypeAlias = "Sequence[int | Size]"
 
@@ -123,18 +123,14 @@ def native_batch_norm(
     g: TorchBuilder, x: Value, weight: Value | None, bias: Value | None, mean: Value | None,
     variance: Value | None, training: bool, momentum: float, epsilon: float,
 ) -> list[Value]:  # fmt: skip
-    return batch_norm_training(
-        g, x, weight, bias, mean, variance, training, momentum, epsilon
-    )[:3]
+    return batch_norm_training(g, x, weight, bias, mean, variance, training, momentum, epsilon)[:3]
 
 
 def plain_batch_norm(
     g: TorchBuilder, x: Value, weight: Value | None, bias: Value | None, mean: Value | None,
     variance: Value | None, training: bool, momentum: float, epsilon: float, *_: Any,
 ) -> Value:  # fmt: skip
-    return native_batch_norm(
-        g, x, weight, bias, mean, variance, training, momentum, epsilon
-    )[0]
+    return native_batch_norm(g, x, weight, bias, mean, variance, training, momentum, epsilon)[0]
 
 
 def _moved(g: TorchBuilder, old: Value, new: Value, momentum: float) -> Value:
