@@ -11,7 +11,7 @@ ROOMS :=
 COUNT := 300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup shipped demo test test-fast test-all test-gpu bench-gpu faults soak mutants conformance aarch64 lint format docs bench bench-six bench-cliffs wheels clean
+.PHONY: help setup shipped demo test test-fast test-all test-torch test-gpu bench-gpu faults soak mutants conformance aarch64 lint format docs bench bench-six bench-cliffs wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,10 @@ test: lint ## style, types and all but the slow tests
 
 test-all: lint ## style, types and every test
 	$(BIN)/python -m pytest -n 2
+
+test-torch: setup ## the torch frontend, part of torch's operator database included
+	$(PIP) install -e '.[torch]' expecttest
+	$(BIN)/python -m pytest tests/torch tests/house/test_guides.py -n 2
 
 test-gpu: setup ## what the CUDA target makes, on a real device (docs/gpu.md)
 	$(PIP) install -e '.[cuda]'

@@ -25,9 +25,9 @@ class StatefulModel(Model):
         self._made = None
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("executable", "_report", "_compile", "_indices", "_origin", "story", "_lists"):
-            return getattr(self.core, name)
-        raise AttributeError(name)
+        if name.startswith("__") or name == "core":  # before it is set
+            raise AttributeError(name)
+        return getattr(self.core, name)  # a saved program has its state as inputs
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

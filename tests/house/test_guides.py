@@ -19,7 +19,7 @@ PAGES = {  # the packages and the programs ("!cc") that each needs
     "guides/deployment.md": (),
     "guides/ragged.md": (),
     "guides/serving.md": (),
-    "guides/from-torch.md": ("torch", "onnxscript"),
+    "guides/from-torch.md": ("torch",),
     "guides/scikit-learn.md": ("sklearn", "skl2onnx"),
     "guides/troubleshooting.md": (),
     "tutorials/first-definition.md": (),

@@ -29,8 +29,9 @@ class Net:
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         names = {name for axes in self.axes for name in axes.values()}
+        least = {name: 0 if name == "batch" else self.least for name in names}
         dims = {
-            name: Dim.AUTO if self.auto else Dim(name, min=0 if name == "batch" else self.least, max=4096)
+            name: Dim.AUTO if self.auto else Dim(name, min=least[name], max=4096)
             for name in sorted(names)
         }
         return tuple({axis: dims[name] for axis, name in axes.items()} for axes in self.axes)

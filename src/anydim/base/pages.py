@@ -22,8 +22,8 @@ class Page:
 
 FROM_TORCH = Page(
     "guides/from-torch.md", "From torch",
-    "export it, and compile the file: torch.onnx.export(module.eval(), (example,), "
-    '"model.onnx", dynamo=True, dynamic_shapes=({0: torch.export.Dim("batch")},))',
+    "give a module with example arguments, or an exported program: ad.compile(module.eval(), "
+    '(example,), dynamic_shapes=({0: torch.export.Dim("batch")},))',
 )  # fmt: skip
 FROM_SCIKIT_LEARN = Page(
     "guides/scikit-learn.md", "From scikit-learn, LightGBM and XGBoost",

@@ -20,7 +20,7 @@ from anydim.report.console import Console
 def inspect(model: str, verify: bool) -> None:
     """Show what FILE holds: dims, inputs, outputs; for a saved model also memory and processors.
 
-    FILE is a saved model, an ONNX file or a definition. Nothing is compiled, and no code of a saved
+    FILE is a saved model, an ONNX file, a program of torch (.pt2) or a definition. Nothing is compiled, and no code of a saved
     model is executed. The names of dims are the names for --dim and --at. Axes of outputs are shown
     as the ONNX file declares them; ? is an axis that it does not declare.
 
@@ -28,6 +28,7 @@ def inspect(model: str, verify: bool) -> None:
     Examples:
       anydim inspect encoder.anydim
       anydim inspect encoder.onnx
+      anydim inspect encoder.pt2
       anydim inspect kernels.tc:norm
     """
     if verify and not is_saved(model):

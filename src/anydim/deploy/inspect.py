@@ -25,6 +25,7 @@ from anydim.sizes import Box
 
 if TYPE_CHECKING:
     from anydim.frontends.onnx.outline import Outline
+    from anydim.frontends.torch.outline import ProgramOutline
     from anydim.program.memory import Memory
 
 
@@ -129,19 +130,22 @@ class Contents(Shown):
         return f"lacks {listed(sorted(each.missing))}" if each.missing else "can run it"
 
 
+PROGRAM = ".pt2"  # a file of torch.export.save
 _HEADERS = ("level", "architecture", "code", "weights", "repacked", "records", "this machine")
 
 
 @public
-def inspect(path: str | os.PathLike[str], *, verify: bool = False) -> Contents | Outline:
+def inspect(
+    path: str | os.PathLike[str], *, verify: bool = False
+) -> Contents | Outline | ProgramOutline:
     """Read the dims, inputs and outputs of a file, without compiling or executing it.
 
     Args:
-        path: A file of `Model.save`, or an ONNX file.
+        path: A file of `Model.save`, an ONNX file, or a file of `torch.export.save` (.pt2).
         verify: Compare the digests of everything in a saved file, which reads the whole file.
 
     Returns:
-        `Contents` of a saved file, `Outline` of an ONNX file.
+        `Contents` of a saved file, `Outline` of an ONNX file, `ProgramOutline` of a torch file.
 
     Raises:
         ArtefactError: The saved file is damaged or has another format.
@@ -152,6 +156,9 @@ def inspect(path: str | os.PathLike[str], *, verify: bool = False) -> Contents |
         return _contents(name, verify)
     if flag_of("verify", verify):
         raise OptionError(f"verify is for saved models, and {name} is none")
+    if name.endswith(PROGRAM):
+        outlined: ProgramOutline = import_module("anydim.frontends.torch.outline").outline(name)
+        return outlined
     try:
         outline = import_module("anydim.frontends.onnx.outline").outline
     except ModuleNotFoundError:  # a process without the compiler reads saved models only

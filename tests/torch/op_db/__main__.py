@@ -1,9 +1,9 @@
 """Run torch's operator database.
 
-    python -m tests.torch.op_db out.json                     all entries, float32
-    python -m tests.torch.op_db out.json --dtype int64       another element type
-    python -m tests.torch.op_db out.json --match conv        entries whose names hold a text
-    python -m tests.torch.op_db out.json --again wrong       those of out.json with this outcome
+python -m tests.torch.op_db out.json                     all entries, float32
+python -m tests.torch.op_db out.json --dtype int64       another element type
+python -m tests.torch.op_db out.json --match conv        entries whose names hold a text
+python -m tests.torch.op_db out.json --again wrong       those of out.json with this outcome
 """
 
 from __future__ import annotations

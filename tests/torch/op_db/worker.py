@@ -36,7 +36,8 @@ def judged(case: cases.Case, backend: str) -> dict[str, Any]:
         outcome = None if tensors is None else _at(case, run, tensors, number)
         if outcome:
             return outcome
-    return {"outcome": "right", "why": "", "free": sizes[1] is not None, **_empty(case, program, run)}
+    free = sizes[1] is not None
+    return {"outcome": "right", "why": "", "free": free, **_empty(case, program, run)}
 
 
 def _empty(case: cases.Case, program: Any, run: Any) -> dict[str, Any]:

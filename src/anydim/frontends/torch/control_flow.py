@@ -64,4 +64,8 @@ def _with_effects(importing: Any, node: Any) -> Any:
     return [importing.converted(token), *([] if made is None else [made])]
 
 
-_ROWS: dict[str, Callable[[Any, Any], Any]] = {"cond": _cond, "while_loop": _while, "with_effects": _with_effects}
+_ROWS: dict[str, Callable[[Any, Any], Any]] = {
+    "cond": _cond,
+    "while_loop": _while,
+    "with_effects": _with_effects,
+}

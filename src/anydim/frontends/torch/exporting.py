@@ -59,7 +59,10 @@ def _shapes(states: int) -> Callable[..., Any]:
 
 @contextmanager
 def whole_layers() -> Iterator[None]:
-    """Keep recurrent layers whole in exports within: `with whole_layers(): torch.export.export(...)`.
+    """Keep recurrent layers whole in exports within.
+
+        with whole_layers():
+            program = torch.export.export(module, arguments, dynamic_shapes=...)
 
     Not for concurrent exports: it changes what modules call.
     """

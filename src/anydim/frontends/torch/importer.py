@@ -227,9 +227,11 @@ class _Importing:
         """Tell the builder the type of the first result, and which results are used."""
         many = isinstance(value, (list, tuple))
         self.g.parts = len(value) if many else 1
-        self.g.used = {
-            user.args[1] for user in node.users if user.target is operator.getitem
-        } if many else {0}
+        self.g.used = (
+            {user.args[1] for user in node.users if user.target is operator.getitem}
+            if many
+            else {0}
+        )
         first = value[0] if isinstance(value, (list, tuple)) and value else value
         if isinstance(first, torch.Tensor):
             self.g.result, self.g.rank = dtype_of(first.dtype), first.dim()
@@ -321,8 +323,7 @@ class _Importing:
                 found = self.g.found(scalar, "size")
             return found if found.constant is None else found.constant
         if expression.is_number or expression in (True, False):
-            known = bool(expression) if isinstance(value, torch.SymBool) else float(expression)
-            return known
+            return bool(expression) if isinstance(value, torch.SymBool) else float(expression)
         return number_of(self.g, expression)
 
     def asserted(self, node: Any) -> None:
@@ -372,6 +373,3 @@ def _unsupported(name: str, failures: Sequence[str]) -> ModelError:
         "write them with other operators of torch; docs/operators-torch.md lists the supported "
         "ones",
     )
-
-
-BuildRow = Callable[..., Any]

@@ -40,6 +40,7 @@ class Opened:
     written: Mapping[str, str]
     results: Sequence[Any]
     spec: Any
+    name: str = ""
 
     @property
     def graph(self) -> Graph:
@@ -83,7 +84,7 @@ def exported(
     if isinstance(source, ExportedProgram):
         return source
     if isinstance(source, (str, os.PathLike)):
-        return _loaded(source)
+        return read_file(source)
     if not isinstance(arguments, (tuple, list)):
         raise OptionError(
             f"the example arguments of a module are {shown(arguments)}",
@@ -104,7 +105,8 @@ def exported(
         ) from error
 
 
-def _loaded(path: str | os.PathLike[str]) -> ExportedProgram:
+def read_file(path: str | os.PathLike[str]) -> ExportedProgram:
+    """The program of a file of torch.export.save; raises ModelError."""
     register()
     try:
         with warnings.catch_warnings():
@@ -156,7 +158,7 @@ def open_program(
         result for spec, result in zip(signature.output_specs, imported.results)
         if spec.kind == OutputKind.USER_OUTPUT
     ]  # fmt: skip
-    return Opened(imported, state, written, own, whole.call_spec.out_spec)
+    return Opened(imported, state, written, own, whole.call_spec.out_spec, name)
 
 
 def _decomposed(program: ExportedProgram, name: str) -> ExportedProgram:

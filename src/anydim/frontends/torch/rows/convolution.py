@@ -159,9 +159,7 @@ def along(g: TorchBuilder, name: str, x: Value, axis: int, **sizes: Size) -> Val
 
 
 def max_unpool(rank: int) -> Build:
-    def build(
-        g: TorchBuilder, x: Value, indices: Value, sizes: Sizes, *_: Any
-    ) -> Value:
+    def build(g: TorchBuilder, x: Value, indices: Value, sizes: Sizes, *_: Any) -> Value:
         """Elements at their places in a plane, 0 elsewhere."""
         lead = x.shape[:-rank]
         plane = product(sizes)

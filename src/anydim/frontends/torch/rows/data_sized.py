@@ -50,9 +50,7 @@ def repeat_interleave(
         output_size = g.found(total, "count")
     size = as_size(output_size)
     zeros = g.filled((size + 1,), 0, int64)
-    marks = g.scatter_elements(
-        zeros, ends, g.filled(ends.shape, 1, int64), axis=0, reduction="add"
-    )
+    marks = g.scatter_elements(zeros, ends, g.filled(ends.shape, 1, int64), axis=0, reduction="add")
     places = g.slice(marks, starts=(0,), ends=(size,), axes=(0,))
     return g.cum_sum(places, axis=0)
 
@@ -111,18 +109,14 @@ def bincount(
     return g.scatter_elements(zeros, own, updates, axis=0, reduction="add")
 
 
-def nonzero_static(
-    g: TorchBuilder, x: Value, *, size: int | Size, fill_value: int = -1
-) -> Value:
+def nonzero_static(g: TorchBuilder, x: Value, *, size: int | Size, fill_value: int = -1) -> Value:
     """The first coordinates, filled up to a number of rows."""
     found = nonzero(g, x)
     padded = g.pad(found, g.scalar(fill_value, int64), before=(0, 0), after=(size, 0))
     return g.slice(padded, starts=(0,), ends=(size,), axes=(0,))
 
 
-def histogram(
-    g: TorchBuilder, x: Value, bins: int = 100, low: float = 0, high: float = 0
-) -> Value:
+def histogram(g: TorchBuilder, x: Value, bins: int = 100, low: float = 0, high: float = 0) -> Value:
     """Counts of equal bins; without bounds, between the smallest and the largest element."""
     (own,) = g.worked(g.flat(x))
     first, last = g.scalar(low, own.dtype), g.scalar(high, own.dtype)

@@ -182,8 +182,11 @@ def sign(g: TorchBuilder, x: Value) -> Value:
 def sign_bit(g: TorchBuilder, x: Value) -> Value:
     """Whether the sign bit is set: of -0 and of negative NaN too."""
     if not x.dtype.is_float:
-        return g.less(g.as_type(x, int64), 0) if x.dtype != boolean else g.filled(
-            x.shape, False, boolean)
+        return (
+            g.less(g.as_type(x, int64), 0)
+            if x.dtype != boolean
+            else g.filled(x.shape, False, boolean)
+        )
     return g.sign_bit(g.as_type(x, working(x.dtype)))
 
 
@@ -246,7 +249,9 @@ def number_extreme(name: str) -> Build:
     return build
 
 
-def clamp(g: TorchBuilder, x: Value, low: Operand | None = None, high: Operand | None = None) -> Value:  # noqa: E501
+def clamp(
+    g: TorchBuilder, x: Value, low: Operand | None = None, high: Operand | None = None
+) -> Value:
     """Bounds are numbers or tensors; either may be None."""
     (x,) = g.worked(x)
     if low is not None:
@@ -505,7 +510,8 @@ ROWS: dict[str, Build] = {
     "lerp.Scalar": interpolate, "lerp.Tensor": interpolate,
     "log2.default": log_base(1 / math.log(2)), "log10.default": log_base(1 / math.log(10)),
     "exp2.default": exp2,
-    "gelu.default": gelu, "silu.default": swish, "elu.default": elu, "celu.default": activation("celu", "alpha"),
+    "gelu.default": gelu, "silu.default": swish, "elu.default": elu,
+    "celu.default": activation("celu", "alpha"),
     "leaky_relu.default": leaky_relu, "_prelu_kernel.default": prelu, "prelu.default": prelu,
     "softplus.default": softplus, "hardtanh.default": hard_tanh,
     "hardsigmoid.default": hard_sigmoid, "threshold.default": threshold,

@@ -63,7 +63,9 @@ def triangular(
     a, b = together(g, a, b)
     if unit:
         size = a.shape[-1]
-        a = g.where(g.equal(g.eye(rows=size, columns=size, dtype=int64), 1), g.scalar(1, a.dtype), a)
+        a = g.where(
+            g.equal(g.eye(rows=size, columns=size, dtype=int64), 1), g.scalar(1, a.dtype), a
+        )
     return batched(g, "solve_upper" if upper else "solve_lower", a, b)[0]
 
 
@@ -125,7 +127,9 @@ def permutation(g: TorchBuilder, pivots: Value, rows: Size) -> Value:
     return g.reshape(made, shape=(*lead, rows))
 
 
-def lu_factor(g: TorchBuilder, x: Value, *, pivot: bool = True, check_errors: bool = False) -> list[Value]:  # noqa: E501
+def lu_factor(
+    g: TorchBuilder, x: Value, *, pivot: bool = True, check_errors: bool = False
+) -> list[Value]:
     both, pivots, _ = eliminated(g, *g.worked(x))
     return [both, pivots, info(g, x)]
 
@@ -137,7 +141,7 @@ def lu(g: TorchBuilder, x: Value, *, pivot: bool = True) -> list[Value]:
 
 def unpacked(g: TorchBuilder, both: Value, order: Value) -> list[Value]:
     """(P, L, U) with P @ L @ U the matrix."""
-    rows, columns = both.shape[-2:]
+    rows = both.shape[-2]
     count = smaller(g, both)
     axes = (len(both.shape) - 2, len(both.shape) - 1)
     left = g.slice(both, starts=(0,), ends=(count,), axes=(axes[1],))
@@ -260,7 +264,9 @@ def qr(g: TorchBuilder, x: Value, mode: str = "reduced") -> list[Value]:
     return [reflected(g, both, factors, count), upper]
 
 
-def symmetric_eigen(g: TorchBuilder, x: Value, triangle: str = "L", vectors: bool = True) -> list[Value]:  # noqa: E501
+def symmetric_eigen(
+    g: TorchBuilder, x: Value, triangle: str = "L", vectors: bool = True
+) -> list[Value]:
     """(eigenvalues in ascending order, their vectors as columns)."""
     (own,) = g.worked(x)
     upper = triangle.upper() == "U"
@@ -278,7 +284,9 @@ def columns_of(g: TorchBuilder, x: Value, order: Value) -> Value:
     return g.gather_elements(x, place, axis=len(x.shape) - 1)
 
 
-def svd(g: TorchBuilder, x: Value, full: bool = False, vectors: bool = True, **_: Any) -> list[Value]:  # noqa: E501
+def svd(
+    g: TorchBuilder, x: Value, full: bool = False, vectors: bool = True, **_: Any
+) -> list[Value]:
     """(U, singular values in descending order, V^T)."""
     (own,) = g.worked(x)
     rows, columns = x.shape[-2:]
@@ -403,7 +411,8 @@ ROWS: dict[str, Build] = {
     "linalg_inv_ex.default": inverse,
     "_linalg_check_errors.default": checked,
     "geqrf.default": geqrf, "linalg_householder_product.default": householder_product,
-    "ormqr.default": times_reflections, "linalg_qr.default": qr, "_linalg_eigh.default": symmetric_eigen,
+    "ormqr.default": times_reflections, "linalg_qr.default": qr,
+    "_linalg_eigh.default": symmetric_eigen,
     "_linalg_svd.default": svd, "linalg_pinv.atol_rtol_tensor": pseudo_inverse,
     "linalg_matrix_exp.default": matrix_exponential,
 }  # fmt: skip

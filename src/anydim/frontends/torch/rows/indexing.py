@@ -249,9 +249,7 @@ def index_along(reduction: str) -> Build:
     return build
 
 
-def _along(
-    g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, how: str
-) -> Value:
+def _along(g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, how: str) -> Value:
     shape = x.shape
     if not shape:
         x, dim = g.reshape(x, shape=(1,)), 0
@@ -261,9 +259,7 @@ def _along(
     if len(source.shape) < len(x.shape):
         source = g.unsqueeze(source, axes=(axis,))
     rank = len(x.shape)
-    places = g.reshape(
-        index, shape=tuple(index.shape[0] if n == axis else 1 for n in range(rank))
-    )
+    places = g.reshape(index, shape=tuple(index.shape[0] if n == axis else 1 for n in range(rank)))
     places = g.expand(g.as_type(places, int64), shape=source.shape)
     made = added(g, "scatter_elements", x, places, source, how, axis=axis)
     return made if shape else g.reshape(made, shape=())
@@ -284,9 +280,7 @@ def index_reduce(
     return made if x.shape else g.reshape(made, shape=())
 
 
-def index_fill(
-    g: TorchBuilder, x: Value, dim: int, index: Value, value: Value | Number
-) -> Value:
+def index_fill(g: TorchBuilder, x: Value, dim: int, index: Value, value: Value | Number) -> Value:
     lifted = x if x.shape else g.reshape(x, shape=(1,))
     axis = dim % len(lifted.shape)
     index = index if index.shape else g.reshape(index, shape=(1,))
@@ -300,9 +294,7 @@ def take(g: TorchBuilder, x: Value, index: Value) -> Value:
     return g.gather(g.flat(x), index, axis=0)
 
 
-def put(
-    g: TorchBuilder, x: Value, index: Value, source: Value, accumulate: bool = False
-) -> Value:
+def put(g: TorchBuilder, x: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
     made = added(
         g, "scatter_elements", g.flat(x), g.flat(index), g.flat(g.as_type(source, x.dtype)),
         "add" if accumulate else "none", axis=0,
@@ -318,9 +310,7 @@ def bucketize(
     return sorted_places(g, boundaries, x, right)
 
 
-def sorted_places(
-    g: TorchBuilder, rows: Value, x: Value | Number, right: bool
-) -> Value:
+def sorted_places(g: TorchBuilder, rows: Value, x: Value | Number, right: bool) -> Value:
     """How many elements of each sorted row are below (or, with `right`, not above) each x."""
     values, rows = g.operands(x, rows)
     lead = len(rows.shape) - 1
@@ -332,11 +322,17 @@ def sorted_places(
     else:
         outside = g.less(rows, wide)
     if rows.dtype.is_float:
-        outside = g.logical_or(outside, g.logical_and(
-            g.is_nan(wide), g.logical_or(g.logical_not(g.is_nan(rows)), g.scalar(right, boolean))))
+        outside = g.logical_or(
+            outside,
+            g.logical_and(
+                g.is_nan(wide),
+                g.logical_or(g.logical_not(g.is_nan(rows)), g.scalar(right, boolean)),
+            ),
+        )
         if right:
-            outside = g.logical_and(outside, g.logical_or(
-                g.logical_not(g.is_nan(rows)), g.is_nan(wide)))
+            outside = g.logical_and(
+                outside, g.logical_or(g.logical_not(g.is_nan(rows)), g.is_nan(wide))
+            )
     return g.reduce_sum(g.cast(outside, to=int64), axes=(-1,))
 
 

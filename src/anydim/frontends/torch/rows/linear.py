@@ -24,15 +24,22 @@ def linear(g: TorchBuilder, x: Value, weight: Value, bias: Value | None = None) 
     return made if bias is None else g.add(made, bias)
 
 
-def added_product(g: TorchBuilder, bias: Value, a: Value, b: Value, *, beta: Number = 1, alpha: Number = 1, **_: Any) -> Value:  # noqa: E501
+def added_product(
+    g: TorchBuilder,
+    bias: Value,
+    a: Value,
+    b: Value,
+    *,
+    beta: Number = 1,
+    alpha: Number = 1,
+    **_: Any,
+) -> Value:
     """beta * bias + alpha * (a @ b); a beta of 0 ignores the bias."""
     made = g.matmul(a, b)
     return scaled_sum(g, bias, made, beta, alpha)
 
 
-def scaled_sum(
-    g: TorchBuilder, bias: Value, made: Value, beta: Number, alpha: Number
-) -> Value:
+def scaled_sum(g: TorchBuilder, bias: Value, made: Value, beta: Number, alpha: Number) -> Value:
     made = g.as_type(made, bias.dtype)
     if alpha != 1:
         made = g.mul(made, g.operand(alpha, made.dtype))
@@ -89,8 +96,7 @@ def cross(g: TorchBuilder, a: Value, b: Value, *, dim: int = -1) -> Value:
 
 def _turned(g: TorchBuilder, x: Value, axis: int, by: int) -> Value:
     parts = [
-        g.slice(x, starts=(at % 3,), ends=(at % 3 + 1,), axes=(axis,))
-        for at in range(by, by + 3)
+        g.slice(x, starts=(at % 3,), ends=(at % 3 + 1,), axes=(axis,)) for at in range(by, by + 3)
     ]
     return g.concat(*parts, axis=axis)
 

@@ -123,18 +123,14 @@ def native_batch_norm(
     g: TorchBuilder, x: Value, weight: Value | None, bias: Value | None, mean: Value | None,
     variance: Value | None, training: bool, momentum: float, epsilon: float,
 ) -> list[Value]:  # fmt: skip
-    return batch_norm_training(
-        g, x, weight, bias, mean, variance, training, momentum, epsilon
-    )[:3]
+    return batch_norm_training(g, x, weight, bias, mean, variance, training, momentum, epsilon)[:3]
 
 
 def plain_batch_norm(
     g: TorchBuilder, x: Value, weight: Value | None, bias: Value | None, mean: Value | None,
     variance: Value | None, training: bool, momentum: float, epsilon: float, *_: Any,
 ) -> Value:  # fmt: skip
-    return native_batch_norm(
-        g, x, weight, bias, mean, variance, training, momentum, epsilon
-    )[0]
+    return native_batch_norm(g, x, weight, bias, mean, variance, training, momentum, epsilon)[0]
 
 
 def _moved(g: TorchBuilder, old: Value, new: Value, momentum: float) -> Value:

@@ -50,15 +50,12 @@ def truth(name: str) -> Build:
     """Whether any element, or every element, is not zero."""
 
     def build(g: TorchBuilder, x: Value, dims: Dims = None, keepdim: bool = False) -> Value:
-        marks = g.cast(g.as_type(x, boolean), to=uint8)
-        if dims == []:
-            return g.as_type(x, boolean) if x.shape else g.as_type(x, boolean)
-        axes = g.axes_of(x, dims)
-        if name == "any":
-            total = g.reduce_sum(g.cast(marks, to=int64), axes=axes, keepdims=keepdim)
-            return g.greater(total, 0)
-        missing = g.sub(g.scalar(1, int64), g.cast(marks, to=int64))
-        return g.equal(g.reduce_sum(missing, axes=axes, keepdims=keepdim and bool(x.shape)), 0)
+        marks = g.as_type(x, boolean)
+        if dims == []:  # of no axes
+            return marks
+        counted = g.cast(marks if name == "any" else g.logical_not(marks), to=int64)
+        total = reduced(g, "reduce_sum", counted, dims, keepdim)
+        return g.greater(total, 0) if name == "any" else g.equal(total, 0)
 
     return build
 
@@ -66,17 +63,13 @@ def truth(name: str) -> Build:
 def arg(name: str) -> Build:
     """The index of the largest or smallest element; without dim, in the flat tensor."""
 
-    def build(
-        g: TorchBuilder, x: Value, dim: int | None = None, keepdim: bool = False
-    ) -> Value:
+    def build(g: TorchBuilder, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
         return arg_of(g, name, x, dim, keepdim)
 
     return build
 
 
-def arg_of(
-    g: TorchBuilder, name: str, x: Value, dim: int | None, keepdim: bool
-) -> Value:
+def arg_of(g: TorchBuilder, name: str, x: Value, dim: int | None, keepdim: bool) -> Value:
     if x.dtype == boolean:
         x = g.cast(x, to=uint8)
     if dim is None or not x.shape:
@@ -263,7 +256,9 @@ def top_k(
     return [lowered(g, values, scalar), lowered(g, places, scalar)]
 
 
-def kth(g: TorchBuilder, x: Value, k: int | Size, dim: int = -1, keepdim: bool = False) -> list[Value]:  # noqa: E501
+def kth(
+    g: TorchBuilder, x: Value, k: int | Size, dim: int = -1, keepdim: bool = False
+) -> list[Value]:
     own, scalar = lifted(g, x)
     first = k - 1
     found = [g.slice(each, starts=(first,), ends=(k,), axes=(dim,))
@@ -285,9 +280,7 @@ def median(ignore_nan: bool) -> Build:
             last = g.scalar((extent - 1) // 2, int64)
             where = g.expand(last, shape=_ones(own.shape, axis))
         else:
-            missing = g.reduce_sum(
-                g.cast(g.is_nan(own), to=int64), axes=(axis,), keepdims=True
-            )
+            missing = g.reduce_sum(g.cast(g.is_nan(own), to=int64), axes=(axis,), keepdims=True)
             count = g.sub(g.scalar(extent, int64), missing)
             middle = g.div(g.sub(g.maximum(count, 1), 1), g.scalar(2, int64))
             if ignore_nan:
@@ -331,7 +324,9 @@ def log_sum_exp(g: TorchBuilder, x: Value, dims: Dims, keepdim: bool = False) ->
     return reduced(g, "reduce_log_sum_exp", *g.worked(x), dims, keepdim)
 
 
-def product_of(g: TorchBuilder, x: Value, dim: int | None = None, keepdim: bool = False, **_: Any) -> Value:  # noqa: E501
+def product_of(
+    g: TorchBuilder, x: Value, dim: int | None = None, keepdim: bool = False, **_: Any
+) -> Value:
     return reduced(g, "reduce_prod", *g.worked(x), dim, keepdim)
 
 

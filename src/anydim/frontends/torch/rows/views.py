@@ -99,8 +99,7 @@ def split(g: TorchBuilder, x: Value, size: int | Size, dim: int = 0) -> list[Val
     starts = [as_size(size) * number for number in range(parts)]
     ends = [*starts[1:], extent]
     return [
-        g.slice(x, starts=(start,), ends=(end,), axes=(dim,))
-        for start, end in zip(starts, ends)
+        g.slice(x, starts=(start,), ends=(end,), axes=(dim,)) for start, end in zip(starts, ends)
     ]
 
 
@@ -196,9 +195,7 @@ def _along(size: Any, axis: int, rank: int) -> tuple[Any, ...]:
     return tuple(size if number == axis else 1 for number in range(rank))
 
 
-def diagonal(
-    g: TorchBuilder, x: Value, offset: int = 0, first: int = 0, second: int = 1
-) -> Value:
+def diagonal(g: TorchBuilder, x: Value, offset: int = 0, first: int = 0, second: int = 1) -> Value:
     """The diagonal becomes the last axis."""
     rank = len(x.shape)
     a, b = first % rank, second % rank
@@ -298,7 +295,8 @@ def select_scatter(g: TorchBuilder, x: Value, source: Value, dim: int, index: An
 def diagonal_scatter(
     g: TorchBuilder, x: Value, source: Value, offset: int = 0, first: int = 0, second: int = 1
 ) -> Value:
-    places = diagonal(g, g.reshape(g.positions(g.elements(x)), shape=x.shape), offset, first, second)
+    numbers = g.reshape(g.positions(g.elements(x)), shape=x.shape)
+    places = diagonal(g, numbers, offset, first, second)
     return put_flat(g, x, places, source)
 
 
@@ -347,5 +345,5 @@ ROWS: dict[str, Build] = {
     "slice_scatter.default": slice_scatter, "select_scatter.default": select_scatter,
     "diagonal_scatter.default": diagonal_scatter,
     "as_strided_scatter.default": as_strided_scatter,
-    "view_as_real.default": same, "lift_fresh.default": same, "lift.default": same,
+    "copy.default": copied, "lift_fresh.default": same, "lift.default": same,
 }  # fmt: skip

@@ -1,0 +1,98 @@
+"""Writes docs/operators-torch.md: the overloads with rows, and the results of torch's database.
+
+    python -m anydim.frontends.torch.coverage docs/operators-torch.md
+
+The results are those in `docs/operators-torch.json`, which `python -m tests.torch.op_db` writes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from anydim.frontends.torch.rows import OVERLOADS
+
+_HEAD = """# Operators of torch
+
+`ad.compile` takes programs of `torch.export`. Overloads with a row below are compiled whole; torch
+decomposes the others first. A program is refused if an overload without a row is left; the error
+names the overload and the module.
+
+## torch's operator database
+
+Each entry of torch's database (`op_db`) is exported with every axis free (`Dim.AUTO`), compiled
+once, and compared with eager torch at the exported size and at two others. Entries with random
+numbers are compared by type and shape.
+
+    python -m tests.torch.op_db docs/operators-torch.json --samples 1
+    python -m tests.torch.op_db docs/operators-torch.json --samples 1 --dtype int64 --every 4
+    python -m anydim.frontends.torch.coverage docs/operators-torch.md
+"""
+_WORDS = {
+    "right": "right at all sizes", "refused": "refused with an error", "wrong": "wrong",
+    "failed": "an error at a size",
+}  # fmt: skip
+
+
+def page(results: dict[str, list[dict[str, Any]]]) -> str:
+    """The page, from the results by element type."""
+    lines = [*_HEAD.splitlines(), *_summary(results), "", *_misses(results), "", *_rows()]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(results: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    yield ""
+    yield "| element type | exported | right | share | refused | wrong or failed |"
+    yield "|---|---|---|---|---|---|"
+    for dtype, found in results.items():
+        counts = Counter(each["outcome"] for each in found)
+        exported = sum(counts[word] for word in _WORDS)
+        share = f"{100 * counts['right'] / exported:.1f} %" if exported else ""
+        bad = counts["wrong"] + counts["failed"]
+        cells = (dtype, exported, counts["right"], share, counts["refused"], bad)
+        yield f"| {' | '.join(map(str, cells))} |"
+
+
+def _misses(results: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    yield "Entries that are not right:"
+    yield ""
+    yield "| entry | element types | outcome | reason |"
+    yield "|---|---|---|---|"
+    missed: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for dtype, found in results.items():
+        for each in found:
+            if each["outcome"] in _WORDS and each["outcome"] != "right":
+                key = each["entry"], each["outcome"]
+                missed.setdefault(key, []).append((dtype, _reason(each["why"])))
+    for (entry, outcome), where in sorted(missed.items()):
+        dtypes = ", ".join(dtype for dtype, _ in where)
+        yield f"| {entry} | {dtypes} | {_WORDS[outcome]} | {where[0][1]} |"
+
+
+def _reason(text: str) -> str:
+    short = text.split("cannot be compiled: ")[-1].split("   write them")[0]
+    return " ".join(short[:140].split()).replace("|", "\\|")
+
+
+def _rows() -> Iterator[str]:
+    yield "## Overloads with a row"
+    yield ""
+    names = sorted(OVERLOADS)
+    yield ", ".join(f"`{name}`" for name in names)
+
+
+def main() -> None:
+    path = Path(sys.argv[1])
+    found = json.loads(path.with_suffix(".json").read_text("utf-8"))
+    results: dict[str, list[dict[str, Any]]] = {}
+    for each in found:
+        results.setdefault(each["dtype"], []).append(each)
+    path.write_text(page(results), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
