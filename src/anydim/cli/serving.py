@@ -81,7 +81,8 @@ def serve(
     Examples:
       anydim serve encoder.anydim --memory 2GiB
       anydim serve models/ --port 9000 --no-grpc
-      anydim serve encoder=minilm.onnx --dim seq=1..512 --tokenizer encoder=tokenizer.json
+      anydim serve encoder=minilm.onnx --dim seq=1..512 \\
+        --tokenizer encoder=tokenizer.json
     """
     settings = _module("run").Settings(
         models=tuple(models), memory=bytes_of(memory, "--memory"),
@@ -157,7 +158,8 @@ def load(
     \b
     Examples:
       anydim load http://localhost:8000 --rate 100 --lengths natural
-      anydim load localhost:8000 --rate 60 --seconds 30 --outliers 0.01:512 --chart latency.svg \\
+      anydim load localhost:8000 --rate 60 --seconds 30 --outliers 0.01:512
+      anydim load localhost:8000 --chart latency.svg \\
         --integers input_ids=0..30521 --output sentence_embedding
     """
     console, made = Console(quiet), _module("loading")
