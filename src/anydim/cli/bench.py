@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -14,7 +13,7 @@ from anydim.base.text import counted, table
 from anydim.cli import arrays
 from anydim.cli.bench_rows import bench_rows
 from anydim.cli.lengths import RowSizes, lengths_option
-from anydim.cli.opening import opened
+from anydim.cli.opening import opened, own_kind
 from anydim.cli.options import Request, at_option, integers_option, level_option, model_options
 from anydim.deploy.container import is_saved
 from anydim.report.console import Console
@@ -76,7 +75,7 @@ def bench(
       anydim bench encoder.onnx --lengths rows.txt --against onnxruntime
     """
     console = Console(request.quiet)
-    kind = "a saved model" if is_saved(request.model) else _own_kind(request.model)
+    kind = "a saved model" if is_saved(request.model) else own_kind(request.model)
     if against and onnx is None and kind:
         name = Path(request.model).name
         hint = "name the ONNX file: --onnx encoder.onnx"
@@ -139,9 +138,3 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     for peer in names[1:]:
         headers += [peer, "ratio", "largest diff"]
     return table(headers, rows)
-
-
-def _own_kind(model: str) -> str:
-    """What MODEL is, if other engines cannot run it; '' otherwise."""
-    found: str = import_module("anydim.frontends.table").own_kind(model)
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import click
 from anydim.base.errors import OptionError
 from anydim.deploy.container import is_saved
 from anydim.deploy.inspect import inspect as inspected
-from anydim.frontends.table import own_kind
 from anydim.report.console import Console
+
+_DEFINITION = re.compile(r"\.tc(:|$)")  # of a text; its reader is slow to import
 
 
 @click.command
@@ -20,9 +22,10 @@ from anydim.report.console import Console
 def inspect(model: str, verify: bool) -> None:
     """Show what FILE holds: dims, inputs, outputs; for a saved model also memory and processors.
 
-    FILE is a saved model, an ONNX file, a program of torch (.pt2) or a definition. Nothing is compiled, and no code of a saved
-    model is executed. The names of dims are the names for --dim and --at. Axes of outputs are shown
-    as the ONNX file declares them; ? is an axis that it does not declare.
+    FILE is a saved model, an ONNX file, a program of torch (.pt2) or a definition. Nothing is
+    compiled, and no code of a saved model is executed. The names of dims are the names for --dim
+    and --at. Axes of outputs are shown as the ONNX file declares them; ? is an axis that it does
+    not declare.
 
     \b
     Examples:
@@ -33,7 +36,7 @@ def inspect(model: str, verify: bool) -> None:
     """
     if verify and not is_saved(model):
         raise OptionError(f"--verify needs a saved model, and {Path(model).name} is not one")
-    if not is_saved(model) and own_kind(model):
+    if _DEFINITION.search(model):
         text = import_module("anydim.cli.describing").described(model)
     else:
         text = str(inspected(model, verify=verify))

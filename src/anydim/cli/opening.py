@@ -84,3 +84,9 @@ def compiled(
         raise missing_module(f"{name}, which is no saved model,", error) from error
     model: Model = compiling.compiled(console, request, inputs, **rest)
     return model
+
+
+def own_kind(model: str) -> str:
+    """What MODEL is, if other engines cannot run it; '' otherwise."""
+    found: str = import_module("anydim.frontends.table").own_kind(model)
+    return found

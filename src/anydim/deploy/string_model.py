@@ -7,7 +7,6 @@ from typing import Any
 
 from anydim.base.missing_package import missing_module
 from anydim.deploy.container import Container
-from anydim.deploy.load import LoadedModel
 from anydim.deploy.records import parse_record
 from anydim.deploy.string_records import (
     STRINGS,
@@ -27,9 +26,9 @@ class LoadedStringModel(StringCalls):
     `parts` are the records of its inputs, outputs and steps.
     """
 
-    core: LoadedModel
+    core: Any  # the `LoadedModel` of the file
 
-    def __init__(self, core: LoadedModel) -> None:
+    def __init__(self, core: Any) -> None:
         container = core.container
         self.core, self._made, self._lists = core, None, {}
         self.parts = parse_record(SavedStrings, bytes(container.verified(STRINGS)))
@@ -49,7 +48,8 @@ class LoadedStringModel(StringCalls):
 
     @property
     def story(self) -> ProgramReports:
-        return self.core.story
+        found: ProgramReports = self.core.story
+        return found
 
 
 def _part(container: Container, name: str, part: str, saved: SavedSteps | None) -> Part:

@@ -4,6 +4,7 @@ Input: ONNX models, texts in the language, calls of a `Builder`; output: graphs.
 the frontends, a record for each kind of source.
 
     onnx/        ONNX files
+    torch/       programs of torch
     structures/  definitions over structures, by levels of calls
     recursion/   definitions of several nodes: recursion with a bound, `while`, rows, algorithms
 """
