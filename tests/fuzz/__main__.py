@@ -14,6 +14,7 @@ from tests import guards
 from tests.fuzz import (
     cuts,
     decoders,
+    derivatives,
     edges,
     metamorphic,
     networks,
@@ -34,6 +35,7 @@ KINDS = {
     "nnsmith": nnsmith_graphs.run, "networks": networks.run, "texts": typed_texts.run,
     "sizes": sizes_as_data.run, "edges": edges.run, "ragged": ragged.run,
     "decoders": decoders.run, "structures": structures.run,
+    "derivatives": derivatives.run,
 }  # fmt: skip
 
 
@@ -54,6 +56,7 @@ KINDS = {
 @click.option("--ragged", "kind", flag_value="ragged", help="Rows of their own sizes, and alone.")
 @click.option("--decoders", "kind", flag_value="decoders", help="Rows of caches, and alone.")
 @click.option("--structures", "kind", flag_value="structures", help="Recursions, in Python too.")
+@click.option("--derivatives", "kind", flag_value="derivatives", help="Beside differences.")
 @click.option("--watched", is_flag=True, help="Watch what each launch writes (tests/guards.py).")
 @click.option("--coverage", is_flag=True, help="Print what the graphs try; compile nothing.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")
