@@ -184,7 +184,10 @@ class _Part:
         try:
             return import_graph(
                 Program(
-                    "torch.compile", self.module, constants, ranges=self.ranges,
+                    "torch.compile",
+                    self.module,
+                    constants,
+                    ranges=self.ranges,
                     shaped_numbers=True,
                 )
             )

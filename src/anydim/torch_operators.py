@@ -51,8 +51,8 @@ def for_call(name: str, tensors: Sequence[torch.Tensor]) -> Callable[..., Any]:
     """
     registered = _REGISTERED[name]
     if any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors):
-        return registered.transformed  # type: ignore[no-any-return]
-    return getattr(getattr(torch.ops, _NAMESPACE), name)  # type: ignore[no-any-return]
+        return registered.transformed
+    return getattr(getattr(torch.ops, _NAMESPACE), name)
 
 
 def is_plain(values: Sequence[Any]) -> bool:

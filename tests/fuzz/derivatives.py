@@ -20,8 +20,8 @@ from tests.gradients import TOLERANCE, check, values
 
 SIZES = (0, 1, 2, 5, 7)
 HEAD = "def f(double(N) a, double(N) b, double(N,N) w, double c, int64(N) at) -> ({results})"
-FUNCTIONS = ("tanh({})", "sin({})", "sigmoid({})", "exp(0.3 * {})", "0.5 * {}", "{} * {}", "{} + {}",
-             "{} - {}", "{} / (1.5 + {} * {})", "max({}, {})", "{} > 0.1 ? {} : {}",
+FUNCTIONS = ("tanh({})", "sin({})", "sigmoid({})", "exp(0.3 * {})", "0.5 * {}", "{} * {}",
+             "{} + {}", "{} - {}", "{} / (1.5 + {} * {})", "max({}, {})", "{} > 0.1 ? {} : {}",
              "sqrt(1 + {} * {})", "min({}, 0.4)", "pow(1 + abs({}), 1.5)")  # fmt: skip
 MANY_TRIES = 3  # directions and inputs before a difference is a failure: one may cross a kink
 
@@ -123,17 +123,19 @@ class Writer:
         kind = self.random.choice(("recurrence", "carried", "branch", "local", "inner"))
         span, back = self.random.choice((("0:N", "t - 1"), ("N - 1:-1:-1", "t + 1")))
         y, s = self.name("v"), self.name("s")
-        value = self.value([f"{x}(t)" for x in self.vectors[-3:]] + [f"({y}({back}) else 0.3)", "c"])
-        carried = self.value([f"{x}(t)" for x in self.vectors[-3:]] + [s, s])
+        known = [f"{x}(t)" for x in self.vectors[-3:]]
+        value = self.value([*known, f"({y}({back}) else 0.3)", "c"])
+        carried = self.value([*known, s, s])
+        other = self.pick(self.vectors)
         body = {
             "recurrence": f"{y}(t) = tanh({value})",
             "carried": f"{s} = tanh({carried})\n    {y}(t) = {s} * ({value})",
             "branch": f"if t % 2 == 0 {{ {s} = tanh({carried}) }} else {{ {s} *= 0.9 }}\n"
                       f"    {y}(t) = sin({value}) + {s}",
-            "local": f"l{y}(i) = {s} * {self.pick(self.vectors)}(i)\n"
+            "local": f"l{y}(i) = {s} * {other}(i)\n"
                      f"    d{y} +=! l{y}(i) * w(t,i)\n    {s} = tanh(d{y})\n"
                      f"    {y}(t) = tanh({value}) + d{y}",
-            "inner": f"for u in 0:t + 1 {{ {s} = tanh({s} + 0.5 * {self.pick(self.vectors)}(u)) }}\n"
+            "inner": f"for u in 0:t + 1 {{ {s} = tanh({s} + 0.5 * {other}(u)) }}\n"
                      f"    {y}(t) = {s} + tanh({value})",
         }[kind]  # fmt: skip
         before = "" if kind == "recurrence" else f"{s} = c * 1.0\n  "

@@ -1,4 +1,4 @@
-"""Promise: torch.compile(backend="anydim") gives eager's results, with one compile for all sizes."""
+"""Promise: torch.compile(backend="anydim") gives eager's results, one compile for all sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
 import anydim as ad  # noqa: E402
-import anydim.torch_backend  # noqa: E402, F401  registers the backend
+import anydim.torch_backend  # noqa: E402  registers the backend
 from tests.torch.nets import NETS, Net  # noqa: E402
 
 LIB = ad.define("""

@@ -63,7 +63,11 @@ def test_definitions_of_the_manual():
         functions = ad.define(text)
         definitions = {name: function.definition for name, function in functions.items()}
         definition, arrays, attributes, _ = example(definitions, line)
-        if definition.types or definition.family or definition.name in ("cubed", "histogram", "convert"):
+        if (
+            definition.types
+            or definition.family
+            or definition.name in ("cubed", "histogram", "convert")
+        ):
             continue
         arrays = in_float64(arrays, definition)
         if any(array.dtype.kind == "f" for array in arrays):
@@ -135,6 +139,17 @@ def test_loops_save_only_what_they_overwrite():
     replaced = last("def f(double(N) x) -> (s) { s = 1.0 for t in N { s = tanh(s * x(t)) } }")
     assert "saved" not in kept.vjp.text
     assert "s_saved(t) = s" in replaced.vjp.text
+
+
+def test_inner_loops_start_from_values_of_outer_iterations():
+    """An inner loop saves a scalar that the outer loop changed before."""
+    text = """def f(double(N) a, double c) -> (s) {
+      s = c * 1.0
+      for t in 0:N { for u in 0:t + 1 { s = tanh(s * a(u)) } }
+    }"""
+    for n in SIZES:
+        arrays = [np.random.default_rng(n).standard_normal(n), np.array(0.7)]
+        assert check(last(text).definition, arrays) < TOLERANCE
 
 
 def test_the_second_derivative():

@@ -41,7 +41,8 @@ class Naming:
         for symbol, name, is_given in self._axes(placeholders):
             if symbol.name not in found or (is_given and not found[symbol.name][2]):
                 found[symbol.name] = (symbol, name, is_given)
-        found = {name: each for name, each in found.items() if name not in self._numbers(placeholders)}
+        numbers = self._numbers(placeholders)
+        found = {name: each for name, each in found.items() if name not in numbers}
         names = [name for _, name, _ in found.values()]
         unknown = [name for name in self.program.dims if name not in names]
         if unknown:
