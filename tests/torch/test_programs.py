@@ -44,9 +44,7 @@ def test_derived_dims_are_expressions() -> None:
             return a + b[::2]
 
     n = Dim("n", max=100)
-    model = ad.compile(
-        Join(), (torch.ones(3), torch.ones(6)), dynamic_shapes=({0: n}, {0: 2 * n})
-    )
+    model = ad.compile(Join(), (torch.ones(3), torch.ones(6)), dynamic_shapes=({0: n}, {0: 2 * n}))
     assert [str(spec.shape[0]) for spec in model.inputs] == ["n", "2*n"]
     for size in (1, 5, 17):
         found = model(torch.ones(size), torch.arange(2.0 * size))["output"]
