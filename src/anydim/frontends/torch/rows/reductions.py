@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from anydim.base.dtypes import DType, boolean, int64, uint8
 from anydim.frontends.builder import Value
-from anydim.frontends.torch.builder import Number, TorchBuilder
+from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.record import Build
 from anydim.sizes import Size, as_size, product
 
