@@ -93,6 +93,10 @@ def run_all(wanted: list[str], arguments: argparse.Namespace) -> list[dict[str, 
     return found
 
 
+def _key(each: dict[str, Any]) -> tuple[str, str]:
+    return each["entry"], each["dtype"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
@@ -106,20 +110,24 @@ def main() -> None:
     arguments = parser.parse_args()
     before = {}
     if arguments.out.exists():
-        before = {each["entry"]: each for each in json.loads(arguments.out.read_text())}
+        before = {_key(each): each for each in json.loads(arguments.out.read_text())}
     if arguments.again:
-        wanted = [n for n, each in before.items() if each["outcome"] in arguments.again.split(",")]
+        outcomes = arguments.again.split(",")
+        wanted = [
+            name for (name, dtype), each in before.items()
+            if dtype == arguments.dtype and each["outcome"] in outcomes
+        ]  # fmt: skip
     else:
         from tests.torch.op_db import cases
 
         wanted = list(cases.entries())
     wanted = [name for name in wanted if arguments.match in name][:: arguments.every]
-    made = {each["entry"]: each for each in run_all(wanted, arguments)}
-    results = sorted({**before, **made}.values(), key=lambda each: each["entry"])
-    arguments.out.write_text(json.dumps(results, indent=0))
-    print(dict(Counter(each["outcome"] for each in results)))
+    made = {_key(each): each for each in run_all(wanted, arguments)}
+    results = sorted({**before, **made}.values(), key=_key)
+    arguments.out.write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n")
+    print(dict(Counter(each["outcome"] for each in results if each["dtype"] == arguments.dtype)))
     for each in results:
-        if each["outcome"] in ("wrong", "failed", "refused") and each["entry"] in made:
+        if each["outcome"] in ("wrong", "failed", "refused") and _key(each) in made:
             print(each["outcome"], each["entry"], each["why"][:220])
 
 

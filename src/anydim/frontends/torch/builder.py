@@ -42,7 +42,8 @@ class TorchBuilder(Builder):
         self.scalars: dict[str, Value] = {}
 
     def _inside(self, stem: str) -> TorchBuilder:
-        inner: TorchBuilder = super()._inside(stem)
+        inner = super()._inside(stem)
+        assert isinstance(inner, TorchBuilder)
         inner.result, inner.symbols, inner.scalars = self.result, self.symbols, self.scalars
         inner._seeds = self._seeds
         return inner

@@ -305,6 +305,21 @@ class _Importing:
         elif isinstance(found, Value):
             self.g.scalars.setdefault(expression.name, self.g.as_type(found, float64))
 
+    def inlined(self, g: TorchBuilder, module: Any, operands: Sequence[Any]) -> list[Any]:
+        """The results of a graph of a higher-order operator, built in the graph of `g`."""
+        inner = _Importing(self.program)
+        inner.g, inner.failures = g, self.failures
+        nodes = list(module.graph.nodes)
+        given = [node for node in nodes if node.op == "placeholder"]
+        inner.environment.update(zip(given, operands))
+        for node in nodes:
+            if node.op not in ("placeholder", "output"):
+                inner.node(node)
+        results = [inner.converted(each) for each in nodes[-1].args[0]]
+        if any(each is _BROKEN for each in results):
+            raise Refused("an operator in its graph")
+        return results
+
     # ---- sizes ----
 
     def size(self, size: Any) -> Size:

@@ -66,7 +66,7 @@ def _name_of(source: Any) -> str:
         return os.path.basename(os.fspath(source))
     if is_module(source):
         return type(source).__name__
-    stack = next(
+    stack: Mapping[str, Any] = next(
         (node.meta["nn_module_stack"] for node in source.graph.nodes
          if node.meta.get("nn_module_stack")), {},
     )  # fmt: skip

@@ -12,7 +12,7 @@ from anydim.sizes import Dim
 if TYPE_CHECKING:
     from anydim.frontends.torch.builder import TorchBuilder
 
-_SPECIALISED = 2  # torch's lowest bound of a dim without one; such dims may be 0 and 1
+_SPECIALISED = 2  # torch's lower bound of a free axis without one: it may be 0 and 1
 _LARGEST = 1 << 60  # bounds from here on are none
 
 
@@ -87,7 +87,7 @@ class Naming:
         if bounds is None:
             return 0, None
         low, high = (_whole(bound) for bound in (bounds.lower, bounds.upper))
-        low = 0 if low is None or low <= _SPECIALISED else low
+        low = 0 if low in (None, _SPECIALISED) else low
         return low, high
 
 

@@ -69,7 +69,8 @@ def _attended(
 ) -> Value:  # fmt: skip
     """Attention of [batch, heads, rows, depth]; a row whose mask allows no key has the result 0."""
     call: Any = StandardNode(g, "attention", {"scale": scale})
-    operands = operands_of(call, *(each.name for each in given))
+    query, key, value = given
+    operands = operands_of(call, query.name, key.name, value.name)
     number = scale_of(call, operands.depth, operands.dtype)
     raw = Value(g, scores_of(call, operands, number, operands.whole))
     shares = g.softmax(_masked(g, raw, mask, causal), axis=-1)

@@ -76,7 +76,8 @@ def average_pool(rank: int) -> Build:
     ) -> Value:  # fmt: skip
         if divisor_override and ceil_mode:
             raise Refused("divisor_override with ceil_mode")
-        own, lead = batched(g, *g.worked(x), rank)
+        (x,) = g.worked(x)
+        own, lead = batched(g, x, rank)
         kernel, padding = _each(kernel, rank), _each(padding, rank)
         made = g.average_pool(
             own, kernel=kernel, strides=_each(stride, rank) if stride else kernel,
@@ -277,7 +278,7 @@ def channel_shuffle(g: TorchBuilder, x: Value, groups: int) -> Value:
 
 
 _NEAREST = {"coordinates": "asymmetric", "rounding": "floor"}
-_SMOOTH = {"antialias": True, "exclude_outside": True}
+_SMOOTH: dict[str, Any] = {"antialias": True, "exclude_outside": True}
 _EXACT = {"coordinates": "half_pixel", "rounding": "round_prefer_ceil"}
 
 ROWS: dict[str, Build] = {

@@ -70,20 +70,26 @@ def arange(
     g: TorchBuilder, start: Number | Value, end: Number | Value, step: Number = 1, **_: Any
 ) -> Value:
     """Integers exactly; real numbers as start + i * step in float64, rounded once."""
-    if all(isinstance(each, (int, Size)) for each in (start, end, step)):
-        stride = as_size(step).constant
-        if stride:
-            span = as_size(end) - as_size(start)
-            count = ceil_div(span, stride) if stride > 0 else ceil_div(-span, -stride)
-            whole = g.range(start=start, step=step, count=maximum(count, 0), dtype=int64)
+    numbers: Any = (start, end, step)
+    if all(isinstance(each, (int, Size)) for each in numbers):
+        low, high, stride = map(as_size, numbers)
+        if stride.constant:
+            whole = g.range(
+                start=low, step=stride, count=_count(high - low, stride.constant), dtype=int64
+            )
             return g.as_type(whole, g.result)
-    if all(isinstance(each, (int, float)) for each in (start, end, step)):
-        count = max(0, math.ceil((end - start) / step))
-        return _stepped(g, start, step, as_size(count))
-    first, last, by = (g.operand(each, float64) for each in (start, end, step))
-    size = g.found(g.maximum(g.ceil(g.div(g.sub(last, first), by)), 0.0), "count")
-    steps = g.mul(g.positions(size, float64), by)
-    return g.as_type(g.add(steps, first), g.result)
+    if all(isinstance(each, (int, float)) for each in numbers):
+        first, last, by = numbers
+        return _stepped(g, first, by, as_size(max(0, math.ceil((last - first) / by))))
+    begin, stop, pace = (g.operand(each, float64) for each in numbers)
+    size = g.found(g.maximum(g.ceil(g.div(g.sub(stop, begin), pace)), 0.0), "count")
+    steps = g.mul(g.positions(size, float64), pace)
+    return g.as_type(g.add(steps, begin), g.result)
+
+
+def _count(span: Size, step: int) -> Size:
+    """How many steps fit into a span, its end left out."""
+    return maximum(ceil_div(span, step) if step > 0 else ceil_div(-span, -step), 0)
 
 
 def _stepped(g: TorchBuilder, start: float, step: float, count: Size) -> Value:

@@ -308,7 +308,7 @@ def gelu(g: TorchBuilder, x: Value, approximate: str = "none") -> Value:
 def activation(name: str, *attributes: str) -> Build:
     """An activation whose numbers, in order, are these attributes of the library's operator."""
 
-    def build(g: TorchBuilder, x: Value, *numbers: Number) -> Value:
+    def build(g: TorchBuilder, x: Value, *numbers: float) -> Value:
         given = {key: float(number) for key, number in zip(attributes, numbers)}
         return getattr(g, name)(*g.worked(x), **given)
 

@@ -93,8 +93,8 @@ def batch_norm_training(
 ) -> list[Value]:  # fmt: skip
     """(normalised x, mean, 1 / deviation, new running mean, new running variance)."""
     if not training and mean is not None and variance is not None:
-        made = batch_norm_inference(g, x, weight, bias, mean, variance, momentum, epsilon)
-        return [*made, mean, variance]
+        fixed = batch_norm_inference(g, x, weight, bias, mean, variance, momentum, epsilon)
+        return [*fixed, mean, variance]
     work = working(x.dtype)
     own = g.as_type(x, work)
     axes = (0, *range(2, len(x.shape)))

@@ -38,7 +38,7 @@ def recurrent(cell: Cell) -> Build:
     ) -> list[Value]:  # fmt: skip
         if train and dropout:
             raise Refused("dropout between layers in training")
-        states = list(first) if isinstance(first, (list, tuple)) else [first]
+        states = [first] if isinstance(first, Value) else list(first)
         flat = len(x.shape) == 2  # no batch
         if flat:
             x = g.unsqueeze(x, axes=(1,))

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from anydim.base.dtypes import DType, boolean, int64, uint8
 from anydim.frontends.builder import Value
-from anydim.frontends.torch.builder import Number, TorchBuilder
+from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.record import Build
 from anydim.sizes import Size, as_size, product
 
@@ -25,7 +25,8 @@ def reduction(name: str) -> Build:
     def build(
         g: TorchBuilder, x: Value, dims: Dims = None, keepdim: bool = False, **_: Any
     ) -> Value:
-        return reduced(g, name, *g.worked(x), dims, keepdim)
+        (own,) = g.worked(x)
+        return reduced(g, name, own, dims, keepdim)
 
     return build
 
@@ -100,7 +101,7 @@ def both_extremes(
 
 
 def moments(
-    g: TorchBuilder, x: Value, dims: Dims, correction: Number | None, keepdim: bool
+    g: TorchBuilder, x: Value, dims: Dims, correction: float | None, keepdim: bool
 ) -> tuple[Value, Value]:
     """(variance, mean) over dims."""
     (x,) = g.worked(x)
@@ -119,28 +120,28 @@ def moments(
 
 
 def variance(
-    g: TorchBuilder, x: Value, dims: Dims = None, *, correction: Number | None = None,
+    g: TorchBuilder, x: Value, dims: Dims = None, *, correction: float | None = None,
     keepdim: bool = False,
 ) -> Value:  # fmt: skip
     return moments(g, x, dims, correction, keepdim)[0]
 
 
 def deviation(
-    g: TorchBuilder, x: Value, dims: Dims = None, *, correction: Number | None = None,
+    g: TorchBuilder, x: Value, dims: Dims = None, *, correction: float | None = None,
     keepdim: bool = False,
 ) -> Value:  # fmt: skip
     return g.sqrt(moments(g, x, dims, correction, keepdim)[0])
 
 
 def variance_mean(
-    g: TorchBuilder, x: Value, dims: Dims = None, *, correction: Number | None = None,
+    g: TorchBuilder, x: Value, dims: Dims = None, *, correction: float | None = None,
     keepdim: bool = False,
 ) -> list[Value]:  # fmt: skip
     return list(moments(g, x, dims, correction, keepdim))
 
 
 def vector_norm(
-    g: TorchBuilder, x: Value, order: Number = 2, dims: Dims = None, keepdim: bool = False, **_: Any
+    g: TorchBuilder, x: Value, order: float = 2, dims: Dims = None, keepdim: bool = False, **_: Any
 ) -> Value:
     """The norm of the elements as a vector, of any order."""
     (x,) = g.worked(x)
@@ -321,13 +322,15 @@ def count_of(g: TorchBuilder, x: Value, dims: Dims = None) -> Value:
 
 
 def log_sum_exp(g: TorchBuilder, x: Value, dims: Dims, keepdim: bool = False) -> Value:
-    return reduced(g, "reduce_log_sum_exp", *g.worked(x), dims, keepdim)
+    (own,) = g.worked(x)
+    return reduced(g, "reduce_log_sum_exp", own, dims, keepdim)
 
 
 def product_of(
     g: TorchBuilder, x: Value, dim: int | None = None, keepdim: bool = False, **_: Any
 ) -> Value:
-    return reduced(g, "reduce_prod", *g.worked(x), dim, keepdim)
+    (own,) = g.worked(x)
+    return reduced(g, "reduce_prod", own, dim, keepdim)
 
 
 ROWS: dict[str, Build] = {

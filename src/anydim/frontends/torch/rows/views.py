@@ -202,8 +202,7 @@ def diagonal(g: TorchBuilder, x: Value, offset: int = 0, first: int = 0, second:
     perm = [axis for axis in range(rank) if axis not in (a, b)] + [a, b]
     x = g.transpose(x, perm=tuple(perm))
     rows, columns = x.shape[-2:]
-    offset = as_size(offset)
-    down, right = maximum(-offset, 0), maximum(offset, 0)
+    down, right = maximum(-as_size(offset), 0), maximum(as_size(offset), 0)
     count = maximum(minimum(rows - down, columns - right), 0)
     flat = g.reshape(x, shape=(*x.shape[:-2], rows * columns))
     steps = g.mul(g.positions(count), g.scalar(columns + 1, int64))
