@@ -21,6 +21,7 @@ import numpy
 from anydim.base.errors import UserError
 from anydim.base.frozen import FrozenMapping
 from anydim.frontends.definition import graph_of, pattern_of
+from anydim.frontends.recursion.sequence import is_sequence
 from anydim.graph.evaluate import evaluate
 from anydim.graph.nodes import Graph
 from anydim.lang.interpreter.kinds import NotCovered
@@ -72,7 +73,7 @@ def definitions() -> Iterator[tuple[str, Definition]]:
     """All definitions of all texts, and the ways to write a recurrence."""
     for name, text in texts():
         for own, definition in parse(text).items():
-            if not definition.types and not definition.family:
+            if not definition.types and not is_sequence(definition):
                 yield f"{name}: {own}", definition
     for form in recurrences.FORMS:
         yield f"recurrence: {form.name}", form.definition
