@@ -28,6 +28,7 @@ from anydim.lang.interpreter.kinds import NotCovered
 from anydim.lang.interpreter.run import run
 from anydim.lang.resolve.ranks import ellipses_of
 from anydim.lang.surface.parser import parse
+from anydim.lang.surface.sequences import is_sequence
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Name, Number, Spread, Term
 from anydim.sizes import Size, as_size
 from examples import retention
@@ -73,7 +74,7 @@ def definitions() -> Iterator[tuple[str, Definition]]:
     """All definitions of all texts, and the ways to write a recurrence."""
     for name, text in texts():
         for own, definition in parse(text).items():
-            if not definition.types and not definition.family:
+            if not definition.types and not is_sequence(definition):
                 yield f"{name}: {own}", definition
     for form in recurrences.FORMS:
         yield f"recurrence: {form.name}", form.definition

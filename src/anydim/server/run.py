@@ -165,7 +165,8 @@ class _Served:
     def _read(self, path: str) -> CallableProgram:
         """A model of a file; ONNX files are compiled, with ragged dims where they have any."""
         if is_saved(path):
-            return load(path, copy=True, verify="checksums", threads=self._settings.threads or "auto")
+            threads = self._settings.threads or "auto"
+            return load(path, copy=True, verify="checksums", threads=threads)
         compile: Any = import_module("anydim.entry").compile
         settings = self._settings
         how: dict[str, Any] = {"threads": AUTO if settings.threads is None else settings.threads}
