@@ -113,10 +113,4 @@ def test_a_second_start_imports_nothing_heavy(tmp_path: Path) -> None:
     assert not roots & set(HEAVY)
     assert not [name for name in names if name.startswith(LATE)]
     ours = [name for name in names if name.startswith("anydim")]
-<<<<<<< HEAD
     assert len(ours) <= 90, f"{len(ours)} modules: which of them does a load not use?"
-||||||| 6b18f4e2
-    assert len(ours) <= 87, f"{len(ours)} modules: which of them does a load not use?"
-=======
-    assert len(ours) <= 88, f"{len(ours)} modules: which of them does a load not use?"
->>>>>>> floor
