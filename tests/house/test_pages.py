@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 MAKERS = {
     "cli/page.py",
     "frontends/onnx/coverage.py",
+    "frontends/torch/coverage.py",
     "report/settings_page.py",
     "base/settings.py",
 }

@@ -110,7 +110,7 @@ def main() -> None:
     arguments = parser.parse_args()
     before = {}
     if arguments.out.exists():
-        before = {_key(each): each for each in json.loads(arguments.out.read_text())}
+        before = {_key(each): each for each in json.loads(arguments.out.read_text("utf-8"))}
     if arguments.again:
         outcomes = arguments.again.split(",")
         wanted = [
@@ -124,7 +124,7 @@ def main() -> None:
     wanted = [name for name in wanted if arguments.match in name][:: arguments.every]
     made = {_key(each): each for each in run_all(wanted, arguments)}
     results = sorted({**before, **made}.values(), key=_key)
-    arguments.out.write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n")
+    arguments.out.write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n", "utf-8")
     print(dict(Counter(each["outcome"] for each in results if each["dtype"] == arguments.dtype)))
     for each in results:
         if each["outcome"] in ("wrong", "failed", "refused") and _key(each) in made:
