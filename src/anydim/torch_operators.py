@@ -35,7 +35,7 @@ def operator_name(function: Any, attributes: Mapping[str, Any]) -> str:
     definition = function.definition
     frozen = FrozenMapping({name: freeze_value(value) for name, value in attributes.items()})
     source = (print_definition(definition), *map(print_definition, definition.callees))
-    settings = (sorted(frozen.items()), function._fixed, function._threads, function._wishes)
+    settings = (sorted(frozen.items()), function._fixed, function._options)
     digest = hashlib.sha256(repr((source, settings)).encode()).hexdigest()[:12]
     name = f"{definition.name}_{digest}"
     if name not in _REGISTERED:

@@ -165,3 +165,31 @@ def test_torch_finds_the_backend_by_its_entry_point(tmp_path: Path, monkeypatch:
     line = 'anydim = "anydim.torch_backend:backend"'
     assert f'[project.entry-points."torch_dynamo_backends"]\n{line}\n' in text
     assert torch._dynamo.lookup_backend("anydim") is anydim.torch_backend.backend
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("masked", ["none", "keys", "queries", "both"])
+def test_the_fused_layer_of_eager_torch(masked: str, norm_first: bool) -> None:
+    """Without gradients `nn.TransformerEncoderLayer` is one operator of torch."""
+    module = nn.TransformerEncoderLayer(
+        16, 2, 24, 0.0, "gelu" if norm_first else "relu", batch_first=True, norm_first=norm_first
+    ).eval()
+    call = compiled(module)
+    for batch, length in ((2, 5), (3, 9), (4, 3)):
+        x = torch.randn(batch, length, 16)
+        masks: dict[str, Any] = {}
+        if masked in ("keys", "both"):
+            masks["src_key_padding_mask"] = torch.arange(length) >= torch.full((batch, 1), 2)
+        if masked in ("queries", "both"):
+            masks["src_mask"] = torch.triu(torch.ones(length, length, dtype=torch.bool), 1)
+        with torch.no_grad():
+            torch.testing.assert_close(call(x, **masks), module(x, **masks), atol=1e-5, rtol=1e-5)
+
+
+def test_a_definition_has_gradients_in_eager_torch() -> None:
+    x, g = torch.randn(3, 4, requires_grad=True), torch.ones(4, requires_grad=True)
+    LIB.norm(x, g).sum().backward()
+    wanted = torch.autograd.functional.jacobian(
+        lambda x: (x * torch.rsqrt((x * x).mean(1, keepdim=True) + 1e-5)).sum(), x.detach()
+    )
+    torch.testing.assert_close(x.grad, wanted, atol=1e-5, rtol=1e-4)

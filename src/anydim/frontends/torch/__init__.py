@@ -14,6 +14,7 @@ Nothing here is imported before a torch program is compiled: torch is an optiona
     called_definitions.py  definitions that graphs call
     importer.py            a graph of torch.fx, node by node
     decompositions.py      what torch decomposes before
+    fused_layers.py        layers that eager torch runs as one operator
     exporting.py           export with recurrent layers kept whole
     opening.py             exported programs, files and modules
     outline.py             what a file holds, for `ad.inspect`

@@ -16,6 +16,7 @@ from torch._decomp import decomposition_table
 from torch._export.utils import _get_decomp_for_cia
 from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 
+from anydim.frontends.torch.fused_layers import FUSED
 from anydim.frontends.torch.rows import OVERLOADS
 
 
@@ -30,5 +31,5 @@ def _table() -> dict[Any, Callable[..., Any]]:
     kept = {overload: _get_decomp_for_cia(overload) for overload in PRESERVED_ATEN_CIA_OPS
             if torch._C._dispatch_has_kernel_for_dispatch_key(
                 overload.name(), "CompositeImplicitAutograd")}  # fmt: skip
-    found = {**decomposition_table, **dict(core.items()), **kept}
+    found = {**decomposition_table, **dict(core.items()), **kept, **FUSED}
     return {overload: made for overload, made in found.items() if str(overload) not in OVERLOADS}
