@@ -14,6 +14,7 @@ import pytest
 import anydim as ad
 from anydim.lang.interpreter.run import run
 from anydim.lang.surface.parser import parse
+from anydim.program.region import LoopStep, SegmentStep
 from bench import shift_reduce
 
 TEXT = """
@@ -200,3 +201,16 @@ def test_saved(tmp_path: Path) -> None:
     loaded = ad.load(tmp_path / "spinn.anydim")
     feeds = {"x": batch.x, "length": batch.length}
     assert (loaded(**feeds)["h"] == model(**feeds)["h"]).all()
+
+
+def test_tables_are_updated_in_place() -> None:
+    model = shift_reduce.compiled(shift_reduce.weights(6, 8, 4), 1)
+    regions = model.program.regions
+    (loop,) = (
+        step for region in regions for step in region.steps if isinstance(step, LoopStep)
+    )  # fmt: skip
+    body = regions[loop.body]
+    updates = [
+        pair for step in body.steps if isinstance(step, SegmentStep) for pair in step.updates
+    ]
+    assert len(updates) == len(loop.stacks) > 10
