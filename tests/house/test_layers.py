@@ -15,7 +15,7 @@ LAYERS = (
     "base", "sizes", "runtime", "devices", "program", "lang", "kernels", "targets", "native",
     "graph", "ops", "frontends", "passes", "variants", "deploy", "checking",
     "compile_progress", "device_placement",
-    "compiler", "model", "compile_request", "string_model", "unranked_model", "program_cache",
+    "compiler", "model", "compile_request", "string_model", "stateful_model", "unranked_model", "program_cache",
     "compile_source", "entry", "backend", "cached_rows", "cached_model", "definitions",
     "model_store", "ort", "report", "sentence_transformers", "__init__", "cli", "__main__",
 )  # fmt: skip

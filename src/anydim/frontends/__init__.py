@@ -1,7 +1,8 @@
 """Frontends: convert the sources that users compile to graphs.
 
-Input: ONNX models, texts in the language, calls of a `Builder`; output: graphs.
+Input: ONNX models, programs of torch, texts in the language, calls of a `Builder`; output: graphs.
 
     onnx/        ONNX files
+    torch/       programs of torch.export, graphs of torch.fx
     structures/  definitions over structures, by levels of calls
 """
