@@ -171,7 +171,7 @@ def compile(
 
 
 def _of_torch(source: Any, dims: Any, dynamic_shapes: Any, wanted: Mapping[str, Any]) -> Model:
-    """Compile a program of torch by way of its graph."""
+    """Compile the graph of a program of torch."""
     with collector_paused(lasting=True):
         try:
             opening = import_module("anydim.frontends.torch.opening")

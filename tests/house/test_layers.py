@@ -15,8 +15,8 @@ LAYERS = (
     "base", "sizes", "runtime", "devices", "program", "lang", "kernels", "targets", "native",
     "graph", "ops", "frontends", "passes", "variants", "deploy", "checking",
     "compile_progress", "device_placement",
-    "compiler", "model", "compile_request", "string_model", "stateful_model", "unranked_model", "program_cache",
-    "compile_source", "entry", "backend", "cached_rows", "cached_model", "definitions",
+    "compiler", "model", "compile_request", "string_model", "stateful_model", "unranked_model",
+    "program_cache", "compile_source", "entry", "backend", "cached_rows", "cached_model", "definitions",
     "model_store", "ort", "report", "sentence_transformers", "__init__", "cli", "__main__",
 )  # fmt: skip
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}
@@ -109,7 +109,7 @@ def late_names() -> Iterator[tuple[str, str]]:
                         yield str(named.value), node.attr
 
 
-OPTIONAL = {"ray"}  # packages that a module may need
+OPTIONAL = {"ray", "torch"}  # packages that a module may need
 
 
 @pytest.mark.parametrize("module, name", sorted(set(late_names())))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from anydim.base.dtypes import int32, int64
+from anydim.base.dtypes import float64, int32, int64
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import Number, TorchBuilder
 from anydim.frontends.torch.record import Build
@@ -382,8 +382,6 @@ def _one_more(values: Value) -> dict[str, Sequence[Number]]:
 
 def matrix_exponential(g: TorchBuilder, x: Value) -> Value:
     """Taylor's series of x / 2^12, squared 12 times."""
-    from anydim.base.dtypes import float64
-
     size = x.shape[-1]
     small = g.mul(g.cast(x, to=float64), 2.0**-12)
     unit = g.eye(rows=size, columns=size, dtype=float64)
