@@ -36,7 +36,7 @@ _OURS = {
 # set by whatever test is the first to open a device or import scikit-learn, or by pytest
 _SET_ONCE = {
     "POCL_WORK_GROUP_METHOD", "PYOPENCL_HOME", "PYTEST_CURRENT_TEST", "KMP_DUPLICATE_LIB_OK",
-    "KMP_INIT_AT_FORK",
+    "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR",
 }  # fmt: skip
 
 
