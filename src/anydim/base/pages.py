@@ -32,4 +32,7 @@ FROM_SCIKIT_LEARN = Page(
 IN_PLACE = Page(
     "guides/onnxruntime.md", "In place of onnxruntime", "anydim in place of onnxruntime"
 )
-PAGES = (FROM_TORCH, FROM_SCIKIT_LEARN, IN_PLACE)
+TORCH_OPERATORS = Page(
+    "operators-torch.md", "Operators of torch", "write them with other operators of torch"
+)
+PAGES = (FROM_TORCH, TORCH_OPERATORS, FROM_SCIKIT_LEARN, IN_PLACE)
