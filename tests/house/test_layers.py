@@ -17,7 +17,8 @@ LAYERS = (
     "compile_progress", "device_placement",
     "compiler", "model", "compile_request", "string_model", "stateful_model", "unranked_model",
     "program_cache", "compile_source", "entry", "backend", "cached_rows", "cached_model",
-    "definitions", "model_store", "ort", "report", "sentence_transformers", "__init__", "cli", "__main__",
+    "definitions", "model_store", "ort", "report", "sentence_transformers", "__init__",
+    "cli", "__main__",
 )  # fmt: skip
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}
 FILES = sorted(ROOT.rglob("*.py"))
