@@ -181,7 +181,7 @@ def test_a_refusal_names_the_overload_and_the_module() -> None:
     assert str(caught.value) == (
         "Net: these operators cannot be compiled: "
         "aten._fft_r2c.default (spectrum/_fft_r2c): not supported\n"
-        "  write them with other operators of torch\n"
+        "  write them with other operators of torch, or run this part in torch\n"
         '(documentation: "Operators of torch")'
     )
 

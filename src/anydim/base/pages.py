@@ -25,6 +25,10 @@ FROM_TORCH = Page(
     "give a module with example arguments, or an exported program: ad.compile(module.eval(), "
     '(example,), dynamic_shapes=({0: torch.export.Dim("batch")},))',
 )  # fmt: skip
+OPERATORS_OF_TORCH = Page(
+    "operators-torch.md", "Operators of torch",
+    "write them with other operators of torch, or run this part in torch",
+)  # fmt: skip
 FROM_SCIKIT_LEARN = Page(
     "guides/scikit-learn.md", "From scikit-learn, LightGBM and XGBoost",
     "compile what its converter makes: ad.compile(skl2onnx.to_onnx(fitted, X[:1]))",
@@ -32,7 +36,4 @@ FROM_SCIKIT_LEARN = Page(
 IN_PLACE = Page(
     "guides/onnxruntime.md", "In place of onnxruntime", "anydim in place of onnxruntime"
 )
-TORCH_OPERATORS = Page(
-    "operators-torch.md", "Operators of torch", "write them with other operators of torch"
-)
-PAGES = (FROM_TORCH, TORCH_OPERATORS, FROM_SCIKIT_LEARN, IN_PLACE)
+PAGES = (FROM_TORCH, FROM_SCIKIT_LEARN, IN_PLACE)

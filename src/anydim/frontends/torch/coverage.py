@@ -29,9 +29,9 @@ once, and compared with eager torch at the exported size and at two others: one 
 entry, for float32 of all entries, for other element types of every fourth one. Entries with random
 numbers are compared by type and shape.
 
-    python -m tests.torch.op_db docs/operators-torch.json --samples 1
-    python -m tests.torch.op_db docs/operators-torch.json --samples 1 --dtype int64 --every 4
-    python -m anydim.frontends.torch.coverage docs/operators-torch.md
+    python -m tests.torch.op_db {path}.json --samples 1
+    python -m tests.torch.op_db {path}.json --samples 1 --dtype int64 --every 4
+    python -m anydim.frontends.torch.coverage {path}.md
 """
 _WORDS = {
     "right": "right at all sizes", "refused": "refused with an error", "wrong": "wrong",
@@ -39,9 +39,10 @@ _WORDS = {
 }  # fmt: skip
 
 
-def page(results: dict[str, list[dict[str, Any]]]) -> str:
+def page(results: dict[str, list[dict[str, Any]]], path: Path) -> str:
     """The page, from the results by element type."""
-    lines = [*_HEAD.splitlines(), *_summary(results), "", *_misses(results), "", *_rows()]
+    head = _HEAD.format(path=path.with_suffix(""))
+    lines = [*head.splitlines(), *_summary(results), "", *_misses(results), "", *_rows()]
     return "\n".join(lines) + "\n"
 
 
@@ -92,7 +93,7 @@ def main() -> None:
     results: dict[str, list[dict[str, Any]]] = {}
     for each in found:
         results.setdefault(each["dtype"], []).append(each)
-    path.write_text(page(results), "utf-8")
+    path.write_text(page(results, path), "utf-8")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import torch
 
 from anydim.base.dtypes import float64, int64, uint8
 from anydim.base.errors import GraphError, ModelError, UserError
-from anydim.base.pages import TORCH_OPERATORS
+from anydim.base.pages import OPERATORS_OF_TORCH
 from anydim.base.records import dataclass
 from anydim.frontends.builder import Value
 from anydim.frontends.torch import control_flow
@@ -386,5 +386,5 @@ def _unsupported(name: str, failures: Sequence[str]) -> ModelError:
     more = f"; and {len(unique) - len(shown)} more" if len(unique) > len(shown) else ""
     return ModelError(
         f"{name}: these operators cannot be compiled: {'; '.join(shown)}{more}",
-        str(TORCH_OPERATORS),
+        str(OPERATORS_OF_TORCH),
     )
