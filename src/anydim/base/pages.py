@@ -36,4 +36,4 @@ FROM_SCIKIT_LEARN = Page(
 IN_PLACE = Page(
     "guides/onnxruntime.md", "In place of onnxruntime", "anydim in place of onnxruntime"
 )
-PAGES = (FROM_TORCH, FROM_SCIKIT_LEARN, IN_PLACE)
+PAGES = (FROM_TORCH, OPERATORS_OF_TORCH, FROM_SCIKIT_LEARN, IN_PLACE)
