@@ -114,7 +114,11 @@ CASES: dict[str, list[Case]] = {
     "asin": unary(np.arcsin), "acos": unary(np.arccos), "atan": unary(np.arctan),
     "sinh": unary(np.sinh), "cosh": unary(np.cosh), "asinh": unary(np.arcsinh),
     "acosh": unary(np.arccosh), "atanh": unary(np.arctanh), "floor": unary(np.floor),
-    "ceil": unary(np.ceil), "round": unary(np.rint),
+    "ceil": unary(np.ceil), "round": unary(np.rint), "trunc": unary(np.trunc),
+    "rsqrt": unary(lambda x: 1 / np.sqrt(x)), "log1p": unary(np.log1p), "expm1": unary(np.expm1),
+    "erfc": scalar(math.erfc), "atan2": binary(np.arctan2),
+    "sign_bit": [case("float32[n]", to=np.signbit)],
+    "nextafter": binary(lambda a, b: np.nextafter(a.astype(np.float32), b.astype(np.float32))),
     # activations
     "sigmoid": unary(lambda x: 1 / (1 + np.exp(-x))),
     "relu": [*unary(lambda x: x * (x > 0)), case("int32[n]", to=lambda x: x * (x > 0), low=-9)],
