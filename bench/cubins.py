@@ -45,7 +45,7 @@ def compiled(model: str) -> Compiled:
 
 def cubins(model: str, architecture: str) -> Iterator[Made]:
     """All kernels of a model; raises InternalError for one that NVRTC refuses."""
-    code, compiler = target(CUDA, architecture), nvrtc()
+    code, compiler = target(CUDA.name, architecture), nvrtc()
     lowered = compiled(model).again(code, 1)
     schedules = {each.launch.kernel.name: each.launch.schedule for each in lowered.launches}
     kernels = lowered.made.kernels
