@@ -260,7 +260,7 @@ class Model(Fitted, CallableProgram):
         ranges = {**self.index_ranges, **known(by_names("integers", integers))}
         origin = None if self._lists else self._origin()  # oracles represent lists as sequences
         exact = self._compiled.reference
-        tame = self.program.straight is None or getattr(origin, "counted", False)
+        tame = self.program.straight is None or (origin is not None and origin.counted)
         dtypes = {spec.name: spec.dtype.name for spec in self.outputs}
         oracles = import_module("anydim.checking.choice").oracles_for(
             origin, exact, dtypes, against

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.records import dataclass
@@ -18,6 +19,7 @@ class ModelFile:
     """An ONNX model as given: a path, the bytes of a file, or a ModelProto."""
 
     source: Any
+    counted = False  # whether values in tensors determine trip counts
 
     def bytes(self) -> Any:
         """The argument for onnxruntime: a path, to find external data, or bytes."""
@@ -33,6 +35,12 @@ class DefinitionCall:
 
     definition: Definition
     attributes: Mapping[str, Any]
+
+    @property
+    def counted(self) -> bool:
+        """Whether values in tensors determine trip counts."""
+        found: bool = import_module("anydim.lang.surface.trip_counts").counts_trips(self.definition)
+        return found
 
 
 Origin = ModelFile | DefinitionCall | None
