@@ -24,6 +24,7 @@ from anydim.frontends.definition_graph import graph_of
 from anydim.lang.derivatives.derive import Vjp, vjp_of
 from anydim.lang.derivatives.reverse import NoStepDerivative
 from anydim.lang.surface.printer import print_definition
+from anydim.lang.surface.sequences import is_sequence
 from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import Group
 
@@ -40,6 +41,8 @@ def derived(
     Raises LanguageError where the definition has no derivative.
     """
     unlike = "structures" if definition.types else "calls of itself" if definition.family else ""
+    if not unlike and is_sequence(definition):
+        unlike = "algorithms, `while` or calls for each row"
     if unlike:
         raise definition.error(definition.position, f"a definition with {unlike} has no derivative")
     pattern = pattern_of(definition, arrays, attributes)

@@ -116,3 +116,9 @@ def test_arguments_of_derivatives_are_checked():
         f.vjp(a, b, np.ones((2, 5)))
     with pytest.raises(OptionError, match="takes neither out= nor fixed="):
         f.vjp(a, b, np.ones((2, 4)), out=a)
+
+
+def test_a_definition_of_several_nodes_is_refused() -> None:
+    lib = ad.define("def f(float(N) x) -> (y) { s, p = sort(x)\n y(i) = s(i) * 2 }")
+    with pytest.raises(ad.LanguageError, match="a definition with algorithms, `while` or calls"):
+        lib.f.vjp.text  # noqa: B018

@@ -162,6 +162,7 @@ RULES: dict[str, str] = {
     **dict.fromkeys(_SAME, "same"),
     **dict.fromkeys(_BOOL, "bool"),
     **dict.fromkeys(_FLOAT, "float"),
+    "nextafter": "float",
 }
 LOGIC = ("and", "or", "not", "xor")
 
@@ -170,11 +171,21 @@ def function_of(name: str, kind: str) -> Callable[..., Number]:
     """A function on numbers of a type; an integer result wraps at the width of the type."""
     if name in _BOOL:
         return _BOOL[name]
+    if name == "nextafter":
+        return _next_after(settled(kind) or "")
     found = _SAME.get(name) or _FLOAT[name]
     if is_float(kind) or settled(kind) == "bool":
         return found
     wrap = wrapped(settled(kind) or "")
     return lambda *values: wrap(found(*values))
+
+
+def _next_after(kind: str) -> Callable[..., float]:
+    """The next number of a type towards another; numpy has it for IEEE types."""
+    if kind not in ("float16", "float32", "float64"):
+        raise NotCovered(f"nextafter of {kind}")
+    element = numpy.dtype(kind).type
+    return lambda a, b: float(numpy.nextafter(element(a), element(b)))
 
 
 def _positive(x: float, then: float, otherwise: Callable[[], float]) -> float:
