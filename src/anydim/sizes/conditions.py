@@ -95,6 +95,7 @@ def at_most(size: Size | int, most: Size | int) -> Condition:
     return condition(size, "<=", most)
 
 
+_LARGEST = 1 << 32  # of constants in relations without quotients
 _TRUE, _FALSE = Size.constant_of(0), Size.constant_of(-1)
 ALWAYS, NEVER = Condition(_TRUE), Condition(_FALSE)
 
@@ -110,13 +111,16 @@ def _leaf(test: Size) -> Size:
 
 
 def _without_quotient(test: Size) -> Size:
-    """x//c >= k is x >= c*k, and x//c <= k is x <= c*k + c - 1, for constants c > 0 and k."""
+    """x//c >= k is x >= c*k, and x//c <= k is x <= c*k + c - 1, for constants c > 0 and k.
+
+    Not for large constants, with which the difference may not fit 64 bits although x//c does.
+    """
     constant = test.coefficients.get((), 0)
     for sign in (1, -1):
         atom = ((test - constant) * sign).atom
         if isinstance(atom, Atom) and atom.function == "floordiv":
             size, by = atom.arguments
-            if (by.constant or 0) > 0:
+            if 0 < (by.constant or 0) * (abs(constant) + 1) <= _LARGEST:
                 rest = 0 if sign > 0 else by - 1
                 return _leaf(size * sign + by * constant + rest)
     return test
