@@ -1,6 +1,6 @@
 """Writes the wheel of `anydim-runtime`: what loads and runs saved models, with numpy alone.
 
-The extra `cli` adds the packages of the command line.
+The extra `cli` adds the packages of the command line, `serve` those of the server besides.
 
     python -m release.runtime_wheel dist
 
@@ -32,19 +32,22 @@ SOURCE = ROOT / "src"
 NAME = "anydim-runtime"
 KEYWORDS = ("inference", "runtime", "dynamic shapes", "numpy")
 COMPILER = "Topic :: Software Development :: Compilers"  # which this distribution is not
-ROOMS = ("base", "sizes", "runtime", "devices", "program", "deploy", "serving")
+ROOMS = ("base", "sizes", "runtime", "devices", "program", "deploy", "serving", "server")
 ALONE = ("__init__", "__main__", "compile_options")
 STRATEGIES = "variants/strategies"  # what `load` may be asked for
 SESSIONS = "ort"  # of saved models
 COMMANDS = (
     "__init__", "app", "arrays", "bench", "bench_rows", "caching", "commands", "devices", "feeding",
-    "inspecting", "lengths", "memory", "opening", "options", "profiling", "saving", "tracing",
+    "inspecting", "lengths", "memory", "opening", "options", "profiling", "saving", "serving",
+    "tracing",
 )  # fmt: skip
 REPORTS = (
     "__init__", "compared", "console", "measure", "pages", "peers", "plot", "plot_page", "text",
     "trace_page",
 )  # fmt: skip
-EXTRAS = {"cli": ("click", "rich")}  # packages of the command line, by extra
+CLI = ("click", "rich")  # packages of the command line
+SERVE = "serve"  # the extra of the server, which has the packages of the whole distribution's
+DATA = ("py.typed", "server/page.html")  # files beside modules
 COMPILING = {
     *(f"anydim/deploy/{name}.py" for name in ("save", "archive", "constants", "string_members")),
     *(f"anydim/ort/{name}.py" for name in ("file", "kept")),
@@ -88,7 +91,7 @@ def write(folder: Path) -> Path:
 
 
 def _files(project: Mapping[str, Any], about: str) -> Iterator[tuple[str, bytes]]:
-    for path in [*modules(), SOURCE / "anydim" / "py.typed"]:
+    for path in [*modules(), *(SOURCE / "anydim" / name for name in DATA)]:
         yield path.relative_to(SOURCE).as_posix(), path.read_bytes()
     yield f"{about}/METADATA", _metadata(project).encode()
     yield (
@@ -102,6 +105,8 @@ def _files(project: Mapping[str, Any], about: str) -> Iterator[tuple[str, bytes]
 
 def _metadata(project: Mapping[str, Any]) -> str:
     needed = {re.split(r"\W", each)[0]: each for each in project["dependencies"]}
+    cli = [needed[name] for name in CLI]
+    extras = {"cli": cli, SERVE: [*cli, *project["optional-dependencies"][SERVE]]}
     head = [
         ("Metadata-Version", "2.4"),
         ("Name", NAME),
@@ -114,11 +119,11 @@ def _metadata(project: Mapping[str, Any]) -> str:
         *(("Project-URL", f"{name}, {url}") for name, url in project.get("urls", {}).items()),
         ("Requires-Python", project["requires-python"]),
         ("Requires-Dist", needed["numpy"]),
-        *(("Provides-Extra", extra) for extra in EXTRAS),
+        *(("Provides-Extra", extra) for extra in extras),
         *(
-            ("Requires-Dist", f"{needed[name]}; extra == '{extra}'")
-            for extra, names in EXTRAS.items()
-            for name in names
+            ("Requires-Dist", f"{each}; extra == '{extra}'")
+            for extra, packages in extras.items()
+            for each in packages
         ),
         ("Description-Content-Type", "text/markdown"),
     ]

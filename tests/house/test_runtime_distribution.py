@@ -31,8 +31,11 @@ def imported(tree: ast.Module) -> Iterator[str]:
             yield node.module or ""
 
 
-# what the extra of the command line installs, and an engine to compare with
-OPTIONAL = {"cli": {"click", "rich"}, "report": {"rich", "onnxruntime"}}
+# what the extras of the command line and of the server install, and an engine to compare with
+OPTIONAL = {
+    "cli": {"click", "rich"}, "report": {"rich", "onnxruntime"},
+    "server": {"starlette", "uvicorn", "grpc", "google"},
+}  # fmt: skip
 
 
 def test_nothing_else_is_imported() -> None:

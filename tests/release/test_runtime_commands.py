@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import numpy
 import pytest
@@ -21,6 +22,16 @@ from tests.unit.deploy.test_saved_strings import MODELS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 CLI = ("click", "rich", "pygments", "markdown_it", "mdurl")
+SERVE = (
+    "starlette",
+    "uvicorn",
+    "httptools",
+    "anyio",
+    "h11",
+    "idna",
+    "typing_extensions",
+    "sniffio",
+)
 AT = ("--at", "n=7")
 
 
@@ -37,6 +48,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         found = find_spec(name)
         assert found is not None and found.origin is not None
         (folder / "cli" / name).symlink_to(Path(found.origin).parent)
+    (folder / "serve").mkdir()
+    for name in SERVE:
+        found = find_spec(name)
+        if found is not None and found.origin is not None:
+            path = Path(found.origin)
+            path = path.parent if path.name == "__init__.py" else path
+            (folder / "serve" / path.name).symlink_to(path)
     kind = KINDS["encoder"]
     model = ad.compile(kind.build(), threads=2)
     model.save(folder / "encoder.anydim", ["aarch64", "native"])
@@ -137,11 +155,57 @@ def test_what_a_command_lacks(words: list[str], problem: str, run: Run) -> None:
 
 
 def test_the_extra_is_named(run: Run) -> None:
+    done = run("-m", "anydim", "serve", "encoder.anydim")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: the server needs the package uvicorn\n  pip install 'anydim-runtime[serve]'\n"
+    )
     done = run("-m", "anydim", "inspect", "encoder.anydim", cli=False)
     assert done.returncode == 2
     assert done.stderr == (
         "error: the command line needs click; pip install 'anydim-runtime[cli]'\n"
     )
+
+
+def test_serve_and_load(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn")
+    paths = os.pathsep.join(str(folder / name) for name in ("plain", "cli", "serve"))
+    env = {"PYTHONPATH": paths, "ANYDIM_CACHE_DIR": str(tmp_path / "cache")}
+    start = [sys.executable, "-S", "-m", "anydim"]
+    done = subprocess.run([*start, "serve", "file.onnx", "--no-grpc"], cwd=folder, env=env,
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert done.returncode == 2
+    assert f"error: file.onnx, which is no saved model, {COMPILER}\n" in done.stderr
+    server = subprocess.Popen(
+        [*start, "serve", "encoder.anydim", "--port", "0", "--no-grpc"], cwd=folder, env=env,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert server.stderr is not None
+        lines = []
+        for line in server.stderr:
+            lines.append(json.loads(line))
+            if lines[-1]["event"] == "ready":
+                break
+        url = lines[-1]["url"]
+        ids, expected = (numpy.load(folder / name) for name in ("in.npz", "out.npz"))
+        row = {"name": "ids", "datatype": "INT64", "shape": list(ids["ids"].shape),
+               "data": ids["ids"].tolist()}  # fmt: skip
+        body = json.dumps({"inputs": [row]}).encode()
+        with urlopen(Request(f"{url}v2/models/encoder/infer", body)) as answer:
+            (found,) = json.load(answer)["outputs"]
+        assert numpy.float32(found["data"]).tobytes() == expected["y"].tobytes()
+        with urlopen(url) as page:
+            assert b"<svg" in page.read()
+        done = subprocess.run(
+            [*start, "load", url, "--rate", "50", "--seconds", "0.2"], cwd=folder, env=env,
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "10 of 10 answered" in done.stdout + done.stderr
+    finally:
+        server.terminate()
+        assert server.wait(30) == 0
 
 
 STRINGS = """

@@ -49,9 +49,17 @@ def test_the_same_tree_gives_the_same_wheel(tmp_path: Path) -> None:
     assert sum(name.endswith(".py") for name in names) == len(modules())
     head = email.message_from_string(metadata)
     required = head.get_all("Requires-Dist", [])
-    assert [each.split(">")[0] for each in required] == ["numpy", "click", "rich"]
-    assert [each for each in required if "extra == 'cli'" not in each] == required[:1]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = {"cli": ["click", "rich"]}
+    packages = project["optional-dependencies"]["serve"]
+    extras["serve"] = [*extras["cli"], *(each.split(">")[0] for each in packages)]
+    assert required[0].split(">")[0] == "numpy" and len(required) == 1 + sum(
+        map(len, extras.values())
+    )
+    for extra, wanted in extras.items():
+        found = [each.split(">")[0] for each in required if f"extra == '{extra}'" in each]
+        assert found == wanted
+    assert "anydim/server/page.html" in names
     assert sorted([*head.get_all("Classifier", []), COMPILER]) == sorted(project["classifiers"])
     assert head["Keywords"].split(",") and head["License-Expression"] == "Apache-2.0"
     assert head.get_payload().startswith("# anydim-runtime")

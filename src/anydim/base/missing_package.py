@@ -10,6 +10,12 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _COMPILER = os.path.join(_PACKAGE, "compiler.py")  # which anydim-runtime lacks
 
 
+def install(extra: str) -> str:
+    """How to install an extra of the distribution that is installed."""
+    name = "anydim" if os.path.exists(_COMPILER) else "anydim-runtime"
+    return f"pip install '{name}[{extra}]'"
+
+
 def missing_module(what: str, error: ModuleNotFoundError) -> Exception:
     """The error for something that needs a module that cannot be found.
 

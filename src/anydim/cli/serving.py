@@ -12,6 +12,7 @@ import numpy
 
 from anydim.base.amounts import bytes_of
 from anydim.base.errors import MissingError, OptionError
+from anydim.base.missing_package import install
 from anydim.base.text import counted, table
 from anydim.cli.lengths import RowSizes, lengths_option
 from anydim.cli.options import DIM, RANGE, NamedType, dims_by_name, once
@@ -99,8 +100,10 @@ def _module(name: str) -> Any:
     try:
         return import_module(f"anydim.server.{name}")
     except ModuleNotFoundError as error:
+        if (error.name or "anydim").startswith("anydim"):
+            raise
         raise MissingError(
-            f"the server needs the package {error.name}", 'install "anydim[serve]"'
+            f"the server needs the package {error.name}", install("serve")
         ) from error
 
 

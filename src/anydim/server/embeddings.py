@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InputError, MissingError, OptionError, UserError
+from anydim.base.missing_package import install
 from anydim.server.repository import Loaded
 from anydim.server.rest import (
     Answer,
@@ -50,8 +51,7 @@ class Tokenizers:
             try:
                 found = import_module("tokenizers").Tokenizer.from_file(str(path))
             except ModuleNotFoundError as error:
-                raise MissingError("texts need the package tokenizers",
-                                   'install "anydim[serve]"') from error  # fmt: skip
+                raise MissingError("texts need the package tokenizers", install("serve")) from error
             except Exception as error:  # the package raises nothing more special
                 raise OptionError(f"{path} is no tokenizer: {error}") from None
             found.no_padding()

@@ -17,6 +17,7 @@ import uvicorn
 
 from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import MemoryLimitError, ModelError, OptionError
+from anydim.base.missing_package import missing_module
 from anydim.base.records import dataclass
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import load
@@ -167,7 +168,10 @@ class _Served:
         if is_saved(path):
             threads = self._settings.threads or "auto"
             return load(path, copy=True, verify="checksums", threads=threads)
-        compile: Any = import_module("anydim.entry").compile
+        try:
+            compile: Any = import_module("anydim.entry").compile
+        except ModuleNotFoundError as error:
+            raise missing_module(f"{path}, which is no saved model,", error) from error
         settings = self._settings
         how: dict[str, Any] = {"threads": AUTO if settings.threads is None else settings.threads}
         try:
