@@ -11,7 +11,7 @@ ROOMS :=
 COUNT := 300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup shipped demo test test-fast test-all test-torch test-gpu bench-gpu faults soak mutants conformance aarch64 lint format docs bench bench-six bench-cliffs wheels clean
+.PHONY: help setup shipped demo test test-fast test-all test-torch test-ray test-gpu bench-gpu faults soak mutants conformance aarch64 lint format docs bench bench-six bench-cliffs wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,6 +58,10 @@ test-all: lint ## style, types and every test
 test-torch: setup ## the torch frontend, part of torch's operator database included
 	$(PIP) install -e '.[torch]' expecttest
 	$(BIN)/python -m pytest tests/torch tests/house/test_guides.py -n 2
+
+test-ray: setup ## replicas and jobs on a Ray cluster of this machine
+	$(PIP) install -e '.[ray]'
+	$(BIN)/python -m pytest tests/ray -W ignore::DeprecationWarning
 
 test-gpu: setup ## what the CUDA target makes, on a real device (docs/gpu.md)
 	$(PIP) install -e '.[cuda]'

@@ -22,7 +22,7 @@ LAYERS = (
     "compile_source", "entry", "backend", "cached_rows", "cached_model", "derivatives",
     "torch_operators", "torch_backend", "definitions",
     "model_store", "ort", "report", "sentence_transformers", "__init__",
-    "server", "cli", "__main__",
+    "server", "ray", "cli", "__main__",
 )  # fmt: skip
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}
 FILES = sorted(ROOT.rglob("*.py"))

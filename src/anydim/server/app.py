@@ -16,7 +16,7 @@ from anydim.base.errors import OptionError, UserError
 from anydim.server.embeddings import Embeddings, Tokenizers
 from anydim.server.history import History
 from anydim.server.rest import Infer
-from anydim.server.state import State, status_of, text_of
+from anydim.server.state import State, metadata_of, status_of, text_of
 from anydim.server.tensors import parsed
 from anydim.serving.report import prometheus
 
@@ -68,7 +68,7 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
         return JSONResponse({"ready": state.is_ready}, 200 if state.is_ready else 503)
 
     async def model(request: Request) -> Response:
-        return JSONResponse(state.model_metadata(_loaded(state, request)))
+        return JSONResponse(metadata_of(_loaded(state, request)))
 
     async def model_ready(request: Request) -> Response:
         try:

@@ -7,7 +7,8 @@ import time
 from collections import deque
 from typing import Any
 
-from anydim.server.state import State, resident_bytes
+from anydim.server.state import State
+from anydim.serving.process_memory import resident_bytes
 
 SECONDS = 1.0
 KEPT = 300  # samples

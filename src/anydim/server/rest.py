@@ -23,7 +23,7 @@ Answer = tuple[int, bytes, list[tuple[bytes, bytes]]]
 JSON_FACTOR = 8  # bytes of memory that a byte of JSON takes while it is read
 _JSON = (b"content-type", b"application/json")
 _MOST_DIGITS = 19
-_HEAD = b"inference-header-content-length"
+HEAD = b"inference-header-content-length"  # the header with the length of the JSON
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
@@ -58,7 +58,7 @@ class Body:
     def __init__(self, state: State, scope: Scope) -> None:
         self._state, self._held = state, 0
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._factor = 1 if _HEAD in self.headers else JSON_FACTOR
+        self._factor = 1 if HEAD in self.headers else JSON_FACTOR
         declared = self.headers.get(b"content-length", b"0")
         if not declared.isdigit() or len(declared) > _MOST_DIGITS:
             raise InputError(f"content-length is {declared[:40].decode('latin-1')!r}")
@@ -101,7 +101,7 @@ class Body:
 
 def split(headers: dict[bytes, bytes], body: memoryview) -> tuple[memoryview, memoryview]:
     """The JSON of a body, and the bytes behind it."""
-    length = headers.get(_HEAD)
+    length = headers.get(HEAD)
     if length is None:
         return body, body[:0]
     size = int(length) if length.isdigit() and len(length) <= _MOST_DIGITS else -1
@@ -182,7 +182,7 @@ class Infer:
             headers = [_JSON]
             if length is not None:
                 headers = [(b"content-type", b"application/octet-stream"),
-                           (_HEAD, b"%d" % length)]  # fmt: skip
+                           (HEAD, b"%d" % length)]  # fmt: skip
             await answer(send, (200, text, headers))
         except Gone:
             pass

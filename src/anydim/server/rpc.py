@@ -12,7 +12,7 @@ import numpy
 from anydim.base.errors import InputError, UserError
 from anydim.server.messages import SERVICE, message
 from anydim.server.rest import options_of
-from anydim.server.state import State, status_of, text_of
+from anydim.server.state import State, metadata_of, status_of, text_of
 from anydim.server.tensors import Asked, datatype, dtype_of, of_bytes, shape_of
 from anydim.serving.requests import Request
 
@@ -97,7 +97,7 @@ class Service:
 
     async def ModelMetadata(self, request: Any, context: Any) -> Any:
         loaded = self._state.repository.find(request.name, request.version)
-        found = self._state.model_metadata(loaded)
+        found = metadata_of(loaded)
         found.pop("parameters")
         return self._made["ModelMetadataResponse"](**found)
 

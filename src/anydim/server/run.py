@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import os
 import signal
@@ -15,8 +14,7 @@ from typing import Any
 
 import uvicorn
 
-from anydim.base.amounts import exact_bytes_text
-from anydim.base.errors import MemoryLimitError, ModelError, OptionError
+from anydim.base.errors import ModelError, OptionError
 from anydim.base.missing_package import missing_module
 from anydim.base.records import dataclass
 from anydim.deploy.container import is_saved
@@ -28,17 +26,14 @@ from anydim.server.connections import BoundedProtocol
 from anydim.server.embeddings import Tokenizers
 from anydim.server.history import History
 from anydim.server.repository import Repository
-from anydim.server.state import State, resident_bytes, start_log
+from anydim.server.state import State, start_log
 from anydim.serving import AsyncBatcher
 from anydim.serving.batcher import form_of
+from anydim.serving.process_memory import bound_the_allocator, resident_bytes, room_within
 
-SPARE = 0.05  # of the limit, for connections and the interpreter
-LEAST_SPARE = 32 << 20  # bytes
 BODY_SHARE = 8  # a body takes at most this part of the memory for requests
 STOP_SECONDS = 30  # for requests to end after a signal
 _SWITCH = 5e-4  # seconds until a thread that waits for the interpreter gets it
-_ARENAS, _MAPPED = -8, -3  # parameters of glibc's mallopt
-_LARGE = 1 << 22  # bytes of arrays that are mapped, and returned when they are freed
 
 
 @dataclass(frozen=True)
@@ -67,17 +62,8 @@ class Settings:
 def serve(settings: Settings) -> None:
     """Serve until a signal. Raises UserError kinds for models that cannot be loaded."""
     sys.setswitchinterval(_SWITCH)
-    _bound_the_allocator()
+    bound_the_allocator()
     asyncio.run(_Served(settings).run())
-
-
-def _bound_the_allocator() -> None:
-    """Have glibc return large arrays at once, and keep few pools."""
-    system = ctypes.CDLL(None) if os.name == "posix" else None
-    tune = getattr(system, "mallopt", None)
-    if tune is not None:
-        tune(_ARENAS, 2)
-        tune(_MAPPED, _LARGE)
 
 
 class _Served:
@@ -135,18 +121,11 @@ class _Served:
     def _room(self) -> int:
         """Give requests what the process has not taken yet; raises MemoryLimitError if that is
         nothing."""
-        limit, taken = self._settings.memory, resident_bytes()
-        spare = max(LEAST_SPARE, int(limit * SPARE))
-        room = limit - taken - spare
-        if room <= 0:
-            raise MemoryLimitError(
-                f"--memory {exact_bytes_text(limit)}: the process with its models takes "
-                f"{exact_bytes_text(taken)}, and {exact_bytes_text(spare)} are kept free",
-                "raise the limit, or serve fewer models",
-            )
+        limit = self._settings.memory
+        room = room_within(limit, "--memory")
         self._batcher.engine.memory = room
-        self._others = taken - sum(self._files.values()) + spare
-        self._log.info("memory", extra={"facts": {"limit": limit, "models": taken,
+        self._others = limit - room - sum(self._files.values())
+        self._log.info("memory", extra={"facts": {"limit": limit, "models": resident_bytes(),
                                                   "requests": room}})  # fmt: skip
         return room
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -63,13 +62,14 @@ class State:
         """The protocol's description of the server."""
         return {"name": "anydim", "version": anydim.__version__, "extensions": EXTENSIONS}
 
-    def model_metadata(self, loaded: Loaded) -> dict[str, Any]:
-        """The protocol's description of a model: free sizes are -1; `dims` has their bounds."""
-        inputs, outputs = tensors_of(loaded)
-        return {
-            "name": loaded.name, "versions": [str(loaded.version)], "platform": "anydim",
-            "inputs": inputs, "outputs": outputs, "parameters": {"dims": dims_of(loaded)},
-        }  # fmt: skip
+
+def metadata_of(loaded: Loaded) -> dict[str, Any]:
+    """The protocol's description of a model: free sizes are -1; `dims` has their bounds."""
+    inputs, outputs = tensors_of(loaded)
+    return {
+        "name": loaded.name, "versions": [str(loaded.version)], "platform": "anydim",
+        "inputs": inputs, "outputs": outputs, "parameters": {"dims": dims_of(loaded)},
+    }  # fmt: skip
 
 
 def tensors_of(loaded: Loaded) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -138,12 +138,3 @@ def start_log(quiet: bool) -> logging.Logger:
     log.setLevel(logging.WARNING if quiet else logging.INFO)
     log.propagate = False
     return log
-
-
-def resident_bytes() -> int:
-    """Bytes of memory of this process; 0 where the system does not tell."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return 0

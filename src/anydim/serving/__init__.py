@@ -11,6 +11,7 @@ the network.
     equal_form.py    requests of other models: equal shapes, or one by one
     decoding.py      Decoder and AsyncDecoder: continuous batching with streamed tokens
     costs.py         bytes and seconds of calls
+    process_memory.py  what a process leaves of a limit
     measures.py      counters of a model; report.py makes metrics of them
 """
 
