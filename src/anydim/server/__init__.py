@@ -13,4 +13,5 @@ extra `serve`).
     state.py         what these share; history.py has samples for the page
     connections.py   limits of connections
     arrivals.py      `anydim load`: requests in an open loop
+    triton.py        a model for the Python backend of Triton
 """
