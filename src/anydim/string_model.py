@@ -42,6 +42,11 @@ class StringModel(StringCalls, Model):
         return self.core
 
     @property
+    def ports(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        found: Any = import_module("anydim.deploy.string_members").ports_of(self.parts)
+        return found[0], found[1]
+
+    @property
     def story(self) -> ProgramReports:
         return self._native.story
 

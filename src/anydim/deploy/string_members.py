@@ -16,8 +16,7 @@ def string_members(parts: StringParts) -> list[Member]:
     pieces = {"early": parts.early, "late": parts.late}
     steps = {name: _steps(part) for name, part in pieces.items()}
     record = SavedStrings(
-        parts.name, tuple(map(_port, parts.inputs)), tuple(map(_port, parts.outputs)),
-        steps["early"], steps["late"],
+        parts.name, *ports_of(parts), steps["early"], steps["late"],
     )  # fmt: skip
     members = [Member(STRINGS, print_record(record))]
     for name, part in pieces.items():
@@ -25,6 +24,11 @@ def string_members(parts: StringParts) -> list[Member]:
             data = part.proto.SerializeToString(deterministic=True)
             members.append(Member(onnx_member(name), data))
     return members
+
+
+def ports_of(parts: StringParts) -> tuple[tuple[SavedPort, ...], tuple[SavedPort, ...]]:
+    """The inputs and outputs of a model with strings."""
+    return tuple(map(_port, parts.inputs)), tuple(map(_port, parts.outputs))
 
 
 def _steps(part: HostPart) -> Any:

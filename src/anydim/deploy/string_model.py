@@ -47,6 +47,10 @@ class LoadedStringModel(StringCalls):
         raise AttributeError(name)
 
     @property
+    def ports(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return self.parts.inputs, self.parts.outputs
+
+    @property
     def story(self) -> ProgramReports:
         found: ProgramReports = self.core.story
         return found

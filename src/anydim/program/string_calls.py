@@ -38,14 +38,26 @@ class StringCalls(CallableProgram):
     def input_names(self) -> list[str]:
         return list(self._readers)
 
+    @property
+    def ports(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Inputs and outputs, each with `name`, `type` as onnxruntime writes it, and `shape`."""
+        raise NotImplementedError
+
     def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
         """Run the model: strings on the host, the rest in native code. Raises InputError."""
-        names = list(self._readers)
         if values:
-            named = by_name(self.name, names, values, named)
+            named = by_name(self.name, list(self._readers), values, named)
         other = self.serving(named)
         if other is not self:
             return other(**named)
+        known = self.before(named)
+        if self.core is not None:
+            known |= self.core(**self.native_inputs(known))
+        return self.after(known)
+
+    def before(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """The values that are known before native code runs. Raises InputError."""
+        names = list(self._readers)
         unknown = [name for name in named if name not in self._readers]
         missing = [name for name in names if name not in named]
         if unknown or missing:
@@ -53,10 +65,16 @@ class StringCalls(CallableProgram):
             raise InputError(f"{self.name} {problem}", f"its inputs are {listed(names)}")
         known = {name: READERS[self._readers[name]](name, value) for name, value in named.items()}
         known |= self._early(known)
-        if self.core is not None:
-            known |= self.core(**{spec.name: known[spec.name] for spec in self.core.inputs})
-        known |= self._late(known)
-        return {name: known[name] for name in self._results}
+        return known
+
+    def native_inputs(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs of native code, of the values that are known before it."""
+        return {spec.name: known[spec.name] for spec in self.core.inputs} if self.core else {}
+
+    def after(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """The results, of the values that are known after native code ran."""
+        found = {**known, **self._late(known)}
+        return {name: found[name] for name in self._results}
 
     def _limit_as(self, other: CallableProgram) -> None:
         if isinstance(other, StringCalls) and self.core is not None and other.core is not None:

@@ -18,8 +18,10 @@ import numpy
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
+from anydim.server.tensors import raw
 
 MOST_CONNECTIONS = 1024
+_WORDS = ("yes", "no", "one word more")  # of random inputs
 FAILED = 0  # the status of a request without an answer
 
 
@@ -116,16 +118,17 @@ def request_bytes(
     outputs: Sequence[str] = (),
 ) -> bytes:  # fmt: skip
     """A request of protocol v2 with binary tensors, as it goes over a connection."""
+    parts = {name: raw(array) for name, array in inputs.items()}
     rows = [
         {"name": name, "datatype": datatypes[name], "shape": list(array.shape),
-         "parameters": {"binary_data_size": array.nbytes}}
+         "parameters": {"binary_data_size": len(parts[name])}}
         for name, array in inputs.items()
     ]  # fmt: skip
     head: dict[str, Any] = {"inputs": rows, "parameters": {"binary_data_output": True}}
     if outputs:
         head["outputs"] = [{"name": name, "parameters": {"binary_data": True}} for name in outputs]
     text = json.dumps(head).encode()
-    data = b"".join([text, *(array.tobytes() for array in inputs.values())])
+    data = b"".join([text, *parts.values()])
     lines = (
         f"POST {target.path} HTTP/1.1", f"host: {target.host}",
         f"inference-header-content-length: {len(text)}", f"content-length: {len(data)}", "", "",
@@ -176,7 +179,9 @@ def draw(
         name, dtype = row["name"], dtypes[row["name"]]
         shape = [1 if not axis and size < 0 else length if size < 0 else size
                  for axis, size in enumerate(row["shape"])]  # fmt: skip
-        if "mask" in name:
+        if dtype.kind == "O":
+            found[name] = chance.choice(_WORDS, shape).astype(object)
+        elif "mask" in name:
             found[name] = numpy.ones(shape, dtype)
         elif dtype.kind in "iub":
             low, high = integers.get(name, (0, 1))

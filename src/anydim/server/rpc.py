@@ -13,7 +13,16 @@ from anydim.base.errors import InputError, UserError
 from anydim.server.messages import SERVICE, message
 from anydim.server.rest import options_of
 from anydim.server.state import State, metadata_of, status_of, text_of
-from anydim.server.tensors import Asked, datatype, dtype_of, of_bytes, shape_of
+from anydim.server.tensors import (
+    Asked,
+    datatype,
+    dtype_of,
+    of_bytes,
+    raw,
+    shape_of,
+    string_of,
+    strings_of,
+)
 from anydim.serving.requests import Request
 
 _CODES = {
@@ -25,7 +34,7 @@ _CONTENTS = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
     "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
     "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
-    "FP32": "fp32_contents", "FP64": "fp64_contents",
+    "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
 }  # fmt: skip
 _OVERHEAD = 1 << 16  # bytes of a message beside its tensors
 Handler = Callable[[Any, Any], Awaitable[Any]]
@@ -155,7 +164,7 @@ class Service:
         )  # fmt: skip
         for name, array in results.items():
             made.outputs.add(name=name, datatype=datatype(array.dtype), shape=array.shape)
-            made.raw_output_contents.append(array.tobytes())
+            made.raw_output_contents.append(bytes(raw(array)))
         return made
 
 
@@ -180,6 +189,10 @@ def inputs_of(request: Any) -> dict[str, numpy.ndarray]:
         field = _CONTENTS.get(each.datatype)
         if field is None:
             raise InputError(f"{where}: {each.datatype} comes as raw contents only")
+        if dtype.kind == "O":
+            texts = [string_of(where, *row) for row in enumerate(each.contents.bytes_contents)]
+            found[each.name] = strings_of(where, texts, shape)
+            continue
         values = numpy.array(getattr(each.contents, field))
         if dtype.kind in "iu" and values.size:
             limits = numpy.iinfo(dtype)

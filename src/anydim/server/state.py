@@ -19,10 +19,11 @@ from anydim.base.errors import (
     TimeLimitError,
     UserError,
 )
+from anydim.program.string_calls import StringCalls
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.signature import TensorSpec
 from anydim.server.repository import Loaded, Repository
-from anydim.server.tensors import datatype
+from anydim.server.tensors import DATATYPES, datatype
 from anydim.serving import AsyncBatcher
 
 EXTENSIONS = ["binary_tensor_data", "model_repository", "model_repository(unload_dependents)"]
@@ -75,6 +76,9 @@ def metadata_of(loaded: Loaded) -> dict[str, Any]:
 def tensors_of(loaded: Loaded) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Inputs and outputs as the protocol describes them, as the source of a model has them."""
     model = loaded.model
+    if isinstance(model, StringCalls):
+        described = [[_of_port(port) for port in ports] for ports in model.ports]
+        return described[0], described[1]
     ports = {name: port for name, port in model.lists.items() if isinstance(port, RaggedPort)}
     specs = {spec.name: spec for spec in (*model.inputs, *model.outputs)}
     given = model.input_names()
@@ -96,6 +100,15 @@ def _described(
         return {"name": name, "datatype": kind, "shape": [_size(size) for size in sizes]}
     kind = "INT64" if port.ones else datatype(specs[port.values].dtype)
     return {"name": name, "datatype": kind, "shape": [-1, *(_size(size) for size in port.shape)]}
+
+
+def _of_port(port: Any) -> dict[str, Any]:
+    """A tensor of a model with strings."""
+    kind = port.type.removeprefix("tensor(").removesuffix(")")
+    known = {"string": "BYTES", "float": "FP32", "double": "FP64"}
+    shape = [size if isinstance(size, int) else -1 for size in port.shape]
+    return {"name": port.name, "datatype": known.get(kind) or DATATYPES.get(kind, kind.upper()),
+            "shape": shape}  # fmt: skip
 
 
 def _size(size: Any) -> int:

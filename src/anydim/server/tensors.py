@@ -18,10 +18,12 @@ from anydim.base.records import dataclass
 
 MOST_AXES = 32
 MOST_SIZE = 1 << 31  # of an axis
+MOST_STRINGS = 1 << 16  # of a tensor
+_LENGTH = 4  # bytes before each string
 DATATYPES = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
     "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16",
-    "float32": "FP32", "float64": "FP64", "bfloat16": "BF16",
+    "float32": "FP32", "float64": "FP64", "bfloat16": "BF16", "object": "BYTES",
 }  # fmt: skip
 """The protocol's name of each dtype of numpy."""
 _NUMPY = {name: dtype for dtype, name in DATATYPES.items()}
@@ -50,8 +52,10 @@ class Asked:
 
 def datatype(dtype: DType | numpy.dtype) -> str:
     """The protocol's name of an element type."""
-    name = getattr(dtype, "numpy", dtype).name
-    return DATATYPES.get(str(name), str(name).upper())
+    found = getattr(dtype, "numpy", dtype)
+    if found.kind in "OUT":
+        return DATATYPES["object"]
+    return DATATYPES.get(str(found.name), str(found.name).upper())
 
 
 def parsed(text: bytes | memoryview) -> dict[str, Any]:
@@ -149,6 +153,8 @@ def shape_of(where: str, given: Any) -> tuple[int, ...]:
 
 def of_bytes(where: str, data: Any, dtype: numpy.dtype, shape: tuple[int, ...]) -> numpy.ndarray:
     """An array of its bytes, little-endian; raises InputError if their number is wrong."""
+    if dtype.kind == "O":
+        return _strings(where, data, shape)
     wanted = math.prod(shape) * dtype.itemsize
     if len(data) != wanted:
         raise InputError(
@@ -160,9 +166,74 @@ def of_bytes(where: str, data: Any, dtype: numpy.dtype, shape: tuple[int, ...]) 
     return array if array.flags.aligned else array.copy()
 
 
+def _strings(where: str, data: Any, shape: tuple[int, ...]) -> numpy.ndarray:
+    """An array of strings: of each its length in 4 bytes, little-endian, and its bytes."""
+    count, found, rest = _count_of_strings(where, shape), list[str](), memoryview(data)
+    for number in range(count):
+        size = int.from_bytes(rest[:_LENGTH], "little")
+        text = rest[_LENGTH : _LENGTH + size]
+        if len(rest) < _LENGTH or len(text) < size:
+            raise InputError(f"{where}: string {number} of {count} is cut off")
+        found.append(string_of(where, number, bytes(text)))
+        rest = rest[_LENGTH + size :]
+    if len(rest):
+        raise InputError(f"{where}: {len(rest)} bytes stand behind the last string")
+    return strings_of(where, found, shape)
+
+
+def string_of(where: str, number: int, data: bytes) -> str:
+    """A string of its bytes; raises InputError for bytes that are no UTF-8."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{where}: string {number} is no UTF-8") from None
+
+
+def _count_of_strings(where: str, shape: tuple[int, ...]) -> int:
+    count = math.prod(shape)
+    if count > MOST_STRINGS:
+        raise InputError(f"{where}: {count} strings, at most {MOST_STRINGS} are taken",
+                         "split the request")  # fmt: skip
+    return count
+
+
+def strings_of(where: str, given: Sequence[Any], shape: tuple[int, ...]) -> numpy.ndarray:
+    """An array of strings; raises InputError for other elements, or another number of them."""
+    count = _count_of_strings(where, shape)
+    if len(given) != count:
+        raise InputError(f"{where}: {list(shape)} has {count} elements, got {len(given)}")
+    wrong = next((each for each in given if not isinstance(each, str)), None)
+    if wrong is not None:
+        raise InputError(f"{where}: {str(wrong)[:40]!r} is {type(wrong).__name__}, no string")
+    made = numpy.empty(count, object)
+    made[:] = given
+    return made.reshape(shape)
+
+
+def _flat(given: Sequence[Any], rank: int) -> Sequence[Any]:
+    """The elements of lists that are nested as deep as an array of a rank, or of flat ones."""
+    for _ in range(rank - 1):
+        if not given or not all(isinstance(each, list) for each in given):
+            break
+        given = [part for each in given for part in each]
+    return given
+
+
+def raw(array: numpy.ndarray) -> Any:
+    """The bytes of an array, as the protocol has them."""
+    if array.dtype.kind not in "OUT":
+        part = numpy.ascontiguousarray(array)
+        return part.data.cast("B") if part.size else b""
+    texts = [str(each).encode("utf-8") for each in array.reshape(-1).tolist()]
+    return b"".join(part for text in texts
+                    for part in (len(text).to_bytes(_LENGTH, "little"), text))  # fmt: skip
+
+
 def _of_json(where: str, data: Any, dtype: numpy.dtype, shape: tuple[int, ...]) -> numpy.ndarray:
     if not isinstance(data, list):
         raise InputError(f"{where}: 'data' is {type(data).__name__}, expected a list of numbers")
+    if dtype.kind == "O":
+        return strings_of(where, _flat(data, len(shape)), shape)
     try:
         found = numpy.array(data) if data else numpy.zeros(0, dtype)
     except (ValueError, OverflowError, RecursionError) as error:
@@ -192,9 +263,9 @@ def answered(
             "name": name, "datatype": datatype(array.dtype), "shape": list(array.shape)
         }  # fmt: skip
         if asked.is_binary(name):
-            part = numpy.ascontiguousarray(array)
-            row["parameters"] = {"binary_data_size": part.nbytes}
-            parts.append(part.data.cast("B") if part.size else b"")
+            part = raw(array)
+            row["parameters"] = {"binary_data_size": len(part)}
+            parts.append(part)
         else:
             wide = array.astype(numpy.float32) if array.dtype.name == "bfloat16" else array
             row["data"] = wide.reshape(-1).tolist()

@@ -9,6 +9,7 @@ the network.
     requests.py      requests and the lines they wait in
     ragged_form.py   requests of models with ragged dims: rows share calls
     equal_form.py    requests of other models: equal shapes, or one by one
+    string_form.py   requests of models with strings: one by one
     decoding.py      Decoder and AsyncDecoder: continuous batching with streamed tokens
     costs.py         bytes and seconds of calls
     process_memory.py  what a process leaves of a limit

@@ -15,6 +15,7 @@ from anydim.base.errors import OptionError, TimeLimitError
 from anydim.base.keywords import public
 from anydim.base.user_values import text_of, whole_within
 from anydim.program.callable_program import CallableProgram
+from anydim.program.string_calls import StringCalls
 from anydim.runtime.lists import RaggedPort
 from anydim.serving.engine import Engine
 from anydim.serving.equal_form import EqualForm
@@ -22,6 +23,7 @@ from anydim.serving.item import Form
 from anydim.serving.ragged_form import RaggedForm
 from anydim.serving.report import report
 from anydim.serving.requests import Request
+from anydim.serving.string_form import StringForm
 from anydim.sizes import LARGEST
 
 Results = dict[str, Any]
@@ -39,6 +41,11 @@ def form_of(model: CallableProgram, batch: str | None = None) -> Form:
             f"a batcher serves compiled and loaded models, not {type(model).__name__}",
             "give what ad.compile or ad.load returned",
         )
+    if isinstance(model, StringCalls):
+        if batch is not None:
+            raise OptionError(f"{model.name} works on strings, and its requests share no calls",
+                              "leave `batch` out")  # fmt: skip
+        return StringForm(model)
     kinds = {type(port) for port in model.lists.values()}
     if kinds - {RaggedPort}:
         raise OptionError(f"{model.name} takes lists or structures, which a batcher does not serve",
