@@ -22,7 +22,7 @@ from anydim.sizes import Dim
 
 
 @click.command
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("models", nargs=-1, metavar="MODEL...")
 @click.option(
     "--memory", default="2GiB", show_default=True, metavar="BYTES",
     help="Limit of the process: weights, requests, calls, results.",
@@ -62,6 +62,15 @@ from anydim.sizes import Dim
     "Requests of equal shapes then share calls.",
 )  # fmt: skip
 @click.option(
+    "--decoder", "decoders", type=NamedType("--decoder", "writer=decoder.onnx"), multiple=True,
+    metavar="NAME=FILE",
+    help="A decoder with caches, as an ONNX file, for /v1/completions.",
+)  # fmt: skip
+@click.option(
+    "--cache-memory", default="256MiB", show_default=True, metavar="BYTES",
+    help="Most bytes of the caches of each decoder; a part of --memory.",
+)  # fmt: skip
+@click.option(
     "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",
     help="Bounds of a dim of ONNX files: seq=1..512.",
 )  # fmt: skip
@@ -69,7 +78,8 @@ from anydim.sizes import Dim
 def serve(
     models: Sequence[str], memory: str, threads: int | None, calls: int, queue: int, host: str,
     port: int, grpc_port: int, no_grpc: bool, tokenizers: Sequence[tuple[str, str]],
-    batch: Sequence[tuple[str, str]], dims: Sequence[Any], quiet: bool,
+    batch: Sequence[tuple[str, str]], decoders: Sequence[tuple[str, str]], cache_memory: str,
+    dims: Sequence[Any], quiet: bool,
 ) -> None:  # fmt: skip
     """Serve models over REST and gRPC, by the open inference protocol v2.
 
@@ -84,12 +94,17 @@ def serve(
       anydim serve models/ --port 9000 --no-grpc
       anydim serve encoder=minilm.onnx --dim seq=1..512 \\
         --tokenizer encoder=tokenizer.json
+      anydim serve --decoder writer=decoder.onnx --tokenizer writer=tokenizer.json
     """
+    if not models and not decoders:
+        raise OptionError("no model to serve", "name saved models or ONNX files")
     settings = _module("run").Settings(
         models=tuple(models), memory=bytes_of(memory, "--memory"),
         threads=threads, host=host, port=port,
         grpc_port=None if no_grpc else grpc_port, queue=queue, calls=calls,
         tokenizers=once("--tokenizer", tokenizers), batch=once("--batch", batch),
+        decoders=once("--decoder", decoders),
+        cache_memory=bytes_of(cache_memory, "--cache-memory"),
         dims=dims_by_name(dims), quiet=quiet,
     )  # fmt: skip
     _module("run").serve(settings)

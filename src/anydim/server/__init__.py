@@ -9,6 +9,7 @@ extra `serve`).
     rest.py          inference over REST; rpc.py over gRPC, with messages.py
     tensors.py       tensors as JSON and as bytes
     embeddings.py    /v1/embeddings
+    completions.py   /v1/completions; decoders.py, pieces.py
     repository.py    files and versions of models
     state.py         what these share; history.py has samples for the page
     connections.py   limits of connections

@@ -13,12 +13,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from anydim.base.errors import OptionError, UserError
+from anydim.server.completions import Completions
 from anydim.server.embeddings import Embeddings, Tokenizers
 from anydim.server.history import History
 from anydim.server.rest import Infer
 from anydim.server.state import State, metadata_of, status_of, text_of
 from anydim.server.tensors import parsed
-from anydim.serving.report import prometheus
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 _MOST_NAMES = 1 << 16  # bytes of a request to load or unload
@@ -31,6 +31,7 @@ def application(state: State, tokenizers: Tokenizers, history: History) -> Starl
         Route("/v2/models/{name}/infer", infer, methods=["POST"]),
         Route("/v2/models/{name}/versions/{version}/infer", infer, methods=["POST"]),
         Route("/v1/embeddings", Embeddings(state, tokenizers), methods=["POST"]),
+        Route("/v1/completions", Completions(state, tokenizers), methods=["POST"]),
         *(Route(path, endpoint) for path, endpoint in _reads(state, history).items()),
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in _writes(state).items()),
     ]
@@ -56,7 +57,7 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
         return JSONResponse(history.document())
 
     async def metrics(request: Request) -> Response:
-        return Response(prometheus(state.batcher.metrics()), media_type="text/plain; version=0.0.4")
+        return Response(state.prometheus(), media_type="text/plain; version=0.0.4")
 
     async def server(request: Request) -> Response:
         return JSONResponse(state.server_metadata())
@@ -78,7 +79,9 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
         return JSONResponse({"ready": True})
 
     async def models(request: Request) -> Response:
-        found = [{"id": name, "object": "model"} for name in state.repository.loaded]
+        found = [
+            {"id": name, "object": "model"} for name in (*state.repository.loaded, *state.decoders)
+        ]
         return JSONResponse({"object": "list", "data": found})
 
     one, version = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"

@@ -13,6 +13,7 @@ import numpy
 
 from anydim.base.errors import InputError, MissingError, OptionError, UserError
 from anydim.base.missing_package import install
+from anydim.server.decoders import ServedDecoder
 from anydim.server.repository import Loaded
 from anydim.server.rest import (
     Answer,
@@ -40,7 +41,7 @@ class Tokenizers:
         self._files = dict(files)
         self._known: dict[Path, Any] = {}
 
-    def of(self, loaded: Loaded) -> Any:
+    def of(self, loaded: Loaded | ServedDecoder) -> Any:
         """The tokenizer of a model: the one that was named, or a file beside the model.
 
         Raises OptionError for a model without one, MissingError without the package.
@@ -59,7 +60,7 @@ class Tokenizers:
             self._known[path] = found
         return found
 
-    def _path(self, loaded: Loaded) -> Path:
+    def _path(self, loaded: Loaded | ServedDecoder) -> Path:
         if loaded.name in self._files:
             return Path(self._files[loaded.name])
         folder, stem = loaded.path.parent, loaded.path.stem
@@ -91,7 +92,7 @@ class Embeddings:
         except Exception as error:
             if not isinstance(error, UserError):
                 state.log.error("fault", exc_info=error, extra={"facts": {"path": scope["path"]}})
-            await answer(send, _failed(error))
+            await answer(send, failed(error))
         finally:
             if body is not None:
                 body.free()
@@ -130,13 +131,13 @@ class Embeddings:
 
     def _tokens(self, loaded: Loaded, given: Any) -> list[list[int]]:
         """The tokens of each text: given as texts, or as tokens."""
-        many = given if isinstance(given, list) and not _is_tokens(given) else [given]
+        many = given if isinstance(given, list) and not is_tokens(given) else [given]
         if not many or len(many) > MOST_TEXTS:
             raise InputError(f"'input' has {len(many)} texts, expected 1 to {MOST_TEXTS}")
         if all(isinstance(each, str) for each in many):
             encoded = self._tokenizers.of(loaded).encode_batch(many)
             return [each.ids for each in encoded]
-        if all(_is_tokens(each) for each in many):
+        if all(is_tokens(each) for each in many):
             return many
         raise InputError("'input' is no text, list of texts, list of tokens, or list of these")
 
@@ -180,7 +181,8 @@ def embedding_of(loaded: Loaded) -> tuple[str, bool]:
     raise OptionError(f"model '{loaded.name}' has no result that is an embedding")
 
 
-def _is_tokens(given: Any) -> bool:
+def is_tokens(given: Any) -> bool:
+    """Whether a value is a list of tokens."""
     return isinstance(given, list) and bool(given) and all(type(each) is int for each in given)
 
 
@@ -189,7 +191,8 @@ def _written(vector: numpy.ndarray, form: str) -> Any:
     return floats.tolist() if form == "float" else base64.b64encode(floats.tobytes()).decode()
 
 
-def _failed(error: BaseException) -> Answer:
+def failed(error: BaseException) -> Answer:
+    """The answer for an error, as clients of `/v1` have it."""
     status = status_of(error)
     kind = "server_error" if status >= 500 else "invalid_request_error"
     return json_answer({"error": {"message": text_of(error), "type": kind, "code": status,

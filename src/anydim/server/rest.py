@@ -131,7 +131,7 @@ def options_of(found: Asked) -> dict[str, Any]:
 async def awaited(state: State, request: Request, receive: Receive) -> Any:
     """The results of a request; cancels it if the client goes away."""
     loop = asyncio.get_running_loop()
-    watch = loop.create_task(_left(receive))
+    watch = loop.create_task(left(receive))
     outcome: asyncio.Future[Any] = request.future
 
     def gone(task: asyncio.Task[None]) -> None:
@@ -148,7 +148,7 @@ async def awaited(state: State, request: Request, receive: Receive) -> Any:
         watch.cancel()
 
 
-async def _left(receive: Receive) -> None:
+async def left(receive: Receive) -> None:
     """Wait until the client goes away."""
     with suppress(Exception):
         while (await receive())["type"] != "http.disconnect":

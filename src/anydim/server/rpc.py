@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
 import numpy
 
 from anydim.base.errors import InputError, UserError
+from anydim.server.decoders import generation_of
 from anydim.server.messages import SERVICE, message
 from anydim.server.rest import options_of
 from anydim.server.state import State, metadata_of, status_of, text_of
@@ -37,6 +39,7 @@ _CONTENTS = {
     "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
 }  # fmt: skip
 _OVERHEAD = 1 << 16  # bytes of a message beside its tensors
+_FINAL = "triton_final_response"  # the parameter that marks the last one
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
 
@@ -138,6 +141,10 @@ class Service:
         """Answers in the order of the requests; an error is an answer, and the stream goes on."""
         made = self._made["ModelStreamInferResponse"]
         async for request in requests:
+            if request.model_name in self._state.decoders:
+                async for response in self._generated(request):
+                    yield response
+                continue
             try:
                 yield made(infer_response=await self.ModelInfer(request, context))
             except UserError as error:
@@ -145,6 +152,27 @@ class Service:
                     model_name=request.model_name, id=request.id
                 )
                 yield made(error_message=text_of(error), infer_response=response)
+
+    async def _generated(self, request: Any) -> AsyncIterator[Any]:
+        """A response for each token of a decoder, and an empty one that is the last."""
+        made, response = self._made["ModelStreamInferResponse"], self._made["ModelInferResponse"]
+        about = {"model_name": request.model_name, "id": request.id}
+        try:
+            generation = generation_of(
+                {key: _parameter(each) for key, each in request.parameters.items()}
+            )
+            prompt = _prompt(inputs_of(request))
+            decoder = self._state.decoders[request.model_name].decoder
+            async with aclosing(generation.run(decoder, prompt.reshape(-1).tolist())) as tokens:
+                async for token in tokens:
+                    yield made(infer_response=self._answered(
+                        request, {"token": numpy.array([token], numpy.int64)}
+                    ))  # fmt: skip
+            last = response(**about)
+            last.parameters[_FINAL].bool_param = True
+            yield made(infer_response=last)
+        except UserError as error:
+            yield made(error_message=text_of(error), infer_response=response(**about))
 
     def _submit(self, request: Any) -> Request:
         state = self._state
@@ -166,6 +194,15 @@ class Service:
             made.outputs.add(name=name, datatype=datatype(array.dtype), shape=array.shape)
             made.raw_output_contents.append(bytes(raw(array)))
         return made
+
+
+def _prompt(given: dict[str, numpy.ndarray]) -> numpy.ndarray:
+    """The tokens of a prompt; raises InputError for other inputs."""
+    found = next(iter(given.values()), numpy.zeros(0))
+    is_row = found.ndim == 1 or (found.ndim == 2 and len(found) == 1)
+    if len(given) != 1 or not is_row or found.dtype.kind not in "iu":
+        raise InputError("a prompt is one input: integers [n] or [1, n]")
+    return found
 
 
 def _parameter(given: Any) -> Any:

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -23,11 +24,12 @@ from anydim.program.callable_program import CallableProgram
 from anydim.runtime.threads import AUTO
 from anydim.server.app import application
 from anydim.server.connections import BoundedProtocol
+from anydim.server.decoders import ServedDecoder, warm_up
 from anydim.server.embeddings import Tokenizers
 from anydim.server.history import History
 from anydim.server.repository import Repository
 from anydim.server.state import State, start_log
-from anydim.serving import AsyncBatcher
+from anydim.serving import AsyncBatcher, AsyncDecoder
 from anydim.serving.batcher import form_of
 from anydim.serving.process_memory import bound_the_allocator, resident_bytes, room_within
 
@@ -42,7 +44,7 @@ class Settings:
 
     `memory` is the limit of the process in bytes; `grpc_port` None means no gRPC. `batch` are, by
     model, the dims along which requests of equal shapes share calls. `dims` are those of models
-    that are compiled.
+    that are compiled. `decoders` are their files by name, each with `cache_memory` bytes of caches.
     """
 
     models: Sequence[str]
@@ -55,6 +57,8 @@ class Settings:
     calls: int
     tokenizers: Mapping[str, str]
     batch: Mapping[str, str]
+    decoders: Mapping[str, str]
+    cache_memory: int
     dims: Mapping[str, Any]
     quiet: bool
 
@@ -85,10 +89,12 @@ class _Served:
         for name in self._repository.sources():
             self._repository.load(name)
             self._log.info("loaded", extra={"facts": {"model": name}})
+        decoders = {name: self._decoder(name, path) for name, path in settings.decoders.items()}
         room = self._room()
         gc.collect()
         gc.freeze()  # what is there stays, and is not looked through again
         state = State(self._batcher, self._repository, room // BODY_SHARE)
+        state.decoders.update(decoders)
         history = History(state, settings.memory)
         app = application(state, Tokenizers(settings.tokenizers), history)
         server = _Server(app, settings, state)
@@ -104,6 +110,8 @@ class _Served:
             if rpc is not None:
                 await rpc.stop(STOP_SECONDS)
             await self._batcher.close(True, STOP_SECONDS)
+            for each in decoders.values():
+                await each.decoder.close()
             self._log.info("stopped")
 
     async def _start_rpc(self, state: State) -> Any:
@@ -122,12 +130,27 @@ class _Served:
         """Give requests what the process has not taken yet; raises MemoryLimitError if that is
         nothing."""
         limit = self._settings.memory
-        room = room_within(limit, "--memory")
+        caches = len(self._settings.decoders) * self._settings.cache_memory
+        room = room_within(limit - caches, "--memory without caches of decoders:" if caches
+                           else "--memory")  # fmt: skip
         self._batcher.engine.memory = room
         self._others = limit - room - sum(self._files.values())
         self._log.info("memory", extra={"facts": {"limit": limit, "models": resident_bytes(),
                                                   "requests": room}})  # fmt: skip
         return room
+
+    def _decoder(self, name: str, path: str) -> ServedDecoder:
+        """A decoder of an ONNX file, after a step as long as steps are."""
+        try:
+            cached: Any = import_module("anydim.cached_model").cached
+        except ModuleNotFoundError as error:
+            raise missing_module("a decoder", error) from error
+        settings = self._settings
+        threads = AUTO if settings.threads is None else settings.threads
+        made = cached(path, dims=dict(settings.dims) or None, ragged="auto", threads=threads)
+        warm_up(made)
+        self._log.info("loaded", extra={"facts": {"decoder": name}})
+        return ServedDecoder(name, Path(path), AsyncDecoder(made, memory=settings.cache_memory))
 
     # ---- models ----------------------------------------------------------------------------------
 

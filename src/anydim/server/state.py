@@ -22,9 +22,11 @@ from anydim.base.errors import (
 from anydim.program.string_calls import StringCalls
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.signature import TensorSpec
+from anydim.server.decoders import ServedDecoder
 from anydim.server.repository import Loaded, Repository
 from anydim.server.tensors import DATATYPES, datatype
 from anydim.serving import AsyncBatcher
+from anydim.serving.report import prometheus
 
 EXTENSIONS = ["binary_tensor_data", "model_repository", "model_repository(unload_dependents)"]
 _STATUS: tuple[tuple[type[BaseException], int], ...] = (
@@ -50,6 +52,7 @@ class State:
 
     def __init__(self, batcher: AsyncBatcher, repository: Repository, most_body: int) -> None:
         self.batcher, self.repository, self.most_body = batcher, repository, most_body
+        self.decoders: dict[str, ServedDecoder] = {}
         self.is_stopping = False
         self.started = time.time()
         self.log = logging.getLogger("anydim.server")
@@ -57,7 +60,12 @@ class State:
     @property
     def is_ready(self) -> bool:
         """Whether requests are taken: a model is loaded, and no signal came."""
-        return not self.is_stopping and bool(self.repository.loaded)
+        return not self.is_stopping and bool(self.repository.loaded or self.decoders)
+
+    def prometheus(self) -> str:
+        """The metrics of models and decoders."""
+        decoders = {name: each.decoder.metrics() for name, each in self.decoders.items()}
+        return prometheus(self.batcher.metrics(), decoders)
 
     def server_metadata(self) -> dict[str, Any]:
         """The protocol's description of the server."""

@@ -11,6 +11,7 @@ the network.
     equal_form.py    requests of other models: equal shapes, or one by one
     string_form.py   requests of models with strings: one by one
     decoding.py      Decoder and AsyncDecoder: continuous batching with streamed tokens
+    sampling.py      functions that choose tokens
     costs.py         bytes and seconds of calls
     process_memory.py  what a process leaves of a limit
     measures.py      counters of a model; report.py makes metrics of them
@@ -18,5 +19,6 @@ the network.
 
 from anydim.serving.batcher import AsyncBatcher, Batcher
 from anydim.serving.decoding import AsyncDecoder, Decoder
+from anydim.serving.sampling import sampled
 
-__all__ = ["AsyncBatcher", "AsyncDecoder", "Batcher", "Decoder"]
+__all__ = ["AsyncBatcher", "AsyncDecoder", "Batcher", "Decoder", "sampled"]

@@ -12,7 +12,7 @@ import heapq
 import itertools
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import Any, Protocol
@@ -31,10 +31,11 @@ from anydim.base.errors import (
 from anydim.base.keywords import public
 from anydim.base.text import counted, listed
 from anydim.base.user_values import whole_within
+from anydim.serving.sampling import Choose, largest
 from anydim.sizes import LARGEST
 
-Choose = Callable[[numpy.ndarray], int]
-_POSITIONS = "position_ids"
+POSITIONS = "position_ids"
+CHUNK = 128  # tokens of a prompt that one step has
 _END = None
 
 
@@ -57,11 +58,6 @@ class Rows(Protocol):
 
     def step(self, rows: Mapping[int, Any]) -> dict[str, Any]:
         """Run a step."""
-
-
-def largest(logits: numpy.ndarray) -> int:
-    """The token with the largest logit: greedy decoding."""
-    return int(logits.argmax())
 
 
 class Decoded:
@@ -92,7 +88,7 @@ class _Decoding:
     """Runs steps in a thread; both decoders stand on it."""
 
     def __init__(
-        self, model: Rows, *, memory: int | str = "1 GiB", rows: int = 32, chunk: int = 128,
+        self, model: Rows, *, memory: int | str = "1 GiB", rows: int = 32, chunk: int = CHUNK,
         queue: int = 1024, result: str = "",
     ) -> None:  # fmt: skip
         self._model, self._memory = model, bytes_of(memory)
@@ -254,7 +250,7 @@ class _Decoding:
             return part
         first = self._model.length(sequence.row)
         positions = numpy.arange(first, first + len(part), dtype=part.dtype)
-        return {self._tokens: part, _POSITIONS: positions}
+        return {self._tokens: part, POSITIONS: positions}
 
     def _chosen(self, sequence: Decoded, logits: numpy.ndarray) -> None:
         """Send the next token of a sequence, and end it where it ends."""
@@ -274,7 +270,7 @@ class _Decoding:
 
 def _token_input(names: Sequence[str]) -> str:
     """The input that has the tokens; raises OptionError for other inputs than positions."""
-    others = [name for name in names if name != _POSITIONS]
+    others = [name for name in names if name != POSITIONS]
     if len(others) != 1:
         raise OptionError(
             f"rows have the inputs {listed(names)}, and a decoder gives tokens and positions alone",
@@ -355,7 +351,7 @@ class AsyncDecoder(_Decoding):
     async def generate(
         self, tokens: Any, most: int, stop: Collection[int] = (), *, choose: Choose = largest,
         priority: int = 0, deadline: float | None = None,
-    ) -> AsyncIterator[int]:  # fmt: skip
+    ) -> AsyncGenerator[int, None]:  # fmt: skip
         """Yield tokens as they are chosen, with the arguments and errors of `Decoder.generate`."""
         loop, received = asyncio.get_running_loop(), asyncio.Queue[Any]()
 

@@ -37,9 +37,24 @@ _COUNTERS = (
 )  # fmt: skip
 
 
-def prometheus(found: Mapping[str, Any]) -> str:
-    """A report in the text format 0.0.4 of Prometheus."""
-    return "\n".join((*_engine_lines(found), *_model_lines(found["models"]))) + "\n"
+def prometheus(found: Mapping[str, Any], decoders: Mapping[str, Any] | None = None) -> str:
+    """A report in the text format 0.0.4 of Prometheus; `decoders` are `metrics()` of these."""
+    lines = [*_engine_lines(found), *_model_lines(found["models"])]
+    return "\n".join((*lines, *_decoder_lines(decoders or {}))) + "\n"
+
+
+def _decoder_lines(decoders: Mapping[str, Any]) -> Iterator[str]:
+    for key, kind, what in (
+        ("steps", "counter", "Steps."), ("tokens", "counter", "Tokens that were generated."),
+        ("prompt_tokens", "counter", "Tokens of prompts."),
+        ("sequences", "counter", "Sequences that began."), ("seconds", "counter", "In steps."),
+        ("rows", "gauge", "Sequences that run."), ("waiting", "gauge", "Sequences that wait."),
+    ):  # fmt: skip
+        named = f"decoder_{key}{'_total' if kind == 'counter' else ''}"
+        if decoders:
+            yield from _head(named, kind, what)
+        for name, each in decoders.items():
+            yield f'anydim_{named}{{model="{_text(name)}"}} {each[key]}'
 
 
 def _engine_lines(found: Mapping[str, Any]) -> Iterator[str]:

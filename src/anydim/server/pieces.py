@@ -1,0 +1,60 @@
+"""The text of tokens, in pieces as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+_OPEN = "\ufffd"  # what a tokenizer writes for the first bytes of a character
+
+
+class Pieces:
+    """Makes text of the tokens of a sequence, and ends at stop texts.
+
+    A piece is held back while it may be a part of a character or of a stop text.
+    """
+
+    def __init__(self, tokenizer: Any, stop: Sequence[str] = ()) -> None:
+        self._tokenizer, self._stop = tokenizer, stop
+        self._ids: list[int] = []
+        self._begin = self._read = 0  # of the tokens whose text is compared, and that have text
+        self._held = ""
+        self.is_stopped = False
+
+    def add(self, token: int) -> str:
+        """The text that became certain by a token."""
+        self._ids.append(token)
+        before = self._tokenizer.decode(self._ids[self._begin : self._read])
+        whole = self._tokenizer.decode(self._ids[self._begin :])
+        if whole.endswith(_OPEN) or len(whole) <= len(before):
+            return ""
+        self._begin, self._read = self._read, len(self._ids)
+        self._held += whole[len(before) :]
+        return self._certain()
+
+    def _certain(self) -> str:
+        places = [self._held.find(text) for text in self._stop]
+        ends = [place for place in places if place >= 0]
+        if ends:
+            self.is_stopped = True
+            found, self._held = self._held[: min(ends)], ""
+            return found
+        keep = max((_overlap(self._held, text) for text in self._stop), default=0)
+        cut = len(self._held) - keep
+        found, self._held = self._held[:cut], self._held[cut:]
+        return found
+
+    def end(self) -> str:
+        """What was held back: no token follows."""
+        if self.is_stopped:
+            return ""
+        before = self._tokenizer.decode(self._ids[self._begin : self._read])
+        whole = self._tokenizer.decode(self._ids[self._begin :])
+        found, self._held = self._held + whole[len(before) :], ""
+        return found
+
+
+def _overlap(text: str, stop: str) -> int:
+    """The length of the longest end of a text with which a stop text begins."""
+    longest = min(len(text), len(stop) - 1)
+    return next((n for n in range(longest, 0, -1) if stop.startswith(text[-n:])), 0)
