@@ -4,11 +4,13 @@
     python -m bench.serving encoder.onnx --only anydim --bits 2000
     python -m bench.serving encoder.onnx --only anydim --burst 60 --memory 600MiB
     python -m bench.serving encoder.onnx --cost
+    python -m bench.serving ch_PP-OCRv4_rec_infer.onnx --crops --python peers/bin/python
 
 Requests of natural lengths, of which a share are outliers of 512 tokens, leave in an open loop at
 the rates. Servers run in turn on the last core with one thread, the client on the first one.
-`--python` is an interpreter with litserve, kserve and onnxruntime. LitServe runs with
-batches of 1, 8 and 32; kserve's server has none.
+With `--crops`, requests are images [3, 48, width] for a recogniser of text, of lognormal widths
+from 48 to 424; padded groups then have other results. `--python` is an interpreter with litserve,
+kserve and onnxruntime. LitServe runs with batches of 1, 8 and 32; kserve's server has none.
 
 `--bits` compares every answer with a call of its request alone. `--burst` sends bursts above the
 capacity and samples the memory of the server. `--cost` is the time that the batcher itself takes
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import gc
 import json
 import os
@@ -33,6 +36,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy
+import onnx
 
 import anydim as ad
 from anydim.base.amounts import bytes_of, bytes_text
@@ -44,6 +48,7 @@ from anydim.serving.measures import percentiles
 from anydim.sizes import Dim
 
 RESULT = "sentence_embedding"
+HEIGHT, WIDEST = 48, 424  # of crops
 BATCHES = (1, 8, 32)
 _START_SECONDS = 90.0
 _SERVERS = Path(__file__).parent / "servers"
@@ -60,6 +65,23 @@ class Server:
     request: Callable[[Target, numpy.ndarray], bytes]
 
 
+@dataclass(frozen=True)
+class Crops:
+    """Images for a recogniser with this input and this result."""
+
+    input: str
+    result: str
+
+    def protocol(self, target: Target, row: numpy.ndarray) -> bytes:
+        """A request of protocol v2."""
+        return request_bytes(target, {self.input: row[None]}, {self.input: "FP32"}, (self.result,))
+
+    def json(self, target: Target, row: numpy.ndarray) -> bytes:
+        """A request to LitServe."""
+        data = {"pixels": base64.b64encode(row.tobytes()).decode(), "shape": row.shape}
+        return _post(json.dumps(data).encode())
+
+
 def main() -> None:
     """Measure what the arguments name."""
     options = _options()
@@ -69,8 +91,10 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "minilm.anydim"
-        ad.compile(options.model, ragged={"seq": "batch"}, threads=1).save(saved)
-        servers = [s for s in _servers(options, saved) if s.name.startswith(options.only)]
+        crops = _crops(options.model) if options.crops else None
+        ragged = "auto" if crops else {"seq": "batch"}
+        ad.compile(options.model, ragged=ragged, threads=1).save(saved)
+        servers = [s for s in _servers(options, saved, crops) if s.name.startswith(options.only)]
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0) | {0})})
         for server in servers:
             with _running(server):
@@ -94,22 +118,30 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--burst", type=float, default=0, metavar="SECONDS")
     parser.add_argument("--memory", default="1GiB")
     parser.add_argument("--cost", action="store_true")
+    parser.add_argument("--crops", action="store_true", help="a recogniser of text on crops")
     return parser.parse_args()
 
 
 # ---- servers -------------------------------------------------------------------------------------
 
 
-def _servers(options: argparse.Namespace, saved: Path) -> list[Server]:
+def _crops(path: str) -> Crops:
+    graph = onnx.load(path).graph
+    return Crops(graph.input[0].name, graph.output[0].name)
+
+
+def _servers(options: argparse.Namespace, saved: Path, crops: Crops | None) -> list[Server]:
     port = _free_port()
     ours = [sys.executable, "-m", "anydim", "serve", f"minilm={saved}", "--memory", options.memory,
             "--port", str(port), "--no-grpc", "--quiet"]  # fmt: skip
-    made = [Server("anydim", ours, port, _protocol)]
-    for name, batches, request in (("kserve", (1,), _protocol), ("litserve", BATCHES, _json)):
+    protocol, plain = (crops.protocol, crops.json) if crops else (_protocol, _json)
+    result = crops.result if crops else RESULT
+    made = [Server("anydim", ours, port, protocol)]
+    for name, batches, request in (("kserve", (1,), protocol), ("litserve", BATCHES, plain)):
         script = str(_SERVERS / f"with_{name}.py")
         made += [
-            Server(f"{name}-{size}", [options.python, script, options.model, str(port), str(size)],
-                   port, request)
+            Server(f"{name}-{size}", [options.python, script, options.model, str(port), str(size),
+                                        result], port, request)
             for size in batches
         ]  # fmt: skip
     return made
@@ -127,7 +159,10 @@ def _protocol(target: Target, row: numpy.ndarray) -> bytes:
 
 
 def _json(target: Target, row: numpy.ndarray) -> bytes:
-    data = json.dumps({"input_ids": row.tolist()}).encode()
+    return _post(json.dumps({"input_ids": row.tolist()}).encode())
+
+
+def _post(data: bytes) -> bytes:
     head = (f"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
             f"content-length: {len(data)}\r\n\r\n")  # fmt: skip
     return head.encode() + data
@@ -157,12 +192,13 @@ def _running(server: Server) -> Iterator[None]:
 
 def _wait(server: Server, process: subprocess.Popen[bytes]) -> None:
     target = Target("127.0.0.1", server.port, "minilm")
-    probe = [(4, server.request(target, numpy.arange(1, 5)))]
+    random = numpy.random.default_rng(0)
+    probe = _requests(server, [64], random)
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         (sent,) = asyncio.run(send_all(target, probe, 1000, 0))
         if sent.status == 200:
-            warm = [(n, server.request(target, numpy.arange(1, n + 1))) for n in range(2, 130, 3)]
+            warm = _requests(server, range(48, 130, 2), random)
             asyncio.run(send_all(target, warm, 50, 0))
             return
         time.sleep(0.3)
@@ -173,11 +209,22 @@ def _requests(
     server: Server, lengths: Sequence[int], random: numpy.random.Generator
 ) -> list[Request]:
     target = Target("127.0.0.1", server.port, "minilm")
-    return [(n, server.request(target, random.integers(0, 30000, n))) for n in lengths]
+    return [(n, server.request(target, _row_of(server, n, random))) for n in lengths]
+
+
+def _row_of(server: Server, size: int, random: numpy.random.Generator) -> numpy.ndarray:
+    if isinstance(getattr(server.request, "__self__", None), Crops):
+        return random.standard_normal((3, HEIGHT, size), numpy.float32)
+    return random.integers(0, 30000, size)
 
 
 def _lengths(count: int, share: float, seed: int) -> list[int]:
     return lengths_with(natural([Dim("seq", 1, 512)], count, seed)["seq"], share, 512, seed)
+
+
+def _widths(count: int) -> list[int]:
+    drawn = numpy.random.default_rng(7).lognormal(numpy.log(160), 0.6, count)
+    return [int(width) for width in (numpy.round(drawn / 8) * 8).clip(HEIGHT, WIDEST)]
 
 
 # ---- measurements --------------------------------------------------------------------------------
@@ -186,7 +233,8 @@ def _lengths(count: int, share: float, seed: int) -> list[int]:
 def _rates(server: Server, options: argparse.Namespace) -> None:
     target = Target("127.0.0.1", server.port, "minilm")
     for rate in map(float, options.rates.split(",")):
-        lengths = _lengths(round(rate * options.seconds), options.outliers, 7)
+        count = round(rate * options.seconds)
+        lengths = _widths(count) if options.crops else _lengths(count, options.outliers, 7)
         requests = _requests(server, lengths, numpy.random.default_rng(3))
         sent = asyncio.run(send_all(target, requests, rate, 5))
         print(_row(server.name, rate, sent), flush=True)

@@ -1,4 +1,7 @@
-"""A server of kserve with onnxruntime, one thread, no batches: `with_kserve.py FILE PORT BATCH`."""
+"""A server of kserve with onnxruntime, one thread: `with_kserve.py FILE PORT BATCH RESULT`.
+
+kserve has no batches.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,11 @@ from typing import Any
 import onnxruntime
 from kserve import InferOutput, InferResponse, Model, ModelServer
 
-RESULT = "sentence_embedding"
-
 
 class Encoder(Model):
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, result: str) -> None:
         super().__init__("minilm")
+        self.result = result
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         providers = ["CPUExecutionProvider"]
@@ -22,12 +24,12 @@ class Encoder(Model):
 
     async def predict(self, payload: Any, *rest: Any, **named: Any) -> InferResponse:
         given = {each.name: each.as_numpy() for each in payload.inputs}
-        (found,) = self.session.run([RESULT], given)
-        output = InferOutput(RESULT, list(found.shape), "FP32")
+        (found,) = self.session.run([self.result], given)
+        output = InferOutput(self.result, list(found.shape), "FP32")
         output.set_data_from_numpy(found, binary_data=True)
         return InferResponse(payload.id or "1", "minilm", [output])
 
 
 if __name__ == "__main__":
     server = ModelServer(http_port=int(sys.argv[2]), enable_grpc=False, workers=1)
-    server.start([Encoder(sys.argv[1])])
+    server.start([Encoder(sys.argv[1], sys.argv[4])])
