@@ -308,9 +308,19 @@ def _cost(model: str) -> None:
         real = batcher(inputs)  # what follows makes no calls
         form = next(iter(batcher.engine.models.values())).form
         form.run = lambda items: [real for _ in items]  # type: ignore[method-assign]
+        best = min(_lone(batcher, inputs) for _ in range(7))
+        print(f"a call when no other waits: {1e6 * best:.1f} us")
         for count in (1, 8, 64, 512):
             best = min(_round(batcher, inputs, count) for _ in range(7))
             print(f"{count:4} requests at once: {1e6 * best:.1f} us each")
+
+
+def _lone(batcher: Batcher, inputs: dict[str, numpy.ndarray]) -> float:
+    """Processor seconds for a call in the thread of its caller."""
+    start = time.process_time()
+    for _ in range(1024):
+        batcher(inputs, outputs=(RESULT,))
+    return (time.process_time() - start) / 1024
 
 
 def _round(batcher: Batcher, inputs: dict[str, numpy.ndarray], count: int) -> float:

@@ -133,7 +133,7 @@ class _Served:
         caches = len(self._settings.decoders) * self._settings.cache_memory
         room = room_within(limit - caches, "--memory without caches of decoders:" if caches
                            else "--memory")  # fmt: skip
-        self._batcher.engine.memory = room
+        self._batcher.engine.budget.limit = room
         self._others = limit - room - sum(self._files.values())
         self._log.info("memory", extra={"facts": {"limit": limit, "models": resident_bytes(),
                                                   "requests": room}})  # fmt: skip
@@ -202,7 +202,7 @@ class _Served:
         """Give requests what models leave of the limit."""
         if self._others:
             room = self._settings.memory - self._others - sum(self._files.values())
-            self._batcher.engine.memory = max(0, room)
+            self._batcher.engine.budget.limit = max(0, room)
 
 
 class _Server(uvicorn.Server):

@@ -5,7 +5,10 @@ the bits of a call alone. Needs numpy and the standard library; `anydim.server` 
 the network.
 
     batcher.py       Batcher for threads, AsyncBatcher for asyncio
-    engine.py        queue, memory, groups and threads of all models
+    engine.py        queue, groups and threads of all models
+    grouping.py      which requests share a call
+    budget.py        bytes against the limit
+    lanes.py         records of models, threads and calls
     requests.py      requests and the lines they wait in
     ragged_form.py   requests of models with ragged dims: rows share calls
     equal_form.py    requests of other models: equal shapes, or one by one

@@ -195,7 +195,9 @@ class Batcher(_Serving):
         Raises:
             TimeLimitError: The deadline was over before the request ran.
         """
-        future = self.submit(inputs, model, outputs=outputs, priority=priority, deadline=deadline)
+        future = _Pending()
+        request = self.engine.call(inputs, self._SINK, future, model, priority, deadline, outputs)
+        future.engine, future.request = self.engine, request
         try:
             return future.result(deadline)
         except FutureTimeout:

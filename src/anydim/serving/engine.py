@@ -1,10 +1,9 @@
 """The engine of all batchers: requests wait in lines, threads take groups of them and call models.
 
-A group is as large as pays: a call's own cost, launches and weights, is `SHARE` of its time. The
-next request is the one that is due first: a request is due `STRETCH` times its predicted time after
-its arrival, so that waiting is proportional to work, and no request waits for ever. Requests that
-take `LONG` times as long as others have a thread of their own at low priority, so that the system
-lets short ones pass.
+A group is as large as pays (`grouping.py`). The next request is the one that is due first: a
+request is due `STRETCH` times its predicted time after its arrival, so that waiting is proportional
+to work, and no request waits for ever. Requests that take `LONG` times as long as others have a
+thread of their own at low priority, so that the system lets short ones pass.
 
 Memory: what waits, runs and is kept between calls stays below the limit. A request is accepted only
 if it can run alone beside all that wait, so that none waits for memory in vain.
@@ -16,25 +15,24 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
 from typing import Any
 
-from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import (
     BusyError,
-    InputError,
-    MemoryLimitError,
     OptionError,
     OutOfMemoryError,
     TimeLimitError,
     UserError,
 )
 from anydim.base.text import counted, listed, suggestion
-from anydim.serving.item import Form, Item
-from anydim.serving.measures import Measures
-from anydim.serving.requests import CANCELLED, DONE, RUNNING, WAITING, Key, Lines, Request, Sink
+from anydim.serving.budget import Budget
+from anydim.serving.grouping import fitting, needed, worth
+from anydim.serving.item import Form
+from anydim.serving.lanes import Group, Lane, Served
+from anydim.serving.requests import CANCELLED, DONE, RUNNING, WAITING, Request, Sink
 
-SHARE = 0.1  # of the time of a group, what a call costs by itself
 STRETCH = 10.0  # times its predicted time, a request may wait before others pass it
 LONG = 6.0  # times the average time
 LEAST_LONG = 0.004  # seconds
@@ -43,40 +41,11 @@ _AVERAGED = 64  # requests of the average time
 _KNOWN = 16  # requests before it is used
 
 
-class Served:
-    """A model under a name, with what was measured of it."""
-
-    def __init__(self, name: str, form: Form) -> None:
-        self.name, self.form = name, form
-        self.measures = Measures()
-        self.waiting = self.running = 0  # requests
-        self.is_closed = False
-
-
-class Lane:
-    """Lines of requests and the threads that serve them."""
-
-    def __init__(self, lock: threading.Lock, threads: int, nice: int) -> None:
-        self.lines, self.threads, self.nice = Lines(), threads, nice
-        self.wake = threading.Condition(lock)
-        self.idle = 0  # threads that wait
-        self.reserved = 0  # bytes that its next call waits for
-
-
-class Group:
-    """Requests that run in one call, and its bytes."""
-
-    __slots__ = ("bytes", "form", "requests")
-
-    def __init__(self, form: Form, requests: list[Request], bytes: int) -> None:
-        self.form, self.requests, self.bytes = form, requests, bytes
-
-
 class Engine:
     """Runs requests of several models under one limit of memory, with one set of threads."""
 
     def __init__(self, memory: int, calls: int, queue: int) -> None:
-        self.memory, self.queue = memory, queue
+        self.budget, self.queue = Budget(memory), queue
         self.models: dict[str, Served] = {}
         self._calls = calls
         self._begin()
@@ -89,10 +58,8 @@ class Engine:
         self.lanes = (Lane(self._lock, self._calls, 0), Lane(self._lock, 1, NICE))
         self._threads: list[threading.Thread] = []
         self._is_closed = False
-        self.held = self.running = self.groups = 0  # bytes, bytes, calls
-        self.most_bytes = 0
-        self._alone: dict[int, int] = {}  # bytes of calls of waiting requests alone: how many
-        self._largest = 0  # the largest of them
+        self.groups = 0  # calls that run
+        self.budget.clear()
         self._typical, self._seen = 0.0, 0
         self._late: list[Request] = []  # whose errors are to be delivered
         for served in self.models.values():
@@ -137,15 +104,11 @@ class Engine:
 
     # ---- requests --------------------------------------------------------------------------------
 
-    def submit(
+    def _read(
         self, given: Any, sink: Sink, future: Any, model: str | None, priority: int,
-        deadline: float | None, outputs: Sequence[str] | None, keep: bool = False,
+        deadline: float | None, outputs: Sequence[str] | None, keep: bool,
     ) -> Request:  # fmt: skip
-        """Let a request wait for its call. With `keep`, its results count until `release`.
-
-        Raises InputError for inputs that do not fit the model, MemoryLimitError for a request that
-        can never run, BusyError if the queue or the memory is full.
-        """
+        """A request, checked; raises InputError, or MemoryLimitError."""
         arrived = perf_counter()
         if os.getpid() != self._process:
             self._begin()
@@ -153,7 +116,7 @@ class Engine:
         form = served.form
         try:
             item = form.read(given, outputs)
-            alone = self._needed(form, item)
+            alone = needed(form, item, self.budget.limit)
         except UserError:
             served.measures.refused += 1
             raise
@@ -163,35 +126,66 @@ class Engine:
             due = min(due, arrived + deadline - seconds)
             deadline = arrived + deadline
         request = Request(served, item, alone, sink, future, priority, arrived, due, deadline, keep)
-        with self._lock:
-            try:
-                self._admit(request)
-            except BusyError:
-                served.measures.rejected += 1
-                raise
-            self._enter(request, seconds)
+        request.seconds = seconds
         return request
 
-    def _needed(self, form: Form, item: Item) -> int:
-        """Bytes of a call of one item; raises MemoryLimitError if the limit is below."""
-        arena, inputs, outputs = form.costs.taken(item.sizes)
-        most = form.most_rows
-        if most is not None and item.rows > most:
-            raise InputError(f"{form.name}: {counted(item.rows, 'row')}, at most {most} are taken")
-        needed = arena + inputs + outputs
-        whole = needed + item.input_bytes + item.output_bytes
-        if whole > self.memory:
-            at = ", ".join(f"{name} = {size}" for name, size in item.sizes.items())
-            raise MemoryLimitError(
-                f"{form.name} at {at or 'its only size'} takes {exact_bytes_text(whole)}, above "
-                f"the memory limit of {exact_bytes_text(self.memory)}",
-                f"of the call: arena {exact_bytes_text(arena)}, inputs {exact_bytes_text(inputs)}, "
-                f"outputs {exact_bytes_text(outputs)}; the request with its results: "
-                f"{exact_bytes_text(whole - needed)}; raise the limit, or use smaller sizes",
-            )
-        return needed
+    def submit(
+        self, given: Any, sink: Sink, future: Any, model: str | None, priority: int,
+        deadline: float | None, outputs: Sequence[str] | None, keep: bool = False,
+    ) -> Request:  # fmt: skip
+        """Let a request wait for its call. With `keep`, its results count until `release`.
+
+        Raises InputError for inputs that do not fit the model, MemoryLimitError for a request that
+        can never run, BusyError if the queue or the memory is full.
+        """
+        request = self._read(given, sink, future, model, priority, deadline, outputs, keep)
+        with self._lock:
+            self._admit(request)
+            self._enter(request)
+        return request
+
+    def call(
+        self, given: Any, sink: Sink, future: Any, model: str | None, priority: int,
+        deadline: float | None, outputs: Sequence[str] | None,
+    ) -> Request:  # fmt: skip
+        """Run a request in the thread of its caller if no other waits or runs; else as `submit`.
+
+        Results are delivered in both cases. No thread is woken for a lone request.
+        """
+        request = self._read(given, sink, future, model, priority, deadline, outputs, False)
+        with self._lock:
+            self._admit(request)
+            group = self._lone(request)
+            if group is None:
+                self._enter(request)
+        if group is not None:
+            self._run(group)
+        return request
+
+    def _lone(self, request: Request) -> Group | None:
+        """The group of a request that may run at once; None if it has to wait, or is long."""
+        lane = self.lanes[0]
+        if request.lane is not lane or self.groups or any(each.lines.count for each in self.lanes):
+            return None
+        group = Group(lane, request.served.form, [request], request.alone)
+        self._enter_call(group)
+        return group
 
     def _admit(self, request: Request) -> None:
+        """Count a request, and give it a lane; raises BusyError."""
+        try:
+            self._check_room(request)
+        except BusyError:
+            request.served.measures.rejected += 1
+            raise
+        request.served.waiting += 1
+        seconds = request.seconds
+        is_long = self._seen >= _KNOWN and seconds > max(LONG * self._typical, LEAST_LONG)
+        self._seen += 1
+        self._typical += (seconds - self._typical) / min(self._seen, _AVERAGED)
+        request.lane = self.lanes[is_long]
+
+    def _check_room(self, request: Request) -> None:
         if self._is_closed or request.served.is_closed:
             raise BusyError(f"{request.served.name}: it takes no more requests")
         waiting = sum(lane.lines.count for lane in self.lanes)
@@ -200,21 +194,11 @@ class Engine:
                 f"{request.served.name}: {counted(waiting, 'request')} wait, the most there may be",
                 "send requests later, or raise the limit of the queue",
             )
-        needed = self.held + request.held + max(self._largest, self.running, request.alone)
-        if needed > self.memory:
-            raise self._full(f"{request.served.name}: the request", request.held + request.alone)
-        self._alone[request.alone] = self._alone.get(request.alone, 0) + 1
-        self._largest = max(self._largest, request.alone)
-        self.held += request.held
+        self.budget.hold(request.held, f"{request.served.name}: the request", request.alone)
 
-    def _enter(self, request: Request, seconds: float) -> None:
-        served = request.served
-        is_long = self._seen >= _KNOWN and seconds > max(LONG * self._typical, LEAST_LONG)
-        self._seen += 1
-        self._typical += (seconds - self._typical) / min(self._seen, _AVERAGED)
-        request.lane = lane = self.lanes[is_long]
-        lane.lines.add((served.form, request.item.key), request)
-        served.waiting += 1
+    def _enter(self, request: Request) -> None:
+        lane = request.lane
+        lane.lines.add((request.served.form, request.item.key), request)
         if not self._threads:
             self._start()
         if lane.idle:
@@ -248,25 +232,16 @@ class Engine:
     def hold(self, bytes: int, what: str) -> None:
         """Count bytes against the limit; raises BusyError if they do not fit."""
         with self._lock:
-            if self.held + bytes + max(self._largest, self.running) > self.memory:
-                raise self._full(what, bytes)
-            self.held += bytes
-
-    def _full(self, what: str, bytes: int) -> BusyError:
-        return BusyError(
-            f"{what} takes {exact_bytes_text(bytes)}, and {exact_bytes_text(self.held)} of "
-            f"{exact_bytes_text(self.memory)} are in use",
-            "send it later, or raise the limit of memory",
-        )
+            self.budget.hold(bytes, what)
 
     def unhold(self, bytes: int) -> None:
         """Count these bytes no more."""
         with self._lock:
-            self.held -= bytes
+            self.budget.held -= bytes
             self._wake()
 
     def _free(self, request: Request) -> None:
-        self.held -= request.held
+        self.budget.held -= request.held
         request.held, request.item, request.result = 0, None, None
         self._wake()
 
@@ -312,40 +287,25 @@ class Engine:
 
     def _next(self, lane: Lane) -> Group | None:
         """The next group of a lane, removed from its line; None if there is none that fits now."""
+        if lane.calls >= lane.threads:
+            return None  # a caller runs one itself
         while (key := lane.lines.first()) is not None:
-            requests = self._worth(lane, key)
+            requests = worth(lane.lines, key, self._is_late)
             if requests:
                 break
         else:
             lane.reserved = 0
             return None
-        count, bytes = self._fitting(lane, key[0], requests)
+        count, bytes = fitting(key[0], requests, partial(self._has_room, lane))
         for request in requests[count:]:
             lane.lines.add(key, request)
         if not count:
             lane.reserved = bytes
             return None
         lane.reserved = 0
-        group = Group(key[0], requests[:count], bytes)
+        group = Group(lane, key[0], requests[:count], bytes)
         self._enter_call(group)
         return group
-
-    def _worth(self, lane: Lane, key: Key) -> list[Request]:
-        """The first requests of a line, until a call's own cost is a small share of their time."""
-        form, found, rows, done, most = key[0], list[Request](), 0, 0.0, 0.0
-        now = perf_counter()
-        while (request := lane.lines.pop(key)) is not None:
-            if request.deadline is not None and request.deadline <= now:
-                self._is_late(request, now)
-                continue
-            item = request.item
-            most = most or form.overhead(item) / SHARE
-            rows, done = rows + item.rows, done + item.own
-            if found and (done > most or (form.most_rows is not None and rows > form.most_rows)):
-                lane.lines.add(key, request)
-                break
-            found.append(request)
-        return found
 
     def _is_late(self, request: Request, now: float) -> None:
         """End a request whose deadline is over; its error is delivered without the lock."""
@@ -358,33 +318,16 @@ class Engine:
         self._end(request, "late")
         self._late.append(request)
 
-    def _fitting(self, lane: Lane, form: Form, requests: list[Request]) -> tuple[int, int]:
-        """How many of these requests fit into the memory that is free, and the bytes of their call.
-
-        None fit: the bytes of the first one.
-        """
-        count = len(requests)
-        while True:
-            items = [request.item for request in requests[:count]]
-            sizes = items[0].sizes if count == 1 else form.sizes(items)
-            arena, inputs, outputs = form.costs.taken(sizes)
-            bytes = arena + inputs + outputs * (1 + (count > 1))  # copies of their parts
-            if self._has_room(lane, bytes, count):
-                return count, bytes
-            if count == 1:
-                return 0, bytes
-            count //= 2
-
     def _has_room(self, lane: Lane, bytes: int, count: int) -> bool:
         if count == 1 and not self.groups:
             return True  # a request that was accepted fits alone
         reserved = sum(other.reserved for other in self.lanes if other is not lane)
-        return self.held + self.running + reserved + bytes <= self.memory
+        return self.budget.fits(reserved + bytes)
 
     def _enter_call(self, group: Group) -> None:
-        self.running += group.bytes
+        self.budget.begin(group.bytes)
         self.groups += 1
-        self.most_bytes = max(self.most_bytes, self.held + self.running)
+        group.lane.calls += 1
         self._trim(group)
         now = perf_counter()
         for request in group.requests:
@@ -395,20 +338,16 @@ class Engine:
     def _forget(self, request: Request) -> None:
         """A request waits no more."""
         request.served.waiting -= 1
-        count = self._alone.pop(request.alone) - 1
-        if count:
-            self._alone[request.alone] = count
-        elif request.alone == self._largest:
-            self._largest = max(self._alone, default=0)
+        self.budget.waits_no_more(request.alone)
 
     def _trim(self, group: Group) -> None:
         """Return memory that models keep between calls if it does not fit beside what runs."""
         forms = {served.form for served in self.models.values()} | {group.form}
         kept = {form: form.idle_bytes() for form in forms}
-        if self.held + self.running + sum(kept.values()) - kept[group.form] > self.memory:
+        if not self.budget.fits(sum(kept.values()) - kept[group.form]):
             for form in forms - {group.form}:
                 form.trim()
-        if self.held + self.running + kept[group.form] > self.memory:
+        if not self.budget.fits(kept[group.form]):
             group.form.trim()
 
     # ---- calls -----------------------------------------------------------------------------------
@@ -451,8 +390,9 @@ class Engine:
             measures.call(
                 len(requests), rows, end - start, predicted * form.costs.ratio, group.bytes
             )
-            self.running -= group.bytes
+            self.budget.running -= group.bytes
             self.groups -= 1
+            group.lane.calls -= 1
             for request in requests:
                 request.ended = end
                 request.served.running -= 1
@@ -465,7 +405,7 @@ class Engine:
         served.measures.ended(outcome, item.extent, request)
         request.state = DONE
         left = item.output_bytes if request.keep and request.error is None else 0
-        self.held -= request.held - left
+        self.budget.held -= request.held - left
         request.held, request.item = left, None
 
     # ---- end -------------------------------------------------------------------------------------
@@ -486,6 +426,9 @@ class Engine:
         end = None if seconds is None else perf_counter() + seconds
         for thread in self._threads:
             thread.join(None if end is None else max(0.0, end - perf_counter()))
+        with self._lock:  # calls that callers run themselves
+            left = None if end is None else max(0.0, end - perf_counter())
+            self._changed.wait_for(lambda: not self.groups, left)
 
 
 def deliver(requests: Sequence[Request]) -> None:

@@ -11,12 +11,13 @@ from anydim.serving.engine import Engine
 def report(engine: Engine) -> dict[str, Any]:
     """Memory, queue and models of an engine."""
     with engine._lock:
+        budget = engine.budget
         waiting = sum(lane.lines.count for lane in engine.lanes)
         kept = sum(served.form.idle_bytes() for served in engine.models.values())
         return {
             "memory": {
-                "limit": engine.memory, "requests": engine.held, "calls": engine.running,
-                "kept": kept, "most": engine.most_bytes,
+                "limit": budget.limit, "requests": budget.held, "calls": budget.running,
+                "kept": kept, "most": budget.most,
             },
             "queue": {"waiting": waiting, "limit": engine.queue,
                       "long": engine.lanes[1].lines.count},

@@ -31,7 +31,7 @@ class Request:
 
     __slots__ = (
         "alone", "arrived", "deadline", "due", "ended", "error", "future", "held", "item", "keep",
-        "lane", "order", "priority", "result", "served", "sink", "started", "state",
+        "lane", "order", "priority", "result", "seconds", "served", "sink", "started", "state",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +46,7 @@ class Request:
         self.held = item.input_bytes + (item.output_bytes if keep else 0)
         self.result: Any = None
         self.error: BaseException | None = None
-        self.started = self.ended = 0.0
+        self.started = self.ended = self.seconds = 0.0  # `seconds` are predicted
         self.order: Entry = (-priority, due, next(_NUMBERS), self)
 
 

@@ -82,7 +82,7 @@ def test_a_batcher_serves_a_model_with_strings() -> None:
                 batcher(inputs(1), outputs=["nothing"])
             with pytest.raises(ad.InputError):
                 batcher({})
-        assert batcher.engine.held == 0
+        assert batcher.engine.budget.is_clear
     with pytest.raises(ad.OptionError, match="is no tensor"):
         Batcher(ad.compile(MODELS["maps"][0]()))
 

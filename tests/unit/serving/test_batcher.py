@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -264,13 +265,13 @@ def test_requests_that_wait_and_run_stay_below_the_limit() -> None:
             futures[0][2].result(30)
             futures = futures[1:]
         with engine._lock:
-            assert engine.held + engine.running <= limit
-            assert engine.held + engine._largest <= limit
+            assert engine.budget.held + engine.budget.running <= limit
+            assert engine.budget.held + engine.budget.largest <= limit
     for number, length, future in futures:
         found = future.result(30)
         assert found["y"].shape == (length,) and (found["y"] == 2 * number).all()
-    assert refused and engine.most_bytes <= limit
-    assert engine.held == engine.running == 0 and not engine._alone
+    assert refused and engine.budget.most <= limit
+    assert engine.budget.is_clear
     batcher.close()
 
 
@@ -279,10 +280,10 @@ def test_kept_results_count_until_they_are_released() -> None:
         async with AsyncBatcher(scaled()) as batcher:
             request = batcher.submit(np.ones((1, 1000), np.float32), keep=True)
             await batcher.outcome(request)
-            assert batcher.engine.held == 4000 + 4
+            assert batcher.engine.budget.held == 4000 + 4
             batcher.release(request)
             batcher.release(request)  # once more changes nothing
-            assert batcher.engine.held == 0
+            assert batcher.engine.budget.held == 0
 
     asyncio.run(run())
 
@@ -323,15 +324,86 @@ def test_many_threads_submit_at_once() -> None:
         assert not wrong and batcher.metrics()["models"]["minilm"]["done"] == 320
 
 
+def test_a_lone_call_runs_in_its_own_thread() -> None:
+    names = list[str]()
+    with Batcher(scaled(), memory="1 MiB") as batcher:
+        form = batcher.engine.models["scaled"].form
+        run = form.run
+
+        def noted(items: Any) -> Any:
+            names.append(threading.current_thread().name)
+            return run(items)
+
+        form.run = noted  # type: ignore[method-assign]
+        for count in (3, 0, 7):
+            found = batcher(np.ones(count, np.float32), deadline=5.0)
+            assert found["total"] == count and found["y"].shape == (count,)
+        with pytest.raises(ad.InputError):
+            batcher(np.ones(3, np.float64))
+        with pytest.raises(ad.InputError):
+            batcher(np.ones(3, np.float32), outputs=["nothing"])
+        assert set(names) == {threading.current_thread().name}
+        assert batcher.engine.budget.is_clear and not batcher.engine._threads
+        assert batcher.metrics()["models"]["scaled"]["done"] == 3
+        form.run = lambda items: 1 // 0  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            batcher(np.ones(3, np.float32))
+        assert batcher.engine.budget.is_clear
+
+
+@pytest.mark.parametrize("calls", (1, 2))
+def test_a_call_in_its_own_thread_is_one_of_the_calls(calls: int) -> None:
+    with Batcher(scaled(), calls=calls) as batcher:
+        held = Held(batcher, "scaled")
+        found = dict[int, float]()
+
+        def work(count: int) -> None:
+            found[count] = float(batcher(np.ones(count, np.float32))["total"])
+
+        first = threading.Thread(target=work, args=(1,))
+        first.start()
+        assert held.begun.wait(30)
+        others = [threading.Thread(target=work, args=(count,)) for count in (2, 3, 4)]
+        for thread in others:
+            thread.start()
+        batcher.submit(np.ones(9, np.float32)).cancel()
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end:
+            assert batcher.metrics()["running_calls"] <= calls
+            assert len(held.groups) <= calls
+        held.release()
+        for thread in (first, *others):
+            thread.join(30)
+        assert found == {count: float(count) for count in (1, 2, 3, 4)}
+
+
+def test_close_waits_for_a_call_in_the_thread_of_its_caller() -> None:
+    batcher = Batcher(scaled())
+    held, found = Held(batcher, "scaled"), list[float]()
+    thread = threading.Thread(
+        target=lambda: found.append(float(batcher(np.ones(2, np.float32))["total"]))
+    )
+    thread.start()
+    assert held.begun.wait(30)
+    batcher.close(seconds=0.05)
+    assert not found
+    threading.Timer(0.1, held.release).start()
+    batcher.close()
+    assert batcher.engine.groups == 0
+    thread.join(30)
+    assert found == [2.0]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_child_of_a_fork_has_threads_of_its_own() -> None:
     batcher = Batcher(scaled())
-    assert batcher(np.float32([1]))["total"] == 1
+    assert batcher.submit(np.float32([1])).result()["total"] == 1
     child = os.fork()
     if not child:
-        os._exit(0 if batcher(np.float32([5]))["total"] == 5 else 1)
+        results = batcher.submit(np.float32([5])).result(), batcher(np.float32([5]))
+        os._exit(0 if all(each["total"] == 5 for each in results) else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert batcher(np.float32([2]))["total"] == 2
+    assert batcher.submit(np.float32([2])).result()["total"] == 2
     batcher.close()
 
 

@@ -1,0 +1,75 @@
+"""What a call takes, and how many waiting requests share one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from anydim.base.amounts import exact_bytes_text
+from anydim.base.errors import InputError, MemoryLimitError
+from anydim.base.text import counted
+from anydim.serving.item import Form, Item
+from anydim.serving.requests import Key, Lines, Request
+
+SHARE = 0.1  # of the time of a group, what a call costs by itself
+
+
+def needed(form: Form, item: Item, limit: int) -> int:
+    """Bytes of a call of one item; raises MemoryLimitError if the limit is below."""
+    arena, inputs, outputs = form.costs.taken(item.sizes)
+    most = form.most_rows
+    if most is not None and item.rows > most:
+        raise InputError(f"{form.name}: {counted(item.rows, 'row')}, at most {most} are taken")
+    found = arena + inputs + outputs
+    whole = found + item.input_bytes + item.output_bytes
+    if whole > limit:
+        at = ", ".join(f"{name} = {size}" for name, size in item.sizes.items())
+        raise MemoryLimitError(
+            f"{form.name} at {at or 'its only size'} takes {exact_bytes_text(whole)}, above "
+            f"the memory limit of {exact_bytes_text(limit)}",
+            f"of the call: arena {exact_bytes_text(arena)}, inputs {exact_bytes_text(inputs)}, "
+            f"outputs {exact_bytes_text(outputs)}; the request with its results: "
+            f"{exact_bytes_text(whole - found)}; raise the limit, or use smaller sizes",
+        )
+    return found
+
+
+def worth(lines: Lines, key: Key, end_late: Callable[[Request, float], None]) -> list[Request]:
+    """Remove the first requests of a line, until a call's own cost is a small share of their time.
+
+    `end_late` is called with those whose deadline is over, and the time.
+    """
+    form, found, rows, done, most = key[0], list[Request](), 0, 0.0, 0.0
+    now = perf_counter()
+    while (request := lines.pop(key)) is not None:
+        if request.deadline is not None and request.deadline <= now:
+            end_late(request, now)
+            continue
+        item = request.item
+        most = most or form.overhead(item) / SHARE
+        rows, done = rows + item.rows, done + item.own
+        if found and (done > most or (form.most_rows is not None and rows > form.most_rows)):
+            lines.add(key, request)
+            break
+        found.append(request)
+    return found
+
+
+def fitting(
+    form: Form, requests: Sequence[Request], has_room: Callable[[int, int], bool]
+) -> tuple[int, int]:
+    """How many of these requests have room in a call, and the bytes of their call.
+
+    `has_room` judges bytes and a number of requests. None fit: the bytes of the first one.
+    """
+    count = len(requests)
+    while True:
+        items = [request.item for request in requests[:count]]
+        sizes = items[0].sizes if count == 1 else form.sizes(items)
+        arena, inputs, outputs = form.costs.taken(sizes)
+        bytes = arena + inputs + outputs * (1 + (count > 1))  # copies of their parts
+        if has_room(bytes, count):
+            return count, bytes
+        if count == 1:
+            return 0, bytes
+        count //= 2
