@@ -266,9 +266,13 @@ def _bits(
     sent = asyncio.run(send_all(target, requests, rate, 5, keep=True))
     wrong = 0
     for each in sent:
-        alone = model(input_ids=[rows[each.length]])[RESULT].tobytes()
-        wrong += each.status != 200 or not each.body.endswith(alone)
-    print(f"{len(sent)} answers, {len({each.length for each in sent})} requests, {wrong} differ "
+        if each.status == 200:
+            alone = model(input_ids=[rows[each.length]])[RESULT].tobytes()
+            wrong += not each.body.endswith(alone)
+        else:
+            print(f"status {each.status}: {each.body.decode(errors='replace')}")
+    answered = sum(each.status == 200 for each in sent)
+    print(f"{answered} answers to {len({each.length for each in sent})} requests, {wrong} differ "
           "from a call alone")  # fmt: skip
 
 

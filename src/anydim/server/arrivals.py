@@ -62,7 +62,7 @@ class Connections:
     async def send(self, data: bytes) -> tuple[int, bytes]:
         """Status and body of the answer; status 0 without one."""
         async with self._limit:
-            for _ in range(2):  # an idle connection may have been closed
+            while True:  # idle connections may have been closed, a fresh one counts
                 fresh = not self._idle
                 try:
                     pair = self._idle.pop() if self._idle else await self._open()
@@ -74,7 +74,6 @@ class Connections:
                     continue
                 self._idle.append(pair)
                 return status, body
-        return FAILED, b""
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(self._target.host, self._target.port, limit=1 << 20)
