@@ -27,7 +27,8 @@ class Encoder(Model):
         (found,) = self.session.run([self.result], given)
         output = InferOutput(self.result, list(found.shape), "FP32")
         output.set_data_from_numpy(found, binary_data=True)
-        return InferResponse(payload.id or "1", "minilm", [output])
+        name = payload.id or "1"
+        return InferResponse(name, "minilm", [output], use_binary_outputs=True)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,9 @@ from anydim.base.records import dataclass
 from anydim.server.tensors import raw
 
 MOST_CONNECTIONS = 1024
+_NO_ANSWER = (
+    OSError, EOFError, ValueError, LookupError, asyncio.LimitOverrunError,
+)  # fmt: skip
 _WORDS = ("yes", "no", "one word more")  # of random inputs
 FAILED = 0  # the status of a request without an answer
 
@@ -63,12 +66,14 @@ class Connections:
         """Status and body of the answer; status 0 without one."""
         async with self._limit:
             while True:  # idle connections may have been closed, a fresh one counts
-                fresh = not self._idle
+                fresh, pair = not self._idle, None
                 try:
                     pair = self._idle.pop() if self._idle else await self._open()
                     pair[1].write(data)
                     status, body = await _answer(pair[0])
-                except (OSError, asyncio.IncompleteReadError, ValueError):
+                except _NO_ANSWER:
+                    if pair is not None:
+                        pair[1].close()
                     if fresh:
                         return FAILED, b""
                     continue
@@ -87,8 +92,21 @@ class Connections:
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.lower().split(b"\r\n")
-    size = next(int(line[15:]) for line in lines if line.startswith(b"content-length:"))
-    return int(first.split(b" ")[1]), await reader.readexactly(size)
+    headers = dict(line.split(b":", 1) for line in lines if b":" in line)
+    status = int(first.split(b" ")[1])
+    if headers.get(b"transfer-encoding", b"").strip() == b"chunked":
+        return status, await _chunks(reader)
+    return status, await reader.readexactly(int(headers.get(b"content-length", b"0")))
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    """A body in chunks, each behind its size."""
+    parts = []
+    while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+        parts.append(await reader.readexactly(size))
+        await reader.readexactly(2)
+    await reader.readuntil(b"\r\n")
+    return b"".join(parts)
 
 
 async def fetch(target: Target, path: str) -> dict[str, Any]:

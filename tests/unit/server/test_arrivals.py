@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from anydim.server.arrivals import FAILED, Connections, Target
 
 
@@ -37,6 +39,33 @@ async def answered(rounds: int, count: int) -> tuple[list[int], int]:
     status, _ = await connections.send(b"GET / HTTP/1.1\r\n\r\n")
     connections.close()
     return [*found, status], taken
+
+
+async def read(data: bytes) -> tuple[int, bytes]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(data)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        connections = Connections(Target("127.0.0.1", port, "x"))
+        found = await connections.send(b"GET / HTTP/1.1\r\n\r\n")
+        connections.close()
+        return found
+
+
+@pytest.mark.parametrize("data, expected", [
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", (200, b"abc")),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x\r\nc\r\n0\r\n\r\n",
+     (200, b"abc")),
+    (b"HTTP/1.1 204 No Content\r\n\r\n", (204, b"")),
+    (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab", (FAILED, b"")),
+    (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", (FAILED, b"")),
+    (b"nothing\r\n\r\n", (FAILED, b"")), (b"", (FAILED, b"")),
+])  # fmt: skip
+def test_bodies_of_answers(data: bytes, expected: tuple[int, bytes]) -> None:
+    assert asyncio.run(read(data)) == expected
 
 
 def test_connections_that_the_server_closed_are_replaced() -> None:
