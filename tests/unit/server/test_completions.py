@@ -18,6 +18,7 @@ import anydim as ad
 from anydim.server.pieces import Pieces
 from anydim.serving import Decoder, sampled
 from bench.networks.sequences import decoder
+from tests.unit.server.test_hostile import changed
 
 WORDS = 60
 PATH = "/v1/completions"
@@ -151,6 +152,16 @@ def test_wrong_requests(
 ) -> None:
     found, body = server.json("POST", PATH, {**given, "stream": stream})
     assert found == status and said in body["error"]["message"], body
+
+
+def test_mutated_requests_have_an_answer_with_a_reason(server: Any) -> None:
+    random, statuses = np.random.default_rng(0), set[int]()
+    for number in range(120):
+        given = {"prompt": prompt(4), "max_tokens": 3, "stop": "w7", "stream": number % 2 > 0}
+        status, _, text = server.request("POST", PATH, changed(json.dumps(given).encode(), random))
+        statuses.add(status)
+        assert status == 200 or (400 <= status < 500 and json.loads(text)["error"]), text
+    assert {200, 400} <= statuses
 
 
 def test_an_error_behind_the_first_token_is_an_event(server: Any) -> None:

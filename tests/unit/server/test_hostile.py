@@ -80,6 +80,14 @@ def test_a_body_above_the_limit_is_refused_before_it_is_read(server: Any) -> Non
 def mutated(random: np.random.Generator) -> tuple[bytes, dict[str, str]]:
     """A request with some bytes changed, removed or repeated."""
     body, headers = binary(tokens(int(random.integers(1, 20))))
+    data = changed(body, random)
+    if random.random() < 0.2:
+        headers = {HEAD: str(int(random.integers(-5, 500)))}
+    return data, headers
+
+
+def changed(body: bytes, random: np.random.Generator) -> bytes:
+    """Bytes of which some are changed, removed or repeated."""
     data = bytearray(body)
     for _ in range(random.integers(1, 4)):
         place = int(random.integers(0, len(data)))
@@ -90,9 +98,7 @@ def mutated(random: np.random.Generator) -> tuple[bytes, dict[str, str]]:
             del data[place : place + int(random.integers(1, 9))]
         else:
             data[place:place] = data[place : place + 9]
-    if random.random() < 0.2:
-        headers = {HEAD: str(int(random.integers(-5, 500)))}
-    return bytes(data), headers
+    return bytes(data)
 
 
 def test_mutated_requests_leave_the_server_up_and_its_memory_flat(server: Any) -> None:

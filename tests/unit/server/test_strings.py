@@ -14,6 +14,7 @@ import anydim as ad
 from anydim.server.tensors import MOST_STRINGS, asked, raw
 from anydim.serving import Batcher
 from tests.unit.deploy.test_saved_strings import MODELS
+from tests.unit.server.test_hostile import changed
 
 TEXTS = ["no", "YES", "what", "", "über"]
 HEAD = "inference-header-content-length"
@@ -129,6 +130,23 @@ def test_the_server_reads_and_writes_strings(strings: Any) -> None:
     assert status == 200
     names = [str(each).encode() for each in np.asarray(expected["name"]).reshape(-1)]
     assert body[int(answered[HEAD]) :] == framed(names)
+
+
+def test_mutated_strings_have_an_answer_with_a_reason(strings: Any) -> None:
+    random, statuses = np.random.default_rng(0), set[int]()
+    data = framed([each.encode() for each in TEXTS])
+    row = {"name": "flat", "datatype": "BYTES", "shape": [5],
+           "parameters": {"binary_data_size": len(data)}}  # fmt: skip
+    head = json.dumps({"inputs": [row]}).encode()
+    for number in range(120):
+        body = changed(head + data, random) if number % 2 else head + changed(data, random)
+        path = "/v2/models/classifier/infer"
+        status, _, text = strings.request("POST", path, body, {HEAD: str(len(head))})
+        statuses.add(status)
+        assert status == 200 or (400 <= status < 500 and json.loads(text)["error"]), text
+    assert 400 in statuses
+    whole = strings.request("POST", path, head + data, {HEAD: str(len(head))})
+    assert whole[0] == 200, whole[2]
 
 
 def test_grpc_reads_and_writes_strings(strings: Any) -> None:
