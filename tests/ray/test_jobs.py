@@ -25,7 +25,7 @@ from anydim.ray.parts import Part, finished, part_of
 from anydim.ray.worker import Task, Worker
 from examples.minilm.model import SMALL
 from tests.ray.test_deployment import processes
-from tests.unit.serving.models import encoder, images, same
+from tests.unit.serving.models import encoder, images, same, scaled
 
 RESULT = "sentence_embedding"
 ROOT = Path(__file__).resolve().parents[2]
@@ -189,9 +189,55 @@ def test_an_item_that_does_not_fit_is_refused_with_bytes(folder: Path, tmp_path:
     (chunk,) = chunks_of([str(tmp_path / "a.jsonl")], 100)
     worker = Worker(Task(str(folder / "encoder.anydim"), str(tmp_path), 4 << 30, 1,
                          {"input_ids": "input_ids"}, (), (RESULT,), None, False))  # fmt: skip
-    worker._share = 1000
+    worker._room = 6 << 20
+    lines(tmp_path / "a.jsonl", [np.ones(20, np.int64)] * 3)
+    (chunk,) = chunks_of([str(tmp_path / "a.jsonl")], 100)
+    worker._form.costs.taken = lambda sizes: (1 << 30, 0, 0)
     found = worker({"chunk": [chunk.text()]})
-    assert found["kind"] == ["MemoryLimitError"] and "a worker has 1000 bytes" in found["error"][0]
+    assert found["kind"] == ["MemoryLimitError"]
+    assert "item 0: the item takes 1073741824 bytes" in found["error"][0]
+    worker._room = 100_000
+    found = worker({"chunk": [chunk.text()]})
+    assert "row group 0 takes 0 bytes, and a worker has 100000 bytes" in found["error"][0]
+
+
+MEMORY = """
+import json, sys
+from anydim.ray.items import chunks_of
+from anydim.ray.worker import Task, Worker
+model, path, output, limit = *sys.argv[1:4], int(sys.argv[4])
+worker = Worker(Task(model, output, limit, 1, {"x": "x"}, (), ("y", "total"), None, False))
+print(json.dumps([worker({"chunk": [each.text()]}) for each in chunks_of([path], 10**6)]))
+"""
+
+
+@pytest.mark.parametrize("limit", (340, 420))
+def test_a_worker_stays_below_its_memory(tmp_path: Path, limit: int) -> None:
+    """The results of a chunk take more than the limit."""
+    scaled().save(tmp_path / "scaled.anydim")
+    random = np.random.default_rng(0)
+    values, sizes = random.random(1 << 20, np.float32), random.integers(0, 60_000, 4000)
+    rows = [values[size : 2 * size] for size in sizes.tolist()]
+    path, output, outcomes = tmp_path / "a.parquet", tmp_path / "out", list[Any]()
+    output.mkdir()
+    for group in (len(rows), 100):
+        pyarrow.parquet.write_table(pyarrow.table({"x": rows}), path, use_dictionary=False,
+                                    row_group_size=group)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", MEMORY, str(tmp_path / "scaled.anydim"), str(path),
+             str(output), str(limit << 20)],
+            capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        outcomes.append(json.loads(done.stdout))
+    refused, *parts = outcomes[0][0], *outcomes[1]
+    assert refused["kind"] == ["MemoryLimitError"] and "row group 0 takes" in refused["error"][0]
+    assert len(parts) == 40 and all(each["error"] == [""] for each in parts)
+    assert max(each["resident"][0] for each in parts) <= limit << 20
+    got = results(output)
+    assert got.num_rows == 4000
+    for row, found in zip(rows[:20], got["y"][:20]):
+        assert np.array_equal(np.float32(found.as_py()), row * 2)
 
 
 # ---- jobs ----------------------------------------------------------------------------------------

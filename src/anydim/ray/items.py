@@ -17,7 +17,7 @@ from anydim.ray.packages import ray_module
 
 PARQUET, LINES = (".parquet",), (".jsonl", ".ndjson")
 _READ = 1 << 20  # bytes of a file at a time
-_ROWS = 1024  # rows that are decoded at a time
+_ROWS, _DECODED = 1024, 1 << 22  # most rows and bytes that are decoded at a time
 Item = dict[str, Any]
 
 
@@ -91,6 +91,18 @@ def _lines(path: str, most: int) -> Iterator[tuple[int, int]]:
         yield start, count + is_open
 
 
+def read_bytes(chunk: Chunk, columns: Sequence[str] | None) -> int:
+    """Bytes that reading a chunk holds: pyarrow reads the columns of a whole row group."""
+    if Path(chunk.path).suffix not in PARQUET:
+        return 0
+    about = ray_module("pyarrow.parquet").ParquetFile(chunk.path).metadata.row_group(chunk.group)
+    found = (about.column(number) for number in range(about.num_columns))
+    return sum(
+        each.total_compressed_size for each in found
+        if columns is None or each.path_in_schema.split(".")[0] in columns
+    )  # fmt: skip
+
+
 def items_of(chunk: Chunk, columns: Sequence[str] | None) -> Iterator[Item]:
     """The items of a chunk, by column; None: all columns. Raises InputError for a wrong line."""
     read = _of_parquet if Path(chunk.path).suffix in PARQUET else _of_lines
@@ -111,10 +123,15 @@ def _of_lines(chunk: Chunk, columns: Sequence[str] | None) -> Iterator[Item]:
 
 
 def _of_parquet(chunk: Chunk, columns: Sequence[str] | None) -> Iterator[Item]:
-    file = ray_module("pyarrow.parquet").ParquetFile(chunk.path)
+    file = ray_module("pyarrow.parquet").ParquetFile(chunk.path, buffer_size=_READ)
     begin, end, position = chunk.start, chunk.start + chunk.count, 0
     names = None if columns is None else list(columns)
-    for batch in file.iter_batches(_ROWS, row_groups=[chunk.group], columns=names):
+    about = file.metadata.row_group(chunk.group)
+    bytes_of_a_row = about.total_byte_size // max(about.num_rows, 1) + 1
+    count = max(1, min(_ROWS, _DECODED // bytes_of_a_row))
+    for batch in file.iter_batches(
+        count, row_groups=[chunk.group], columns=names, use_threads=False
+    ):
         low, high = max(begin - position, 0), min(end - position, batch.num_rows)
         if low < high:
             part = batch.slice(low, high - low)

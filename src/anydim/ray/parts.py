@@ -7,14 +7,16 @@ killed leaves no part, and two workers that run the same chunk leave one.
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy
 
-from anydim.ray.items import Chunk
+from anydim.ray.items import Chunk, items_of
 from anydim.ray.packages import ray_module
 
 _UNFINISHED = "_unfinished-"  # readers of Parquet folders skip names with _
@@ -75,7 +77,9 @@ class Part:
             columns[ERROR] = pyarrow.array([error for _, _, error in rows], pyarrow.string())
         table = pyarrow.table(columns)
         if self._writer is None:
-            self._writer = ray_module("pyarrow.parquet").ParquetWriter(self._own, table.schema)
+            writer = ray_module("pyarrow.parquet").ParquetWriter
+            kept = list(self._kept)  # results hardly repeat
+            self._writer = writer(self._own, table.schema, use_dictionary=kept)
         self._writer.write_table(table.cast(self._writer.schema))
         self._next += len(rows)
 
@@ -93,6 +97,18 @@ class Part:
         if self._writer is not None:
             self._writer.close()
         self._own.unlink(missing_ok=True)
+
+
+def warm_up(kept: Sequence[str]) -> None:
+    """Write and read a small part, so that what the packages take by themselves is there."""
+    with tempfile.TemporaryDirectory() as folder:
+        chunk = Chunk(0, "", 0, 1024, 0, 0)
+        part = Part(Path(folder), chunk, kept, ["x"], True)
+        part.write([(dict.fromkeys(kept, "x"), {"x": numpy.ones((9, 9))}, None)] * chunk.count)
+        part.close()
+        written = replace(chunk, path=str(part_of(Path(folder), 0)))
+        for _ in items_of(written, None):
+            pass
 
 
 def _columns(name: str, arrays: Sequence[Any]) -> dict[str, Any]:

@@ -33,7 +33,8 @@ class Replica:
         found = model if isinstance(model, CallableProgram) else load(model, threads=threads)
         self._loaded = Loaded(name, 1, Path(model if isinstance(model, str) else name), found)
         gc.collect()
-        self._batcher = AsyncBatcher({}, memory=room_within(memory), queue=queue)
+        room = room_within(memory, later=found.executable.constant_bytes)
+        self._batcher = AsyncBatcher({}, memory=room, queue=queue)
         self._batcher.add(name, found, batch)
 
     async def __call__(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -17,14 +16,17 @@ from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.deploy.load import load
 from anydim.program.callable_program import CallableProgram
-from anydim.ray.items import Chunk, Item, items_of
-from anydim.ray.parts import Part, Row
+from anydim.ray.items import Chunk, Item, items_of, read_bytes
+from anydim.ray.packages import ray_module
+from anydim.ray.parts import Part, Row, warm_up
 from anydim.runtime.lists import RaggedPort
 from anydim.serving.batcher import form_of
-from anydim.serving.process_memory import bound_the_allocator, room_within
+from anydim.serving.process_memory import bound_the_allocator, most_resident_bytes, room_within
 
 WINDOW = 2048  # most items that are held at once
-_USES = 4  # equal parts of the memory: items and results, their copies, a call, what is written
+_USES = 6  # equal parts of the memory: items, results, their copies, a call, what is written, spare
+_FILES = 48 << 20  # bytes that reading and writing files takes, whatever the items
+_LEAST_SHARE = 1 << 20
 Prepare = Callable[[Item], Any]
 
 
@@ -59,8 +61,13 @@ class Worker:
         self._model: CallableProgram = load(task.model, threads=task.threads)
         self._form = form_of(self._model)
         self._dtypes = dtypes_of(self._model)
+        pyarrow = ray_module("pyarrow")
+        pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # returns what is freed
+        warm_up(task.keep)
         gc.collect()
-        self._share = room_within(task.memory) // _USES
+        later = self._model.executable.constant_bytes + _FILES
+        self._room = room_within(task.memory, later=later)
+        self._share = self._room // _USES
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Run the chunk of a batch of one row; what it took, or the text of an error."""
@@ -70,7 +77,7 @@ class Worker:
             failed = self._run(chunk)
         except UserError as found:
             error, kind = str(found), type(found).__name__
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        most = most_resident_bytes()
         row = {"number": chunk.number, "items": chunk.count, "failed": failed, "error": error,
                "kind": kind, "seconds": perf_counter() - start, "resident": most}  # fmt: skip
         return {name: [value] for name, value in row.items()}
@@ -78,6 +85,14 @@ class Worker:
     def _run(self, chunk: Chunk) -> int:
         """Write the part of a chunk; how many items failed."""
         task, failed = self._task, 0
+        held = read_bytes(chunk, task.read)
+        self._share = (self._room - held) // _USES
+        if self._share < _LEAST_SHARE:
+            raise MemoryLimitError(
+                f"{chunk.path}: row group {chunk.group} takes {exact_bytes_text(held)}, and a "
+                f"worker has {exact_bytes_text(self._room)} for it and its results",
+                "raise the memory of workers, or write the file in smaller row groups",
+            )
         part = Part(Path(task.output), chunk, task.keep, task.outputs, task.skip_errors)
         try:
             for items, inputs in self._windows(chunk):

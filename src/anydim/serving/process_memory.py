@@ -23,17 +23,31 @@ def resident_bytes() -> int:
         return 0
 
 
+def most_resident_bytes() -> int:
+    """The most bytes of memory that this process had; 0 where the system does not tell.
+
+    Not `ru_maxrss` of getrusage, which has the memory of the process that started this one.
+    """
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            line = next(line for line in file if line.startswith("VmHWM:"))
+            return int(line.split()[1]) << 10
+    except (OSError, ValueError, StopIteration):
+        return 0
+
+
 def spare_bytes(limit: int) -> int:
     """Bytes of a limit that are kept free."""
     return max(LEAST_SPARE, int(limit * SPARE))
 
 
-def room_within(limit: int, argument: str = "memory") -> int:
+def room_within(limit: int, argument: str = "memory", later: int = 0) -> int:
     """Bytes that a process with its models leaves of a limit, without the spare ones.
 
+    `later` are bytes that it takes from the first call on, such as mapped weights.
     Raises MemoryLimitError, which names the `argument`, if that is nothing.
     """
-    taken, spare = resident_bytes(), spare_bytes(limit)
+    taken, spare = resident_bytes() + later, spare_bytes(limit)
     room = limit - taken - spare
     if room <= 0:
         raise MemoryLimitError(
