@@ -53,9 +53,11 @@ _TILE: dict[str, Rule] = {
 }  # fmt: skip
 
 RULES: dict[str, dict[str, Rule]] = {
-    "pointwise": {"lanes": _power(64), "unroll": _power(16)},
+    "pointwise": {"lanes": _power(64), "unroll": _power(16), "version": _VERSION},
     "ranges": {"lanes": _power(64), "unroll": _power(16)},
-    "rows": {"lanes": _power(64), "unroll": _power(16), "across": _FLAG},
+    "rows": {
+        "lanes": _power(64), "unroll": _power(16), "across": _FLAG, "version": _VERSION,
+    },
     "row_phase": {},
     "nest": {
         "lanes": _power(64), "unroll": _power(16), "parallel": _WORD, "block": _between(0, 1 << 30),

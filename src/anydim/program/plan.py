@@ -221,7 +221,12 @@ def _launch(site: Site, threads: int, sizes: Mapping[str, int]) -> LaunchPlan:
 
 
 def version_at(site: Site, sizes: Mapping[str, int]) -> tuple[str, str]:
-    """The version of a site that these sizes select, and why the earlier ones do not apply."""
+    """The version of a site that these sizes select, and why the earlier ones do not apply.
+
+    Empty texts for a site of one version.
+    """
+    if len(site.versions) < 2:
+        return "", ""
     for number, (name, when) in enumerate(site.versions):
         if when.holds(sizes):
             earlier = (f"{other} is for {needs}" for other, needs in site.versions[:number])

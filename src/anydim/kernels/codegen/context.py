@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from functools import reduce
+from operator import and_, or_
 
+from anydim.base.dtypes import boolean
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
@@ -29,6 +32,20 @@ class SizeParameters:
     def holds(self, condition: Condition) -> ir.Value:
         """A condition as a flag; a parameter that is 1 where it holds, else 0."""
         return self.value(condition.flag).differs(0)
+
+    def compared(self, condition: Condition) -> ir.Value:
+        """A condition as a flag that the kernel computes, by comparing its sizes with numbers.
+
+        It has no parameter of its own where the sizes are parameters already.
+        """
+        if condition.constant is not None:
+            return ir.Const(ir.Type(boolean), int(condition.constant))
+        joined, conditions = condition.operands
+        if joined:
+            return reduce(and_ if joined == "and" else or_, map(self.compared, conditions))
+        size, relation, number = condition.limit
+        value = self.value(size)
+        return value <= number if relation == "<=" else value >= number
 
     @property
     def names(self) -> tuple[str, ...]:

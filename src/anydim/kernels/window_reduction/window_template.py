@@ -16,8 +16,6 @@ from anydim.kernels import ir
 from anydim.kernels.launch import Launch, Machine, halved_lanes
 from anydim.kernels.matmul.convolution.convolution_form import windows_of
 from anydim.kernels.operands import Operands, assemble
-from anydim.kernels.rows.fusion_plan import cost, work
-from anydim.kernels.rows.row_form import grain_size
 from anydim.kernels.schedule import any_version, print_schedule
 from anydim.kernels.template import Template
 from anydim.kernels.versions import Version, versioned_launch
@@ -31,6 +29,7 @@ from anydim.kernels.window_reduction.channels_last import (
 from anydim.kernels.window_reduction.transposed_strips import PlanesWriter
 from anydim.kernels.window_reduction.window_form import UNROLLED_BELOW, Sliding, sliding_of
 from anydim.kernels.window_reduction.window_vectors import SlidingWriter
+from anydim.kernels.work_estimate import cost, grain_size, work
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import ALWAYS, Box, Size, as_size, minimum, product
 
