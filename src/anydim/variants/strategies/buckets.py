@@ -6,7 +6,7 @@ with both ends, and a single number is that size only: `seq=[[16, 20]]`, `batch=
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from itertools import product
 from keyword import iskeyword
@@ -62,6 +62,11 @@ class Buckets(Strategy):
     def combinations(self) -> Iterator[dict[str, Between]]:
         """All combinations of buckets of the named dims."""
         return (dict(zip(self.sizes, values)) for values in product(*self.sizes.values()))
+
+    def filled(self, sizes: Callable[[Buckets], Mapping[str, Any]]) -> Buckets:
+        if not self.profile:
+            return self
+        return Buckets({**self.sizes, **sizes(self)}, bits=self.bits)
 
     def __str__(self) -> str:
         cuts = {name: _cuts(given) for name, given in self.sizes.items()}

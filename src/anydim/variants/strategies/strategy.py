@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,6 +13,8 @@ from anydim.base.user_values import shown, whole_within
 
 if TYPE_CHECKING:
     from anydim.passes.program_form import Form
+    from anydim.variants.strategies.buckets import Buckets
+    from anydim.variants.strategies.where import Where
 
 MOST = 4096  # variants of a site
 SAME, ANY = "same", "any"  # bits of a variant against the generic kernel's
@@ -35,9 +37,46 @@ class Strategy:
     prepared: ClassVar[bool] = False
 
     @property
+    def limit(self) -> int:
+        """Most variants for single sizes of a launch site; 0: it has none for single sizes."""
+        return 0
+
+    @property
+    def most(self) -> float | None:
+        """Largest share of the generic time at which a variant is kept; None: it is not timed."""
+        return None
+
+    @property
+    def after(self) -> int:
+        """Launches of a size before it gets a variant."""
+        return 0
+
+    @property
+    def patience(self) -> float:
+        """Seconds of service before sizes are counted."""
+        return 0.0
+
+    @property
+    def profile(self) -> str:
+        """The file of recorded sizes that completes it, if any."""
+        return ""
+
+    @property
+    def makes_variants(self) -> bool:
+        return self.blocking or self.background or self.prepared
+
+    @property
     def names(self) -> frozenset[str]:
         """The dims that it refers to."""
         return frozenset()
+
+    def combinations(self) -> Iterator[dict[str, tuple[int, int]]]:
+        """The ranges of dims whose variants are compiled with the model."""
+        return iter(())
+
+    def at_once(self, limit: int) -> Strategy:
+        """The strategy with room for `limit` variants of single sizes, without patience."""
+        return self
 
     def form(self) -> Form:
         """How programs are compiled under it; opens libraries, and raises OptionError without
@@ -49,6 +88,18 @@ class Strategy:
     def leaves(self) -> Iterator[Strategy]:
         """The strategies that it combines."""
         yield self
+
+    def choices(self) -> Iterator[Where]:
+        """The choices by size that it consists of, the outermost first."""
+        return iter(())
+
+    def chosen(self, holds: Callable[[Where], bool]) -> Strategy:
+        """The strategy that it combines, taken where `holds` decides each choice."""
+        return self
+
+    def filled(self, sizes: Callable[[Buckets], Mapping[str, Any]]) -> Strategy:
+        """The strategy with the `sizes` of buckets that a profile completes."""
+        return self
 
     def __str__(self) -> str:
         options = ", ".join(
