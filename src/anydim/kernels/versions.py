@@ -105,6 +105,24 @@ def _forced(versions: Sequence[Version[Made]], name: str) -> list[Version[Made]]
     return [replace(found[0], when=found[0].right), *rest]
 
 
+def taken(version: str, name: str, when: Condition, right: Condition | None = None) -> Condition:
+    """Where a kernel takes its way `name`: `when`, or wherever it is `right` if that is forced.
+
+    Where another `version` is forced, it is taken nowhere. The last way has no condition.
+    """
+    if version == ANY:
+        return when
+    return NEVER if version != name else when if right is None else right
+
+
+def checked_version(version: str, listed: Listed) -> Listed:
+    """The listed versions; OptionError if a forced `version` is none of them."""
+    names = [name for name, _ in listed]
+    if version not in (ANY, *names):
+        raise no_version(version, names)
+    return tuple((name, when) for name, when in listed if when != NEVER)
+
+
 def no_version(name: str, known: Sequence[str]) -> OptionError:
     """The error for a version that a kernel does not have."""
     return OptionError(f"this kernel has no version '{name}'", f"its versions are {listed(known)}")

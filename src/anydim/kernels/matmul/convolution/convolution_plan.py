@@ -185,7 +185,9 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
         copied = at_least(skipped, 1) & ~columns.by_position
     if not (schedule.direct or machine.max_lanes):
         limits = schedule.chunk_k, _line_buffer_bytes(machine)
-        line_buffer = line_buffer_of(form, given, tile, schedule.block_panels, *limits)
+        line_buffer = line_buffer_of(
+            form, given, tile, schedule.block_panels, *limits, schedule.version
+        )
     if line_buffer is not None:
         buffered = maximum(columns.all, line_buffer.rows * line_buffer.width)
         columns = replace(columns, all=line_buffer.used.where(buffered, columns.all))
