@@ -20,7 +20,7 @@ from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, parse
 from anydim.targets.llvm.host import machine as host_machine
-from tests.unit.kernels.launching import Prepared
+from tests.unit.kernels.launching import Prepared, once_for_each_target
 
 BOX = Box.of(Dim("R", 0, 5000), Dim("C", 0, 300000), Dim("S", 1, 5000))
 TEMPLATES = [row_template.TEMPLATE, pointwise.TEMPLATE]
@@ -44,6 +44,7 @@ def _group(name: str) -> Group:
     return instantiate(parse_definition(text, "f"), types, box=BOX)
 
 
+@once_for_each_target
 def _prepared(name: str, version: str = "any") -> Prepared:
     plain = Prepared(_group(name), TEMPLATES, BOX, host_machine())
     forced = replace(plain.schedule, version=version)  # type: ignore[type-var]
@@ -81,20 +82,11 @@ def test_versions_have_the_same_bits_wherever_they_are_right(name: str) -> None:
         arrays = _arrays(name, sizes)
         expected = plain.outputs(arrays, sizes, 2, True)
         for version in names:
-            way = _forced(name, version)
+            way = _prepared(name, version)
             assert _names(way)[0] == version
             found = way.outputs(arrays, sizes, 2, True)
             for one, other in zip(found, expected):
                 assert one.tobytes() == other.tobytes(), (version, length)
-
-
-_FORCED: dict[tuple[str, str], Prepared] = {}
-
-
-def _forced(name: str, version: str) -> Prepared:
-    if (name, version) not in _FORCED:
-        _FORCED[name, version] = _prepared(name, version)
-    return _FORCED[name, version]
 
 
 def test_a_forced_version_is_taken_wherever_it_is_right() -> None:
