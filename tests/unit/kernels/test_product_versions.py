@@ -38,6 +38,17 @@ MATRICES = (
 )
 
 
+BATCHES = (
+    (0, 3, 3, 3),
+    (5, 1, 40, 50),
+    (9, 3, 4, 5),
+    (2, 6, 16, 16),
+    (2, 10, 80, 90),
+    (1, 40, 30, 20),
+)
+PRODUCTS = ((1, 64, 300), (2, 200, 100), (10, 80, 90), (33, 40, 50), (5, 0, 7))
+
+
 def _compiled(graph: ad.Builder, schedule: str, version: str) -> ad.Model:
     text = {} if version == "any" else {WHOLE: f"{schedule}(version={version})"}
     return ad.compile(graph, schedules=KernelOptions(FrozenMapping(text)), strategy="generic()")
@@ -64,6 +75,31 @@ def integers(version: str) -> ad.Model:
     return _compiled(g, "bytes", version)
 
 
+@once_for_each_target
+def matrices(version: str) -> ad.Model:
+    """A batch of products of floats, B of the call."""
+    g = ad.Builder("net")
+    s, m, k, n = (g.dim(name, 0, 999) for name in "smkn")
+    a, b = g.input("a", ad.float32, (s, m, k)), g.input("b", ad.float32, (s, k, n))
+    g.output("y", g.matmul(a, b))
+    return _compiled(g, "contraction", version)
+
+
+@once_for_each_target
+def transposed(version: str) -> ad.Model:
+    """A product of floats, B of the call with contiguous k."""
+    g = ad.Builder("net")
+    m, k, n = (g.dim(name, 0, 999) for name in "mkn")
+    a, b = g.input("a", ad.float32, (m, k)), g.input("b", ad.float32, (n, k))
+    g.output("y", g.matmul(a, g.transpose(b, perm=(1, 0))))
+    return _compiled(g, "contraction", version)
+
+
+def _floats(*shapes: tuple[int, ...]) -> list[numpy.ndarray]:
+    random = numpy.random.default_rng(1)
+    return [random.standard_normal(shape).astype("f4") for shape in shapes]
+
+
 def _images(sizes: tuple[int, ...]) -> list[numpy.ndarray]:
     n, h, w = sizes
     return [numpy.random.default_rng(1).standard_normal((n, 16, h, w)).astype("f4")]
@@ -78,6 +114,15 @@ CASES = {
     "convolution": (
         convolution, ("n", "h", "w"), IMAGES, _images,
         ("by_position", "joined", "line_buffer", "merged_rows", "panels"),
+    ),
+    "matrices": (
+        matrices, ("s", "m", "k", "n"), BATCHES,
+        lambda sizes: _floats(sizes[:3], (sizes[0], *sizes[2:])),
+        ("small_matrices", "one_row", "tall_tile", "panels"),
+    ),
+    "transposed": (
+        transposed, ("m", "k", "n"), PRODUCTS, lambda sizes: _floats(sizes[:2], sizes[:0:-1]),
+        ("one_row", "tall_tile", "panels"),
     ),
     "integers": (integers, ("m", "k", "n"), MATRICES, _bytes, ("few_rows", "panels")),
 }  # fmt: skip
@@ -121,3 +166,14 @@ def test_an_unknown_version(name: str) -> None:
     make, *_ = case(name)
     with pytest.raises(OptionError, match="this kernel has no version 'quick'"):
         make("quick")
+
+
+@pytest.mark.parametrize("version", ["one_column", "one_short_column", "few_rows", "interleaved"])
+def test_versions_that_add_in_another_order(version: str) -> None:
+    case("transposed")
+    sizes = {"one_column": (9, 200, 1), "one_short_column": (9, 20, 1), "few_rows": (2, 400, 200)}
+    for m, k, n in (sizes.get(version, (50, 400, 200)), (7, 30, 20)):
+        a, b = _floats((m, k), (n, k))
+        numpy.testing.assert_allclose(transposed(version)(a, b)["y"], a @ b.T, rtol=1e-4, atol=1e-4)
+        forced = version_at(transposed(version), ("m", "k", "n"), (m, k, n))
+        assert (forced == version) == ((m, k, n) != (7, 30, 20))

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import reduce
 from operator import and_, or_
 
-from anydim.base.dtypes import boolean
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.lang.tree import Expr, TensorType
 from anydim.sizes import Condition, Size, as_size
+
+
+def compared(condition: Condition, value: Callable[[Size], ir.Value]) -> ir.Value:
+    """A condition as a flag: comparisons of the values of sizes with numbers."""
+    if condition.constant is not None:
+        return ir.Const(ir.FLAG, int(condition.constant))
+    joined, conditions = condition.operands
+    if joined:
+        parts = (compared(each, value) for each in conditions)
+        return reduce(and_ if joined == "and" else or_, parts)
+    size, relation, number = condition.limit
+    return value(size) <= number if relation == "<=" else value(size) >= number
 
 
 class SizeParameters:
@@ -38,14 +49,7 @@ class SizeParameters:
 
         It has no parameter of its own where the sizes are parameters already.
         """
-        if condition.constant is not None:
-            return ir.Const(ir.Type(boolean), int(condition.constant))
-        joined, conditions = condition.operands
-        if joined:
-            return reduce(and_ if joined == "and" else or_, map(self.compared, conditions))
-        size, relation, number = condition.limit
-        value = self.value(size)
-        return value <= number if relation == "<=" else value >= number
+        return compared(condition, self.value)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from anydim.kernels.matmul.register_tile import LINE, Tile
 from anydim.kernels.matmul.work_partition import WorkPartition
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import Affine, address, reads
-from anydim.sizes import Size, align_up, as_size, maximum
+from anydim.sizes import Condition, Size, align_up, as_size, maximum
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Blocks:
     """Loop counts: row tiles in total and per block, panels per block.
 
     `rows` of a block, `sums` of a tile over its columns and `b_bytes` are upper bounds, which have
-    shorter formulas.
+    shorter formulas. Where `tall` holds, all rows are one higher tile of fewer columns.
     """
 
     tiles: Size
@@ -32,6 +32,7 @@ class Blocks:
     sums: Size
     b_bytes: Size
     partition: WorkPartition
+    tall: Condition
 
 
 def roles_of_form(

@@ -52,7 +52,7 @@ class OperandLayout(Blocked):
         self.a = self.buffers[form.a]
         self.b = "b" if schedule.packed else self.buffers[form.b]
         self.target = target_of(form.outputs, group, form.dtype)
-        self.interleaves = may_interleave(form, schedule.packed, machine, self.tile.lanes)
+        self.interleaves = may_interleave(form, schedule, machine, self.tile.lanes)
         sums = self.target is None
         self.scratch_layout = scratch_of(
             form, self.tile, blocks, schedule.packed, sums, self.interleaves
