@@ -11,7 +11,7 @@ is the range of the selected kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -38,7 +38,8 @@ class Version(Generic[Made]):
     """A way to compute a group: the launch, or the steps, that `lower` makes of `schedule`.
 
     It is selected where `when` holds and no earlier one was; the last one has `when` ALWAYS. It is
-    right where `right` holds, which `when` implies: there it may be forced.
+    right where `right` holds, which `when` implies: there it may be forced. A launch may have
+    versions of its own, whose names, other than its own, are `inside`.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Version(Generic[Made]):
     schedule: Any
     lower: Callable[[Any], Made]
     right: Condition = ALWAYS
+    inside: tuple[str, ...] = ()
 
     @property
     def made(self) -> Made:
@@ -84,8 +86,17 @@ def versioned_launch(versions: Sequence[Version[Launch]], schedule: Any) -> Laun
         made,
         schedule=print_schedule(schedule),
         reason="; ".join((launches[-1].reason, *reasons)),
-        versions=listed_versions(kept),
+        versions=tuple(_listed(kept, launches)),
     )
+
+
+def _listed(
+    versions: Sequence[Version[Launch]], launches: Sequence[Launch]
+) -> Iterator[tuple[str, Condition]]:
+    """The names and conditions of versions, with those that their launches have inside."""
+    for version, launch in zip(versions, launches):
+        for name, when in launch.versions if version.inside else ((version.name, ALWAYS),):
+            yield name, version.when & when
 
 
 def usable_versions(versions: Sequence[Version[Made]], forced: str) -> list[Version[Made]]:
@@ -98,10 +109,10 @@ def usable_versions(versions: Sequence[Version[Made]], forced: str) -> list[Vers
 
 def _forced(versions: Sequence[Version[Made]], name: str) -> list[Version[Made]]:
     """The versions with one of them first, wherever it is right."""
-    found = [each for each in versions if each.name == name]
+    found = [each for each in versions if name in (each.name, *each.inside)]
     if not found:
-        raise no_version(name, [each.name for each in versions])
-    rest = (each for each in versions if each.name != name)
+        raise no_version(name, [n for each in versions for n in (*each.inside, each.name)])
+    rest = (each for each in versions if each != found[0])
     return [replace(found[0], when=found[0].right), *rest]
 
 
