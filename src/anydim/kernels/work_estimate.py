@@ -8,11 +8,14 @@ from types import MappingProxyType
 
 from anydim.kernels.flatten import all_axes
 from anydim.kernels.inference import free_axes
+from anydim.kernels.limits import DEFAULTS
 from anydim.lang.tree import Apply, Cast, Expr, Group, Read
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, as_size, maximum, minimum, product
 
-PART_WORK = 1 << 18  # unit operations on elements, or bytes read, that are worth a thread
+PART_WORK = (
+    DEFAULTS.part_work
+)  # unit operations on elements, or bytes read, that are worth a thread
 TYPICAL_ROW = 128  # assumed elements of a row of data-dependent length
 
 COSTS = {
@@ -63,10 +66,13 @@ def _touched(name: str, group: Group) -> Size:
     return product(group.type_of(name).shape)
 
 
-def grain_size(each: float, elements: Size) -> Size:
-    """The number of indices worth a thread, each with `elements` of cost `each`."""
+def grain_size(each: float, elements: Size, part_work: int = PART_WORK) -> Size:
+    """The number of indices worth a thread, each with `elements` of cost `each`.
+
+    A part of `part_work` operations is worth a thread.
+    """
     each = each or 1.0  # the cost of an empty sum
     known = elements.constant
     if known is not None:
-        return as_size(max(1, round(PART_WORK / (each * max(1, known)))))
-    return maximum(as_size(round(PART_WORK / each)) // maximum(elements, 1), 1)
+        return as_size(max(1, round(part_work / (each * max(1, known)))))
+    return maximum(as_size(round(part_work / each)) // maximum(elements, 1), 1)

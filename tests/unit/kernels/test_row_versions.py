@@ -36,7 +36,7 @@ TEXTS = {
 LENGTHS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 65, 300)
 
 
-def _group(name: str) -> Group:
+def group_of(name: str) -> Group:
     text, shapes = TEXTS[name]
     types = [TensorType(float32, tuple(map(parse, shape.split()))) for shape in shapes]
     if name == "looked_up":
@@ -46,7 +46,7 @@ def _group(name: str) -> Group:
 
 @once_for_each_target
 def _prepared(name: str, version: str = "any") -> Prepared:
-    plain = Prepared(_group(name), TEMPLATES, BOX, host_machine())
+    plain = Prepared(group_of(name), TEMPLATES, BOX, host_machine())
     forced = replace(plain.schedule, version=version)  # type: ignore[type-var]
     return Prepared(plain.group, TEMPLATES, BOX, host_machine(), schedule=forced)
 
@@ -64,7 +64,7 @@ def _names(way: Prepared) -> list[str]:
     return [name for name, _ in way.launch.versions]
 
 
-def test_versions_of_each_group() -> None:
+def test_versions_of_eachgroup_of() -> None:
     lanes = host_machine().lanes(float32)
     assert _names(_prepared("largest"))[-2:] == ["transposed", "vectors"]
     assert _names(_prepared("scaled"))[-2:] == [f"vector{min(lanes, 16)}", "vectors"]
@@ -98,7 +98,7 @@ def test_a_forced_version_is_taken_wherever_it_is_right() -> None:
 def test_sharing_rows_is_a_version() -> None:
     plain = _prepared("scaled")
     assert "shared" not in _names(plain)
-    group, machine = _group("largest"), host_machine()
+    group, machine = group_of("largest"), host_machine()
     proposed = row_template.match(group, BOX, machine, frozenset())
     assert proposed is not None
     counts = {}

@@ -23,9 +23,6 @@ from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
 from anydim.lang.tree.affine import reads, to_expr
 from anydim.sizes import as_size
 
-LOOKED_UP = 32  # cost of an element read at a looked-up index, in unit operations
-PART_WORK = 1 << 18  # unit operations on elements, or bytes read, that are worth a thread
-TYPICAL_ROW = 128  # assumed elements of a row of data-dependent length
 RAW = " raw"
 
 

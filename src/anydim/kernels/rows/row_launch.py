@@ -155,18 +155,19 @@ def _grain(program: RowProgram) -> Size:
     statements, lane = form.group.statements, form.lane.name
     operations = sum(cost(s.body) + 1 + LOOKED_UP * len(lookups(s.body, lane)) for s in statements)
     each = max(operations, _moved(form))
+    part = program.setting.context.machine.limits.part_work
     if form.whole:
-        return grain_size(each, as_size(1))
+        return grain_size(each, as_size(1), part)
     if program.shares is not None:
-        return grain_size(each, as_size(program.setting.width if form.across else 1))
+        return grain_size(each, as_size(program.setting.width if form.across else 1), part)
     if form.parts:
         return grain_size(
-            each, as_size(TYPICAL_ROW * (program.setting.width if form.across else 1))
+            each, as_size(TYPICAL_ROW * (program.setting.width if form.across else 1)), part
         )
     elements = product(axis.extent for axis in form.row)
     if form.pieces or isinstance(program, PhaseProgram):
         elements = minimum(elements, PIECE)
-    return grain_size(each, elements * (program.setting.width if form.across else 1))
+    return grain_size(each, elements * (program.setting.width if form.across else 1), part)
 
 
 def _moved(form: RowForm) -> int:

@@ -33,8 +33,6 @@ from anydim.kernels.rows.short_rows import Panels, max_columns, short_form
 from anydim.kernels.versions import Steps, Version
 from anydim.sizes import ALWAYS, Box, at_most, condition, settle
 
-MOST_LANES = 16  # of the versions for rows of at most one vector
-
 
 def row_versions(form: RowForm, context: Context, schedule: Any, box: Box) -> list[Version[Steps]]:
     """The ways to compute the rows of a form, which have elements."""
@@ -50,15 +48,18 @@ class _Versions:
         self.strides = open_strides(form, box)
         self.lanes = schedule.lanes
 
-    def _version(self, name: str, most: int, write: Callable[[RowForm], Steps]) -> Version[Steps]:
-        """A version for rows of at most `most` elements."""
-        when = settle(at_most(self.form.lane.extent, most), self.box)
+    def _version(
+        self, name: str, most: int, write: Callable[[RowForm], Steps], right: int = 0
+    ) -> Version[Steps]:
+        """A version for rows of at most `most` elements; it is right up to `right`, or `most`."""
+        extent = self.form.lane.extent
+        pays, fits = (settle(at_most(extent, end), self.box) for end in (most, right or most))
         size = self.context.sizes.value
 
         def lower(_: Any) -> Steps:
             return stride_variants(self.form, self.strides, size, write)
 
-        return Version(name, when, self.schedule, lower, when)
+        return Version(name, pays, self.schedule, lower, fits)
 
     def _program(self, form: RowForm, unit: bool = False) -> RowProgram:
         return RowProgram(Setting(form, self.context, self.lanes, self.schedule.unroll), unit=unit)
@@ -89,7 +90,7 @@ class _Versions:
             yield self._version(f"vector{lanes}", lanes, rows)
 
     def _single_lanes(self) -> tuple[int, ...]:
-        form, lanes = self.form, min(MOST_LANES, self.lanes)
+        form, lanes = self.form, min(self.context.machine.limits.single_lanes, self.lanes)
         if not form.outer or form.lane.extent.constant is not None or lanes == 1:
             return ()
         fewer = fewer_lanes(form, self.lanes)
@@ -111,8 +112,9 @@ class _Versions:
             program = self._program(form)
             return program.few_columns() if fits(form) else program.rows()
 
+        most = self.lanes // max(2, self.context.machine.limits.few_column_rows)
         if any(map(fits, stride_forms(form, self.strides))):
-            yield self._version("few_columns", self.lanes // 2, rows)
+            yield self._version("few_columns", most, rows, self.lanes // 2)
 
     def unit(self) -> Iterator[Version[Steps]]:
         """A last axis of one element: lanes along the axis before it."""

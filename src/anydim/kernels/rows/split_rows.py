@@ -45,7 +45,6 @@ from anydim.sizes import (
     settle,
 )
 
-LONG = 8 * PIECE  # elements of the shortest row that threads share
 SHARED = "shared"  # name of the version
 MANY = 16  # rows that occupy the threads without sharing
 
@@ -86,7 +85,7 @@ def shared(form: RowForm, version: str, box: Box, machine: Machine) -> Condition
         return settle(right, box) if version == SHARED else NEVER
     bytes = max(t.type.dtype.bytes for t in (*form.group.inputs, *form.group.outputs))
     few = at_most(rows, MANY - 1) & at_least(length * bytes, machine.l2_bytes)
-    return settle(at_least(length, LONG) & (at_most(rows, 1) | few), box)
+    return settle(at_least(length, machine.limits.shared_row) & (at_most(rows, 1) | few), box)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from anydim.kernels.codegen.arithmetic import first_lanes, quotient
 from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, convert, greatest, iota, least, splat
+from anydim.kernels.limits import Limits
 from anydim.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.kernels.window_reduction.window_columns import Columns, Level, Setting
 from anydim.kernels.window_reduction.window_form import Limit, Sliding, Window
@@ -47,9 +48,10 @@ class Image:
     def names(self) -> tuple[str, str]:
         return self.rows.name, self.columns.name
 
-    def pays(self, lanes: int) -> Condition:
-        """Where a vector holds three rows, or eight if lanes are gathered."""
-        return self.right(lanes // (8 if self.gathered else 3))
+    def pays(self, lanes: int, limits: Limits) -> Condition:
+        """Where a vector holds three rows, or eight if lanes are gathered, by default."""
+        rows = limits.merged_window_gathers if self.gathered else limits.merged_window_rows
+        return self.right(lanes // rows)
 
     def right(self, most: int) -> Condition:
         """Where rows have at most `most` columns, and merged ones are those of an image."""

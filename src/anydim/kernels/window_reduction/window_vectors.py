@@ -21,7 +21,6 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.epilogue import PRODUCT
 from anydim.kernels.operands import Operands
 from anydim.kernels.versions import Steps, Version, versioned_steps
-from anydim.kernels.window_reduction.channel_vectors import FLAT
 from anydim.kernels.window_reduction.merged_rows import COLUMN, ROW, Image, MergedColumns, image_of
 from anydim.kernels.window_reduction.window_block import Block, Cell, whole_number
 from anydim.kernels.window_reduction.window_columns import Columns, Setting
@@ -65,14 +64,14 @@ class SlidingWriter:
     def versions(self, schedule: Any) -> list[Version[Steps]]:
         """The ways to compute rows: several in a vector, rows of images of few rows, others."""
         found: list[Version[Steps]] = []
-        image, lanes = self.image, self.wide.lanes
+        image, lanes, limits = self.image, self.wide.lanes, self.context.machine.limits
         if image is not None:
-            pays, right = image.pays(lanes), image.right(lanes)
+            pays, right = image.pays(lanes, limits), image.right(lanes)
             found.append(
                 Version("merged_rows", pays, schedule, lambda _: self._merged(image), right)
             )
         if self.form.share:
-            few = at_most(self.form.outer[-1].extent, FLAT)
+            few = at_most(self.form.outer[-1].extent, limits.single_window_rows)
             found.append(Version("single_rows", few, schedule, lambda _: self._single(), ALWAYS))
         return [*found, Version("rows", ALWAYS, schedule, lambda _: self._rows())]
 

@@ -106,7 +106,7 @@ class ConvolutionWriter(Blocked):
         if can_merge(self.form):
             x = product(self.group.type_of(self.form.x).shape)
             merged = MergedPack(*given, x if plan.machine.permutes else None,
-                                plan.schedule.version)  # fmt: skip
+                                plan.schedule.version, plan.machine.limits)  # fmt: skip
             self.merging, self.merges = merged.when, merged.used()
             windows.append(self.sized(merged.function))
         return windows

@@ -18,6 +18,7 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, index_sum, quotient
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.ir import constant, greatest, least, select, variable
+from anydim.kernels.limits import Limits
 from anydim.kernels.matmul.convolution.convolution_form import Windows
 from anydim.kernels.matmul.convolution.convolution_packing import ChannelOffset, WindowPack
 from anydim.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, within_vectors
@@ -53,11 +54,13 @@ class MergedPack(WindowPack):
     def __init__(
         self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool,
         skips_taps: bool, elements: Size | None, version: str,
+        limits: Limits,
     ) -> None:  # fmt: skip
         super().__init__(form, sizes, lanes, row, joined, skips_taps)
         self.gathered = not is_contiguous(form)
         self.elements = elements if self.gathered and form.dtype.bits == 32 else None
         self.whole = ir.Type(int32, lanes)
+        self.limits = limits
         self.when = taken(version, "merged_rows", self._pays() & self._right(), self._right())
 
     def used(self) -> ir.Value:
@@ -77,10 +80,12 @@ class MergedPack(WindowPack):
         """Return the condition under which merged rows are faster."""
         last, before = self.last.extent, self.form.positions[-2]
         few = (self.form.channels.extent.constant or _FEW) < _FEW
-        max_extent = self.lanes // 8 if self.gathered else self.lanes if few else _MAX_POSITIONS
+        gathers = self.lanes // self.limits.merged_panel_gathers
+        max_extent = gathers if self.gathered else self.lanes if few else _MAX_POSITIONS
         found = at_most(last, max_extent)
         if self.elements is not None and not few:
-            found |= at_most(before.x, SELECT_VECTORS * last) & at_most(last, self.lanes // 3)
+            few_positions = at_most(last, self.lanes // self.limits.merged_panel_rows)
+            found |= at_most(before.x, SELECT_VECTORS * last) & few_positions
         return found
 
     def _images(self) -> None:

@@ -26,7 +26,7 @@ from anydim.kernels.matmul.epilogue import PRODUCT, read_by, read_in_place
 from anydim.kernels.matmul.epilogue_loop import epilogue_function
 from anydim.kernels.matmul.int8.blocking import cut_of, joinable
 from anydim.kernels.matmul.int8.few_rows import MAX_ROWS as FEW
-from anydim.kernels.matmul.int8.few_rows import MIN_VECTORS, WIDE, few_rows, supports_few_rows
+from anydim.kernels.matmul.int8.few_rows import WIDE, few_rows, supports_few_rows
 from anydim.kernels.matmul.int8.im2col import ImagePack, image_of
 from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm
 from anydim.kernels.matmul.int8.int8_micro_kernels import bytes_library, bytes_prefix, tile_function
@@ -72,9 +72,11 @@ class BytesWriter(Blocked):
         )
         few = NEVER
         if self.few_rows_supported:
-            right = at_most(form.m.extent, min(FEW, tile.rows))
-            wide = at_least(form.n.extent, tile.lanes * MIN_VECTORS)
-            few = taken(version, "few_rows", right & wide, right)
+            limits, most = machine.limits, min(FEW, tile.rows)
+            right = at_most(form.m.extent, most)
+            pays = at_most(form.m.extent, min(most, limits.few_byte_rows))
+            pays &= at_least(form.n.extent, tile.lanes * limits.few_byte_vectors)
+            few = taken(version, "few_rows", pays, right)
         self.few = few
         self.versions = checked_version(
             version, (("few_rows", few), ("joined", self.cut.columns.joined), ("panels", ALWAYS))
