@@ -8,10 +8,8 @@ cannot be written are not stored.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import mmap
 import os
-import platform
 import stat
 import time
 import warnings
@@ -49,11 +47,13 @@ def limits_text() -> str:
 
 @lru_cache(maxsize=1)
 def _cpu() -> str:
-    """A short digest of the processor's name, for folders that machines share."""
-    name = platform.machine()
+    """The processor's name in letters for a file, for folders that machines share."""
+    name = os.uname().machine if hasattr(os, "uname") else ""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         name = next((line for line in file if line.startswith("model name")), name)
-    return hashlib.sha256(name.encode()).hexdigest()[:12]
+    return "".join(
+        c if c.isalnum() and c.isascii() else "-" for c in name.partition(":")[2].strip() or name
+    )
 
 
 def is_there(path: str) -> bool:
