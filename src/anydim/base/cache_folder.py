@@ -51,9 +51,8 @@ def _cpu() -> str:
     name = os.uname().machine if hasattr(os, "uname") else ""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         name = next((line for line in file if line.startswith("model name")), name)
-    return "".join(
-        c if c.isalnum() and c.isascii() else "-" for c in name.partition(":")[2].strip() or name
-    )
+    name = name.rpartition(":")[2].strip()
+    return "".join(c if c.isalnum() and c.isascii() else "-" for c in name)
 
 
 def is_there(path: str) -> bool:
