@@ -10,7 +10,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.loop_nest.nest_form import NestForm, Ranges, extremes, loop_ranges
 from anydim.kernels.loop_nest.nest_stages import Staged, Tiles, trips
 from anydim.kernels.loop_nest.nest_writes import Vectorization, part_of
-from anydim.kernels.rows.partial_rows import uncounted
+from anydim.kernels.partial_rows import uncounted
 from anydim.kernels.work_estimate import PART_WORK, TYPICAL_ROW, cost
 from anydim.lang.dependence.chunks import Chunks
 from anydim.lang.dependence.stages import Stages, stages_of

@@ -8,8 +8,7 @@ from functools import lru_cache
 from anydim.kernels.flatten import flatten, own_address, reads_same_elements
 from anydim.kernels.inference import free_axes, read_address
 from anydim.kernels.launch import Machine, halved_lanes
-from anydim.kernels.rows.fusion_plan import plan_passes
-from anydim.kernels.rows.partial_rows import (
+from anydim.kernels.partial_rows import (
     Part,
     neutral_literal,
     ordered_axes,
@@ -17,6 +16,7 @@ from anydim.kernels.rows.partial_rows import (
     repeats,
     without_numbers,
 )
+from anydim.kernels.rows.fusion_plan import plan_passes
 from anydim.kernels.rows.row_body import RowForm
 from anydim.kernels.rows.row_passes import lookups
 from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor

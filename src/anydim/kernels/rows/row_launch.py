@@ -17,7 +17,7 @@ from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import Operand
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.operands import Operands
-from anydim.kernels.rows.partial_rows import uncounted
+from anydim.kernels.partial_rows import uncounted
 from anydim.kernels.rows.row_body import PIECE, RowForm, Setting
 from anydim.kernels.rows.row_in_place import in_place
 from anydim.kernels.rows.row_passes import RowProgram, lookups

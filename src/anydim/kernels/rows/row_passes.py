@@ -37,8 +37,8 @@ from anydim.kernels.codegen.vector_loops import (
 from anydim.kernels.flatten import own_address
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, least, variable
+from anydim.kernels.partial_rows import Part, adjoining, limits, share, without_numbers
 from anydim.kernels.rows.few_columns import FewColumns, fits_few_columns, interleaved_loop
-from anydim.kernels.rows.partial_rows import Part, adjoining, limits, share, without_numbers
 from anydim.kernels.rows.row_body import PIECE, Cell, Row, RowForm, Setting, whole_pieces
 from anydim.kernels.rows.short_rows import Short
 from anydim.lang.tree import Axis, Expr, Read

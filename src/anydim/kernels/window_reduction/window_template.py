@@ -14,7 +14,7 @@ from functools import lru_cache
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Launch, Machine, halved_lanes
-from anydim.kernels.matmul.convolution.convolution_form import windows_of
+from anydim.kernels.matmul.convolution_form import windows_of
 from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.schedule import ANY, any_version, print_schedule
 from anydim.kernels.template import Template

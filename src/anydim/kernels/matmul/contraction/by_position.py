@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, MatrixWalk
-from anydim.kernels.matmul.contraction.window_rows import SPOT
+from anydim.kernels.matmul.contraction_form import ContractionForm, MatrixWalk
 from anydim.kernels.matmul.epilogue import ROW, Output
+from anydim.kernels.matmul.window_rows import SPOT
 from anydim.lang.tree import Apply, Index, Read, SizeTerm
 from anydim.lang.tree.affine import substituted
 from anydim.sizes import NEVER, Box, as_size, at_least, at_most, maximum, minimum, product, settle

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from anydim.base.records import dataclass
-from anydim.kernels.matmul.contraction.contraction_form import ContractionForm
 from anydim.kernels.matmul.contraction.interleaved_accumulators import is_long, padded_k
 from anydim.kernels.matmul.contraction.matrix_vector import WIDE
+from anydim.kernels.matmul.contraction_form import ContractionForm
 from anydim.kernels.matmul.epilogue import Output, read_by
 from anydim.kernels.matmul.matmul_kernel import roles_of
 from anydim.kernels.matmul.register_tile import LINE, Tile

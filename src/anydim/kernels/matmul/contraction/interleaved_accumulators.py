@@ -21,7 +21,7 @@ from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.accumulators import multiply_add
-from anydim.kernels.matmul.contraction.contraction_form import ContractionForm
+from anydim.kernels.matmul.contraction_form import ContractionForm
 from anydim.kernels.matmul.matmul_kernel import function_library
 from anydim.kernels.matmul.register_tile import load_scalars, strip_pointers
 from anydim.kernels.matmul.schedules import Contraction

@@ -15,9 +15,9 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.context import SizeParameters
 from anydim.kernels.ir import greatest, least, variable
-from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue
-from anydim.kernels.matmul.convolution.convolution_form import OuterLoop, Windows
+from anydim.kernels.matmul.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.schedules import Convolution
+from anydim.kernels.matmul.tile_epilogue import TileEpilogue
 from anydim.kernels.matmul.window_geometry import Bound, Walk
 from anydim.kernels.schedule import ANY
 from anydim.kernels.versions import taken

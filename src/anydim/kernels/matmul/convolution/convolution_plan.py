@@ -12,14 +12,14 @@ from anydim.kernels.matmul.convolution.batched_columns import (
     Columns,
     columns_of,
 )
-from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue, tile_epilogue_of
-from anydim.kernels.matmul.convolution.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.convolution.cropped_taps import cropped
 from anydim.kernels.matmul.convolution.line_buffer import LineBuffer, line_buffer_of
 from anydim.kernels.matmul.convolution.valid_taps import ValidTaps, rest_of, valid_taps_of
+from anydim.kernels.matmul.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.epilogue import target_of
 from anydim.kernels.matmul.register_tile import LINE, Tile
 from anydim.kernels.matmul.schedules import Convolution
+from anydim.kernels.matmul.tile_epilogue import TileEpilogue, tile_epilogue_of
 from anydim.kernels.matmul.work_partition import (
     MAX_STEPS,
     MAX_STEPS_PACKED,

@@ -19,8 +19,8 @@ from anydim.kernels.codegen.arithmetic import first_lanes, index_sum, quotient
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.limits import Limits
-from anydim.kernels.matmul.convolution.convolution_form import Windows
 from anydim.kernels.matmul.convolution.convolution_packing import ChannelOffset, WindowPack
+from anydim.kernels.matmul.convolution_form import Windows
 from anydim.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, within_vectors
 from anydim.kernels.matmul.window_geometry import Bound, LayerSizes
 from anydim.kernels.versions import taken

@@ -16,7 +16,6 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine, are_known
-from anydim.kernels.matmul.contraction.window_rows import ONE, WindowLayout, moves, window_layout
 from anydim.kernels.matmul.epilogue import (
     COLUMN,
     PRODUCT,
@@ -31,6 +30,7 @@ from anydim.kernels.matmul.epilogue import (
 )
 from anydim.kernels.matmul.register_tile import tile_of
 from anydim.kernels.matmul.window_geometry import InLoops, Walk, without
+from anydim.kernels.matmul.window_rows import ONE, WindowLayout, moves, window_layout
 from anydim.lang.tree import Axis, Expr, Group, Read, Statement
 from anydim.lang.tree.affine import Affine, address, rewrite
 from anydim.sizes import NEVER, Box, Condition, Size, as_size, condition, product
