@@ -113,3 +113,16 @@ def test_results_do_not_depend_on_limits() -> None:
         with settings.override(limits=limits):
             outputs.add(ad.compile(_pool(), strategy="generic()")(x=x)["y"].tobytes())
     assert len(outputs) == 1
+
+
+def test_a_program_on_disk_belongs_to_its_limits(tmp_path: Path) -> None:
+    """A second compile of the same graph with other limits is another program."""
+    found = []
+    with settings.override(cache_dir=str(tmp_path), keep_programs=True, use_cache=True):
+        for limits in ("", "single_window_rows=1000", ""):
+            with settings.override(limits=limits):
+                model = ad.compile(_pool(), strategy="generic()")
+                found.append((model.plan(h=300, w=300).launches[0].version, model.report.seconds))
+    assert [version for version, _ in found] == ["rows", "single_rows", "rows"]
+    loaded = settings.target == "llvm"  # programs of other targets are not kept
+    assert ["load" in seconds for _, seconds in found] == [False, False, loaded]
