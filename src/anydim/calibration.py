@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy
 
 from anydim.base import settings
-from anydim.base.cache_folder import keep, limits_path
+from anydim.base.cache_folder import cache_folder, keep, limits_path
 from anydim.base.dtypes import float32, int8, uint8
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
@@ -72,8 +72,8 @@ def calibrated(tell: Callable[[int, int, str], object] | None = None) -> tuple[M
 
     Later compilations use them. Raises OptionError if the cache is off.
     """
-    path = limits_path()
-    if path is None:
+    path, folder = limits_path(), cache_folder()
+    if path is None or folder is None:
         raise OptionError("calibrate keeps limits in the cache folder, and the cache is off")
     machine = target().machine
     probes, found = _probes(machine), list[Measured]()
@@ -83,7 +83,7 @@ def calibrated(tell: Callable[[int, int, str], object] | None = None) -> tuple[M
         found.append(_measured(probe))
     found.append(_part_work())
     limits = Limits(**{each.name: each.found for each in found})
-    keep(str(settings.cache_dir), path, lambda name: _write(name, limits))
+    keep(folder, path, lambda name: _write(name, limits))
     return tuple(found)
 
 

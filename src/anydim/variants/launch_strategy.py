@@ -16,8 +16,8 @@ from anydim.program.segment import Site
 from anydim.runtime.variant_tables import Key, Sizes, Span
 from anydim.sizes import LARGEST, Size
 from anydim.variants.solved_dims import SolvedDim, dims_of_span, size_name
-from anydim.variants.strategies import Strategy, Where
-from anydim.variants.strategies.where import Relation
+from anydim.variants.strategies import Strategy
+from anydim.variants.strategies.where import Relation, relations_of
 
 _SHOWN = 6  # names listed in an error
 
@@ -43,8 +43,8 @@ class Decision:
     def _chosen(self, sizes: Sizes) -> Strategy:
         values = {size_name(number): size for number, size in enumerate(sizes)}
 
-        def holds(choice: Where) -> bool:
-            known = self._relations[choice.condition]
+        def holds(condition: str) -> bool:
+            known = self._relations[condition]
             return known is not None and all(each.holds(values) for each in known)
 
         return self.strategy.chosen(holds)
@@ -53,12 +53,12 @@ class Decision:
         """Express all conditions in terms of the launch's sizes."""
         everywhere = Span((0,) * len(self._sizes), (LARGEST,) * len(self._sizes))
         solved = dims_of_span(self._sizes, everywhere)
-        for where in strategy.choices():
-            made = [self._by_sizes(relation, solved) for relation in where.relations]
+        for condition in strategy.conditions():
+            made = [self._by_sizes(relation, solved) for relation in relations_of(condition)]
             known = [relation for relation in made if relation is not None]
-            self._relations[where.condition] = known if len(known) == len(made) else None
+            self._relations[condition] = known if len(known) == len(made) else None
             if len(known) < len(made):
-                self.undetermined.append(where.condition)
+                self.undetermined.append(condition)
 
     def _by_sizes(self, relation: Relation, solved: Sequence[SolvedDim] | None) -> Relation | None:
         left, right = (_by_sizes(s, self._sizes, solved) for s in (relation.left, relation.right))

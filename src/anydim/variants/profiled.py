@@ -8,13 +8,13 @@ greedily for several, one more cut for the dim that gains most.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 from math import prod
 from typing import Any
 
 from anydim.program.recording import Recorded
-from anydim.variants.strategies import Buckets, Strategy
+from anydim.variants.strategies import Strategy
 
 _MAX_CUTS = 128  # candidate cuts of a dim
 Rows = Callable[[str], Sequence[Recorded]]
@@ -23,13 +23,13 @@ Rows = Callable[[str], Sequence[Recorded]]
 def with_cuts(strategy: Strategy, recorded: Rows) -> Strategy:
     """The strategy with buckets computed from the recordings that it names."""
 
-    def cuts(buckets: Buckets) -> dict[str, Any]:
-        counts = {name: Counter[int]() for row in recorded(buckets.profile) for name in row.dims}
-        for row in recorded(buckets.profile):
+    def cuts(profile: str, given: Collection[str], count: int) -> dict[str, Any]:
+        counts = {name: Counter[int]() for row in recorded(profile) for name in row.dims}
+        for row in recorded(profile):
             for name, size in row.dims.items():
                 counts[name][size] += row.count
-        left = {name: sizes for name, sizes in counts.items() if name not in buckets.sizes}
-        return cuts_for(left, buckets.count)
+        left = {name: sizes for name, sizes in counts.items() if name not in given}
+        return cuts_for(left, count)
 
     return strategy.filled(cuts)
 

@@ -6,7 +6,7 @@ with both ends, and a single number is that size only: `seq=[[16, 20]]`, `batch=
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from itertools import product
 from keyword import iskeyword
@@ -17,7 +17,7 @@ from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.base.user_values import shown
 from anydim.sizes import LARGEST
-from anydim.variants.strategies.strategy import MOST, SAME, Strategy, bits_of, text_of, whole
+from anydim.variants.strategies.strategy import MOST, SAME, Cuts, Strategy, bits_of, text_of, whole
 
 Between = tuple[int, int]  # the smallest and the largest size
 
@@ -63,10 +63,11 @@ class Buckets(Strategy):
         """All combinations of buckets of the named dims."""
         return (dict(zip(self.sizes, values)) for values in product(*self.sizes.values()))
 
-    def filled(self, sizes: Callable[[Buckets], Mapping[str, Any]]) -> Buckets:
+    def filled(self, cuts: Cuts) -> Buckets:
         if not self.profile:
             return self
-        return Buckets({**self.sizes, **sizes(self)}, bits=self.bits)
+        found = cuts(self.profile, self.sizes, self.count)
+        return Buckets({**self.sizes, **found}, bits=self.bits)
 
     def __str__(self) -> str:
         cuts = {name: _cuts(given) for name, given in self.sizes.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,12 +13,13 @@ from anydim.base.user_values import shown, whole_within
 
 if TYPE_CHECKING:
     from anydim.passes.program_form import Form
-    from anydim.variants.strategies.buckets import Buckets
-    from anydim.variants.strategies.where import Where
 
 MOST = 4096  # variants of a site
 SAME, ANY = "same", "any"  # bits of a variant against the generic kernel's
 
+
+Cuts = Callable[[str, Collection[str], int], Mapping[str, Any]]
+"""(path of a profile, dims with given sizes, most combinations) -> sizes of the other dims."""
 
 _SILENT: dict[str, Any] = {"bits": SAME, "patience": 0}  # default options that texts omit
 
@@ -89,16 +90,16 @@ class Strategy:
         """The strategies that it combines."""
         yield self
 
-    def choices(self) -> Iterator[Where]:
-        """The choices by size that it consists of, the outermost first."""
+    def conditions(self) -> Iterator[str]:
+        """The conditions on sizes by which it chooses, the outermost first."""
         return iter(())
 
-    def chosen(self, holds: Callable[[Where], bool]) -> Strategy:
-        """The strategy that it combines, taken where `holds` decides each choice."""
+    def chosen(self, holds: Callable[[str], bool]) -> Strategy:
+        """The strategy that it combines, taken where `holds` decides each condition."""
         return self
 
-    def filled(self, sizes: Callable[[Buckets], Mapping[str, Any]]) -> Strategy:
-        """The strategy with the `sizes` of buckets that a profile completes."""
+    def filled(self, cuts: Cuts) -> Strategy:
+        """The strategy with the sizes of buckets that a profile completes."""
         return self
 
     def __str__(self) -> str:

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import DimError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.user_values import shown
 from anydim.sizes import Size, parse
 from anydim.variants.strategies.plain import GENERIC
-from anydim.variants.strategies.strategy import Strategy, text_of
-
-if TYPE_CHECKING:
-    from anydim.variants.strategies.buckets import Buckets
+from anydim.variants.strategies.strategy import Cuts, Strategy, text_of
 
 _RELATION = re.compile(r"(<=|>=|==|!=|<|>)")
 _MAX = 1000  # characters of a condition
@@ -80,16 +76,16 @@ class Where(Strategy):
         yield from self.then.leaves()
         yield from self.else_.leaves()
 
-    def choices(self) -> Iterator[Where]:
-        yield self
-        yield from self.then.choices()
-        yield from self.else_.choices()
+    def conditions(self) -> Iterator[str]:
+        yield self.condition
+        yield from self.then.conditions()
+        yield from self.else_.conditions()
 
-    def chosen(self, holds: Callable[[Where], bool]) -> Strategy:
-        return (self.then if holds(self) else self.else_).chosen(holds)
+    def chosen(self, holds: Callable[[str], bool]) -> Strategy:
+        return (self.then if holds(self.condition) else self.else_).chosen(holds)
 
-    def filled(self, sizes: Callable[[Buckets], Mapping[str, Any]]) -> Where:
-        return Where(self.condition, self.then.filled(sizes), self.else_.filled(sizes))
+    def filled(self, cuts: Cuts) -> Where:
+        return Where(self.condition, self.then.filled(cuts), self.else_.filled(cuts))
 
     def __str__(self) -> str:
         return f"where({text_of(self.condition)}, {self.then}, else_={self.else_})"
