@@ -28,7 +28,7 @@ from anydim.program.callable_program import CallableProgram
 from anydim.targets.targets import target
 
 _ROUNDS = 12  # timings of each version at each size, of which the least counts
-_WORTH = 0.02  # share of time that a limit other than the default must save
+_WORTH = 0.05  # share of time that a limit other than the default must save
 _CALL_SECONDS = 2e-4  # of repeated calls, for each timing
 _CLIP = 1 << 15, 1 << 21  # of `part_work`: other threads may be busy while it is measured
 
