@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from anydim.base import settings
 from anydim.base.cache import DiskCache, disk_cache, key_of, package_version
-from anydim.base.cache_folder import is_there, keep, saved_to, used
+from anydim.base.cache_folder import is_there, keep, limits_text, saved_to, used
 from anydim.base.errors import UserError
 from anydim.deploy.load import load
 from anydim.model import Model
@@ -64,6 +64,7 @@ def _key(parts: Iterable[str | memoryview]) -> str:
     return key_of(
         state.hexdigest(), level.architecture, *sorted(level.flags),
         *(f"{name}={settings.get(name)}" for name in _SETTINGS), package_version(), tuned_state(),
+        limits_text(),
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from anydim.base import settings
 from anydim.base.cache import DiskCache, disk_cache, key_of, package_version
-from anydim.base.cache_folder import is_there, keep, saved_to, used
+from anydim.base.cache_folder import is_there, keep, limits_text, saved_to, used
 from anydim.base.collector import collector_paused
 from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError, UserError
@@ -271,7 +271,7 @@ def request_of(*parts: str) -> str:
     level = this_level()
     return key_of(
         *parts, level.architecture, *sorted(level.flags), package_version(), tuned_state(),
-        *(f"{name}={settings.get(name)}" for name in _SETTINGS),
+        limits_text(), *(f"{name}={settings.get(name)}" for name in _SETTINGS),
     )  # fmt: skip
 
 

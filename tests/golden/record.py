@@ -11,7 +11,7 @@ import hashlib
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -46,7 +46,8 @@ def fixed_machine(processor: str = NATIVE, target: str = "llvm") -> Iterator[Non
     kind = TARGETS[target]
     code_for = this_machine() if processor == NATIVE else described(processor)
     known = {field.name for field in fields(code_for)}
-    sizes = {name: value for name, value in asdict(MACHINE).items() if name in known}
+    names = (field.name for field in fields(MACHINE))
+    sizes = {name: getattr(MACHINE, name) for name in names if name in known}
     seen = replace(code_for, name=NATIVE, plain=True, **sizes)
     with (
         patch.dict(TARGETS, {target: replace(kind, make=lambda _: kind.make(seen))}),

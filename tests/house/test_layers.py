@@ -19,8 +19,8 @@ LAYERS = (
     "compile_progress", "device_placement",
     "compiler", "model", "compile_options", "compile_request",
     "string_model", "unranked_model", "stateful_model", "program_cache",
-    "compile_source", "entry", "backend", "cached_rows", "cached_model", "derivatives",
-    "torch_operators", "torch_backend", "definitions",
+    "compile_source", "entry", "calibration", "backend", "cached_rows", "cached_model",
+    "derivatives", "torch_operators", "torch_backend", "definitions",
     "model_store", "ort", "report", "sentence_transformers", "__init__",
     "server", "ray", "cli", "__main__",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Promise: targets, templates, passes and frontends are asked for properties, not for names."""
+"""Promise: code asks targets, templates, passes and strategies for properties, not for names."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ from anydim.frontends.frontend import Frontend
 from anydim.frontends.table import FRONTENDS
 from anydim.kernels.templates import TEMPLATES
 from anydim.targets.targets import TARGETS
+from anydim.variants.strategies import (
+    Adaptive,
+    Buckets,
+    Exact,
+    Pad,
+    Where,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "src" / "anydim"
 NAMES = {*TARGETS, *(t.name for t in TEMPLATES), *(p.name for p in PASSES)}
@@ -37,15 +44,32 @@ def compared_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
                     yield str(part.value), node.lineno
 
 
+def kinds_of_strategies_asked(tree: ast.AST) -> Iterator[int]:
+    """The lines that test whether an object is of one kind of strategy."""
+    kinds = {kind.__name__ for kind in (Adaptive, Buckets, Exact, Pad, Where)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id == "isinstance" and len(node.args) == 2:
+                names = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node.args[1])}
+                if names & kinds:
+                    yield node.lineno
+
+
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_code_compares_the_name_of_a_record(path: pathlib.Path) -> None:
-    assert not list(compared_names(ast.parse(path.read_text("utf-8"))))
+    tree = ast.parse(path.read_text("utf-8"))
+    assert not list(compared_names(tree))
+    assert not list(kinds_of_strategies_asked(tree))
 
 
 def test_the_check_finds_comparisons() -> None:
     for text in ('t.name == "rows"', '"llvm" != x.target.name', 'a.name in ("c", "d")',
                  'T = ("fuse",)\na.name in T'):  # fmt: skip
         assert list(compared_names(ast.parse(text))), text
+    assert list(
+        kinds_of_strategies_asked(ast.parse("isinstance(leaf, (strategies.Exact, Adaptive))"))
+    )
+    assert not list(kinds_of_strategies_asked(ast.parse("isinstance(leaf, Strategy)")))
     assert not list(compared_names(ast.parse('a.kind == "rows" or a.name == "other"')))
 
 

@@ -14,6 +14,7 @@ import stat
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from anydim.base import settings
 from anydim.base.errors import UserError
@@ -21,12 +22,37 @@ from anydim.base.errors import UserError
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for a writer
 _BETWEEN_USES = 3600.0  # seconds
 LEDGER = "variants.sqlite"  # the file of tuned schedules (`variants/ledger.py`)
+_MOST_TEXT = 4096  # bytes of a file of limits
 _said: set[tuple[str, str]] = set()  # warnings already issued
 
 
 def cache_folder() -> str | None:
     """The cache folder; None if the cache is off."""
     return str(settings.cache_dir) if settings.use_cache else None
+
+
+def limits_path() -> str | None:
+    """The file of the limits that `anydim calibrate` measured here; None if the cache is off."""
+    folder = cache_folder()
+    return None if folder is None else os.path.join(folder, f"limits-{_cpu()}.txt")
+
+
+def limits_text() -> str:
+    """The limits of the settings, else those measured on this machine, else ""."""
+    path = limits_path()
+    if settings.limits or path is None:
+        return str(settings.limits)
+    return (contents(path, _MOST_TEXT) or b"").decode("ascii", "replace").strip()
+
+
+@lru_cache(maxsize=1)
+def _cpu() -> str:
+    """The processor's name in letters for a file, for folders that machines share."""
+    name = os.uname().machine if hasattr(os, "uname") else ""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        name = next((line for line in file if line.startswith("model name")), name)
+    name = name.rpartition(":")[2].strip()
+    return "".join(c if c.isalnum() and c.isascii() else "-" for c in name)
 
 
 def is_there(path: str) -> bool:

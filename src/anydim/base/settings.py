@@ -134,6 +134,11 @@ KNOBS = (
         "Whether models are compiled with the tuned schedules of this machine.",
     ),
     Knob(
+        "limits", _text, str,
+        "Limits between versions of kernels, as `part_work=131072, few_byte_rows=2`.",
+        "those that `anydim calibrate` measured on this machine",
+    ),
+    Knob(
         "strategy", _text, lambda: USUAL_STRATEGY,
         "Default strategy of `ad.compile` (docs/strategies.md): which code serves which size. With "
         "`forbid_compile` and on a single core, `generic` instead of `adaptive`.",

@@ -56,6 +56,10 @@ COMMANDS = {
         "anydim.cli.tuning",
         "Search for faster code at recorded sizes; later processes use it.",
     ),
+    "calibrate": (
+        "anydim.cli.calibrating",
+        "Measure limits between versions of kernels on this machine.",
+    ),
     "inspect": (
         "anydim.cli.inspecting",
         "Show what a saved model or an ONNX file holds; compiles nothing.",

@@ -53,24 +53,26 @@ _TILE: dict[str, Rule] = {
 }  # fmt: skip
 
 RULES: dict[str, dict[str, Rule]] = {
-    "pointwise": {"lanes": _power(64), "unroll": _power(16)},
+    "pointwise": {"lanes": _power(64), "unroll": _power(16), "version": _VERSION},
     "ranges": {"lanes": _power(64), "unroll": _power(16)},
-    "rows": {"lanes": _power(64), "unroll": _power(16), "across": _FLAG},
+    "rows": {
+        "lanes": _power(64), "unroll": _power(16), "across": _FLAG, "version": _VERSION,
+    },
     "row_phase": {},
     "nest": {
         "lanes": _power(64), "unroll": _power(16), "parallel": _WORD, "block": _between(0, 1 << 30),
     },
     "contraction": {
         **_TILE, "block_k": _multiple(8, 8, 1 << 20),
-        "block_rows_bytes": _MEGABYTES, "block_columns_bytes": _MEGABYTES,
+        "block_rows_bytes": _MEGABYTES, "block_columns_bytes": _MEGABYTES, "version": _VERSION,
     },
     "convolution": {
         **_TILE, "chunk_k": _multiple(8, 8, 1 << 20), "block_tiles": _between(1, 1 << 10),
-        "block_panels": _between(1, 1 << 10), "direct": _FLAG,
+        "block_panels": _between(1, 1 << 10), "direct": _FLAG, "version": _VERSION,
     },
     "winograd": {**_TILE, "block_tiles": _between(1, 1 << 10), "version": _VERSION},
     "winograd_across": {**_TILE, "block": _between(1, 1 << 10), "version": _VERSION},
-    "bytes": _TILE,
+    "bytes": {**_TILE, "version": _VERSION},
     "narrow": {},
     "sliding": {"lanes": _power(64, 2), "vectors": _between(1, 8), "version": _VERSION},
     "transposition": {"lanes": _power(64)},

@@ -13,6 +13,7 @@ from anydim.base.dtypes import DType, int64
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels.ir import Kernel, Operand
+from anydim.kernels.limits import DEFAULTS, Limits
 from anydim.lang.tree import Group
 from anydim.runtime.panels import Packing
 from anydim.sizes import Condition, Size, as_size, product
@@ -33,6 +34,7 @@ class Machine:
     two-vector permute with computed indices. `llc_bytes`: a launch that moves as many bytes or
     more evicts all of its data from all caches (0: unknown). `tiles`: has matrix registers, see
     `ir.Tiles`. `threads` share a launch (0: unknown); results do not depend on their number.
+    `limits` between versions were measured on the machine, or are defaults.
     """
 
     vector_bytes: int = 32
@@ -47,6 +49,7 @@ class Machine:
     threads: int = 0
     permutes: bool = False
     llc_bytes: int = 0
+    limits: Limits = DEFAULTS
 
     def lanes(self, dtype: DType) -> int:
         return self.lanes_of(dtype.bytes)

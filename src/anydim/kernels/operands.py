@@ -14,7 +14,7 @@ from anydim.kernels.schedule import print_schedule
 from anydim.lang.tree import Expr, Group, Tensor, TensorType
 from anydim.lang.tree.affine import reads
 from anydim.lang.tree.bounds_checks import checked
-from anydim.sizes import Size, as_size
+from anydim.sizes import Condition, Size, as_size
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Operands:
         self, name: str, sizes: SizeParameters, body: Iterable[Step], schedule: object,
         reason: str, *, parallel: Size, work: tuple[Size, Size], grain: Size | int = 1,
         scratch: Size | int = 0, in_place: tuple[tuple[str, str], ...] = (), group: int = 0,
-        locals: Iterable[Local] = (),
+        locals: Iterable[Local] = (), versions: tuple[tuple[str, Condition], ...] = (),
     ) -> Launch:  # fmt: skip
         """A launch of a kernel with these operands and a `body` that uses these sizes.
 
@@ -69,7 +69,7 @@ class Operands:
         return Launch(
             assemble(name, self.operands, sizes.names, body, shared, group, locals),
             self.arguments, sizes.sizes, parallel, grain, as_size(scratch), *work,
-            print_schedule(schedule), reason, in_place=in_place,
+            print_schedule(schedule), reason, in_place=in_place, versions=versions,
         )  # fmt: skip
 
 

@@ -1,23 +1,26 @@
 """Versions of a kernel: named ways to compute a group, each with the condition that selects it.
 
-A template that has several ways returns them in order (`Version`), and `versioned_launch` makes one
-launch: each call takes the first version whose condition holds at its sizes.
+A template that has several ways lists them in order (`Version`): each call takes the first version
+whose condition holds at its sizes.
 
-One kernel contains the functions and the operands of both. An operand that they pack differently
-is stored twice. The range of the launch is the range of the selected kernel.
+Versions that share operands and the range of the launch are branches of one main function
+(`versioned_steps`). Others are launches (`versioned_launch`): one kernel contains the functions and
+the operands of both. An operand that they pack differently is stored twice. The range of the launch
+is the range of the selected kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from anydim.base.dtypes import uint8
 from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.kernels import ir
+from anydim.kernels.codegen.context import SizeParameters
 from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Argument, Launch
 from anydim.kernels.naming import NUMBERED, named_kernel
@@ -25,32 +28,56 @@ from anydim.kernels.schedule import ANY, print_schedule
 from anydim.sizes import ALWAYS, NEVER, Condition, Size, maximum, minimum
 
 CHOICE = "choice"
+Made = TypeVar("Made")
+Steps = tuple[ir.Step, ...]
+Listed = tuple[tuple[str, Condition], ...]
 
 
 @dataclass(frozen=True)
-class Version:
-    """A way to compute a group: the launch that `lower` makes of `schedule`.
+class Version(Generic[Made]):
+    """A way to compute a group: the launch, or the steps, that `lower` makes of `schedule`.
 
     It is selected where `when` holds and no earlier one was; the last one has `when` ALWAYS. It is
-    right where `right` holds, which `when` implies: there it may be forced.
+    right where `right` holds, which `when` implies: there it may be forced. A launch may have
+    versions of its own, whose names, other than its own, are `inside`.
     """
 
     name: str
     when: Condition
     schedule: Any
-    lower: Callable[[Any], Launch]
+    lower: Callable[[Any], Made]
     right: Condition = ALWAYS
+    inside: tuple[str, ...] = ()
+
+    @property
+    def made(self) -> Made:
+        return self.lower(self.schedule)
 
 
-def versioned_launch(versions: Sequence[Version], schedule: Any) -> Launch:
+def versioned_steps(versions: Sequence[Version[Steps]], sizes: SizeParameters) -> Steps:
+    """The steps of the first version whose condition holds at the sizes of a call.
+
+    `versions` are those that `usable_versions` returns; the last one serves all sizes.
+    """
+    steps = versions[-1].made
+    for version in reversed(versions[:-1]):
+        steps = (ir.If(sizes.compared(version.when), version.made, steps),)
+    return steps
+
+
+def listed_versions(versions: Sequence[Version[Any]], before: Listed = ()) -> Listed:
+    """The names and conditions of versions for `Launch.versions`, after those `before` them."""
+    return (*before, *((version.name, version.when) for version in versions))
+
+
+def versioned_launch(versions: Sequence[Version[Launch]], schedule: Any) -> Launch:
     """The launch that takes the first version whose condition holds at the sizes of a call.
 
     The version that the schedule names, if any, is taken wherever it is right. Raises OptionError
     if there is none of that name. The launch lists its versions with their conditions.
     """
-    forced = schedule.version
-    kept = _needed(versions if forced == ANY else _forced(versions, forced))
-    launches = [version.lower(version.schedule) for version in kept]
+    kept = usable_versions(versions, schedule.version)
+    launches = [version.made for version in kept]
     made = launches[-1]
     for version, launch in zip(kept[-2::-1], launches[-2::-1]):
         made = multiversion_launch(version.when, launch, made)
@@ -59,23 +86,62 @@ def versioned_launch(versions: Sequence[Version], schedule: Any) -> Launch:
         made,
         schedule=print_schedule(schedule),
         reason="; ".join((launches[-1].reason, *reasons)),
-        versions=tuple((version.name, version.when) for version in kept),
+        versions=tuple(_listed(kept, launches)),
     )
 
 
-def _forced(versions: Sequence[Version], name: str) -> list[Version]:
+def _listed(
+    versions: Sequence[Version[Launch]], launches: Sequence[Launch]
+) -> Iterator[tuple[str, Condition]]:
+    """The names and conditions of versions, with those that their launches have inside."""
+    for version, launch in zip(versions, launches):
+        for name, when in launch.versions if version.inside else ((version.name, ALWAYS),):
+            yield name, version.when & when
+
+
+def usable_versions(versions: Sequence[Version[Made]], forced: str) -> list[Version[Made]]:
+    """The versions that some call takes; the `forced` one, unless ANY, wherever it is right.
+
+    Raises OptionError if there is none of that name.
+    """
+    return _needed(versions if forced == ANY else _forced(versions, forced))
+
+
+def _forced(versions: Sequence[Version[Made]], name: str) -> list[Version[Made]]:
     """The versions with one of them first, wherever it is right."""
-    found = [each for each in versions if each.name == name]
+    found = [each for each in versions if name in (each.name, *each.inside)]
     if not found:
-        known = listed([each.name for each in versions])
-        raise OptionError(f"this kernel has no version '{name}'", f"its versions are {known}")
-    rest = (each for each in versions if each.name != name)
+        raise no_version(name, [n for each in versions for n in (*each.inside, each.name)])
+    rest = (each for each in versions if each != found[0])
     return [replace(found[0], when=found[0].right), *rest]
 
 
-def _needed(versions: Sequence[Version]) -> list[Version]:
+def taken(version: str, name: str, when: Condition, right: Condition | None = None) -> Condition:
+    """Where a kernel takes its way `name`: `when`, or wherever it is `right` if that is forced.
+
+    Where another `version` is forced, it is taken nowhere. The last way has no condition.
+    """
+    if version == ANY:
+        return when
+    return NEVER if version != name else when if right is None else right
+
+
+def checked_version(version: str, listed: Listed) -> Listed:
+    """The listed versions; OptionError if a forced `version` is none of them."""
+    names = [name for name, _ in listed]
+    if version not in (ANY, *names):
+        raise no_version(version, names)
+    return tuple((name, when) for name, when in listed if when != NEVER)
+
+
+def no_version(name: str, known: Sequence[str]) -> OptionError:
+    """The error for a version that a kernel does not have."""
+    return OptionError(f"this kernel has no version '{name}'", f"its versions are {listed(known)}")
+
+
+def _needed(versions: Sequence[Version[Made]]) -> list[Version[Made]]:
     """The versions without those that no call takes."""
-    kept: list[Version] = []
+    kept: list[Version[Made]] = []
     for version in versions:
         if version.when != NEVER:
             kept.append(version)

@@ -12,6 +12,7 @@ from anydim.graph.operator import operator
 from anydim.graph.reader import read_graph
 from anydim.graph.text import print_graph
 from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.limits import DEFAULTS, Limits
 from anydim.kernels.schedule import parse_options, parse_schedule
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group, TensorType
@@ -73,21 +74,24 @@ def machine_text(machine: Machine) -> str:
 
     Fields that few machines have are printed only if they are not 0.
     """
-    told = {name: int(value) for name, value in asdict(machine).items()}
-    return ", ".join(f"{name}={value}" for name, value in told.items() if value or name in _ALL)
+    told = {name: int(value) for name, value in asdict(machine).items() if name != "limits"}
+    own = [f"{name}={value}" for name, value in told.items() if value or name in _ALL]
+    return ", ".join([*own, *filter(None, [str(machine.limits)])])
 
 
 def parse_machine(text: str) -> Machine:
     """Parse a machine; raises ArtefactError for invalid texts."""
     pairs = [pair.partition("=")[::2] for pair in text.split(", ")]
-    names = tuple(asdict(Machine()))
+    limits = asdict(DEFAULTS)
+    names = (*(name for name in asdict(Machine()) if name != "limits"), *limits)
     fine = all(value.isascii() and value.isdigit() and len(value) < 12 for _, value in pairs)
     given = [name for name, _ in pairs]
     if given != [name for name in names if name in _ALL or name in given] or not fine:
         raise ArtefactError(f"'{text[:80]}' is not a machine", f"expected {', '.join(names)}")
     sizes = {name: int(value) for name, value in pairs}
     flags = {name: bool(sizes.pop(name, 0)) for name in _FLAGS}
-    return replace(Machine(**sizes), **flags)  # type: ignore[arg-type]
+    known = Limits(**{name: sizes.pop(name) for name in limits if name in sizes})
+    return replace(Machine(**sizes), limits=known, **flags)  # type: ignore[arg-type]
 
 
 _ALL = ("vector_bytes", "registers", "l1_bytes", "l2_bytes", "fused")

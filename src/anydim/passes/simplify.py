@@ -17,7 +17,7 @@ from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.kernels.rows.fusion_plan import cost
+from anydim.kernels.work_estimate import cost
 from anydim.lang.meaning.contract import factors
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.ranges import INSIDE, UNDECIDED, read_guards, read_status

@@ -23,7 +23,7 @@ import numpy
 
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
-from anydim.kernels.rows.fusion_plan import cost
+from anydim.kernels.work_estimate import cost
 from anydim.lang.tree import Axis, Expr, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite
 from anydim.passes.flow import Line, inputs_of, live, pack, unpack, unused

@@ -21,7 +21,7 @@ from dataclasses import replace
 from anydim.base.dtypes import bfloat16, boolean, float16, float32
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
-from anydim.kernels.rows.flatten import flatten
+from anydim.kernels.flatten import flatten
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import Affine, rewrite, to_expr
 from anydim.passes.flow import Line, group_of, inputs_of, pack, unpack, unused

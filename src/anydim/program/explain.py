@@ -192,7 +192,7 @@ def _details(site: Site, sites: Sequence[Site], most: int | None) -> list[str]:
         lines.append(f"  schedule: {site.schedule}")
     if site.reason:
         lines.append(f"  because: {site.reason}")
-    for number, (name, when) in enumerate(site.versions):
+    for number, (name, when) in enumerate(site.versions if len(site.versions) > 1 else ()):
         last = number == len(site.versions) - 1
         where = "elsewhere" if last and number else f"where {when}"
         lines.append(f"  version {name}: {where}")

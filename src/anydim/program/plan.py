@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 
@@ -127,8 +127,7 @@ class Plan(Shown):
         yield "constants", _bytes(self.constant_bytes)
         launches = counted(len(self.launches), "launch", "es")
         yield "work", f"{launches}, about {count_text(self.flops)}flop"
-        chosen = dict.fromkeys(_chosen(each) for each in self.launches if each.version)
-        yield from (("version", line) for line in chosen)
+        yield from (("version", line) for line in _chosen(self.launches))
 
     __str__ = Shown.__str__
     __repr__ = Shown.__str__
@@ -221,7 +220,12 @@ def _launch(site: Site, threads: int, sizes: Mapping[str, int]) -> LaunchPlan:
 
 
 def version_at(site: Site, sizes: Mapping[str, int]) -> tuple[str, str]:
-    """The version of a site that these sizes select, and why the earlier ones do not apply."""
+    """The version of a site that these sizes select, and why the earlier ones do not apply.
+
+    Empty texts for a site of one version.
+    """
+    if len(site.versions) < 2:
+        return "", ""
     for number, (name, when) in enumerate(site.versions):
         if when.holds(sizes):
             earlier = (f"{other} is for {needs}" for other, needs in site.versions[:number])
@@ -229,11 +233,21 @@ def version_at(site: Site, sizes: Mapping[str, int]) -> tuple[str, str]:
     return "", ""
 
 
-def _chosen(launch: LaunchPlan) -> str:
-    why = f", since {launch.because}" if launch.because else ""
-    return f"{nodes_text(launch.source)}: {launch.version}{why}"
+def _chosen(launches: Iterable[LaunchPlan]) -> Iterator[str]:
+    """The versions of launches with their nodes; those of one reason are one line."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for launch in launches:
+        if launch.version:
+            nodes = found.setdefault((launch.version, launch.because), {})
+            nodes[nodes_text(launch.source)] = None
+    for (version, because), nodes in found.items():
+        names = list(nodes)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        why = f", since {because}" if because else ""
+        yield f"{', '.join(names[:_NAMED])}{more}: {version}{why}"
 
 
+_NAMED = 3  # launches of a version that a plan names
 _HEADERS = ("nodes", "kernel", "range", "parts", "flop", "moved", "body")
 
 

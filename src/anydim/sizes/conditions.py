@@ -55,6 +55,21 @@ class Condition:
         return None if value is None else value >= 0
 
     @property
+    def operands(self) -> tuple[str, tuple[Condition, ...]]:
+        """'and' or 'or' and the conditions that it joins; ('', ()) for a relation."""
+        joined, parts = _parts(self.test)
+        return {"min": "and", "max": "or"}.get(joined, ""), tuple(map(Condition, parts))
+
+    @property
+    def limit(self) -> tuple[Size, str, int]:
+        """A relation as a size, '>=' or '<=', and a number."""
+        number = self.test.coefficients.get((), 0)
+        rest = self.test - number
+        if all(each < 0 for each in rest.coefficients.values()):
+            return -rest, "<=", number
+        return rest, ">=", -number
+
+    @property
     def symbols(self) -> frozenset[str]:
         """The names it depends on."""
         return self.test.symbols

@@ -19,6 +19,7 @@ from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.kernels.launch import TF32, Machine
+from anydim.kernels.limits import DEFAULTS, Limits
 
 NATIVE = "native"
 _TILES = ("amx-int8", "amx-tile")
@@ -33,7 +34,7 @@ class Processor:
     `name` is the name in the user interface, `triple`, `cpu` and `features` ('+avx2,-sse4a') are
     LLVM's. Vectors have up to `vector_bytes` bytes and `max_lanes` lanes (0: unlimited), in
     `registers` registers. Cache bytes are the share of one core. A `plain` one is for targets
-    without syntax for rare instructions.
+    without syntax for rare instructions. `limits` are between versions of kernels.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Processor:
     l2_bytes: int = Machine.l2_bytes
     max_lanes: int = 0
     plain: bool = False
+    limits: Limits = DEFAULTS
 
     @cached_property
     def has(self) -> frozenset[str]:
@@ -68,6 +70,7 @@ class Processor:
             self.vector_bytes == 64 and self.has.issuperset(_TILES),
             permutes=not self.plain and self.has.issuperset(_PERMUTES),
             llc_bytes=_KEPT if self.architecture == "x86_64" and not self.plain else 0,
+            limits=self.limits,
         )  # fmt: skip
 
     @cached_property

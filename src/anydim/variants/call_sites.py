@@ -29,7 +29,7 @@ from anydim.runtime.variant_tables import (
 from anydim.targets.target import Target
 from anydim.variants.admission import Admission, Capacity
 from anydim.variants.launch_strategy import Decision
-from anydim.variants.strategies import Adaptive, Exact, Strategy
+from anydim.variants.strategies import Strategy
 from anydim.variants.workers import Reply
 
 _MAX_MARKED = 1024  # sizes of a call site marked for the generic kernel
@@ -104,7 +104,7 @@ class CallSite:
         key, leaf = body.sizes, self.decision.at(body.sizes)
         used = {} if isinstance(key, Span) else self._used(leaf)
         less: list[Key] = []
-        if isinstance(leaf, (Adaptive, Exact)) and len(used) >= leaf.limit and key not in used:
+        if leaf.limit and len(used) >= leaf.limit and key not in used:
             less.append(min(used, key=lambda sizes: used[sizes]))
         if not isinstance(key, Span):
             self._admission.admitted(key, max(self._recent().values(), default=0))
@@ -121,7 +121,7 @@ class CallSite:
     def has_capacity(self, sizes: Sizes) -> bool:
         """Whether sizes get a variant at their first launch: the first `limit` distinct ones do."""
         leaf = self.decision.at(sizes)
-        if not isinstance(leaf, Exact) or sizes in self.rejected or self._admission.dropped(sizes):
+        if not leaf.blocking or sizes in self.rejected or self._admission.dropped(sizes):
             return False
         begun = self._begun.setdefault(leaf, set())
         if sizes not in begun and len(begun.union(self._used(leaf))) >= leaf.limit:
@@ -136,12 +136,12 @@ class CallSite:
     @property
     def counts(self) -> bool:
         """Whether frequent sizes get a variant."""
-        return bool(self._full) or any(isinstance(e, Adaptive) for e in self.decision.leaves)
+        return bool(self._full) or any(e.background for e in self.decision.leaves)
 
     @property
     def full(self) -> bool:
         """Whether no new size gets a variant at its first launch."""
-        return self._full.issuperset(e for e in self.decision.leaves if isinstance(e, Exact))
+        return self._full.issuperset(e for e in self.decision.leaves if e.blocking)
 
     def watch(self) -> object:
         """Let native code count sizes of launches without a variant, without callbacks."""
@@ -180,7 +180,7 @@ class CallSite:
             self.rejected.clear()
         self.rejected.add(key)
 
-    def wanted(self) -> Iterator[tuple[Key, Adaptive | Exact]]:
+    def wanted(self) -> Iterator[tuple[Key, Strategy]]:
         """Sizes frequent enough for a variant, most frequent first, within the capacity.
 
         If frequent sizes exceed the capacity, also a span that covers them.
@@ -188,10 +188,10 @@ class CallSite:
         recent = sorted(self._recent().items(), key=lambda row: -row[1])
         capacities: dict[Strategy, Capacity] = {}
         frequent: dict[Strategy, list[Sizes]] = {}
-        exceeded: set[Adaptive | Exact] = set()
+        exceeded: set[Strategy] = set()
         for sizes, frequency in recent:
             leaf = self.decision.at(sizes)
-            if not isinstance(leaf, (Adaptive, Exact)) or sizes in self.rejected:
+            if not leaf.limit or sizes in self.rejected:
                 continue
             if leaf not in capacities:
                 capacities[leaf] = Capacity(leaf.limit, self._used(leaf).values())
@@ -202,7 +202,7 @@ class CallSite:
                 yield sizes, leaf
             else:
                 exceeded.add(leaf)
-        for leaf in filter(lambda leaf: isinstance(leaf, Adaptive), exceeded):
+        for leaf in filter(lambda leaf: leaf.background, exceeded):
             span = self._span([*frequent[leaf], *self._used(leaf)])
             if span is not None and self.decision.at(span) == leaf:
                 yield span, leaf
@@ -234,7 +234,7 @@ class CallSite:
         """Halve recorded frequencies for a strategy at its limit."""
         limits = [
             leaf for leaf in self.decision.leaves
-            if isinstance(leaf, (Adaptive, Exact)) and len(self._used(leaf)) >= leaf.limit
+            if leaf.limit and len(self._used(leaf)) >= leaf.limit
         ]  # fmt: skip
         for leaf in limits[:1]:
             counts: dict[Key, int] = {key: self.hits(key) for key in self.made}

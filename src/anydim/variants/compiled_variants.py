@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ from anydim.base.text import suggestion
 from anydim.base.user_values import flag_of, function_of, path_of, shown, text_of
 from anydim.program.callable_program import CallableProgram
 from anydim.sizes import given_sizes
-from anydim.variants import strategies
 from anydim.variants.strategies import GENERIC, Adaptive, Strategy, strategy_of
 
 if TYPE_CHECKING:  # a model without variants needs none of it
@@ -78,7 +76,7 @@ class Fitted(CallableProgram):
                 self._serving.close()
             self._serving, self._later = None, None
             self._given, self._strategies = self._formed if plain else known, named
-            if isinstance(known, Adaptive) and known.patience and not named:
+            if known.patience and not named:
                 later: Any = import_module("anydim.variants.deferred")
                 self._later = later.Later(self.executable, known.patience, self._start)
             elif not plain:
@@ -122,9 +120,7 @@ class Fitted(CallableProgram):
         for name in sorted(known.names.difference(self.dims.names)):
             hint = suggestion(name, self.dims.names) or f"there is {self.dims}"
             raise OptionError(f"{self.name}: {known} names dim '{name}'", hint)
-        if not any(
-            isinstance(leaf, strategies.Buckets) and leaf.profile for leaf in known.leaves()
-        ):
+        if not any(leaf.profile for leaf in known.leaves()):
             return known
         made: Strategy = import_module("anydim.variants.profiled").with_cuts(known, self._recorded)
         return made
@@ -335,9 +331,9 @@ class Fitted(CallableProgram):
     def _make_room(self, other: Adaptive) -> None:
         """Use a strategy that accepts found variants, with at least the limit of `other`."""
         now = self.strategy
-        if isinstance(now, Adaptive) and now.limit < other.limit:
-            self.serve_by(replace(now, limit=other.limit, patience=0.0))
-        elif now in (GENERIC, self._formed) or (other == TUNED and not isinstance(now, Adaptive)):
+        if now.background and now.limit < other.limit:
+            self.serve_by(now.at_once(other.limit))
+        elif now in (GENERIC, self._formed) or (other == TUNED and not now.background):
             self.serve_by(other)
         self._start()
 

@@ -7,7 +7,7 @@ counts as false.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from anydim.base.errors import OptionError
@@ -16,8 +16,8 @@ from anydim.program.segment import Site
 from anydim.runtime.variant_tables import Key, Sizes, Span
 from anydim.sizes import LARGEST, Size
 from anydim.variants.solved_dims import SolvedDim, dims_of_span, size_name
-from anydim.variants.strategies import Strategy, Where
-from anydim.variants.strategies.where import Relation
+from anydim.variants.strategies import Strategy
+from anydim.variants.strategies.where import Relation, relations_of
 
 _SHOWN = 6  # names listed in an error
 
@@ -36,46 +36,33 @@ class Decision:
     def at(self, key: Key) -> Strategy:
         """The strategy at sizes; of a span: the strategy of both ends if equal, else generic."""
         if isinstance(key, Span):
-            low, high = (self._chosen(self.strategy, ends) for ends in (key.low, key.high))
-            return low if low == high else self._generic
-        return self._chosen(self.strategy, key)
+            low, high = (self._chosen(ends) for ends in (key.low, key.high))
+            return low if low == high else self.strategy.chosen(lambda _: False)
+        return self._chosen(key)
 
-    @property
-    def _generic(self) -> Strategy:
-        strategy = self.strategy
-        while isinstance(strategy, Where):
-            strategy = strategy.else_
-        return strategy
-
-    def _chosen(self, strategy: Strategy, sizes: Sizes) -> Strategy:
+    def _chosen(self, sizes: Sizes) -> Strategy:
         values = {size_name(number): size for number, size in enumerate(sizes)}
-        while isinstance(strategy, Where):
-            known = self._relations[strategy.condition]
-            held = known is not None and all(each.holds(values) for each in known)
-            strategy = strategy.then if held else strategy.else_
-        return strategy
+
+        def holds(condition: str) -> bool:
+            known = self._relations[condition]
+            return known is not None and all(each.holds(values) for each in known)
+
+        return self.strategy.chosen(holds)
 
     def _learn(self, strategy: Strategy) -> None:
         """Express all conditions in terms of the launch's sizes."""
         everywhere = Span((0,) * len(self._sizes), (LARGEST,) * len(self._sizes))
         solved = dims_of_span(self._sizes, everywhere)
-        for where in _wheres(strategy):
-            made = [self._by_sizes(relation, solved) for relation in where.relations]
+        for condition in strategy.conditions():
+            made = [self._by_sizes(relation, solved) for relation in relations_of(condition)]
             known = [relation for relation in made if relation is not None]
-            self._relations[where.condition] = known if len(known) == len(made) else None
+            self._relations[condition] = known if len(known) == len(made) else None
             if len(known) < len(made):
-                self.undetermined.append(where.condition)
+                self.undetermined.append(condition)
 
     def _by_sizes(self, relation: Relation, solved: Sequence[SolvedDim] | None) -> Relation | None:
         left, right = (_by_sizes(s, self._sizes, solved) for s in (relation.left, relation.right))
         return None if left is None or right is None else Relation(left, relation.relation, right)
-
-
-def _wheres(strategy: Strategy) -> Iterable[Where]:
-    if isinstance(strategy, Where):
-        yield strategy
-        yield from _wheres(strategy.then)
-        yield from _wheres(strategy.else_)
 
 
 def _by_sizes(size: Size, sizes: Sequence[Size], solved: Sequence[SolvedDim] | None) -> Size | None:

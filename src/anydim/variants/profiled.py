@@ -8,14 +8,13 @@ greedily for several, one more cut for the dim that gains most.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 from math import prod
 from typing import Any
 
 from anydim.program.recording import Recorded
-from anydim.variants.strategies import Buckets, Strategy, Where
+from anydim.variants.strategies import Strategy
 
 _MAX_CUTS = 128  # candidate cuts of a dim
 Rows = Callable[[str], Sequence[Recorded]]
@@ -23,18 +22,16 @@ Rows = Callable[[str], Sequence[Recorded]]
 
 def with_cuts(strategy: Strategy, recorded: Rows) -> Strategy:
     """The strategy with buckets computed from the recordings that it names."""
-    if isinstance(strategy, Where):
-        then, other = (with_cuts(each, recorded) for each in (strategy.then, strategy.else_))
-        return replace(strategy, then=then, else_=other)
-    if not isinstance(strategy, Buckets) or not strategy.profile:
-        return strategy
-    counts = {name: Counter[int]() for row in recorded(strategy.profile) for name in row.dims}
-    for row in recorded(strategy.profile):
-        for name, size in row.dims.items():
-            counts[name][size] += row.count
-    left = {name: sizes for name, sizes in counts.items() if name not in strategy.sizes}
-    cuts = {**strategy.sizes, **cuts_for(left, strategy.count)}
-    return Buckets(cuts, bits=strategy.bits)
+
+    def cuts(profile: str, given: Collection[str], count: int) -> dict[str, Any]:
+        counts = {name: Counter[int]() for row in recorded(profile) for name in row.dims}
+        for row in recorded(profile):
+            for name, size in row.dims.items():
+                counts[name][size] += row.count
+        left = {name: sizes for name, sizes in counts.items() if name not in given}
+        return cuts_for(left, count)
+
+    return strategy.filled(cuts)
 
 
 def cuts_for(counts: Mapping[str, Mapping[int, int]], count: int) -> dict[str, Any]:

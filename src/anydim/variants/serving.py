@@ -180,8 +180,8 @@ class Serving:
                 if key is None or not key[-1]:  # an empty range needs no variant
                     continue
                 leaf = call_site.decision.at(key)
-                if isinstance(leaf, (Exact, Adaptive, Buckets)):
-                    wanted[number, key] = leaf.most if isinstance(leaf, Adaptive) else None
+                if leaf.makes_variants:
+                    wanted[number, key] = leaf.most
         return self._all_made(self._not_tried(wanted))
 
     def prepare_buckets(self) -> int:
@@ -189,7 +189,7 @@ class Serving:
         wanted: dict[Request, float | None] = {}
         for number, call_site in enumerate(self.call_sites):
             for leaf in call_site.decision.leaves if call_site.choice is not None else ():
-                for bucket in leaf.combinations() if isinstance(leaf, Buckets) else ():
+                for bucket in leaf.combinations():
                     for site in call_site.sites:
                         key = self._span(site, bucket)
                         if key is not None and call_site.decision.at(key) == leaf:
@@ -249,7 +249,7 @@ class Serving:
     @property
     def most(self) -> float:
         """Maximum ratio of a variant's time to the generic kernel's."""
-        return self.strategy.most if isinstance(self.strategy, Adaptive) else Adaptive.most
+        return self.strategy.most or Adaptive.most
 
     def search_general(
         self, number: int, samples: tuple[tuple[Sizes, float], ...], guards: tuple[Sizes, ...],
@@ -333,9 +333,9 @@ class Serving:
             with self._own_lock():
                 wanted = list(call_site.wanted()) if call_site.counts else []
             for sizes, leaf in wanted:
-                if isinstance(leaf, Adaptive) or not settings.forbid_compile:
+                if leaf.background or not settings.forbid_compile:
                     found = True
-                    yield self._make(number, sizes, getattr(leaf, "most", None))
+                    yield self._make(number, sizes, leaf.most)
         self._calls = _FIRST_POLL if found else min(2 * self._calls, _LAST_POLL)
         if not found and self._calls > _WINDOW:
             self._rest(True)

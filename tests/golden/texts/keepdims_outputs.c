@@ -1,4 +1,4 @@
-/* kernel rows_ad5935b44449 */
+/* kernel rows_b5900c6c4cd5 */
 
 #ifndef __has_builtin
 #define __has_builtin(name) 0
@@ -97,167 +97,167 @@ static inline __attribute__((always_inline)) void store_if_f32x4(f32 *p, i32x4 m
 #endif
 }
 
-static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 stop, u8 *restrict scratch) {
+static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 start, i64 stop, u8 *restrict scratch) {
   if (start < stop) {
     _Alignas(64) f32 panel0[64];
     _Alignas(64) f32 panel1[64];
-    for (i64 r1 = start; r1 < stop; r1 += 8) {
-      const i64 v19 = stop - r1;
-      const i64 v20 = r1 * 7;
-      const i64 v21 = v20 + ((1 < v19) ? 7 : 0);
-      const i64 v22 = v21 + ((2 < v19) ? 7 : 0);
-      const i64 v23 = v22 + ((3 < v19) ? 7 : 0);
-      const i64 v24 = v23 + ((4 < v19) ? 7 : 0);
-      const i64 v25 = v24 + ((5 < v19) ? 7 : 0);
-      const i64 v26 = v25 + ((6 < v19) ? 7 : 0);
-      const i64 v27 = v26 + ((7 < v19) ? 7 : 0);
+    for (i64 r0 = start; r0 < stop; r0 += 8) {
+      const i64 v0 = stop - r0;
+      const i64 v1 = r0 * 7;
+      const i64 v2 = v1 + ((1 < v0) ? 7 : 0);
+      const i64 v3 = v2 + ((2 < v0) ? 7 : 0);
+      const i64 v4 = v3 + ((3 < v0) ? 7 : 0);
+      const i64 v5 = v4 + ((4 < v0) ? 7 : 0);
+      const i64 v6 = v5 + ((5 < v0) ? 7 : 0);
+      const i64 v7 = v6 + ((6 < v0) ? 7 : 0);
+      const i64 v8 = v7 + ((7 < v0) ? 7 : 0);
       for (i64 c0 = 0; c0 < 7; c0 += 4) {
-        const i64 v28 = 7 - c0;
-        const i32x4 v29 = iota_i32x4() < splat_i32x4((i32)min_i64(v28, 4));
-        const i64 v30 = v20 + c0;
-        const f32x4 v31 = load_if_f32x4(t0 + v30, v29);
-        const i64 v32 = v21 + c0;
-        const f32x4 v33 = load_if_f32x4(t0 + v32, v29);
-        const i64 v34 = v22 + c0;
-        const f32x4 v35 = load_if_f32x4(t0 + v34, v29);
-        const i64 v36 = v23 + c0;
-        const f32x4 v37 = load_if_f32x4(t0 + v36, v29);
-        const i64 v38 = v24 + c0;
-        const f32x4 v39 = load_if_f32x4(t0 + v38, v29);
-        const i64 v40 = v25 + c0;
-        const f32x4 v41 = load_if_f32x4(t0 + v40, v29);
-        const i64 v42 = v26 + c0;
-        const f32x4 v43 = load_if_f32x4(t0 + v42, v29);
-        const i64 v44 = v27 + c0;
-        const f32x4 v45 = load_if_f32x4(t0 + v44, v29);
-        const f32x8 v46 = __builtin_shufflevector(v31, v39, 0, 1, 2, 3, 4, 5, 6, 7);
-        const f32x8 v47 = __builtin_shufflevector(v33, v41, 0, 1, 2, 3, 4, 5, 6, 7);
-        const f32x8 v48 = __builtin_shufflevector(v35, v43, 0, 1, 2, 3, 4, 5, 6, 7);
-        const f32x8 v49 = __builtin_shufflevector(v37, v45, 0, 1, 2, 3, 4, 5, 6, 7);
-        const f32x8 v50 = __builtin_shufflevector(v46, v48, 0, 1, 8, 9, 4, 5, 12, 13);
-        const f32x8 v51 = __builtin_shufflevector(v47, v49, 0, 1, 8, 9, 4, 5, 12, 13);
-        const f32x8 v52 = __builtin_shufflevector(v46, v48, 2, 3, 10, 11, 6, 7, 14, 15);
-        const f32x8 v53 = __builtin_shufflevector(v47, v49, 2, 3, 10, 11, 6, 7, 14, 15);
-        const f32x8 v54 = __builtin_shufflevector(v50, v51, 0, 8, 2, 10, 4, 12, 6, 14);
-        const f32x8 v55 = __builtin_shufflevector(v50, v51, 1, 9, 3, 11, 5, 13, 7, 15);
-        const f32x8 v56 = __builtin_shufflevector(v52, v53, 0, 8, 2, 10, 4, 12, 6, 14);
-        const f32x8 v57 = __builtin_shufflevector(v52, v53, 1, 9, 3, 11, 5, 13, 7, 15);
-        const i64 v58 = c0 * 8;
-        store_f32x8(panel0 + v58, v54);
-        const i64 v59 = (c0 + 1) * 8;
-        store_f32x8(panel0 + v59, v55);
-        const i64 v60 = (c0 + 2) * 8;
-        store_f32x8(panel0 + v60, v56);
-        const i64 v61 = (c0 + 3) * 8;
-        store_f32x8(panel0 + v61, v57);
+        const i64 v9 = 7 - c0;
+        const i32x4 v10 = iota_i32x4() < splat_i32x4((i32)min_i64(v9, 4));
+        const i64 v11 = v1 + c0;
+        const f32x4 v12 = load_if_f32x4(t0 + v11, v10);
+        const i64 v13 = v2 + c0;
+        const f32x4 v14 = load_if_f32x4(t0 + v13, v10);
+        const i64 v15 = v3 + c0;
+        const f32x4 v16 = load_if_f32x4(t0 + v15, v10);
+        const i64 v17 = v4 + c0;
+        const f32x4 v18 = load_if_f32x4(t0 + v17, v10);
+        const i64 v19 = v5 + c0;
+        const f32x4 v20 = load_if_f32x4(t0 + v19, v10);
+        const i64 v21 = v6 + c0;
+        const f32x4 v22 = load_if_f32x4(t0 + v21, v10);
+        const i64 v23 = v7 + c0;
+        const f32x4 v24 = load_if_f32x4(t0 + v23, v10);
+        const i64 v25 = v8 + c0;
+        const f32x4 v26 = load_if_f32x4(t0 + v25, v10);
+        const f32x8 v27 = __builtin_shufflevector(v12, v20, 0, 1, 2, 3, 4, 5, 6, 7);
+        const f32x8 v28 = __builtin_shufflevector(v14, v22, 0, 1, 2, 3, 4, 5, 6, 7);
+        const f32x8 v29 = __builtin_shufflevector(v16, v24, 0, 1, 2, 3, 4, 5, 6, 7);
+        const f32x8 v30 = __builtin_shufflevector(v18, v26, 0, 1, 2, 3, 4, 5, 6, 7);
+        const f32x8 v31 = __builtin_shufflevector(v27, v29, 0, 1, 8, 9, 4, 5, 12, 13);
+        const f32x8 v32 = __builtin_shufflevector(v28, v30, 0, 1, 8, 9, 4, 5, 12, 13);
+        const f32x8 v33 = __builtin_shufflevector(v27, v29, 2, 3, 10, 11, 6, 7, 14, 15);
+        const f32x8 v34 = __builtin_shufflevector(v28, v30, 2, 3, 10, 11, 6, 7, 14, 15);
+        const f32x8 v35 = __builtin_shufflevector(v31, v32, 0, 8, 2, 10, 4, 12, 6, 14);
+        const f32x8 v36 = __builtin_shufflevector(v31, v32, 1, 9, 3, 11, 5, 13, 7, 15);
+        const f32x8 v37 = __builtin_shufflevector(v33, v34, 0, 8, 2, 10, 4, 12, 6, 14);
+        const f32x8 v38 = __builtin_shufflevector(v33, v34, 1, 9, 3, 11, 5, 13, 7, 15);
+        const i64 v39 = c0 * 8;
+        store_f32x8(panel0 + v39, v35);
+        const i64 v40 = (c0 + 1) * 8;
+        store_f32x8(panel0 + v40, v36);
+        const i64 v41 = (c0 + 2) * 8;
+        store_f32x8(panel0 + v41, v37);
+        const i64 v42 = (c0 + 3) * 8;
+        store_f32x8(panel0 + v42, v38);
       }
-      const i32x8 v62 = iota_i32x8() < splat_i32x8((i32)min_i64(v19, 8));
-      f32x8 a1 = splat_f32x8(0.0f);
+      const i32x8 v43 = iota_i32x8() < splat_i32x8((i32)min_i64(v0, 8));
+      f32x8 a0 = splat_f32x8(0.0f);
       for (i64 i0 = 0; i0 < 7; i0++) {
-        const i64 v63 = i0 * 8;
-        const f32x8 v64 = load_f32x8(panel0 + v63);
-        a1 = a1 + v64;
+        const i64 v44 = i0 * 8;
+        const f32x8 v45 = load_f32x8(panel0 + v44);
+        a0 = a0 + v45;
       }
-      const f32x8 v65 = a1;
-      const f32x8 v66 = v65 + splat_f32x8(10.0f);
-      const f32x8 v67 = splat_f32x8(1.0f) / v66;
-      const u32x8 v68 = (u32x8)v66;
-      const u32x8 v69 = v68 - splat_u32x8(796917760u);
-      const i32x8 v70 = v69 > splat_u32x8(536870912u);
+      const f32x8 v46 = a0;
+      const f32x8 v47 = v46 + splat_f32x8(10.0f);
+      const f32x8 v48 = splat_f32x8(1.0f) / v47;
+      const u32x8 v49 = (u32x8)v47;
+      const u32x8 v50 = v49 - splat_u32x8(796917760u);
+      const i32x8 v51 = v50 > splat_u32x8(536870912u);
       for (i64 i2 = 0; i2 < 2; i2++) {
         for (i64 i1 = i2; i1 < 7; i1 += 2) {
-          const i64 v71 = i1 * 8;
-          const f32x8 v72 = load_f32x8(panel0 + v71);
-          const u32x8 v73 = (u32x8)v72 - splat_u32x8(536870912u) & splat_u32x8(1073741824u);
-          const _Bool v74 = reduce_or_i32x8(((v73 != splat_u32x8(0u)) & (v62)) | (v70)) != 0;
-          f32x8 quotient1 = v72;
-          if (v74) {
-            const u32x8 quotient1_b0 = (u32x8)v72 & splat_u32x8(2147483647u);
-            const _Bool quotient1_b1 = reduce_or_i32x8((((quotient1_b0 - splat_u32x8(1u) < splat_u32x8(310378495u)) | (quotient1_b0 >= splat_u32x8(1820327936u))) & (v62)) | (v70)) != 0;
-            if (quotient1_b1) {
-              quotient1 = v72 / v66;
+          const i64 v52 = i1 * 8;
+          const f32x8 v53 = load_f32x8(panel0 + v52);
+          const u32x8 v54 = (u32x8)v53 - splat_u32x8(536870912u) & splat_u32x8(1073741824u);
+          const _Bool v55 = reduce_or_i32x8(((v54 != splat_u32x8(0u)) & (v43)) | (v51)) != 0;
+          f32x8 quotient0 = v53;
+          if (v55) {
+            const u32x8 quotient0_b0 = (u32x8)v53 & splat_u32x8(2147483647u);
+            const _Bool quotient0_b1 = reduce_or_i32x8((((quotient0_b0 - splat_u32x8(1u) < splat_u32x8(310378495u)) | (quotient0_b0 >= splat_u32x8(1820327936u))) & (v43)) | (v51)) != 0;
+            if (quotient0_b1) {
+              quotient0 = v53 / v47;
             } else {
-              const f32x8 quotient1_c0 = v72 * v67;
-              quotient1 = fma_f32x8(-fma_f32x8(quotient1_c0, v66, -v72), v67, quotient1_c0);
+              const f32x8 quotient0_c0 = v53 * v48;
+              quotient0 = fma_f32x8(-fma_f32x8(quotient0_c0, v47, -v53), v48, quotient0_c0);
             }
           } else {
-            const f32x8 quotient1_a0 = v72 * v67;
-            quotient1 = fma_f32x8(-fma_f32x8(quotient1_a0, v66, -v72), v67, quotient1_a0);
+            const f32x8 quotient0_a0 = v53 * v48;
+            quotient0 = fma_f32x8(-fma_f32x8(quotient0_a0, v47, -v53), v48, quotient0_a0);
           }
-          const f32x8 v75 = quotient1;
-          store_if_f32x8(panel1 + v71, v62, v75);
+          const f32x8 v56 = quotient0;
+          store_if_f32x8(panel1 + v52, v43, v56);
         }
       }
-      store_if_f32x8(t1 + r1, v62, v65);
-      const i64 v76 = r1 * 7;
-      const i64 v77 = v76 + ((1 < v19) ? 7 : 0);
-      const i64 v78 = v77 + ((2 < v19) ? 7 : 0);
-      const i64 v79 = v78 + ((3 < v19) ? 7 : 0);
-      const i64 v80 = v79 + ((4 < v19) ? 7 : 0);
-      const i64 v81 = v80 + ((5 < v19) ? 7 : 0);
-      const i64 v82 = v81 + ((6 < v19) ? 7 : 0);
-      const i64 v83 = v82 + ((7 < v19) ? 7 : 0);
-      const _Bool v84 = 8 <= v19;
+      store_if_f32x8(t1 + r0, v43, v46);
+      const i64 v57 = r0 * 7;
+      const i64 v58 = v57 + ((1 < v0) ? 7 : 0);
+      const i64 v59 = v58 + ((2 < v0) ? 7 : 0);
+      const i64 v60 = v59 + ((3 < v0) ? 7 : 0);
+      const i64 v61 = v60 + ((4 < v0) ? 7 : 0);
+      const i64 v62 = v61 + ((5 < v0) ? 7 : 0);
+      const i64 v63 = v62 + ((6 < v0) ? 7 : 0);
+      const i64 v64 = v63 + ((7 < v0) ? 7 : 0);
+      const _Bool v65 = 8 <= v0;
       for (i64 c1 = 0; c1 < 7; c1 += 4) {
-        const i64 v85 = 7 - c1;
-        const i32x4 v86 = iota_i32x4() < splat_i32x4((i32)min_i64(v85, 4));
-        const i64 v87 = c1 * 8;
-        const i64 v88 = (c1 + 1) * 8;
-        const i64 v89 = (c1 + 2) * 8;
-        const i64 v90 = (c1 + 3) * 8;
-        const f32x8 v91 = load_f32x8(panel1 + v87);
-        const f32x8 v92 = load_f32x8(panel1 + v88);
-        const f32x8 v93 = load_f32x8(panel1 + v89);
-        const f32x8 v94 = load_f32x8(panel1 + v90);
-        const f32x8 v95 = __builtin_shufflevector(v91, v93, 0, 1, 8, 9, 4, 5, 12, 13);
-        const f32x8 v96 = __builtin_shufflevector(v92, v94, 0, 1, 8, 9, 4, 5, 12, 13);
-        const f32x8 v97 = __builtin_shufflevector(v91, v93, 2, 3, 10, 11, 6, 7, 14, 15);
-        const f32x8 v98 = __builtin_shufflevector(v92, v94, 2, 3, 10, 11, 6, 7, 14, 15);
-        const f32x8 v99 = __builtin_shufflevector(v95, v96, 0, 8, 2, 10, 4, 12, 6, 14);
-        const f32x8 v100 = __builtin_shufflevector(v95, v96, 1, 9, 3, 11, 5, 13, 7, 15);
-        const f32x8 v101 = __builtin_shufflevector(v97, v98, 0, 8, 2, 10, 4, 12, 6, 14);
-        const f32x8 v102 = __builtin_shufflevector(v97, v98, 1, 9, 3, 11, 5, 13, 7, 15);
-        const i64 v103 = v76 + c1;
-        const i64 v104 = v77 + c1;
-        const i64 v105 = v78 + c1;
-        const i64 v106 = v79 + c1;
-        const i64 v107 = v80 + c1;
-        const i64 v108 = v81 + c1;
-        const i64 v109 = v82 + c1;
-        const i64 v110 = v83 + c1;
-        if (v84) {
-          store_if_f32x4(t2 + v103, v86, __builtin_shufflevector(v99, v99, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v104, v86, __builtin_shufflevector(v100, v100, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v105, v86, __builtin_shufflevector(v101, v101, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v106, v86, __builtin_shufflevector(v102, v102, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v107, v86, __builtin_shufflevector(v99, v99, 4, 5, 6, 7));
-          store_if_f32x4(t2 + v108, v86, __builtin_shufflevector(v100, v100, 4, 5, 6, 7));
-          store_if_f32x4(t2 + v109, v86, __builtin_shufflevector(v101, v101, 4, 5, 6, 7));
-          store_if_f32x4(t2 + v110, v86, __builtin_shufflevector(v102, v102, 4, 5, 6, 7));
+        const i64 v66 = 7 - c1;
+        const i32x4 v67 = iota_i32x4() < splat_i32x4((i32)min_i64(v66, 4));
+        const i64 v68 = c1 * 8;
+        const i64 v69 = (c1 + 1) * 8;
+        const i64 v70 = (c1 + 2) * 8;
+        const i64 v71 = (c1 + 3) * 8;
+        const f32x8 v72 = load_f32x8(panel1 + v68);
+        const f32x8 v73 = load_f32x8(panel1 + v69);
+        const f32x8 v74 = load_f32x8(panel1 + v70);
+        const f32x8 v75 = load_f32x8(panel1 + v71);
+        const f32x8 v76 = __builtin_shufflevector(v72, v74, 0, 1, 8, 9, 4, 5, 12, 13);
+        const f32x8 v77 = __builtin_shufflevector(v73, v75, 0, 1, 8, 9, 4, 5, 12, 13);
+        const f32x8 v78 = __builtin_shufflevector(v72, v74, 2, 3, 10, 11, 6, 7, 14, 15);
+        const f32x8 v79 = __builtin_shufflevector(v73, v75, 2, 3, 10, 11, 6, 7, 14, 15);
+        const f32x8 v80 = __builtin_shufflevector(v76, v77, 0, 8, 2, 10, 4, 12, 6, 14);
+        const f32x8 v81 = __builtin_shufflevector(v76, v77, 1, 9, 3, 11, 5, 13, 7, 15);
+        const f32x8 v82 = __builtin_shufflevector(v78, v79, 0, 8, 2, 10, 4, 12, 6, 14);
+        const f32x8 v83 = __builtin_shufflevector(v78, v79, 1, 9, 3, 11, 5, 13, 7, 15);
+        const i64 v84 = v57 + c1;
+        const i64 v85 = v58 + c1;
+        const i64 v86 = v59 + c1;
+        const i64 v87 = v60 + c1;
+        const i64 v88 = v61 + c1;
+        const i64 v89 = v62 + c1;
+        const i64 v90 = v63 + c1;
+        const i64 v91 = v64 + c1;
+        if (v65) {
+          store_if_f32x4(t2 + v84, v67, __builtin_shufflevector(v80, v80, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v85, v67, __builtin_shufflevector(v81, v81, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v86, v67, __builtin_shufflevector(v82, v82, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v87, v67, __builtin_shufflevector(v83, v83, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v88, v67, __builtin_shufflevector(v80, v80, 4, 5, 6, 7));
+          store_if_f32x4(t2 + v89, v67, __builtin_shufflevector(v81, v81, 4, 5, 6, 7));
+          store_if_f32x4(t2 + v90, v67, __builtin_shufflevector(v82, v82, 4, 5, 6, 7));
+          store_if_f32x4(t2 + v91, v67, __builtin_shufflevector(v83, v83, 4, 5, 6, 7));
         } else {
-          if (0 < v19) {
-            store_if_f32x4(t2 + v103, v86, __builtin_shufflevector(v99, v99, 0, 1, 2, 3));
+          if (0 < v0) {
+            store_if_f32x4(t2 + v84, v67, __builtin_shufflevector(v80, v80, 0, 1, 2, 3));
           }
-          if (1 < v19) {
-            store_if_f32x4(t2 + v104, v86, __builtin_shufflevector(v100, v100, 0, 1, 2, 3));
+          if (1 < v0) {
+            store_if_f32x4(t2 + v85, v67, __builtin_shufflevector(v81, v81, 0, 1, 2, 3));
           }
-          if (2 < v19) {
-            store_if_f32x4(t2 + v105, v86, __builtin_shufflevector(v101, v101, 0, 1, 2, 3));
+          if (2 < v0) {
+            store_if_f32x4(t2 + v86, v67, __builtin_shufflevector(v82, v82, 0, 1, 2, 3));
           }
-          if (3 < v19) {
-            store_if_f32x4(t2 + v106, v86, __builtin_shufflevector(v102, v102, 0, 1, 2, 3));
+          if (3 < v0) {
+            store_if_f32x4(t2 + v87, v67, __builtin_shufflevector(v83, v83, 0, 1, 2, 3));
           }
-          if (4 < v19) {
-            store_if_f32x4(t2 + v107, v86, __builtin_shufflevector(v99, v99, 4, 5, 6, 7));
+          if (4 < v0) {
+            store_if_f32x4(t2 + v88, v67, __builtin_shufflevector(v80, v80, 4, 5, 6, 7));
           }
-          if (5 < v19) {
-            store_if_f32x4(t2 + v108, v86, __builtin_shufflevector(v100, v100, 4, 5, 6, 7));
+          if (5 < v0) {
+            store_if_f32x4(t2 + v89, v67, __builtin_shufflevector(v81, v81, 4, 5, 6, 7));
           }
-          if (6 < v19) {
-            store_if_f32x4(t2 + v109, v86, __builtin_shufflevector(v101, v101, 4, 5, 6, 7));
+          if (6 < v0) {
+            store_if_f32x4(t2 + v90, v67, __builtin_shufflevector(v82, v82, 4, 5, 6, 7));
           }
-          if (7 < v19) {
-            store_if_f32x4(t2 + v110, v86, __builtin_shufflevector(v102, v102, 4, 5, 6, 7));
+          if (7 < v0) {
+            store_if_f32x4(t2 + v91, v67, __builtin_shufflevector(v83, v83, 4, 5, 6, 7));
           }
         }
       }
@@ -267,7 +267,7 @@ static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 sto
 
 typedef union { void *pointer; i64 number; } slot;
 
-__attribute__((aligned(16))) void rows_ad5935b44449(const slot *arguments, i64 start, i64 stop, void *scratch);
-void rows_ad5935b44449(const slot *arguments, i64 start, i64 stop, void *scratch) {
-  main_(arguments[0].pointer, arguments[1].pointer, arguments[2].pointer, arguments[3].number, start, stop, scratch);
+__attribute__((aligned(16))) void rows_b5900c6c4cd5(const slot *arguments, i64 start, i64 stop, void *scratch);
+void rows_b5900c6c4cd5(const slot *arguments, i64 start, i64 stop, void *scratch) {
+  main_(arguments[0].pointer, arguments[1].pointer, arguments[2].pointer, start, stop, scratch);
 }

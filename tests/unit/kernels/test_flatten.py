@@ -7,7 +7,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import float32, int64
-from anydim.kernels.rows.flatten import flatten, reads_same_elements
+from anydim.kernels.flatten import flatten, reads_same_elements
 from anydim.kernels.rows.fusion_plan import plan_passes
 from anydim.kernels.rows.row_form import row_form
 from anydim.lang.resolve.instantiate import instantiate

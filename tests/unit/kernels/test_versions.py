@@ -43,7 +43,7 @@ def _prepared(version: str) -> Prepared:
     return Prepared(group, [sliding.TEMPLATE], BOX, host_machine(), schedule=forced)
 
 
-@pytest.mark.parametrize("version", ["any", "strips", "rows"])
+@pytest.mark.parametrize("version", ["any", "strips", "merged_rows", "single_rows", "rows"])
 def test_each_version_of_windows_is_right_at_edges(version: str) -> None:
     """Strips add in another order, so the last bit may differ: each is compared with numpy."""
     way, random = _prepared(version), numpy.random.default_rng(3)
@@ -57,10 +57,16 @@ def test_each_version_of_windows_is_right_at_edges(version: str) -> None:
 
 
 def test_a_forced_version_runs_wherever_it_is_right() -> None:
-    names = {name: [n for n, _ in _prepared(name).launch.versions] for name in ("strips", "rows")}
-    assert names == {"strips": ["strips", "rows"], "rows": ["rows"]}
-    (_, when), _ = _prepared("strips").launch.versions
-    (_, chosen), _ = _prepared("any").launch.versions
+    names = {
+        name: [n for n, _ in _prepared(name).launch.versions]
+        for name in ("strips", "rows", "single_rows", "merged_rows")
+    }
+    assert names == {
+        "strips": ["strips", "merged_rows", "single_rows", "rows"], "rows": ["rows"],
+        "single_rows": ["single_rows"], "merged_rows": ["merged_rows", "single_rows", "rows"],
+    }  # fmt: skip
+    (_, when), *_ = _prepared("strips").launch.versions
+    (_, chosen), *_ = _prepared("any").launch.versions
     wide = {"n": 3, "h": 200, "v": 100}
     assert when.holds(wide) and not chosen.holds(wide)
     assert not when.holds({"n": 3, "h": 8, "v": 513})
@@ -70,7 +76,8 @@ def test_a_version_that_there_is_not() -> None:
     with pytest.raises(OptionError) as caught:
         _prepared("tiles")
     assert str(caught.value) == (
-        "this kernel has no version 'tiles'\n  its versions are 'strips', 'rows'"
+        "this kernel has no version 'tiles'\n  its versions are "
+        "'strips', 'merged_rows', 'single_rows', 'rows'"
     )
 
 
@@ -95,7 +102,7 @@ POOL = """def pool(float(N,C,H,W) x) -> (y) {
 }"""
 
 
-@pytest.mark.parametrize("version", ["strips", "rows"])
+@pytest.mark.parametrize("version", ["strips", "merged_rows", "single_rows", "rows"])
 def test_options_force_a_version(version: str) -> None:
     pool = ad.define(POOL, options={"pool": f"sliding(version={version})"}).pool
     for shape in ((2, 16, 5, 6), (1, 16, 3, 3), (1, 16, 9, 70), (0, 16, 4, 4), (1, 3, 4, 600)):

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import anydim as ad
+from anydim.kernels.limits import DEFAULTS
 from anydim.kernels.rows.row_body import PIECE
-from anydim.kernels.rows.split_rows import LONG
 
+LONG = DEFAULTS.shared_row
 LENGTHS = (0, 1, 15, 17, PIECE - 1, PIECE, PIECE + 1, LONG - 1, LONG, LONG + 1, 100_003)
 OF_ROWS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "softmax": (

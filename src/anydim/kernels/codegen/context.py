@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import reduce
+from operator import and_, or_
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.lang.tree import Expr, TensorType
 from anydim.sizes import Condition, Size, as_size
+
+
+def compared(condition: Condition, limited: Callable[[Size, str, int], ir.Value]) -> ir.Value:
+    """A condition as a flag; `limited` compares a size with a number."""
+    if condition.constant is not None:
+        return ir.Const(ir.FLAG, int(condition.constant))
+    joined, conditions = condition.operands
+    if joined:
+        parts = (compared(each, limited) for each in conditions)
+        return reduce(and_ if joined == "and" else or_, parts)
+    return limited(*condition.limit)
+
+
+def _related(value: ir.Value, relation: str, number: int) -> ir.Value:
+    return value <= number if relation == "<=" else value >= number
 
 
 class SizeParameters:
@@ -29,6 +46,21 @@ class SizeParameters:
     def holds(self, condition: Condition) -> ir.Value:
         """A condition as a flag; a parameter that is 1 where it holds, else 0."""
         return self.value(condition.flag).differs(0)
+
+    def compared(self, condition: Condition) -> ir.Value:
+        """A condition as a flag that the kernel computes, by comparing its sizes with numbers.
+
+        It has no parameter of its own where the sizes are parameters already, or differ from one
+        by a number.
+        """
+        return compared(condition, self._limited)
+
+    def _limited(self, size: Size, relation: str, number: int) -> ir.Value:
+        for known in self._names:
+            apart = (known - size).constant
+            if apart is not None:
+                return _related(self.value(known), relation, number + apart)
+        return _related(self.value(size), relation, number)
 
     @property
     def names(self) -> tuple[str, ...]:

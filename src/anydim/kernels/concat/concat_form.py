@@ -13,8 +13,8 @@ from dataclasses import replace
 from operator import is_
 
 from anydim.base.records import dataclass
+from anydim.kernels.flatten import flatten, same_point, with_bodies
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.kernels.rows.flatten import flatten, same_point, with_bodies
 from anydim.lang.resolve.ranges import INSIDE, read_status
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import Affine, affine, parts, reads, rewrite, substituted, to_expr

@@ -38,15 +38,13 @@ from anydim.kernels.concat.concat_form import (
     in_place_operands,
     ranges_form,
 )
+from anydim.kernels.flatten import own_address
 from anydim.kernels.ir import constant, greatest, least
 from anydim.kernels.launch import Launch, halved_lanes
 from anydim.kernels.operands import Operands
-from anydim.kernels.rows.flatten import own_address
-from anydim.kernels.rows.fusion_plan import cost, work
 from anydim.kernels.rows.row_body import PIECE
-from anydim.kernels.rows.row_form import grain_size
-from anydim.kernels.rows.row_passes import FEW
 from anydim.kernels.template import Task, form_template
+from anydim.kernels.work_estimate import cost, grain_size, work
 from anydim.lang.tree import Axis, Group
 from anydim.lang.tree.affine import reads
 from anydim.sizes import (
@@ -63,6 +61,7 @@ from anydim.sizes import (
 
 PART = "part of the axis"
 _LARGER = 16  # factor of the part size where most parts may have no work
+_FEW = 16  # lanes of a vector for rows of at most one vector, clamped to those of the schedule
 _ONE_BY_ONE = 4  # elements of a range that are copied one by one
 
 
@@ -141,7 +140,7 @@ class _Writer:
         else:
             split = [*axes, (PART, self.value(self.blocks))]
             parallel_loop(parts, split, lambda scope: self._part(scope, stops))
-        lanes = min(FEW, self.schedule.lanes)
+        lanes = min(_FEW, self.schedule.lanes)
         lengths = self._lengths(kernel, stops)
         if not lengths or not axes or lanes == 1 or self._long(lanes):
             return (*kernel.steps, *parts.steps)

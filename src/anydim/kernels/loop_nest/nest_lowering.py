@@ -21,8 +21,8 @@ from anydim.kernels.loop_nest.nest_schedule import NONE, Nest
 from anydim.kernels.loop_nest.nest_stages import StagedCode
 from anydim.kernels.loop_nest.nest_writes import Vectorization, as_run, vectorization_of
 from anydim.kernels.operands import Operands
-from anydim.kernels.rows.row_form import PART_WORK, TYPICAL_ROW
 from anydim.kernels.template import Task
+from anydim.kernels.work_estimate import PART_WORK, TYPICAL_ROW
 from anydim.lang.dependence.accesses import instances
 from anydim.lang.dependence.chunks import Chunks
 from anydim.lang.dependence.verdicts import IN_ORDER, PARALLEL, analyse

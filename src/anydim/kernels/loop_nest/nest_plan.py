@@ -10,9 +10,8 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.loop_nest.nest_form import NestForm, Ranges, extremes, loop_ranges
 from anydim.kernels.loop_nest.nest_stages import Staged, Tiles, trips
 from anydim.kernels.loop_nest.nest_writes import Vectorization, part_of
-from anydim.kernels.rows.fusion_plan import cost
-from anydim.kernels.rows.partial_rows import uncounted
-from anydim.kernels.rows.row_form import PART_WORK, TYPICAL_ROW
+from anydim.kernels.partial_rows import uncounted
+from anydim.kernels.work_estimate import PART_WORK, TYPICAL_ROW, cost
 from anydim.lang.dependence.chunks import Chunks
 from anydim.lang.dependence.stages import Stages, stages_of
 from anydim.lang.tree import Axis, Branch, Loop, OrderedStep, Write

@@ -28,7 +28,7 @@ from anydim.kernels.ir import convert, operate, variable
 from anydim.kernels.launch import Machine, halved_lanes
 from anydim.kernels.loop_nest.nest_elements import NestElements, Storage
 from anydim.kernels.loop_nest.nest_form import NestForm, one_to_one
-from anydim.kernels.rows.partial_rows import (
+from anydim.kernels.partial_rows import (
     Part,
     limits,
     neutral_literal,

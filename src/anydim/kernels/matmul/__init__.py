@@ -1,9 +1,10 @@
 """Blocked products: a register tile of accumulators, the panels it reads, and the epilogue.
 
 Takes groups that sum products, in any operand layout, and returns launches of kernels around a
-micro-kernel that is compiled once; `accumulators.py` holds its sums. `blocked_loops.py` is
-micro-kernel that is compiled once, whose sums are those of `accumulators.py`. `blocked_loops.py` is
-the driver: the loops of every folder but `blas` and `weight_only_quant`.
+micro-kernel that is compiled once; `accumulators.py` holds its sums. `blocked_loops.py` is the
+driver: the loops of every folder but `blas` and `weight_only_quant`. Forms that several folders
+read (`contraction_form.py`, `convolution_form.py`) and the epilogue in registers
+(`tile_epilogue.py`) are beside them.
 
     contraction/   matrix products of any layout
     convolution/   products of weights with windows of a tensor

@@ -19,7 +19,7 @@ from anydim.kernels.naming import named_kernel
 from anydim.kernels.schedule import print_schedule
 from anydim.lang.tree import Group, TensorType
 from anydim.runtime.panels import Packing
-from anydim.sizes import Size, as_size
+from anydim.sizes import Condition, Size, as_size
 
 BACKWARDS = "backwards"  # the size that is 1 where blocks of columns run in reverse order
 
@@ -28,8 +28,9 @@ class ProductKernel(ABC):
     """Writes the functions of a kernel, and collects the sizes they need.
 
     `name` is the prefix of the kernel's name. `roles` are (tensor, operand) pairs; `packed` maps
-    packed operands to their types; `buffers` maps unpacked tensors to their operands. `grain` and
-    `in_place` are as in `Launch`. An `ordered` kernel has one more size at the end, `BACKWARDS`.
+    packed operands to their types; `buffers` maps unpacked tensors to their operands. `grain`,
+    `in_place` and `versions` are as in `Launch`. An `ordered` kernel has one more size at the end,
+    `BACKWARDS`.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ProductKernel(ABC):
     ordered: bool = False
     libraries: tuple[ir.Library, ...] = ()
     in_place: tuple[tuple[str, str], ...] = ()
+    versions: tuple[tuple[str, Condition], ...] = ()
     packed: Mapping[str, DType] = {}
     roles: Sequence[tuple[str, str]]
     buffers: Mapping[str, str]
@@ -127,6 +129,7 @@ class ProductKernel(ABC):
             reason=reason,
             order=len(sizes) if self.ordered else None,
             in_place=self.in_place,
+            versions=self.versions,
         )
 
 

@@ -21,6 +21,7 @@ class Contraction(TileSchedule):
     block_rows_bytes: int
     block_columns_bytes: int
     packed: bool
+    version: str = any_version()
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Convolution(TileSchedule):
     block_panels: int
     direct: bool
     packed: bool
+    version: str = any_version()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
-from anydim.kernels.rows.flatten import rewritten
+from anydim.kernels.flatten import rewritten
 from anydim.kernels.rows.row_body import RowForm
 from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read
 from anydim.lang.tree.affine import Affine, flat_address, reads, to_expr
@@ -53,6 +53,14 @@ def stride_variants(
         for number in (1, 0)
     ]
     return (ir.If(size(first).equals(1), *variants),)
+
+
+def stride_forms(form: RowForm, strides: tuple[Size, ...]) -> list[RowForm]:
+    """The forms of all combinations of open strides."""
+    forms = [form]
+    for stride in strides:
+        forms = [_with(each, {stride: number}) for each in forms for number in (1, 0)]
+    return forms
 
 
 def _with(form: RowForm, known: Mapping[Size, int]) -> RowForm:

@@ -20,10 +20,10 @@ from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.codegen.reduction import accumulated, terms_of
 from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.codegen.vector_loops import first_lanes
+from anydim.kernels.flatten import own_address
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import Like, constant, iota, least, operate, select, shuffle, variable
-from anydim.kernels.rows.flatten import own_address
-from anydim.kernels.rows.partial_rows import limits
+from anydim.kernels.partial_rows import limits
 from anydim.kernels.rows.row_body import Cell, Row, RowForm, Setting
 from anydim.lang.tree import Apply, Cast, Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import Affine, flat_address, parts, reads

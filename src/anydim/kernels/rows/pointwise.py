@@ -9,7 +9,9 @@ from __future__ import annotations
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch
 from anydim.kernels.rows.row_body import RowForm
-from anydim.kernels.rows.row_form import lanes_for, row_form, row_launch
+from anydim.kernels.rows.row_form import lanes_for, row_form
+from anydim.kernels.rows.row_launch import row_launch
+from anydim.kernels.schedule import any_version
 from anydim.kernels.template import Task, form_template
 
 
@@ -19,6 +21,7 @@ class Pointwise:
 
     lanes: int
     unroll: int = 4
+    version: str = any_version()
 
 
 def _form(task: Task) -> RowForm | None:

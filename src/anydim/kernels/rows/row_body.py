@@ -22,10 +22,10 @@ from anydim.kernels.codegen.reduction import (
 )
 from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.codegen.value_bounds import settled, shares
+from anydim.kernels.flatten import own_address
 from anydim.kernels.ir import constant, convert, number, operate, select
-from anydim.kernels.rows.flatten import own_address
+from anydim.kernels.partial_rows import Part
 from anydim.kernels.rows.fusion_plan import Plan, needed
-from anydim.kernels.rows.partial_rows import Part
 from anydim.lang.tree import Axis, Expr, Group, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import Affine, affine, reads, row_major_strides
 from anydim.sizes import Size, align_up, as_size, maximum, product

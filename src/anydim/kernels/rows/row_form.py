@@ -4,48 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
-from anydim.base.records import dataclass
-from anydim.kernels import ir
-from anydim.kernels.codegen.lane_patterns import step_for
-from anydim.kernels.codegen.nontemporal import allow_nontemporal, with_nontemporal_flag
-from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
-from anydim.kernels.codegen.value_bounds import peaks, totals
+from anydim.kernels.flatten import flatten, own_address, reads_same_elements
 from anydim.kernels.inference import free_axes, read_address
-from anydim.kernels.ir import Operand
-from anydim.kernels.launch import Argument, Launch, Machine, halved_lanes
-from anydim.kernels.operands import Operands
-from anydim.kernels.rows.call_time_forms import open_strides, stride_variants, unit_form
-from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_same_elements
-from anydim.kernels.rows.fusion_plan import cost, plan_passes, work
-from anydim.kernels.rows.partial_rows import (
+from anydim.kernels.launch import Machine, halved_lanes
+from anydim.kernels.partial_rows import (
     Part,
     neutral_literal,
     ordered_axes,
     part_along,
     repeats,
-    uncounted,
     without_numbers,
 )
-from anydim.kernels.rows.row_body import PIECE, RowForm, Setting
-from anydim.kernels.rows.row_in_place import in_place
-from anydim.kernels.rows.row_passes import RowProgram, lookups
-from anydim.kernels.rows.short_rows import Panels, short_form
-from anydim.kernels.rows.split_rows import Parts, PhaseProgram, is_cut, shared
-from anydim.lang.tree import Apply, Axis, Expr, Group, Index, Read, Statement, Tensor
+from anydim.kernels.rows.fusion_plan import plan_passes
+from anydim.kernels.rows.row_body import RowForm
+from anydim.kernels.rows.row_passes import lookups
+from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
 from anydim.lang.tree.affine import reads, to_expr
-from anydim.sizes import NEVER, Box, Size, Truth, as_size, bounds, maximum, minimum, product, prove
+from anydim.sizes import as_size
 
-LOOKED_UP = 32  # cost of an element read at a looked-up index, in unit operations
-PART_WORK = 1 << 18  # unit operations on elements, or bytes read, that are worth a thread
-TYPICAL_ROW = 128  # assumed elements of a row of data-dependent length
 RAW = " raw"
 
 
 def row_form(group: Group, across: bool) -> RowForm | None:
     """The form with lanes along the reduced axes, or across them; None when there is none."""
-    form = _along(group)
+    form = row_form_along(group)
     if form is None or (across and not (form.outer and form.plan.made)):
         return None
     form = replace(form, lane=form.outer[-1]) if across else form
@@ -89,7 +72,7 @@ def _with_parts(form: RowForm) -> RowForm | None:
 
 
 @lru_cache(maxsize=512)
-def _along(group: Group) -> RowForm | None:
+def row_form_along(group: Group) -> RowForm | None:
     """The form with lanes along the reduced axes, whatever the layout of its results."""
     group = flatten(group)
     row = _row_axes(group) if reads_same_elements(group) else None
@@ -244,170 +227,3 @@ def lanes_for(form: RowForm, machine: Machine) -> int:
     ]
     width = max([d.bytes for d in stored] + [-(-d.bytes // 2) for d in read], default=4)
     return halved_lanes(machine.lanes_of(width), form.lane.extent.constant)
-
-
-# ---- launch ------------------------------------------------------------------------------------
-
-
-def _step(form: RowForm, lanes: int) -> int:
-    """Distance between vectors: the lanes, if across rows or if elements are reduced."""
-    if form.across or not form.independent:
-        return lanes
-    read = (i for s in form.group.statements for r in reads(s.body) for i in r.indices)
-    return step_for((*read, *(s.body for s in form.group.statements)), form.lane.name, lanes)
-
-
-def row_launch(
-    name: str, form: RowForm, schedule: Any, box: Box, machine: Machine, reason: str
-) -> Launch:
-    """The launch of a form with the `lanes` and `unroll` of a schedule."""
-    lanes, unroll = schedule.lanes, schedule.unroll
-    longest = bounds(form.lane.extent, box).high
-    form = replace(form, pieces=bool(form.outer) and form.independent and longest > 2 * PIECE)
-    apart = shared(form, box, machine)
-    form = replace(form, cut=is_cut(form, box))
-    touched = Operands.of(form.group, form.expressions)
-    context = _context(form, touched, machine, lanes)
-    sizes, (flops, moved) = context.sizes, work(form.group, _uncounted(form))
-    if form.independent:
-        heaviest = max(cost(statement.body) for statement in form.group.statements)
-        allow_nontemporal(context, heaviest, moved, box)
-    short = _short(form, context, box)
-    program = RowProgram(Setting(form, context, lanes, unroll), short)
-    rows = product(axis.extent for axis in form.row)
-    never_empty = prove(rows, ">=", 1, box) is Truth.PROVED
-    opened = open_strides(form, box)
-    body = stride_variants(
-        form, opened, sizes.value,
-        lambda variant: RowProgram(
-            Setting(variant, context, lanes, unroll), short
-        ).body(never_empty),
-    )  # fmt: skip
-    unit = None if opened else unit_form(form, box, _along)
-    if unit is not None and lane_score(unit) > 0:
-        inside = replace(context, step=0 if unit.whole else lanes)
-        units = RowProgram(Setting(unit, inside, lanes, unroll), unit=True).body(True)
-        one = sizes.value(form.lane.extent).equals(1)
-        body = (ir.If(one, units, body),)
-    pairs = in_place(form)
-    return touched.launch(
-        name, sizes, with_nontemporal_flag(context, body, moved, pairs), schedule, reason,
-        parallel=apart.where(0, program.parallel),
-        work=(apart.where(0, flops), apart.where(0, moved)), grain=_grain(program),
-        scratch=program.scratch, in_place=pairs,
-    )  # fmt: skip
-
-
-def _uncounted(form: RowForm) -> dict[str, set[str]]:
-    """The axes that do not multiply the operations of reductions over parts of rows."""
-    rows = [axis.name for axis in form.outer]
-    return {name: uncounted(form.part(at), rows) for name, at in form.plan.made.items()}
-
-
-@dataclass(frozen=True)
-class RowPhase:
-    """Launch number `phase` of those for long rows that threads share."""
-
-    lanes: int
-    unroll: int
-    phase: int
-
-
-def phases(form: RowForm, box: Box, machine: Machine) -> int:
-    """The number of launches before a form's own launch, for rows that threads share; 0: none."""
-    if shared(form, box, machine) == NEVER:
-        return 0
-    outputs = {tensor.name for tensor in form.group.outputs}
-    scalars = any(form.plan.kinds[name] != "element" for name in outputs)
-    return form.plan.passes + scalars
-
-
-def phase_launch(
-    form: RowForm, schedule: RowPhase, box: Box, machine: Machine
-) -> tuple[Launch, tuple[Tensor, ...]]:
-    """The launch of a phase, and the tensors passed between phases."""
-    touched = Operands.of(form.group, form.expressions)
-    context = _context(form, touched, machine, schedule.lanes)
-    setting = Setting(form, context, schedule.lanes, schedule.unroll)
-    apart = shared(form, box, machine)
-    parts = Parts.of(setting)
-    program = PhaseProgram(setting, parts, schedule.phase)
-    steps = program.steps()
-    own = tuple(Operand(t.name, t.type.dtype, written=True) for t in parts.tensors)
-    arguments = (*touched.arguments, *(Argument(t.name) for t in parts.tensors))
-    touched = replace(touched, operands=(*touched.operands, *own), arguments=arguments)
-    count = phases(form, box, machine)
-    flops, moved = (apart.where(estimate, 0) // count for estimate in work(form.group))
-    launch = touched.launch(
-        "rows_phase", context.sizes, steps, schedule, "pieces of long rows, shared by threads",
-        parallel=apart.where(program.positions, 0), work=(flops, moved), in_place=in_place(form),
-        grain=_grain(program) if schedule.phase < form.plan.passes else 1,
-    )  # fmt: skip
-    return replace(
-        launch, in_place=()
-    ), parts.tensors  # only the last launch declares in-place results
-
-
-def _context(form: RowForm, touched: Operands, machine: Machine, lanes: int) -> Context:
-    group = form.group
-    return Context(
-        touched.types,
-        SizeParameters(),
-        machine,
-        touched.buffers,
-        step=0 if form.whole or form.parts else _step(form, lanes),
-        totals=totals(group),
-        peaks=peaks(group),
-        inside=frozenset(
-            (Index(axis.name), axis.extent) for s in group.statements for axis in all_axes(s)
-        ),
-    )
-
-
-def _short(form: RowForm, context: Context, box: Box) -> Setting | None:
-    """The setting for rows that do not fill a vector; None where no row is that short."""
-    widest = max(t.dtype.bytes for t in context.types.values())
-    lanes = context.machine.lanes_of(max(4, widest))
-    found = short_form(form, box, lanes)
-    return None if found is None else Setting(found, context, lanes, 1, Panels(found).names())
-
-
-def _grain(program: RowProgram) -> Size:
-    """Indices of the parallel range that make a part worth a thread."""
-    form = program.form
-    statements, lane = form.group.statements, form.lane.name
-    operations = sum(cost(s.body) + 1 + LOOKED_UP * len(lookups(s.body, lane)) for s in statements)
-    each = max(operations, _moved(form))
-    if form.whole:
-        return grain_size(each, as_size(1))
-    if program.shares is not None:
-        return grain_size(each, as_size(program.setting.width if form.across else 1))
-    if form.parts:
-        return grain_size(
-            each, as_size(TYPICAL_ROW * (program.setting.width if form.across else 1))
-        )
-    elements = product(axis.extent for axis in form.row)
-    if form.pieces or isinstance(program, PhaseProgram):
-        elements = minimum(elements, PIECE)
-    return grain_size(each, elements * (program.setting.width if form.across else 1))
-
-
-def _moved(form: RowForm) -> int:
-    """Bytes read per element of a row, if nothing is written per element.
-
-    Results are excluded: their pages are faulted in one by one, so writes do not scale like reads.
-    """
-    if form.plan.stored:
-        return 0
-    found = {r.tensor for s in form.group.statements for r in reads(s.body)
-             if form.row[-1].name in free_axes(r)}  # fmt: skip
-    return sum(form.group.type_of(name).dtype.bytes for name in found - form.plan.kinds.keys())
-
-
-def grain_size(each: float, elements: Size) -> Size:
-    """The number of indices worth a thread, each with `elements` of cost `each`."""
-    each = each or 1.0  # the cost of an empty sum
-    known = elements.constant
-    if known is not None:
-        return as_size(max(1, round(PART_WORK / (each * max(1, known)))))
-    return maximum(as_size(round(PART_WORK / each)) // maximum(elements, 1), 1)

@@ -11,7 +11,7 @@ elements are loaded before any of it is stored.
 
 from __future__ import annotations
 
-from anydim.kernels.rows.flatten import same_point
+from anydim.kernels.flatten import same_point
 from anydim.kernels.rows.fusion_plan import needed
 from anydim.kernels.rows.row_body import RowForm
 from anydim.lang.tree import Statement, Tensor

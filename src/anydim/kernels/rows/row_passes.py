@@ -34,18 +34,17 @@ from anydim.kernels.codegen.vector_loops import (
     run_segment,
     segments,
 )
+from anydim.kernels.flatten import own_address
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, least, variable
+from anydim.kernels.partial_rows import Part, adjoining, limits, share, without_numbers
 from anydim.kernels.rows.few_columns import FewColumns, fits_few_columns, interleaved_loop
-from anydim.kernels.rows.flatten import own_address
-from anydim.kernels.rows.partial_rows import Part, adjoining, limits, share, without_numbers
-from anydim.kernels.rows.row_body import PIECE, Cell, Row, Setting, whole_pieces
-from anydim.kernels.rows.short_rows import Short, max_columns
+from anydim.kernels.rows.row_body import PIECE, Cell, Row, RowForm, Setting, whole_pieces
+from anydim.kernels.rows.short_rows import Short
 from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, as_size, ceil_div, product
 
-FEW = 16  # lanes for rows of at most one vector, clamped to the vector's lanes
 FEW_ELEMENTS = 4  # of a part of a row, which are computed one by one
 INTERLEAVED = 2  # accumulators of a column, for elements in turn: an addition takes some cycles
 FEWER = (8, 4)  # if elements are read at looked-up indices
@@ -57,61 +56,47 @@ def lookups(body: Expr, lane: str) -> list[Read]:
     return [r for r in reads(body) if any(lane in free_axes(i) and reads(i) for i in r.indices)]
 
 
+def fewer_lanes(form: RowForm, lanes: int) -> tuple[int, ...]:
+    """Smaller lane counts for reads at looked-up indices, which cost time per lane, masked or
+    not."""
+    looked_up = any(lookups(s.body, form.lane.name) for s in form.group.statements)
+    kept = form.across and form.plan.slots
+    return tuple(n for n in FEWER if n < lanes and looked_up and not kept)
+
+
 class RowProgram:
     """Emits the body of a kernel for a form."""
 
-    def __init__(
-        self, setting: Setting, short: Setting | None = None, single: bool = False,
-        unit: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, setting: Setting, single: bool = False, unit: bool = False) -> None:
         self.setting, self.form, self.plan = setting, setting.form, setting.plan
         self.unit = unit  # a `unit_form`: the parallel range counts its elements
         self.single = single  # each row is one vector, with the same lanes in all rows
-        self.short = short  # setting for rows that do not fill a vector
         self.segments: tuple[Segment, ...] = ()
         self.span: tuple[ir.Value, ir.Value] | None = None  # of the part of a row, if known
 
-    # ---- main function -------------------------------------------------------------------------
+    # ---- steps of the main function ------------------------------------------------------------
 
-    def body(self, never_empty: bool) -> tuple[ir.Step, ...]:
-        """All steps of the main function. `never_empty`: rows have elements."""
-        running = replace(self.setting.context, running=True)
-        steps = self._rows(running, empty=False)
-        extent = self.setting.value(self.form.lane.extent)
-        for lanes in self._singles():
-            single = self._single(lanes)
-            is_short = extent <= single.setting.lanes
-            steps = (ir.If(is_short, single._rows(running, empty=False), steps),)
-        if self.short is not None:
-            few = RowProgram(self.short).short_rows()
-            is_short = extent <= max_columns(self.form, self.short.lanes)
-            steps = few if isinstance(extent, ir.Const) else (ir.If(is_short, few, steps),)
-        if not never_empty and not self.form.whole:
-            count = self.setting.value(product(axis.extent for axis in self.form.row))
-            stored = self.setting.scalars & self.setting.outputs
-            empty_rows = self._rows(self.setting.context, empty=True) if stored else ()
-            steps = (ir.If(count > 0, steps, empty_rows),)
-        return (ir.If(START < STOP, steps),)
+    def rows(self) -> tuple[ir.Step, ...]:
+        """The rows of the range, which have elements."""
+        return self._rows(replace(self.setting.context, running=True), empty=False)
 
-    def _singles(self) -> tuple[int, ...]:
-        """Lane counts of variants for rows of one vector, where elements are independent and rows
-        may be short."""
-        form, lanes = self.form, min(FEW, self.setting.lanes)
-        some = bool(form.outer) and form.lane.extent.constant is None and lanes > 1
-        if form.across:
-            one = (1,) if form.parts and not fits_few_columns(form, self.setting.lanes) else ()
-            return (*self._fewer(), *one) if some else ()
-        return (lanes, *self._fewer()) if some and form.independent else ()
+    def empty_rows(self) -> tuple[ir.Step, ...]:
+        """The rows of the range, which have no elements."""
+        stored = self.setting.scalars & self.setting.outputs
+        return self._rows(self.setting.context, empty=True) if stored else ()
 
-    def _fewer(self) -> tuple[int, ...]:
-        """Smaller lane counts for reads at looked-up indices, which cost time per lane, masked or
-        not."""
-        form = self.form
-        looked_up = any(lookups(s.body, form.lane.name) for s in form.group.statements)
-        kept = form.across and form.plan.slots
-        return tuple(n for n in FEWER if n < self.setting.lanes and looked_up and not kept)
+    def few_columns(self) -> tuple[ir.Step, ...]:
+        """The rows of the range, several in a vector; see `few_columns.py`."""
+        kernel = ScalarLowering(replace(self.setting.context, running=True))
 
-    def _single(self, lanes: int) -> RowProgram:
+        def block(scope: ScalarLowering) -> None:
+            scope.steps += FewColumns(self.setting).steps(scope)
+
+        self._blocks_across(kernel, block)
+        return tuple(kernel.steps)
+
+    def single_vector(self, lanes: int) -> RowProgram:
+        """The program for rows of at most one vector of `lanes`."""
         form = replace(self.form, pieces=False)
         setting = Setting(form, self.setting.context, lanes, 1)
         return RowProgram(setting, single=True, unit=self.unit)
@@ -151,7 +136,7 @@ class RowProgram:
         return self.setting.slot_start(len(self.plan.slots))
 
     def short_rows(self) -> tuple[ir.Step, ...]:
-        """Blocks of rows side by side, through transposed panels."""
+        """Blocks of rows side by side, through transposed panels; see `short_rows.py`."""
         context = replace(self.setting.context, running=True, step=0)
         kernel, short = ScalarLowering(context), Short(self.setting)
         kernel.steps += short.declared()
@@ -350,8 +335,6 @@ class RowProgram:
     def _rows_across(self, kernel: ScalarLowering, empty: bool) -> None:
         lane = self.form.lane
         extent = self.setting.value(lane.extent)
-        blocks = self.setting.value(self._blocks)
-        axes = [(axis.name, self.setting.value(axis.extent)) for axis in self._shared()]
 
         def one(scope: ScalarLowering) -> None:
             first = scope.name(scope.indices[PART] * self.setting.width)
@@ -367,19 +350,23 @@ class RowProgram:
                 return
             full = self._block(scope, first, None, empty, vectors)
             part = self._pairs(scope, first, remaining, min(vectors, 2))
-            fewer = self._fewer()
+            fewer = fewer_lanes(self.form, lanes)
             if fewer:
-                part = self._single(fewer[0])._pairs(scope, first, remaining, 1)
+                part = self.single_vector(fewer[0])._pairs(scope, first, remaining, 1)
             elif vectors > 1:  # columns for one vector do not pay for two
                 few = self._block(scope, first, remaining, empty, 1)
                 part = (ir.If(remaining <= lanes, few, part),)
-            steps: tuple[ir.Step, ...] = (ir.If(remaining >= self.setting.width, full, part),)
-            if fits_few_columns(self.form, lanes):
-                few = FewColumns(self.setting).steps(scope)
-                steps = (ir.If(extent <= lanes // 2, few, steps),)
-            scope.steps += steps
+            scope.steps.append(ir.If(remaining >= self.setting.width, full, part))
 
-        parallel_loop(kernel, [*axes, (PART, blocks)], one, *self._range(kernel))
+        self._blocks_across(kernel, one)
+
+    def _blocks_across(
+        self, kernel: ScalarLowering, block: Callable[[ScalarLowering], None]
+    ) -> None:
+        """A loop over the blocks of lanes of the range."""
+        axes = [(axis.name, self.setting.value(axis.extent)) for axis in self._shared()]
+        blocks = self.setting.value(self._blocks)
+        parallel_loop(kernel, [*axes, (PART, blocks)], block, *self._range(kernel))
 
     def _pairs(
         self, outer: ScalarLowering, first: ir.Value, remaining: ir.Value, vectors: int

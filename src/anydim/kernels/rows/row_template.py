@@ -14,16 +14,9 @@ from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.rows.row_body import RowForm
-from anydim.kernels.rows.row_form import (
-    RowPhase,
-    gathers,
-    lane_score,
-    lanes_for,
-    phase_launch,
-    phases,
-    row_form,
-    row_launch,
-)
+from anydim.kernels.rows.row_form import gathers, lane_score, lanes_for, row_form
+from anydim.kernels.rows.row_launch import RowPhase, phase_launch, phases, row_launch
+from anydim.kernels.schedule import any_version
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box, product
@@ -39,6 +32,7 @@ class Rows:
     lanes: int
     unroll: int = 4
     across: bool = False
+    version: str = any_version()
 
 
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Rows | None:
@@ -94,8 +88,9 @@ def before(
 ) -> Iterator[tuple[Launch, tuple[Tensor, ...]]]:
     """The launches for long rows that threads share; see `split_rows.py`."""
     form = _form_of(group, schedule)
-    for phase in range(phases(form, box, machine)):
-        yield phase_launch(form, RowPhase(schedule.lanes, schedule.unroll, phase), box, machine)
+    for phase in range(phases(form, schedule.version, box, machine)):
+        own = RowPhase(schedule.lanes, schedule.unroll, phase, schedule.version)
+        yield phase_launch(form, own, box, machine)
 
 
 def _lower_phase(

@@ -20,10 +20,10 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.register_transpose import concatenated_vectors, transposed_block
 from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.codegen.vector_loops import STOP, first_lanes, for_loop
+from anydim.kernels.flatten import own_address
 from anydim.kernels.ir import constant, select
-from anydim.kernels.rows.flatten import own_address
-from anydim.kernels.rows.fusion_plan import cost
 from anydim.kernels.rows.row_body import RowForm, Setting
+from anydim.kernels.work_estimate import cost
 from anydim.lang.tree import Read
 from anydim.lang.tree.affine import Affine, affine, flat_address, reads
 from anydim.sizes import Box, bounds

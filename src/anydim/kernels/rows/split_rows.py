@@ -28,6 +28,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.rows.call_time_forms import open_strides
 from anydim.kernels.rows.row_body import PIECE, Row, RowForm, Setting
 from anydim.kernels.rows.row_passes import RowProgram
+from anydim.kernels.schedule import ANY
 from anydim.lang.tree import Tensor, TensorType
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import (
@@ -44,7 +45,7 @@ from anydim.sizes import (
     settle,
 )
 
-LONG = 8 * PIECE  # elements of the shortest row that threads share
+SHARED = "shared"  # name of the version
 MANY = 16  # rows that occupy the threads without sharing
 
 
@@ -70,8 +71,8 @@ def is_cut(form: RowForm, box: Box) -> bool:
     return along and fixed and fine and bounds(form.lane.extent, box).high > PIECE
 
 
-def shared(form: RowForm, box: Box, machine: Machine) -> Condition:
-    """Where threads share rows.
+def shared(form: RowForm, version: str, box: Box, machine: Machine) -> Condition:
+    """Where threads share rows: where that pays, or wherever it is right if `version` is SHARED.
 
     Each phase processes several rows one after the other, so several rows are shared only if no
     cache holds a row from one pass to the next.
@@ -79,9 +80,12 @@ def shared(form: RowForm, box: Box, machine: Machine) -> Condition:
     rows, length = rows_of(form), form.lane.extent
     if not is_cut(form, box) or machine.max_lanes:  # accelerators use other templates
         return NEVER
+    if version != ANY:
+        right = at_most(rows, MANY) & at_least(length, PIECE)
+        return settle(right, box) if version == SHARED else NEVER
     bytes = max(t.type.dtype.bytes for t in (*form.group.inputs, *form.group.outputs))
     few = at_most(rows, MANY - 1) & at_least(length * bytes, machine.l2_bytes)
-    return settle(at_least(length, LONG) & (at_most(rows, 1) | few), box)
+    return settle(at_least(length, machine.limits.shared_row) & (at_most(rows, 1) | few), box)
 
 
 @dataclass(frozen=True)

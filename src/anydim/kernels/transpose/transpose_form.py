@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
+from anydim.kernels.flatten import flatten
 from anydim.kernels.inference import free_axes
-from anydim.kernels.rows.flatten import flatten
 from anydim.lang.tree import Axis, Expr, Group, Literal, Read, Statement
 from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite, row_major_strides
 from anydim.lang.tree.bounds_checks import checked

@@ -16,15 +16,16 @@ from anydim.base.dtypes import int32, int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient
-from anydim.kernels.codegen.scalar_lowering import ScalarLowering, SizeParameters
+from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, convert, greatest, iota, least, splat
+from anydim.kernels.limits import Limits
 from anydim.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.kernels.window_reduction.window_columns import Columns, Level, Setting
 from anydim.kernels.window_reduction.window_form import Limit, Sliding, Window
 from anydim.lang.tree import Axis, Expr, Index, Literal, Read
 from anydim.lang.tree.affine import reads, rewrite, substituted, to_expr
-from anydim.sizes import Box, Size, simplify
+from anydim.sizes import Box, Condition, Size, at_most, condition, simplify
 
 ROW, COLUMN = "row of the lane", "column of the lane"  # names of pseudo-tensors
 _MOST = 1 << 24  # rows of an image: row indices are int32
@@ -47,15 +48,17 @@ class Image:
     def names(self) -> tuple[str, str]:
         return self.rows.name, self.columns.name
 
-    def worth_it(self, sizes: SizeParameters, lanes: int) -> ir.Value:
-        """Whether a vector holds three rows at run time, or eight if lanes are gathered."""
-        width, height = sizes.value(self.columns.extent), sizes.value(self.rows.extent)
-        found = [
-            width <= lanes // (8 if self.gathered else 3),
-            height < _MOST,
-            *(sizes.value(size).equals(width) for size in self.equal),
-        ]
-        return reduce(and_, found)
+    def pays(self, lanes: int, limits: Limits) -> Condition:
+        """Where a vector holds three rows, or eight if lanes are gathered, by default."""
+        rows = limits.merged_window_gathers if self.gathered else limits.merged_window_rows
+        return self.right(lanes // rows)
+
+    def right(self, most: int) -> Condition:
+        """Where rows have at most `most` columns, and merged ones are those of an image."""
+        width = self.columns.extent
+        found = [condition(size, "==", width) for size in self.equal]
+        few = at_most(width, most) & at_most(self.rows.extent, _MOST - 1)
+        return reduce(and_, found, few)
 
 
 def image_of(form: Sliding, wide: int, box: Box) -> Image | None:

@@ -14,13 +14,11 @@ from functools import lru_cache
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Launch, Machine, halved_lanes
-from anydim.kernels.matmul.convolution.convolution_form import windows_of
+from anydim.kernels.matmul.convolution_form import windows_of
 from anydim.kernels.operands import Operands, assemble
-from anydim.kernels.rows.fusion_plan import cost, work
-from anydim.kernels.rows.row_form import grain_size
-from anydim.kernels.schedule import any_version, print_schedule
+from anydim.kernels.schedule import ANY, any_version, print_schedule
 from anydim.kernels.template import Template
-from anydim.kernels.versions import Version, versioned_launch
+from anydim.kernels.versions import Version, listed_versions, usable_versions, versioned_launch
 from anydim.kernels.window_reduction.channel_vectors import Planes, planes_of
 from anydim.kernels.window_reduction.channels_last import (
     VECTORS_PER_BLOCK,
@@ -31,10 +29,12 @@ from anydim.kernels.window_reduction.channels_last import (
 from anydim.kernels.window_reduction.transposed_strips import PlanesWriter
 from anydim.kernels.window_reduction.window_form import UNROLLED_BELOW, Sliding, sliding_of
 from anydim.kernels.window_reduction.window_vectors import SlidingWriter
+from anydim.kernels.work_estimate import cost, grain_size, work
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import ALWAYS, Box, Size, as_size, minimum, product
 
 _MOST_VECTORS, _MOST_BELOW = 4, 8
+OF_ROWS = ("merged_rows", "single_rows")  # versions inside the launch along rows
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,10 @@ def _versions(group: Group, schedule: Slide, box: Box, machine: Machine) -> tupl
     common = group, form, box, machine, touched
     if walks(form, schedule.lanes):
         return (Version("channels", ALWAYS, schedule, lambda own: _along_channels(own, *common)),)
-    rows = Version("rows", ALWAYS, schedule, lambda own: _along_rows(own, *common))
+    rows = Version(
+        "rows", ALWAYS, schedule, lambda own: _along_rows(own, *common),
+        inside=OF_ROWS,
+    )  # fmt: skip
     planes = planes_of(group, box, machine.lanes(form.dtype))
     if planes is None:
         return (rows,)
@@ -115,7 +118,11 @@ def _along_rows(
     writer = _writer(schedule, group, form, box, machine, touched)
     grain = _grain(group, form, form.lane.extent)
     positions, along = product(axis.extent for axis in form.outer), "the rows of the result"
-    return _launch(group, touched, schedule, writer, writer.body(), positions, grain, along)
+    forced = schedule.version if schedule.version in (*OF_ROWS, "rows") else ANY
+    versions = usable_versions(writer.versions(schedule), forced)
+    body = writer.body(versions)
+    launch = _launch(group, touched, schedule, writer, body, positions, grain, along)
+    return replace(launch, versions=listed_versions(versions))
 
 
 def _along_strips(

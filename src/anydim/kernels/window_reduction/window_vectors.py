@@ -9,6 +9,7 @@ only, uses a variant without the other checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
@@ -19,14 +20,14 @@ from anydim.kernels.ir import constant, greatest, least, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.epilogue import PRODUCT
 from anydim.kernels.operands import Operands
-from anydim.kernels.window_reduction.channel_vectors import FLAT
+from anydim.kernels.versions import Steps, Version, versioned_steps
 from anydim.kernels.window_reduction.merged_rows import COLUMN, ROW, Image, MergedColumns, image_of
 from anydim.kernels.window_reduction.window_block import Block, Cell, whole_number
 from anydim.kernels.window_reduction.window_columns import Columns, Setting
 from anydim.kernels.window_reduction.window_form import Limit, Sliding
 from anydim.lang.tree import Axis, TensorType
 from anydim.lang.tree.affine import Affine, row_major_strides, to_expr
-from anydim.sizes import Box, Size, as_size, product
+from anydim.sizes import ALWAYS, Box, Size, as_size, at_most, product
 
 _STRIP = 32  # rows processed before the next columns: they stay in the L1 cache
 _NEAR = 2  # in L2 cache sizes: larger tensors come from memory
@@ -60,23 +61,37 @@ class SlidingWriter:
             image = None if image is None or image.gathered else image
         self.image = image
 
-    def body(self) -> tuple[ir.Step, ...]:
-        """The steps of main: rows from start to stop, merged where they are short."""
+    def versions(self, schedule: Any) -> list[Version[Steps]]:
+        """The ways to compute rows: several in a vector, rows of images of few rows, others."""
+        found: list[Version[Steps]] = []
+        image, lanes, limits = self.image, self.wide.lanes, self.context.machine.limits
+        if image is not None:
+            pays, right = image.pays(lanes, limits), image.right(lanes)
+            found.append(
+                Version("merged_rows", pays, schedule, lambda _: self._merged(image), right)
+            )
+        if self.form.share:
+            few = at_most(self.form.outer[-1].extent, limits.single_window_rows)
+            found.append(Version("single_rows", few, schedule, lambda _: self._single(), ALWAYS))
+        return [*found, Version("rows", ALWAYS, schedule, lambda _: self._rows())]
+
+    def body(self, versions: Sequence[Version[Steps]]) -> Steps:
+        """The steps of main: rows from start to stop."""
+        return (ir.If(START < STOP, versioned_steps(versions, self.sizes)),)
+
+    def _single(self) -> Steps:
+        scope = ScalarLowering(self.context)
+        self._strips(scope, self.flat, self._single_rows)
+        return tuple(scope.steps)
+
+    def _rows(self) -> Steps:
         scope = ScalarLowering(self.context)
         if self.form.share:
-            few = self.sizes.value(self.form.outer[-1].extent) <= FLAT
-            with if_block(scope, few) as inner:
-                self._strips(inner, self.flat, self._single_rows)
-            with if_block(scope, ~few) as inner:
-                self._strips(inner, self.setting, self._blocks)
+            self._strips(scope, self.setting, self._blocks)
         else:
             axes = [(axis.name, self.sizes.value(axis.extent)) for axis in self.form.outer]
             parallel_loop(scope, axes, self._row)
-        rows = tuple(scope.steps)
-        if self.image is not None:
-            merged = self.image.worth_it(self.sizes, self.wide.lanes)
-            rows = (ir.If(merged, self._merged(self.image), rows),)
-        return (ir.If(START < STOP, rows),)
+        return tuple(scope.steps)
 
     def _images(
         self, scope: ScalarLowering, first: ir.Value, last: ir.Value,

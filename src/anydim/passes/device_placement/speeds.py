@@ -15,7 +15,7 @@ from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.kernels.launch import moved_bytes
-from anydim.kernels.rows.fusion_plan import work
+from anydim.kernels.work_estimate import work
 from anydim.lang.tree import Apply, Statement, TensorType
 from anydim.sizes import Size, as_size, product
 

@@ -17,7 +17,7 @@ from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.base.user_values import shown
 from anydim.sizes import LARGEST
-from anydim.variants.strategies.strategy import MOST, SAME, Strategy, bits_of, text_of, whole
+from anydim.variants.strategies.strategy import MOST, SAME, Cuts, Strategy, bits_of, text_of, whole
 
 Between = tuple[int, int]  # the smallest and the largest size
 
@@ -62,6 +62,12 @@ class Buckets(Strategy):
     def combinations(self) -> Iterator[dict[str, Between]]:
         """All combinations of buckets of the named dims."""
         return (dict(zip(self.sizes, values)) for values in product(*self.sizes.values()))
+
+    def filled(self, cuts: Cuts) -> Buckets:
+        if not self.profile:
+            return self
+        found = cuts(self.profile, self.sizes, self.count)
+        return Buckets({**self.sizes, **found}, bits=self.bits)
 
     def __str__(self) -> str:
         cuts = {name: _cuts(given) for name, given in self.sizes.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 from anydim.base.errors import OptionError
@@ -65,6 +66,9 @@ class Adaptive(Strategy):
         if not isinstance(self.patience, (int, float)) or not 0 <= self.patience < math.inf:
             raise OptionError(f"patience is {shown(self.patience)}", "give seconds, 0 or more")
         bits_of(self.bits)
+
+    def at_once(self, limit: int) -> Adaptive:
+        return replace(self, limit=max(limit, self.limit), patience=0.0)
 
 
 GENERIC = Generic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 MOST = 4096  # variants of a site
 SAME, ANY = "same", "any"  # bits of a variant against the generic kernel's
 
+
+Cuts = Callable[[str, Collection[str], int], Mapping[str, Any]]
+"""(path of a profile, dims with given sizes, most combinations) -> sizes of the other dims."""
 
 _SILENT: dict[str, Any] = {"bits": SAME, "patience": 0}  # default options that texts omit
 
@@ -35,9 +38,46 @@ class Strategy:
     prepared: ClassVar[bool] = False
 
     @property
+    def limit(self) -> int:
+        """Most variants for single sizes of a launch site; 0: it has none for single sizes."""
+        return 0
+
+    @property
+    def most(self) -> float | None:
+        """Largest share of the generic time at which a variant is kept; None: it is not timed."""
+        return None
+
+    @property
+    def after(self) -> int:
+        """Launches of a size before it gets a variant."""
+        return 0
+
+    @property
+    def patience(self) -> float:
+        """Seconds of service before sizes are counted."""
+        return 0.0
+
+    @property
+    def profile(self) -> str:
+        """The file of recorded sizes that completes it, if any."""
+        return ""
+
+    @property
+    def makes_variants(self) -> bool:
+        return self.blocking or self.background or self.prepared
+
+    @property
     def names(self) -> frozenset[str]:
         """The dims that it refers to."""
         return frozenset()
+
+    def combinations(self) -> Iterator[dict[str, tuple[int, int]]]:
+        """The ranges of dims whose variants are compiled with the model."""
+        return iter(())
+
+    def at_once(self, limit: int) -> Strategy:
+        """The strategy with room for `limit` variants of single sizes, without patience."""
+        return self
 
     def form(self) -> Form:
         """How programs are compiled under it; opens libraries, and raises OptionError without
@@ -49,6 +89,18 @@ class Strategy:
     def leaves(self) -> Iterator[Strategy]:
         """The strategies that it combines."""
         yield self
+
+    def conditions(self) -> Iterator[str]:
+        """The conditions on sizes by which it chooses, the outermost first."""
+        return iter(())
+
+    def chosen(self, holds: Callable[[str], bool]) -> Strategy:
+        """The strategy that it combines, taken where `holds` decides each condition."""
+        return self
+
+    def filled(self, cuts: Cuts) -> Strategy:
+        """The strategy with the sizes of buckets that a profile completes."""
+        return self
 
     def __str__(self) -> str:
         options = ", ".join(

@@ -7,14 +7,14 @@ where("8 <= seq and batch*seq < 512", adaptive())
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from anydim.base.errors import DimError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.user_values import shown
 from anydim.sizes import Size, parse
 from anydim.variants.strategies.plain import GENERIC
-from anydim.variants.strategies.strategy import Strategy, text_of
+from anydim.variants.strategies.strategy import Cuts, Strategy, text_of
 
 _RELATION = re.compile(r"(<=|>=|==|!=|<|>)")
 _MAX = 1000  # characters of a condition
@@ -75,6 +75,17 @@ class Where(Strategy):
     def leaves(self) -> Iterator[Strategy]:
         yield from self.then.leaves()
         yield from self.else_.leaves()
+
+    def conditions(self) -> Iterator[str]:
+        yield self.condition
+        yield from self.then.conditions()
+        yield from self.else_.conditions()
+
+    def chosen(self, holds: Callable[[str], bool]) -> Strategy:
+        return (self.then if holds(self.condition) else self.else_).chosen(holds)
+
+    def filled(self, cuts: Cuts) -> Where:
+        return Where(self.condition, self.then.filled(cuts), self.else_.filled(cuts))
 
     def __str__(self) -> str:
         return f"where({text_of(self.condition)}, {self.then}, else_={self.else_})"

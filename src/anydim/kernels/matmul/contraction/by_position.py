@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, MatrixWalk
-from anydim.kernels.matmul.contraction.window_rows import SPOT
+from anydim.kernels.matmul.contraction_form import ContractionForm, MatrixWalk
 from anydim.kernels.matmul.epilogue import ROW, Output
+from anydim.kernels.matmul.window_rows import SPOT
 from anydim.lang.tree import Apply, Index, Read, SizeTerm
 from anydim.lang.tree.affine import substituted
 from anydim.sizes import NEVER, Box, as_size, at_least, at_most, maximum, minimum, product, settle
 
+BY_POSITION = "by_position"  # name of the version
 _MIN_IMAGES, _MAX_POSITIONS, _MAX_LINE = 4, 49, 11
 
 
@@ -51,4 +52,5 @@ def form_by_position(form: ContractionForm, tile: int, box: Box) -> ContractionF
         ),
         start=start if isinstance(start, Read) else None,
         windows=replace(layout, spots=spots),
+        position_when=wanted,
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from anydim.base.records import dataclass
-from anydim.kernels.matmul.contraction.contraction_form import ContractionForm
 from anydim.kernels.matmul.contraction.interleaved_accumulators import is_long, padded_k
 from anydim.kernels.matmul.contraction.matrix_vector import WIDE
+from anydim.kernels.matmul.contraction_form import ContractionForm
 from anydim.kernels.matmul.epilogue import Output, read_by
 from anydim.kernels.matmul.matmul_kernel import roles_of
 from anydim.kernels.matmul.register_tile import LINE, Tile
 from anydim.kernels.matmul.work_partition import WorkPartition
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import Affine, address, reads
-from anydim.sizes import Size, align_up, as_size, maximum
+from anydim.sizes import Condition, Size, align_up, as_size, maximum
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Blocks:
     """Loop counts: row tiles in total and per block, panels per block.
 
     `rows` of a block, `sums` of a tile over its columns and `b_bytes` are upper bounds, which have
-    shorter formulas.
+    shorter formulas. Where `tall` holds, all rows are one higher tile of fewer columns.
     """
 
     tiles: Size
@@ -32,6 +32,7 @@ class Blocks:
     sums: Size
     b_bytes: Size
     partition: WorkPartition
+    tall: Condition
 
 
 def roles_of_form(

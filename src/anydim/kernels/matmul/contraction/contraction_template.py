@@ -12,21 +12,23 @@ from dataclasses import replace
 
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.kernels.launch import Launch, Machine, known_number, known_parts
-from anydim.kernels.matmul.contraction.by_position import form_by_position
+from anydim.kernels.matmul.contraction.by_position import BY_POSITION, form_by_position
 from anydim.kernels.matmul.contraction.contraction_buffers import Blocks
-from anydim.kernels.matmul.contraction.contraction_form import (
+from anydim.kernels.matmul.contraction.contraction_micro_kernels import THIN
+from anydim.kernels.matmul.contraction.interleaved_accumulators import may_interleave, padded_k
+from anydim.kernels.matmul.contraction.unpacked_variants import TALL, ContractionWriter
+from anydim.kernels.matmul.contraction.valid_taps import valid_taps_of
+from anydim.kernels.matmul.contraction_form import (
     ContractionForm,
     along_the_longer,
     form_of,
 )
-from anydim.kernels.matmul.contraction.contraction_micro_kernels import THIN
-from anydim.kernels.matmul.contraction.interleaved_accumulators import may_interleave, padded_k
-from anydim.kernels.matmul.contraction.unpacked_variants import ContractionWriter
-from anydim.kernels.matmul.contraction.valid_taps import valid_taps_of
 from anydim.kernels.matmul.register_tile import Tile, tile_of
 from anydim.kernels.matmul.schedules import Contraction
 from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of
+from anydim.kernels.schedule import ANY
 from anydim.kernels.template import Task, form_template
+from anydim.kernels.versions import taken
 from anydim.runtime.panels import Panels
 from anydim.sizes import (
     NEVER,
@@ -50,12 +52,12 @@ _PAGE = 4096  # lines this many bytes apart map to the same set of the first-lev
 _WIDE = 16  # columns per row above which threads share the columns
 
 
-def _form(task: Task) -> ContractionForm | None:
+def _form(task: Task, version: str = ANY) -> ContractionForm | None:
     form = form_of(task.group, task.constants, task.machine, task.box)
     if form is None or form.dtype not in _DTYPES:
         return None
     form = along_the_longer(form)
-    if valid_taps_of(form.windows, form.k.extent) is None:
+    if valid_taps_of(form.windows, form.k.extent) is None or version not in (ANY, BY_POSITION):
         return form
     return form_by_position(form, tile_of(task.machine, form.dtype).rows, task.box)
 
@@ -74,7 +76,8 @@ def _propose(form: ContractionForm, task: Task) -> Contraction:
 
 
 def _lower(form: ContractionForm, schedule: Contraction, task: Task) -> Launch:
-    tile = schedule.tile
+    tile, version = schedule.tile, schedule.version
+    form = form if version == ANY else _form(task, version) or form
     blocks = _blocks(form, schedule, tile, task.machine)
     packing = None if form.in_panels or not schedule.packed else _panels(form, tile)
     writer = ContractionWriter(task.group, form, blocks, schedule, task.machine)
@@ -93,9 +96,9 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     whole rows.
     """
     size, k = form.dtype.bytes, maximum(form.k.extent, 1)
-    k = padded_k(k) if may_interleave(form, schedule.packed, machine, tile.lanes) else k
+    k = padded_k(k) if may_interleave(form, schedule, machine, tile.lanes) else k
     at_once = minimum(k, schedule.block_k) if schedule.packed else k
-    tall = _tall(form, tile, machine)
+    tall = _tall(form, schedule.version, tile, machine)
     usual = ceil_div(form.m.extent, tile.rows)
     tiles, unit = usual - tall.flag, tall.where(tile.width - tile.lanes, tile.width)
     kept = maximum(as_size(schedule.block_rows_bytes) // (k * (tile.rows * size)), _FEW_TILES)
@@ -117,10 +120,10 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     if tall != NEVER:  # the same number of panels of two vectors, with more rows
         each = max(each, (tile.width - tile.lanes) * tile.tall)
     block_tiles, sums = block_tiles - tall.flag, max_panels * each
-    return Blocks(tiles, block_tiles, panels, rows, sums, b_bytes, partition)
+    return Blocks(tiles, block_tiles, panels, rows, sums, b_bytes, partition, tall)
 
 
-def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Condition:
+def _tall(form: ContractionForm, version: str, tile: Tile, machine: Machine) -> Condition:
     """Return where all rows fit one tile of two vectors that is higher than others.
 
     Rows whole pages apart have their lines in one set of the first-level cache, which has one way
@@ -129,7 +132,8 @@ def _tall(form: ContractionForm, tile: Tile, machine: Machine) -> Condition:
     row, max_rows = form.m.a.constant, tile.tall
     if not form.copies_a and row is not None and row * form.dtype.bytes % _PAGE == 0:
         max_rows = max(min(max_rows, machine.l1_bytes // _PAGE - 1), tile.rows)
-    return at_least(form.m.extent, tile.rows + 1) & at_most(form.m.extent, max_rows)
+    when = at_least(form.m.extent, tile.rows + 1) & at_most(form.m.extent, max_rows)
+    return taken(version, TALL, when)
 
 
 def _partition(

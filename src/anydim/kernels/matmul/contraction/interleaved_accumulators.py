@@ -21,11 +21,14 @@ from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.accumulators import multiply_add
-from anydim.kernels.matmul.contraction.contraction_form import ContractionForm
+from anydim.kernels.matmul.contraction_form import ContractionForm
 from anydim.kernels.matmul.matmul_kernel import function_library
 from anydim.kernels.matmul.register_tile import load_scalars, strip_pointers
+from anydim.kernels.matmul.schedules import Contraction
+from anydim.kernels.schedule import ANY
 from anydim.sizes import NEVER, Condition, Size, at_least
 
+INTERLEAVED, FEW_ROWS = "interleaved", "few_rows"  # names of versions
 ACCUMULATORS = 4
 LONG, BROAD = 288, 128  # minimum k-steps and columns: copies of a are then negligible
 FEW = 2  # maximum rows without packing
@@ -34,11 +37,15 @@ _ROWS = 8  # rows of b at a time
 _SCALARS = ("src_row", "dst_row", "rows", "columns", "turn")
 
 
-def may_interleave(form: ContractionForm, packed: bool, machine: Machine, lanes: int) -> bool:
+def may_interleave(
+    form: ContractionForm, schedule: Contraction, machine: Machine, lanes: int
+) -> bool:
     """Whether products of some sizes use interleaved accumulators."""
+    if schedule.version not in (ANY, INTERLEAVED, FEW_ROWS):
+        return False
     plain = form.pieces is None and form.windows is None and form.k.a == 1 and form.n.b != 1
     fits = lanes % ACCUMULATORS == 0 and not machine.max_lanes
-    return plain and fits and not packed and is_long(form) != NEVER
+    return plain and fits and not schedule.packed and is_long(form) != NEVER
 
 
 def is_long(form: ContractionForm) -> Condition:

@@ -14,7 +14,6 @@ from anydim.kernels.ir import constant, greatest, least, register, select, varia
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.blocked_loops import Blocked
 from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, roles_of_form, scratch_of
-from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, MatrixWalk
 from anydim.kernels.matmul.contraction.interleaved_accumulators import (
     ACCUMULATORS,
     accumulator_stride,
@@ -26,11 +25,12 @@ from anydim.kernels.matmul.contraction.operand_copies import (
     strided_library,
     transpose_library,
 )
-from anydim.kernels.matmul.contraction.window_rows import ONE, SPOT
+from anydim.kernels.matmul.contraction_form import ContractionForm, MatrixWalk
 from anydim.kernels.matmul.epilogue import target_of
 from anydim.kernels.matmul.matmul_kernel import call, packed_at
 from anydim.kernels.matmul.schedules import Contraction
 from anydim.kernels.matmul.window_geometry import LayerSizes
+from anydim.kernels.matmul.window_rows import ONE, SPOT
 from anydim.lang.tree import Group
 from anydim.sizes import Size, align_up, as_size
 
@@ -52,7 +52,7 @@ class OperandLayout(Blocked):
         self.a = self.buffers[form.a]
         self.b = "b" if schedule.packed else self.buffers[form.b]
         self.target = target_of(form.outputs, group, form.dtype)
-        self.interleaves = may_interleave(form, schedule.packed, machine, self.tile.lanes)
+        self.interleaves = may_interleave(form, schedule, machine, self.tile.lanes)
         sums = self.target is None
         self.scratch_layout = scratch_of(
             form, self.tile, blocks, schedule.packed, sums, self.interleaves

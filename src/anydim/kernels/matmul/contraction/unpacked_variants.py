@@ -5,12 +5,23 @@ They are branches of the kernel that call functions of `matrix_vector.py` instea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
+from anydim.kernels.codegen.context import compared
 from anydim.kernels.ir import constant, least, variable
 from anydim.kernels.matmul.blocked_loops import nested
+from anydim.kernels.matmul.contraction.by_position import BY_POSITION
 from anydim.kernels.matmul.contraction.contraction_loops import MainWriter
-from anydim.kernels.matmul.contraction.interleaved_accumulators import FEW, interleaved_libraries
+from anydim.kernels.matmul.contraction.interleaved_accumulators import (
+    FEW,
+    FEW_ROWS,
+    INTERLEAVED,
+    interleaved_libraries,
+    is_long,
+)
 from anydim.kernels.matmul.contraction.matrix_vector import (
     SHORT,
     SMALL_K,
@@ -19,21 +30,70 @@ from anydim.kernels.matmul.contraction.matrix_vector import (
     vector_libraries,
 )
 from anydim.kernels.matmul.register_tile import store_scalar
-from anydim.sizes import as_size
+from anydim.kernels.schedule import ANY
+from anydim.kernels.versions import Listed, checked_version
+from anydim.sizes import ALWAYS, NEVER, Condition, Size, as_size, at_most, condition
 
 DONE = "done"  # iterations of the loop that a rectangle has processed
+TALL = "tall_tile"  # name of the version
+ROWS, COLUMNS, K, B_STEP, A_ROW, C_ROW = map(
+    Size.symbol, ("rows", "columns", "k", "b_step", "a_row", "c_row")
+)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A version without packing: its condition over ROWS, COLUMNS, ..., and its steps.
+
+    Kernels are shared by products of other sizes, so conditions are compared in the kernel. With
+    `interleaved`, it has interleaved accumulators.
+    """
+
+    name: str
+    when: Condition
+    steps: list[ir.Step]
+    interleaved: bool = False
 
 
 class ContractionWriter(MainWriter):
     """The contraction kernel with the unpacked variants."""
 
     def rectangle(self) -> list[ir.Step]:
-        steps = [*super().rectangle()]
+        steps, version = [*super().rectangle()], self.schedule.version
+        found = [*vector_ways(self), *([_small(self)] if self.done else [])]
+        ways = [way for way in found if version in (ANY, way.name)]
         at = self.a_at()
-        small = [_small(self)] if self.done else []
-        for condition, body in (*small, *vector_variants(self)):
-            steps = [at, ir.If(condition, tuple(body), tuple(s for s in steps if s != at))]
+        for way in reversed(ways):
+            used = compared(way.when, self._limited)
+            used = used & self.interleaved if way.interleaved else used
+            steps = [at, ir.If(used, tuple(way.steps), tuple(s for s in steps if s != at))]
+        self.versions = self._listed(ways)
         return steps
+
+    def _limited(self, size: Size, relation: str, number: int) -> ir.Value:
+        """Compare the parameter of a role with a number."""
+        names = {ROWS: "all_rows", COLUMNS: "all_columns", K: "all_k", B_STEP: "b_step",
+                 A_ROW: "a_row", C_ROW: "c_row"}  # fmt: skip
+        value: ir.Value = getattr(self, names[size])
+        return value <= number if relation == "<=" else value >= number
+
+    def _listed(self, ways: Sequence[Way]) -> Listed:
+        """Return the versions over the sizes of the model."""
+        form = self.form
+        sizes = {
+            "rows": form.m.extent, "columns": form.n.extent, "k": form.k.extent,
+            "b_step": form.k.b, "a_row": form.m.a, "c_row": form.m.c,
+        }  # fmt: skip
+        long = is_long(form) if self.interleaves else NEVER
+        own = [
+            (way.name, way.when.substitute(sizes) & (long if way.interleaved else ALWAYS))
+            for way in ways
+        ]
+        others = (
+            (BY_POSITION, form.position_when), (INTERLEAVED, long), (TALL, self.blocks.tall),
+            ("panels", ALWAYS),
+        )  # fmt: skip
+        return checked_version(self.schedule.version, (*own, *others))
 
     @property
     def done(self) -> str:
@@ -44,55 +104,60 @@ class ContractionWriter(MainWriter):
         return DONE if plain and in_place else ""
 
 
-def vector_variants(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
-    """Return conditions without packing, with the steps for each; the last that holds counts."""
+def vector_ways(writer: MainWriter) -> list[Way]:
+    """Return the versions without packing; the first whose condition holds is used."""
     form = writer.form
     if writer.schedule.packed or form.cuts_b:
         return []
     row, across, dots, short = vector_libraries(writer.tile.lanes, form.dtype)
-    found: list[tuple[ir.Value, list[ir.Step]]] = []
-    one_row, one_column = (extent.equals(1) for extent in (writer.all_rows, writer.all_columns))
-    along = one_column & writer.b_step.equals(1)
+    found: list[Way] = []
     rows, columns = (walk.extent.constant for walk in (form.m, form.n))
     if rows in (None, 1):
         library, step = (row, writer.b_step) if form.n.b == 1 else (across, writer.b_column)
         writer.needs(library)
-        found.append((one_row, _one_row(writer, library.name, step)))
+        found.append(Way("one_row", exactly(ROWS, 1), _one_row(writer, library.name, step)))
         if writer.interleaves:
             library = interleaved_libraries(writer.tile.lanes, form.dtype)[0]
             writer.needs(library)
             given = store_scalar("a_row", writer.a_row)
-            few = (writer.all_rows <= FEW) & writer.interleaved
             # rows of sums in scratch have the stride of a block
             wide = WIDE if writer.target is not None else writer.block_columns
-            found.append((few, [given, *_one_row(writer, library.name, step, wide)]))
+            steps = [given, *_one_row(writer, library.name, step, wide)]
+            found.append(Way(FEW_ROWS, at_most(ROWS, FEW), steps, interleaved=True))
+    one_column = exactly(COLUMNS, 1) & exactly(B_STEP, 1)
     if form.cuts_a or form.windows is not None or columns not in (None, 1):
-        return found
+        return found[::-1]
     if form.k.a == 1:
-        candidates = [(along, dots)]
+        candidates = [("one_column", one_column, dots)]
         if not writer.machine.max_lanes:  # device compilers are slow already
-            candidates.append((along & (writer.all_k <= SHORT * writer.tile.lanes), short))
-        for condition, library in candidates:
+            few = one_column & at_most(K, SHORT * writer.tile.lanes)
+            candidates.append(("one_short_column", few, short))
+        for name, when, library in candidates:
             writer.needs(library)
-            found.append((condition, _one_column(writer, library.name)))
+            found.append(Way(name, when, _one_column(writer, library.name)))
     elif form.windows is None and form.start is None:
         writer.needs(row)
-        contiguous = along & writer.c_row.equals(1)
-        contiguous = contiguous if form.m.a == 1 else contiguous & writer.a_row.equals(1)
-        found.append((contiguous, _transposed_product(writer, row.name)))
-    return found
+        contiguous = one_column & exactly(C_ROW, 1)
+        contiguous = contiguous if form.m.a == 1 else contiguous & exactly(A_ROW, 1)
+        steps = _transposed_product(writer, row.name)
+        found.append(Way("transposed_column", contiguous, steps))
+    return found[::-1]
 
 
-def _small(writer: MainWriter) -> tuple[ir.Value, list[ir.Step]]:
-    """Return the variant of small matrices, for all remaining pairs; see `vector_variants`."""
+def exactly(size: Size, number: int) -> Condition:
+    """Return the condition that a size is a number."""
+    return condition(size, "==", number)
+
+
+def _small(writer: MainWriter) -> Way:
+    """Return the version for small matrices, for all remaining pairs; see `vector_ways`."""
     form, known, lanes = writer.form, writer.sizes.known, writer.tile.lanes
     (walk,), target = form.loops, writer.target
     assert target is not None
     library = small_library(lanes, form.dtype, form.n.b == 1)
     writer.needs(library)
     sizes = (writer.all_rows, writer.all_columns, writer.all_k)
-    limits = (writer.tile.rows, lanes, SMALL_K)
-    rows, columns, depth = (size <= limit for size, limit in zip(sizes, limits))
+    limits = at_most(ROWS, writer.tile.rows) & at_most(COLUMNS, lanes) & at_most(K, SMALL_K)
     matrices = (
         ir.Address(writer.a, variable("a_at")),
         ir.Address(writer.b, writer.start_of("b", form.b_start, lambda w: w.b)),
@@ -104,8 +169,7 @@ def _small(writer: MainWriter) -> tuple[ir.Value, list[ir.Step]]:
         *(known(f"{each}_{walk.name}", getattr(walk, each)) for each in "abc"),
     )  # fmt: skip
     called = ir.Call(library.name, (*matrices, *scalars))
-    condition = rows & columns & depth
-    return condition, [called, ir.Assign(DONE, variable("left"))]
+    return Way("small_matrices", limits, [called, ir.Assign(DONE, variable("left"))])
 
 
 def _one_row(

@@ -11,8 +11,8 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient, quotient_up
 from anydim.kernels.ir import greatest, least, select, variable
-from anydim.kernels.matmul.contraction.window_rows import ONE, SPOT, WindowLayout
 from anydim.kernels.matmul.window_geometry import SMALL, Bound, LayerSizes
+from anydim.kernels.matmul.window_rows import ONE, SPOT, WindowLayout
 from anydim.sizes import Size, product
 
 _WORTH = 64  # k-steps per tap above which the test takes at most a hundredth of the time

@@ -15,10 +15,12 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.context import SizeParameters
 from anydim.kernels.ir import greatest, least, variable
-from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue
-from anydim.kernels.matmul.convolution.convolution_form import OuterLoop, Windows
+from anydim.kernels.matmul.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.schedules import Convolution
+from anydim.kernels.matmul.tile_epilogue import TileEpilogue
 from anydim.kernels.matmul.window_geometry import Bound, Walk
+from anydim.kernels.schedule import ANY
+from anydim.kernels.versions import taken
 from anydim.lang.tree.affine import affine
 from anydim.sizes import (
     NEVER,
@@ -34,6 +36,7 @@ from anydim.sizes import (
 )
 
 MAX_POSITIONS = 16  # maximum positions of an image computed by position, and elements of a channel
+BY_POSITION = "by_position"  # name of the version
 Loop = TypeVar("Loop", bound=Walk)
 
 
@@ -64,12 +67,15 @@ def columns_of(
     """Return the partition of a cropped form's columns into panels."""
     loop, width = _joinable(form, epilogue), as_size(schedule.tile.width)
     by_position = NEVER if loop is None else _used_by_position(given, loop, epilogue, schedule)
-    return joined_columns(loop, form.columns, schedule.tile.width, width, form.loops, by_position)
+    given_width = schedule.tile.width
+    return joined_columns(
+        loop, form.columns, given_width, width, form.loops, schedule.version, by_position
+    )
 
 
 def joined_columns(
     loop: Loop | None, positions: Size, max_width: int, width: Size, loops: Sequence[Loop],
-    by_position: Condition = NEVER,
+    version: str = ANY, by_position: Condition = NEVER,
 ) -> Columns[Loop]:  # fmt: skip
     """Return columns of `positions` per image; a panel has `max_width`, or `width` of one image."""
     extents = tuple((each.name, each.extent) for each in loops)
@@ -77,7 +83,8 @@ def joined_columns(
         return Columns(None, positions, NEVER, width, positions, extents, NEVER)
     fitting = by_position.where(max_width, as_size(max_width) // maximum(positions, 1))
     images = minimum(fitting, loop.extent)
-    joined = at_least(images, 2)
+    joined = taken(version, "joined", at_least(images, 2), at_least(images, 1))
+    joined = by_position if version == BY_POSITION else joined
     few = minimum(
         positions, max(max_width, MAX_POSITIONS)
     )  # all positions of images that are joined, as one term
@@ -130,7 +137,9 @@ def _used_by_position(
     lanes, images = schedule.tile.lanes, loop.extent
     full = at_least(images * MAX_POSITIONS, ceil_div(images, lanes) * lanes * elements)
     few = at_least(form.columns, 1) & at_most(form.columns, MAX_POSITIONS)
-    return few & full & at_least(images, lanes * 3 // 4)
+    right = few & at_most(elements, MAX_POSITIONS) & at_least(images, 2)
+    when = few & full & at_least(images, lanes * 3 // 4)
+    return taken(schedule.version, BY_POSITION, when, right)
 
 
 def dimension_stride(form: Windows, bound: Bound) -> Size | None:

@@ -20,7 +20,7 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient_up
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked, Level
-from anydim.kernels.matmul.convolution.batched_columns import images_of
+from anydim.kernels.matmul.convolution.batched_columns import BY_POSITION, images_of
 from anydim.kernels.matmul.convolution.by_position import position_steps, rows_function
 from anydim.kernels.matmul.convolution.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.convolution.convolution_packing import WindowPack
@@ -32,8 +32,9 @@ from anydim.kernels.matmul.convolution.weight_blocks import weights_of
 from anydim.kernels.matmul.epilogue import read_by
 from anydim.kernels.matmul.matmul_kernel import call, roles_of
 from anydim.kernels.matmul.window_geometry import LayerSizes
+from anydim.kernels.versions import Listed, checked_version
 from anydim.lang.tree import Group
-from anydim.sizes import Size, product
+from anydim.sizes import ALWAYS, NEVER, Condition, Size, product
 
 
 class ConvolutionWriter(Blocked):
@@ -46,6 +47,7 @@ class ConvolutionWriter(Blocked):
         form, epilogue = plan.form, plan.epilogue
         super().__init__(group, form.outputs, form.dtype, plan.tile, LayerSizes())
         self.plan, self.form, self.columns = plan, form, plan.columns
+        self.merging: Condition = NEVER
         self.libraries, self.partition = libraries(plan), plan.blocks.partition
         if epilogue is not None:
             self.in_place = epilogue.in_place((form.x, form.w), form.outputs[0].tensor)
@@ -72,6 +74,7 @@ class ConvolutionWriter(Blocked):
         self.buffer_steps = line_buffer_steps(
             plan.line_buffer, self.form, self, plan.valid_taps is not None
         )
+        self.versions = self._versions()
         self.weights = weights_of(plan, self)
         self.strips = Strips(plan, self, self.buffer_steps, self.weights, epilogue)
         self.rows = []
@@ -80,6 +83,16 @@ class ConvolutionWriter(Blocked):
             self.rows = [self.sized(partial(rows_function, *own))]
         made = *self.windows, *self.buffer_steps.functions, *self.weights.functions, *self.rows
         return [*made] if epilogue is None else [epilogue, *made]
+
+    def _versions(self) -> Listed:
+        """Return the ways to read windows; merged rows are panels packed in another way."""
+        columns, line_buffer = self.columns, self.plan.line_buffer
+        buffered = NEVER if line_buffer is None else line_buffer.used
+        return checked_version(self.plan.schedule.version, (
+            (BY_POSITION, columns.by_position), ("joined", columns.joined),
+            ("line_buffer", buffered), ("merged_rows", self.merging),
+            ("direct" if self.plan.schedule.direct else "panels", ALWAYS),
+        ))  # fmt: skip
 
     def _packing(self) -> list[ir.Function]:
         """Return the functions that pack windows into a panel, and merged rows of few positions."""
@@ -92,8 +105,9 @@ class ConvolutionWriter(Blocked):
             self.needs(pack.transpose)
         if can_merge(self.form):
             x = product(self.group.type_of(self.form.x).shape)
-            merged = MergedPack(*given, x if plan.machine.permutes else None)
-            self.merging_pays = merged.pays()
+            merged = MergedPack(*given, x if plan.machine.permutes else None,
+                                plan.schedule.version, plan.machine.limits)  # fmt: skip
+            self.merging, self.merges = merged.when, merged.used()
             windows.append(self.sized(merged.function))
         return windows
 
@@ -222,6 +236,6 @@ class ConvolutionWriter(Blocked):
         rows, *merged = (
             call(made, dst=ir.Address("scratch", constant(0)), **own) for made in self.windows
         )
-        worth = self.merging_pays if merged else None
+        worth = self.merges if merged else None
         steps: ir.Step = rows if worth is None else ir.If(worth, tuple(merged), (rows,))
         return [ir.If(JOINED, (steps,))] if self.plan.schedule.direct else [steps]

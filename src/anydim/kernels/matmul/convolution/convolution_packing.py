@@ -19,7 +19,7 @@ from anydim.kernels.codegen.arithmetic import first_lanes, index_sum, quotient, 
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, iota, least, select, shuffle, variable
-from anydim.kernels.matmul.convolution.convolution_form import Windows
+from anydim.kernels.matmul.convolution_form import Windows
 from anydim.kernels.matmul.transposed import matrix_transpose_library
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import product

@@ -12,14 +12,14 @@ from anydim.kernels.matmul.convolution.batched_columns import (
     Columns,
     columns_of,
 )
-from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue, tile_epilogue_of
-from anydim.kernels.matmul.convolution.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.convolution.cropped_taps import cropped
 from anydim.kernels.matmul.convolution.line_buffer import LineBuffer, line_buffer_of
 from anydim.kernels.matmul.convolution.valid_taps import ValidTaps, rest_of, valid_taps_of
+from anydim.kernels.matmul.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.epilogue import target_of
 from anydim.kernels.matmul.register_tile import LINE, Tile
 from anydim.kernels.matmul.schedules import Convolution
+from anydim.kernels.matmul.tile_epilogue import TileEpilogue, tile_epilogue_of
 from anydim.kernels.matmul.work_partition import (
     MAX_STEPS,
     MAX_STEPS_PACKED,
@@ -185,7 +185,9 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
         copied = at_least(skipped, 1) & ~columns.by_position
     if not (schedule.direct or machine.max_lanes):
         limits = schedule.chunk_k, _line_buffer_bytes(machine)
-        line_buffer = line_buffer_of(form, given, tile, schedule.block_panels, *limits)
+        line_buffer = line_buffer_of(
+            form, given, tile, schedule.block_panels, *limits, schedule.version
+        )
     if line_buffer is not None:
         buffered = maximum(columns.all, line_buffer.rows * line_buffer.width)
         columns = replace(columns, all=line_buffer.used.where(buffered, columns.all))

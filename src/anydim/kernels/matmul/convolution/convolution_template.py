@@ -12,9 +12,9 @@ from __future__ import annotations
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.base.errors import OptionError
 from anydim.kernels.launch import Launch, known_number, known_parts
-from anydim.kernels.matmul.convolution.convolution_form import Windows, windows_of
 from anydim.kernels.matmul.convolution.convolution_loops import ConvolutionWriter
 from anydim.kernels.matmul.convolution.convolution_plan import plan_of
+from anydim.kernels.matmul.convolution_form import Windows, windows_of
 from anydim.kernels.matmul.register_tile import Tile, tile_of
 from anydim.kernels.matmul.schedules import Convolution
 from anydim.kernels.template import Task, form_template

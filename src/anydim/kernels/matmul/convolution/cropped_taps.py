@@ -16,8 +16,8 @@ from anydim.kernels.codegen.arithmetic import first_lanes, index_sum
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, variable
-from anydim.kernels.matmul.convolution.convolution_form import Windows
 from anydim.kernels.matmul.convolution.convolution_packing import tap_number
+from anydim.kernels.matmul.convolution_form import Windows
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum
 

@@ -29,7 +29,6 @@ from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, register, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked
-from anydim.kernels.matmul.convolution.convolution_form import Windows
 from anydim.kernels.matmul.convolution.convolution_micro_kernels import line_buffer_libraries
 from anydim.kernels.matmul.convolution.convolution_packing import (
     SHUFFLED_STRIDES,
@@ -37,9 +36,12 @@ from anydim.kernels.matmul.convolution.convolution_packing import (
     WindowPack,
 )
 from anydim.kernels.matmul.convolution.convolution_tile import ENTRY
+from anydim.kernels.matmul.convolution_form import Windows
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.kernels.matmul.register_tile import Tile
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
+from anydim.kernels.schedule import ANY
+from anydim.kernels.versions import taken
 from anydim.sizes import (
     NEVER,
     Condition,
@@ -153,7 +155,8 @@ class LineBuffer:
 
 
 def line_buffer_of(
-    form: Windows, given: Windows, tile: Tile, panels: int, max_k: int, max_bytes: int
+    form: Windows, given: Windows, tile: Tile, panels: int, max_k: int, max_bytes: int,
+    version: str = ANY,
 ) -> LineBuffer | None:  # fmt: skip
     """Return the line buffer of a form, for blocks of at least `panels`; None if there is none.
 
@@ -179,7 +182,7 @@ def line_buffer_of(
     each_tap = rows + (_PACKED + masks) * (1 + dimensions[-1].step)
     packed = ceil_div(form.columns, tile.lanes) * each_tap * window
     used = condition(packed, ">", filled) & at_least(form.columns, tile.width // 2 + 1)
-    used = used & at_least(fitting, panels)
+    used = taken(version, "line_buffer", used & at_least(fitting, panels), at_least(fitting, 1))
     if window > _MAX_K or used == NEVER:
         return None
     return replace(buffer, used=used, panels=minimum(fitting, panels * PANELS))

@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import reduce
+from operator import and_
 
 from anydim.base.dtypes import float32, int32, int64
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, index_sum, quotient
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.ir import constant, greatest, least, select, variable
-from anydim.kernels.matmul.convolution.convolution_form import Windows
+from anydim.kernels.limits import Limits
 from anydim.kernels.matmul.convolution.convolution_packing import ChannelOffset, WindowPack
+from anydim.kernels.matmul.convolution_form import Windows
 from anydim.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, within_vectors
-from anydim.kernels.matmul.window_geometry import Bound
-from anydim.sizes import Size, product
+from anydim.kernels.matmul.window_geometry import Bound, LayerSizes
+from anydim.kernels.versions import taken
+from anydim.sizes import Condition, Size, at_most, product
 
 _MAX_POSITIONS = 1 << 24  # maximum positions along an axis and of the outer axes: they are int32
 _STRIDE = 32
@@ -49,27 +53,39 @@ class MergedPack(WindowPack):
 
     def __init__(
         self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool,
-        skips_taps: bool, elements: Size | None,
+        skips_taps: bool, elements: Size | None, version: str,
+        limits: Limits,
     ) -> None:  # fmt: skip
         super().__init__(form, sizes, lanes, row, joined, skips_taps)
         self.gathered = not is_contiguous(form)
         self.elements = elements if self.gathered and form.dtype.bits == 32 else None
         self.whole = ir.Type(int32, lanes)
+        self.limits = limits
+        self.when = taken(version, "merged_rows", self._pays() & self._right(), self._right())
 
-    def pays(self) -> ir.Value:
-        """Return the condition under which merged rows are faster."""
-        value = self.sizes.value
-        few = (self.form.channels.extent.constant or _FEW) < _FEW
-        max_extent = self.lanes // 8 if self.gathered else self.lanes if few else _MAX_POSITIONS
-        found = value(self.last.extent) <= max_extent
-        if self.elements is not None and not few:
-            near = value(self.form.positions[-2].x) <= SELECT_VECTORS * value(self.last.extent)
-            found = found | near & (value(self.last.extent) <= self.lanes // 3)
+    def used(self) -> ir.Value:
+        """Return the flag of their use; a parameter, for layers of any sizes."""
+        assert isinstance(self.sizes, LayerSizes)
+        found = self.sizes.role("merged_rows", self.when.flag).differs(0)
         if self.gathered and self.joined:
             found = found & (variable("images") <= 1)
-        for step in self.form.positions[:-1]:
-            fits = value(step.extent) < _MAX_POSITIONS
-            found = found & fits
+        return found
+
+    def _right(self) -> Condition:
+        """Return the condition under which positions fit int32."""
+        extents = (step.extent for step in self.form.positions[:-1])
+        return reduce(and_, (at_most(extent, _MAX_POSITIONS - 1) for extent in extents))
+
+    def _pays(self) -> Condition:
+        """Return the condition under which merged rows are faster."""
+        last, before = self.last.extent, self.form.positions[-2]
+        few = (self.form.channels.extent.constant or _FEW) < _FEW
+        gathers = self.lanes // self.limits.merged_panel_gathers
+        max_extent = gathers if self.gathered else self.lanes if few else _MAX_POSITIONS
+        found = at_most(last, max_extent)
+        if self.elements is not None and not few:
+            few_positions = at_most(last, self.lanes // self.limits.merged_panel_rows)
+            found |= at_most(before.x, SELECT_VECTORS * last) & few_positions
         return found
 
     def _images(self) -> None:

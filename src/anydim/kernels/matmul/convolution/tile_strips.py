@@ -13,7 +13,6 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.ir import constant, least, number, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked
-from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue
 from anydim.kernels.matmul.convolution.convolution_micro_kernels import (
     STRIP,
     called,
@@ -33,6 +32,7 @@ from anydim.kernels.matmul.convolution.convolution_tile import (
 from anydim.kernels.matmul.convolution.line_buffer import LineBufferSteps
 from anydim.kernels.matmul.convolution.weight_blocks import COPIED, Weights
 from anydim.kernels.matmul.matmul_kernel import call
+from anydim.kernels.matmul.tile_epilogue import TileEpilogue
 from anydim.lang.tree import Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import ALWAYS

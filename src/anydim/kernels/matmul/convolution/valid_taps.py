@@ -13,8 +13,8 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
 from anydim.kernels.ir import greatest, variable
-from anydim.kernels.matmul.convolution.convolution_form import Windows
 from anydim.kernels.matmul.convolution.convolution_packing import SHUFFLED_STRIDES, VALID_TAPS
+from anydim.kernels.matmul.convolution_form import Windows
 from anydim.kernels.matmul.window_geometry import Bound, taps_inside
 from anydim.sizes import Size, product
 

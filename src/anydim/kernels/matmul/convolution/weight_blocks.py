@@ -10,7 +10,6 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import index_sum
 from anydim.kernels.ir import constant, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked
-from anydim.kernels.matmul.convolution.convolution_form import Windows
 from anydim.kernels.matmul.convolution.convolution_packing import weights_function
 from anydim.kernels.matmul.convolution.convolution_plan import Plan
 from anydim.kernels.matmul.convolution.cropped_taps import (
@@ -20,6 +19,7 @@ from anydim.kernels.matmul.convolution.cropped_taps import (
     kept_weights_function,
 )
 from anydim.kernels.matmul.convolution.valid_taps import FROM
+from anydim.kernels.matmul.convolution_form import Windows
 from anydim.kernels.matmul.matmul_kernel import call, packed_at
 from anydim.sizes import NEVER, Size, align_up
 

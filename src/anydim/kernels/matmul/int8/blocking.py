@@ -12,6 +12,7 @@ from anydim.kernels.matmul.int8.packed_layout import WORD, Layout
 from anydim.kernels.matmul.int8.stride_phases import Phases
 from anydim.kernels.matmul.register_tile import LINE, Tile
 from anydim.kernels.matmul.work_partition import WorkPartition, work_of
+from anydim.kernels.schedule import ANY
 from anydim.sizes import (
     ALWAYS,
     Size,
@@ -57,7 +58,12 @@ def joinable(form: BytesForm, layout: Layout) -> ByteWalk | None:
 
 
 def cut_of(
-    form: BytesForm, layout: Layout, tile: Tile, machine: Machine, image: Image | Phases | None
+    form: BytesForm,
+    layout: Layout,
+    tile: Tile,
+    machine: Machine,
+    image: Image | Phases | None,
+    version: str = ANY,
 ) -> ByteBlocks:
     """Return panels of even width and blocks of even height; packed rows fill part of a cache."""
     row_bytes = layout.row * WORD
@@ -67,7 +73,7 @@ def cut_of(
         columns = align_up(ceil_div(form.n.extent, maximum(panels, 1)), tile.lanes)
         columns = maximum(columns, tile.lanes)
     joined = joined_columns(
-        joinable(form, layout), form.n.extent, layout.width, columns, form.loops
+        joinable(form, layout), form.n.extent, layout.width, columns, form.loops, version
     )
     width = align_up(maximum(joined.width, 1), tile.lanes)
     whole = joined.joined.where(joined.panels * width, joined.all)  # counts full panels

@@ -23,7 +23,6 @@ from anydim.kernels.matmul.int8.packed_layout import WORD, Layout
 from anydim.lang.tree import Cast
 
 MAX_ROWS = 4
-MIN_VECTORS = 2  # minimum vectors of columns: fewer fit a panel
 WIDE = 1024  # columns at a time
 
 

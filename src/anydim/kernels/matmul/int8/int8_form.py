@@ -17,7 +17,7 @@ from dataclasses import replace
 from anydim.base.dtypes import DType, int32
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.kernels.matmul.contraction.contraction_form import merged
+from anydim.kernels.matmul.contraction_form import merged
 from anydim.kernels.matmul.epilogue import (
     Output,
     Renamed,

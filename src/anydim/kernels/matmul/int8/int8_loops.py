@@ -12,6 +12,7 @@ The rows of a block stay in the second-level cache, the panel in the first or se
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from anydim.base.dtypes import int32, uint8
 from anydim.kernels import ir
@@ -25,7 +26,7 @@ from anydim.kernels.matmul.epilogue import PRODUCT, read_by, read_in_place
 from anydim.kernels.matmul.epilogue_loop import epilogue_function
 from anydim.kernels.matmul.int8.blocking import cut_of, joinable
 from anydim.kernels.matmul.int8.few_rows import MAX_ROWS as FEW
-from anydim.kernels.matmul.int8.few_rows import MIN_VECTORS, WIDE, few_rows, supports_few_rows
+from anydim.kernels.matmul.int8.few_rows import WIDE, few_rows, supports_few_rows
 from anydim.kernels.matmul.int8.im2col import ImagePack, image_of
 from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm
 from anydim.kernels.matmul.int8.int8_micro_kernels import bytes_library, bytes_prefix, tile_function
@@ -33,10 +34,10 @@ from anydim.kernels.matmul.int8.int8_packing import BytesPack
 from anydim.kernels.matmul.int8.packed_layout import COLUMN_SUMS, ROW_SUMS, WORD, Layout, corrected
 from anydim.kernels.matmul.int8.stride_phases import UNSORTED, Phases, PhasesPack, phases_of
 from anydim.kernels.matmul.matmul_kernel import call, packed_at, roles_of
-from anydim.kernels.matmul.register_tile import Tile
+from anydim.kernels.versions import checked_version, taken
 from anydim.lang.tree import Group, Index, TensorType
 from anydim.lang.tree.affine import Affine, reads
-from anydim.sizes import NEVER, Size, as_size
+from anydim.sizes import ALWAYS, NEVER, Size, as_size, at_least, at_most
 
 
 class BytesWriter(Blocked):
@@ -45,15 +46,16 @@ class BytesWriter(Blocked):
     name = "bytes"
 
     def __init__(
-        self, group: Group, form: BytesForm, layout: Layout, tile: Tile, machine: Machine
+        self, group: Group, form: BytesForm, layout: Layout, schedule: Any, machine: Machine
     ) -> None:
+        tile, version = schedule.tile, schedule.version
         super().__init__(group, corrected(form, layout), int32, tile, SizeParameters())
         self.form, self.layout, self.machine = form, layout, machine
         loop = joinable(form, layout)
         windows = form, layout.b_packed, loop.name if loop else ""
         kind = next(t.type for t in group.inputs if t.name == form.b.read.tensor)
         self.image = phases_of(*windows, kind) or image_of(*windows)
-        self.cut = cut_of(form, layout, tile, machine, self.image)
+        self.cut = cut_of(form, layout, tile, machine, self.image, version)
         self.partition = self.cut.partition
         self.prefix = bytes_prefix(tile, layout.a_unsigned, layout.depth)
         self.libraries = (bytes_library(tile, layout.a_unsigned, layout.depth),)
@@ -67,6 +69,17 @@ class BytesWriter(Blocked):
         self.joins = loop if self.cut.columns.joined != NEVER else None
         self.few_rows_supported = supports_few_rows(form, layout) and not (
             self.joins or machine.max_lanes
+        )
+        few = NEVER
+        if self.few_rows_supported:
+            limits, most = machine.limits, min(FEW, tile.rows)
+            right = at_most(form.m.extent, most)
+            pays = at_most(form.m.extent, min(most, limits.few_byte_rows))
+            pays &= at_least(form.n.extent, tile.lanes * limits.few_byte_vectors)
+            few = taken(version, "few_rows", pays, right)
+        self.few = few
+        self.versions = checked_version(
+            version, (("few_rows", few), ("joined", self.cut.columns.joined), ("panels", ALWAYS))
         )
 
     @property
@@ -151,11 +164,9 @@ class BytesWriter(Blocked):
 
     def rectangle(self) -> Sequence[ir.Step]:
         every = super().rectangle()
-        if not self.few_rows_supported:
+        if self.few == NEVER:
             return every
-        rows, columns = (self.sizes.value(walk.extent) for walk in (self.form.m, self.form.n))
-        is_few = (rows <= FEW) & (columns >= self.tile.lanes * MIN_VECTORS)
-        return (ir.If(is_few, tuple(self._few()), tuple(every)),)
+        return (ir.If(self.sizes.compared(self.few), tuple(self._few()), tuple(every)),)
 
     def enter(self) -> list[ir.Step]:
         stop = variable("stop_tile") * self.tile.rows

@@ -19,6 +19,7 @@ from anydim.kernels.matmul.int8.int8_loops import BytesWriter
 from anydim.kernels.matmul.int8.int8_micro_kernels import FEW_ROWS, MAX_TILES, tiles_of_words
 from anydim.kernels.matmul.int8.packed_layout import Layout, OperandSign, layout_of
 from anydim.kernels.matmul.register_tile import TileSchedule, tile_of
+from anydim.kernels.schedule import any_version
 from anydim.kernels.template import Task, form_template
 from anydim.runtime.panels import BytesPanels
 
@@ -31,6 +32,7 @@ class BytesProduct(TileSchedule):
     """
 
     depth: int = 1
+    version: str = any_version()
 
     @property
     def words(self) -> int:
@@ -52,12 +54,11 @@ def _propose(form: BytesForm, task: Task) -> BytesProduct:
 
 
 def _lower(form: BytesForm, schedule: BytesProduct, task: Task) -> Launch:
-    tile = schedule.tile
-    layout = layout_of(form, tile.width, schedule.words, task.constants)
-    writer = BytesWriter(task.group, form, layout, tile, task.machine)
+    layout = layout_of(form, schedule.tile.width, schedule.words, task.constants)
+    writer = BytesWriter(task.group, form, layout, schedule, task.machine)
     packings = {
         "a": _panels(form.a, layout.a, layout, 1),
-        "b": _panels(form.b, layout.b, layout, tile.width),
+        "b": _panels(form.b, layout.b, layout, schedule.tile.width),
     }
     used = replace(schedule, depth=schedule.words)
     return writer.launch(used, packings, form.work, _reason(form, layout))

@@ -11,7 +11,7 @@ from anydim.base.dtypes import float32, int4, int8
 from anydim.base.records import dataclass
 from anydim.kernels.inference import Linear, read_address
 from anydim.kernels.launch import are_known, known_number
-from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, Factor, Reading
+from anydim.kernels.matmul.contraction_form import ContractionForm, Factor, Reading
 from anydim.kernels.matmul.epilogue import PRODUCT, epilogue_of, product_of
 from anydim.lang.tree import Apply, Cast, Expr, Group, Index, Literal, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import address, reads

@@ -10,14 +10,14 @@ from collections.abc import Collection, Sequence
 
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
-from anydim.kernels.matmul.contraction.contraction_form import ContractionForm, form_of
-from anydim.kernels.matmul.convolution.convolution_epilogue import (
+from anydim.kernels.matmul.contraction_form import ContractionForm, form_of
+from anydim.kernels.matmul.convolution_form import Windows, windows_of
+from anydim.kernels.matmul.epilogue import COLUMN, ROW
+from anydim.kernels.matmul.tile_epilogue import (
     TileEpilogue,
     tile_epilogue,
     tile_epilogue_of,
 )
-from anydim.kernels.matmul.convolution.convolution_form import Windows, windows_of
-from anydim.kernels.matmul.epilogue import COLUMN, ROW
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.kernels.matmul.winograd.winograd_transforms import (
     PRODUCTS,

@@ -8,10 +8,10 @@ from anydim.base.dtypes import float32
 from anydim.kernels import ir
 from anydim.kernels.ir import constant
 from anydim.kernels.matmul.blocked_loops import Blocked
-from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue
 from anydim.kernels.matmul.epilogue import Output, read_by
 from anydim.kernels.matmul.matmul_kernel import roles_of
 from anydim.kernels.matmul.register_tile import Tile
+from anydim.kernels.matmul.tile_epilogue import TileEpilogue
 from anydim.kernels.matmul.window_geometry import LayerSizes
 from anydim.lang.tree import Group, Read
 from anydim.sizes import Size

@@ -20,8 +20,8 @@ from anydim.kernels.codegen.arithmetic import first_lanes, quotient
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, fma, greatest, least, number, operate, shuffle, variable
-from anydim.kernels.matmul.convolution.convolution_epilogue import TileEpilogue
-from anydim.kernels.matmul.convolution.convolution_form import Windows
+from anydim.kernels.matmul.convolution_form import Windows
+from anydim.kernels.matmul.tile_epilogue import TileEpilogue
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import Size, as_size, ceil_div
 

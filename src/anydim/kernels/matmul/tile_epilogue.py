@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
-from anydim.kernels.matmul.convolution.convolution_form import Windows
+from anydim.kernels.matmul.convolution_form import Windows
 from anydim.kernels.matmul.epilogue import COLUMN, PRODUCT, ROW, Output
 from anydim.lang.tree import Apply, Expr, Group, Literal, Read
 from anydim.lang.tree.affine import Affine, affine

@@ -16,7 +16,6 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine, are_known
-from anydim.kernels.matmul.contraction.window_rows import ONE, WindowLayout, moves, window_layout
 from anydim.kernels.matmul.epilogue import (
     COLUMN,
     PRODUCT,
@@ -31,9 +30,10 @@ from anydim.kernels.matmul.epilogue import (
 )
 from anydim.kernels.matmul.register_tile import tile_of
 from anydim.kernels.matmul.window_geometry import InLoops, Walk, without
+from anydim.kernels.matmul.window_rows import ONE, WindowLayout, moves, window_layout
 from anydim.lang.tree import Axis, Expr, Group, Read, Statement
 from anydim.lang.tree.affine import Affine, address, rewrite
-from anydim.sizes import Box, Size, as_size, condition, product
+from anydim.sizes import NEVER, Box, Condition, Size, as_size, condition, product
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,9 @@ class ContractionForm(InLoops):
     `in_panels`: B is stored in panels of a vector's width, the last one padded, as a tile reads it.
     `pieces` are the pieces of a k that is not contiguous in an operand; strides of k are within
     one. `start` is the flat read that the sums start from; without it they start from 0. `windows`:
-    rows of A are windows of a tensor, and are gathered on use. Expressions are over the indices m,
-    n and the names of the loops.
+    rows of A are windows of a tensor, and are gathered on use; where `position_when` holds, they
+    are the windows at one output position. Expressions are over the indices m, n and the names of
+    the loops.
     """
 
     dtype: DType
@@ -82,6 +83,7 @@ class ContractionForm(InLoops):
     in_panels: bool = False
     pieces: Pieces | None = None
     windows: WindowLayout | None = None
+    position_when: Condition = NEVER
 
     @property
     def work(self) -> Size:
