@@ -100,7 +100,7 @@ def write(folder: Path, levels: tuple[str, ...] = LEVELS) -> int:
                 for level, wanted in zip(levels, modules):
                     target("llvm", level).compile(wanted)
         found = sorted(Path(second, "objects").glob("??/*"))
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for path in found:
             shutil.copyfile(path, folder / f"{path.parent.name}{path.name}")
         return len(found)
