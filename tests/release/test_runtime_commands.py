@@ -124,6 +124,7 @@ def test_run_writes_the_results(run: Run, folder: Path, tmp_path: Path) -> None:
 COMPILER = "needs the compiler, which is not in anydim-runtime"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("words, problem", [
     (["compile", "file.onnx", "-o", "x"], f"anydim compile {COMPILER}"),
     (["run", "file.onnx"], f"file.onnx, which is no saved model, {COMPILER}"),

@@ -56,7 +56,7 @@ def test_what_is_shown_can_be_given(text: str) -> None:
 # ---- given -------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "wish",
     [
@@ -166,7 +166,7 @@ def test_products_of_bytes_another_way(wish: str) -> None:
         numpy.testing.assert_array_equal(product(a, b), a.astype(numpy.int32) @ b)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "lanes",
     [1, 2, 4, 8, 32, pytest.param(64, marks=pytest.mark.slow)],  # half a minute in LLVM

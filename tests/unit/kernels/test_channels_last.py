@@ -348,6 +348,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WINOGRAD)
 def test_winograd(name: str, always: None) -> None:
     """The transforms lose about a digit; blocks of windows end inside of images."""

@@ -100,6 +100,7 @@ def test_nothing_outside_of_patches_is_touched(name: str) -> None:
             check(case, case.prepared(machine), sizes, compiled=False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     "case",

@@ -179,6 +179,7 @@ def test_compiled(text: str, a: DType, b: DType, machine: Machine) -> None:
         check(prepared, group, {"m": m, "k": k, "n": n}, parts=number % 3 + 1)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.thinned("a1-b1-images", "a1-b1-runs", "a1-b1-scaled", "a1-b1-zeros of rows")
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize(("a", "b"), [(uint8, int8), (int8, uint8)])
@@ -202,6 +203,7 @@ def test_constants(text: str, a: DType, b: DType, constants: set[str]) -> None:
             check(prepared, group, {}, compiled=runs(machine))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", [MANY_IMAGES, MANY_PLACES], ids=["windows", "1x1"])
 @pytest.mark.parametrize("constants", [frozenset(), frozenset("a")], ids=["of a call", "packed"])
 def test_images_of_few_places(text: str, constants: frozenset[str]) -> None:
@@ -267,6 +269,7 @@ def test_an_image_of_words(text: str) -> None:
                 check(prepared, group, {"m": m * 3, "n": n}, parts=3)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("outside", [-128, -127, -5, -1, 3, 127])
 @pytest.mark.parametrize("text", [TURNED, WINDOWS, PHASES], ids=["images", "windows", "phases"])
 def test_signed_constants_outside_of_an_image(text: str, outside: int) -> None:

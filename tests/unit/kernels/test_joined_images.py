@@ -51,6 +51,7 @@ def test_every_batch_and_image(name: str, machine: Machine | None) -> None:
             check(CASES[name], prepared, {"n": batch, "h": h, "v": v}, parts=1 + number % 3)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_outside_is_touched(name: str) -> None:
     case = replace(CASES[name], w=CASES[name].w.replace("64 40", "16 3"))

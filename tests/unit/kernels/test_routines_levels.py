@@ -102,6 +102,7 @@ def test_it_numbers_as_the_reference(name: str) -> None:
         assert check(name, drawn(name, seed), True) == 0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_access_is_inside(name: str) -> None:
     """In the evaluator, which checks it, also for data with faults."""

@@ -47,6 +47,7 @@ def test_every_axis(shape, axis):
         same(running([x], sizes, parts=3, compiled=True), expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("dtype", "descending"), [(float32, True), (int64, False), (DTYPES["uint8"], True)], ids=str
 )

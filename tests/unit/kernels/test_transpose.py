@@ -126,6 +126,7 @@ def test_where_the_last_axis_is_one_element_the_one_before_has_the_lanes():
     assert "& 255" in print_kernel(launch.kernel)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [float32, float16], ids=str)
 @pytest.mark.parametrize("name", TEXTS)
 def test_nothing_outside_is_touched(name, dtype):

@@ -79,6 +79,7 @@ def dequantised(w: np.ndarray, s: np.ndarray, block: int) -> np.ndarray:
     return w.astype(np.int8).astype(np.float64) * wide
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("vector_bytes", (32, 64))
 @pytest.mark.parametrize("kind", (int8, int4), ids=str)
 def test_every_access_is_inside(kind: DType, vector_bytes: int) -> None:

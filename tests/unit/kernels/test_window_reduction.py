@@ -102,6 +102,7 @@ def check(name: str, made: Prepared, sizes: Mapping[str, int], parts: int, compi
     numpy.testing.assert_allclose(found, exact, rtol=1e-5, atol=2e-3)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.thinned(
     "-max large-small",
     "depthwise stride 2-small",
@@ -190,6 +191,7 @@ def test_means_count_what_is_inside_of_each_row_and_column(stride: int) -> None:
         numpy.testing.assert_allclose(found, sums / counts, rtol=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("outside", [(0, 0), (3, 0), (3, -2)], ids=str)
 def test_windows_leave_their_images_apart(outside: tuple[int, int]) -> None:
     """Rows outside of one image are inside of another, and their defaults may count."""
@@ -213,6 +215,7 @@ def test_windows_leave_their_images_apart(outside: tuple[int, int]) -> None:
         assert (model.both(x, z) == expected).all(), (height, width)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [float64, int32, int8, uint8], ids=str)
 def test_other_types(dtype: Any) -> None:
     """Bytes outside are the least there are, so they are left out of maxima."""

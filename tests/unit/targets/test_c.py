@@ -49,7 +49,6 @@ def applied(functions: list[str], dtype: DType, lanes: int) -> ir.Kernel:
     return kernel([*inputs, *outputs], [loop("i", START, STOP, *stores, step=lanes)])
 
 
-@pytest.mark.sampled(2)
 @needs_compiler
 @pytest.mark.parametrize("lanes", [1, 16])
 @pytest.mark.parametrize(
