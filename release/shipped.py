@@ -3,10 +3,9 @@
     python -m release.shipped          # `make setup` and `make wheels` do so
 
 Micro-kernels of products, convolutions and attention, and the host code of every program, are the
-same for all models. Their objects are compiled for each level of processors (`LEVELS`), and the
-definitions of the operators that they serve are parsed. `base/cache.py` looks into
-`src/anydim/shipped` for what the user's cache lacks. A key names the code that made an object and
-the release of LLVM: objects of another version are never found.
+same for all models. Their objects are compiled for each level of processors (`LEVELS`).
+`base/cache.py` looks into `src/anydim/shipped` for what the user's cache lacks. A key names the
+code that made an object and the release of LLVM: objects of another version are never found.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def portable(levels: tuple[str, ...]) -> list[dict[str, Source]]:
 
 
 def write(folder: Path, levels: tuple[str, ...] = LEVELS) -> int:
-    """Fill a folder with objects of some levels and parsed definitions; returns how many."""
+    """Fill a folder with objects of some levels; returns how many."""
     shutil.rmtree(folder, ignore_errors=True)  # else what it holds would not be made
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
         with patch.object(cache, "SHIPPED", str(folder)):
@@ -101,17 +100,11 @@ def write(folder: Path, levels: tuple[str, ...] = LEVELS) -> int:
                 for level, wanted in zip(levels, modules):
                     target("llvm", level).compile(wanted)
         found = sorted(Path(second, "objects").glob("??/*"))
-        found += [path for path in sorted(Path(first, "objects").glob("??/*")) if _is_parsed(path)]
         folder.mkdir(parents=True, exist_ok=True)
         for path in found:
             shutil.copyfile(path, folder / f"{path.parent.name}{path.name}")
         return len(found)
 
 
-def _is_parsed(path: Path) -> bool:
-    """Whether a file holds a definition (`lang/surface/stored.py`), not an object."""
-    return b'["Definition"' in path.read_bytes()[:128]
-
-
 if __name__ == "__main__":
-    print(f"{cache.SHIPPED}: {write(Path(cache.SHIPPED))} objects and definitions")
+    print(f"{cache.SHIPPED}: {write(Path(cache.SHIPPED))} objects")

@@ -18,8 +18,9 @@ from anydim.base.dtypes import float32, from_numpy, int64
 from anydim.base.errors import LanguageError, UserError
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.descent import read_definitions
 from anydim.lang.surface.group_text import parse_group
-from anydim.lang.surface.parser import parse
+from anydim.lang.surface.parser import grammar, parse, run_grammar
 from anydim.lang.surface.printer import print_definition, print_group
 from anydim.lang.surface.syntax import Name, Spread
 from anydim.lang.surface.tables import load_grammar
@@ -58,6 +59,7 @@ def check_printed(definitions):
 def test_programs_with_mistakes(block):
     for seed in range(block, MUTANTS, 10):
         program, text = mutant(seed)
+        check_descent(text)
         with no_hang():
             try:
                 values(program, text)
@@ -161,6 +163,7 @@ def test_expressions(text):
 
 def accept(text):
     with no_hang():
+        check_descent(text)
         try:
             definitions = parse(text)
         except LanguageError as error:
@@ -177,6 +180,13 @@ def accept(text):
             except LanguageError:
                 continue
             assert parse_group(print_group(group)) == group
+
+
+def check_descent(text):
+    """What is read by descent is what the grammar reads."""
+    found = read_definitions(text)
+    if found is not None:
+        assert repr(found) == repr(run_grammar(grammar(), text, "text"))
 
 
 def argument(parameter):

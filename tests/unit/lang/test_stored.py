@@ -1,4 +1,7 @@
-"""Promise: a definition read back from disk is the one that was parsed, and needs no parser."""
+"""Promise: a definition read back from disk is the one that was parsed, and needs no parser.
+
+Usual texts need none anyway, and are not kept.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import anydim.ops  # noqa: F401  fills the registry
 from anydim.base import settings
 from anydim.base.errors import LanguageError
 from anydim.graph.operator import OPERATORS
-from anydim.lang.surface import stored
+from anydim.lang.surface import parser, stored
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.surface.stored import from_json, stored_definition, to_json
 
@@ -34,6 +37,13 @@ def f(float(N) x, int64(N) at; int k = 2) -> (y) {
 }
 """
 
+STRUCTURE = """
+type Tree { leaf(float x); node(Tree left, Tree right) }
+def f(Tree t) -> (y) {
+  match t { leaf(x) { y = x } node(left, right) { a = f(left) b = f(right) y = a + b } }
+}
+"""
+
 
 def wholly(definition: object) -> str:
     """Everything in a definition, positions included, as text (nan equals nan there)."""
@@ -53,19 +63,31 @@ def test_what_was_parsed_before_needs_no_parser(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with settings.override(cache_dir=tmp_path, use_cache=True):
-        first = stored_definition(EVERY_KIND, "first.tc")
+        first = stored_definition(STRUCTURE, "first.tc")
         monkeypatch.setattr(stored, "parse_definition", lambda *_: pytest.fail("parsed again"))
-        again = stored_definition(EVERY_KIND, "again.tc")
-    assert (again.text, again.file) == (EVERY_KIND, "again.tc")
+        again = stored_definition(STRUCTURE, "again.tc")
+    assert (again.text, again.file) == (STRUCTURE, "again.tc")
     assert wholly(again).replace("again.tc", "first.tc") == wholly(first)
+
+
+@pytest.mark.parametrize("text", [*TEXTS, EVERY_KIND, ORDERED])
+def test_usual_texts_need_neither_the_grammar_nor_a_file(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parser, "run_grammar", lambda *_: pytest.fail("the grammar was run"))
+    parser._parsed.cache_clear()
+    parser.unlinked.cache_clear()
+    with settings.override(cache_dir=tmp_path, use_cache=True):
+        assert stored_definition(text, "some.tc").text == text
+    assert not any(tmp_path.rglob("*"))
 
 
 def test_a_damaged_file_is_parsed_again(tmp_path: Path) -> None:
     with settings.override(cache_dir=tmp_path, use_cache=True):
-        first = stored_definition(EVERY_KIND, "some.tc")
+        first = stored_definition(STRUCTURE, "some.tc")
         (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
         path.write_bytes(path.read_bytes()[:-3])
-        assert wholly(stored_definition(EVERY_KIND, "some.tc")) == wholly(first)
+        assert wholly(stored_definition(STRUCTURE, "some.tc")) == wholly(first)
         assert path.is_file()
 
 
@@ -80,7 +102,7 @@ def test_bad_texts_are_not_kept(tmp_path: Path) -> None:
 def test_a_text_of_many_definitions_comes_back_linked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "def f0(float(N) x) -> (y) { y(i) = 2 * x(i) }\n"
+    text = "type Tree { leaf(float x) }\ndef f0(float(N) x) -> (y) { y(i) = 2 * x(i) }\n"
     text += "def g0(float(N) x) -> (y) { y = f0(x) }\n"
     for n in range(1, 15):  # twice as many ways down with every level
         for name in "fg":

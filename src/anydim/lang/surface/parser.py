@@ -1,6 +1,7 @@
 """Parses text to a surface tree. Every invalid text raises a LanguageError with its position.
 
-The parser is loaded on first use (`tables.py`, about 20 ms including lark) and kept; results are
+`descent.py` reads usual definitions. The parser of the grammar reads the others, and reports
+errors; it is loaded on first use (`tables.py`, about 30 ms including lark) and kept. Results are
 cached by text.
 """
 
@@ -14,6 +15,7 @@ from re import compile as pattern
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import LanguageError
+from anydim.lang.surface.descent import read_definitions
 from anydim.lang.surface.hints import mistake
 from anydim.lang.surface.linking import link
 from anydim.lang.surface.rules import builder
@@ -95,7 +97,7 @@ def linked(
 @lru_cache(maxsize=64)
 def unlinked(text: str, file: str) -> tuple[list[StructureType], list[Definition]]:
     """The declarations and definitions of a text, as they are written; raises LanguageError."""
-    types, definitions = run_grammar(grammar(), text, file)
+    types, definitions = _usual(text) or run_grammar(grammar(), text, file)
     names: set[str] = set()
     for definition in definitions:
         if definition.name in names:
@@ -105,6 +107,17 @@ def unlinked(text: str, file: str) -> tuple[list[StructureType], list[Definition
             )  # fmt: skip
         names.add(definition.name)
     return types, definitions
+
+
+def is_usual(text: str) -> bool:
+    """Whether a text is read without the parser of the grammar, as fast as from a file of its
+    tree."""
+    return _usual(text) is not None
+
+
+@lru_cache(maxsize=64)
+def _usual(text: str) -> tuple[list[StructureType], list[Definition]] | None:
+    return read_definitions(text)
 
 
 # ---- the grammar -------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def builder(more: Mapping[str, Callable[..., Any]] | None = None) -> Any:
     """The lark transformer that builds nodes during parsing; `more` rules take precedence."""
     from lark import Transformer, v_args
 
-    return v_args(inline=True)(type("Builder", (Transformer,), {**_RULES, **(more or {})}))()
+    return v_args(inline=True)(type("Builder", (Transformer,), {**RULES, **(more or {})}))()
 
 
 def _at(token: Token) -> int:
@@ -463,7 +463,7 @@ def _convert(_: Any, token: Token, argument: Term) -> Convert:
     return Convert(token[token.index("<") + 1 : token.index(">")].strip(), argument, _at(token))
 
 
-_RULES = {
+RULES: dict[str, Callable[..., Any]] = {
     "start": _start, "definition": _definition, "results": _results, "parameters": _together,
     "parameter": _parameter, "type_name": _type_name, "type_arguments": _together,
     "structure": _structure, "type_parameters": _together, "constructor": _constructor,

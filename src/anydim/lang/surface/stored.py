@@ -1,6 +1,7 @@
-"""On-disk cache of parsed definitions, so that later processes need no parser for them.
+"""On-disk cache of parsed definitions, so that later processes need no parser of the grammar.
 
-Surface trees are stored as JSON: a node is [its kind, its fields...], a tuple ["", ...].
+Texts that `descent.py` reads are not kept: that is as fast. Surface trees are stored as JSON: a
+node is [its kind, its fields...], a tuple ["", ...].
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from anydim.base.cache import code_version, key_of, user_cache
 from anydim.lang.surface import syntax
-from anydim.lang.surface.parser import linked, parse, parse_definition, unlinked
+from anydim.lang.surface.parser import is_usual, linked, parse, parse_definition, unlinked
 from anydim.lang.surface.syntax import Definition
 
 _KINDS: dict[str, Any] = {
@@ -32,7 +33,7 @@ def stored_definition(text: str, file: str) -> Definition:
 
     Raises LanguageError for an invalid text, or one without exactly one definition.
     """
-    cache = user_cache()
+    cache = None if is_usual(text) else user_cache()
     if cache is None:
         return parse_definition(text, file)
     key = key_of("definition", code_version(), text)
@@ -51,7 +52,7 @@ def stored_definitions(text: str, file: str) -> dict[str, Definition]:
 
     Raises LanguageError for a bad text.
     """
-    cache = user_cache()
+    cache = None if is_usual(text) else user_cache()
     if cache is None:
         return parse(text, file)
     key = key_of("definitions", code_version(), text)
