@@ -4,6 +4,8 @@ torch finds it by the entry point `torch_dynamo_backends`. Its graphs, forward a
 functional and of ATen: each becomes one model for all sizes that torch's guards allow. A graph
 with an operator that is not supported runs in torch, with one line in torch's log that says why.
 
+Random numbers are drawn by torch's default generator: a seed gives the numbers of eager torch.
+
 In a graph without gradients, parameters and buffers are constants of the model, which shares their
 memory. A change in place is noticed at the next call, and the model is compiled again.
 """
@@ -27,6 +29,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.entry import compile
 from anydim.frontends.torch.decompositions import decompositions
+from anydim.frontends.torch.drawn_numbers import DrawnNumbers
 from anydim.frontends.torch.importer import Imported, Program, import_graph
 from anydim.model import Model
 
@@ -75,7 +78,7 @@ def _traced(
     made: Callable[..., Any] = aot_autograd(
         fw_compiler=partial(_compiled, wanted, {}),
         inference_compiler=partial(_compiled, wanted, held if _is_whole(module, inputs) else {}),
-        decompositions=decompositions(None),
+        decompositions=decompositions(is_exported=False),
     )(module, inputs)
     return made
 
@@ -127,8 +130,9 @@ class _Part:
         self, module: torch.fx.GraphModule, inputs: Sequence[Any], wanted: Mapping[str, Any],
         held: Mapping[int, torch.Tensor],
     ) -> None:  # fmt: skip
-        self.module, self.wanted = module, wanted
-        nodes = list(module.graph.nodes)
+        self.drawn = DrawnNumbers(module)
+        self.module, self.wanted = self.drawn.module, wanted
+        nodes = list(self.module.graph.nodes)
         self.placeholders = [node for node in nodes if node.op == "placeholder"]
         self.output = nodes[-1]
         self.held = {n: t for n, t in held.items() if not _is_written(n)}
@@ -200,10 +204,11 @@ class _Part:
             self.held = {n: arguments[n] for n in self.held}
             self.build()
         found: Mapping[str, Any] = {}
+        whole = self.drawn.arguments(arguments)
         if self.model is not None:
-            given = [arguments[position] for position in self.positions]
+            given = [whole[position] for position in self.positions]
             found = self.model(**{name: _plain(v) for name, v in zip(self.names, given)})
-        return [self._result(each, arguments, found) for each in self.results]
+        return [self._result(each, whole, found) for each in self.results]
 
     def _result(self, each: _Result, arguments: Sequence[Any], found: Mapping[str, Any]) -> Any:
         if each.position is not None:

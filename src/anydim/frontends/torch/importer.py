@@ -99,6 +99,8 @@ class _Importing:
         if self.failures:
             raise _unsupported(self.program.name, self.failures)
         results = self.outputs(nodes[-1].args[0])
+        if self.failures:
+            raise _unsupported(self.program.name, self.failures)
         try:
             graph = self.g.graph()
         except GraphError as error:
@@ -163,6 +165,8 @@ class _Importing:
         if isinstance(value, Size):
             value = self.g.scalar(value, int64)
         if not isinstance(value, Value):
+            if isinstance(getattr(result, "meta", {}).get("val"), torch.Tensor):
+                self.failures.append(f"a further result ({result.name}): not supported")
             return value
         while name in self.g._types:  # an input may have this name
             name += "_out"

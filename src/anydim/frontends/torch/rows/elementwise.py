@@ -288,6 +288,11 @@ def fused(name: str) -> Build:
     return build
 
 
+def multiply_add(g: TorchBuilder, a: Operand, b: Operand, c: Operand) -> Value:
+    a, b, c = g.worked(a, b, c)
+    return g.add(g.mul(a, b), c)
+
+
 def interpolate(g: TorchBuilder, a: Value, b: Value, weight: Operand) -> Value:
     """a + weight * (b - a); from the nearer end, as torch does."""
     a, b, w = g.worked(a, b, weight)
@@ -360,9 +365,10 @@ def hard_shrink(g: TorchBuilder, x: Value, lambd: float = 0.5) -> Value:
     return g.where(inside, g.scalar(0, x.dtype), x)
 
 
-def log_sigmoid(g: TorchBuilder, x: Value) -> Value:
+def log_sigmoid(g: TorchBuilder, x: Value) -> list[Value]:
+    """(log sigmoid x, exp -|x|, which torch's gradient takes on CPUs)."""
     (x,) = g.worked(x)
-    return g.neg(g.softplus(g.neg(x)))
+    return [g.neg(g.softplus(g.neg(x))), g.exp(g.neg(g.abs(x)))]
 
 
 def swish(g: TorchBuilder, x: Value) -> Value:
@@ -384,7 +390,7 @@ def exp2(g: TorchBuilder, x: Value) -> Value:
     return g.exp(g.mul(wide, math.log(2)))
 
 
-def converted(g: TorchBuilder, x: Value, **_: Any) -> Value:
+def converted(g: TorchBuilder, x: Value, *_: Any, **__: Any) -> Value:
     """The result's type is all that counts."""
     return x
 
@@ -483,6 +489,7 @@ ROWS: dict[str, Build] = {
     "rsub.Tensor": reversed_subtraction, "rsub.Scalar": reversed_subtraction,
     "mul.Tensor": binary("mul", "logical_and"), "mul.Scalar": binary("mul", "logical_and"),
     "div.Tensor": divide, "div.Scalar": divide,
+    "true_divide.Tensor": divide, "prims.fma.default": multiply_add,
     "div.Tensor_mode": divide, "div.Scalar_mode": divide,
     "floor_divide.default": floor_divide, "floor_divide.Scalar": floor_divide,
     "remainder.Tensor": remainder, "remainder.Scalar": remainder,
