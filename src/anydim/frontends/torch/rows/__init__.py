@@ -1,7 +1,8 @@
 """The table of overloads: one row each, by subject.
 
     record                 (in the folder above) what a row is
-    elementwise.py         arithmetic, comparison, logic, activations, conversions
+    elementwise.py         arithmetic, comparison, logic, conversions
+    activations.py         activations
     views.py               views, and overloads that move elements
     reductions.py          reductions, cumulative overloads, sorting
     linear.py              matrix products, linear algebra
@@ -23,6 +24,7 @@ them to the types that torch gives the results.
 
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.rows import (
+    activations,
     attention,
     convolution,
     convolution_gradients,
@@ -41,7 +43,7 @@ from anydim.frontends.torch.rows import (
 )
 
 _SUBJECTS = (
-    elementwise, views, reductions, linear, normalisation, convolution,
+    elementwise, activations, views, reductions, linear, normalisation, convolution,
     convolution_gradients, attention, recurrent, indexing, creation, data_sized, special,
     factorisations, lists,
 )  # fmt: skip
