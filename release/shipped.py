@@ -102,7 +102,7 @@ def write(folder: Path, levels: tuple[str, ...] = LEVELS) -> int:
                     target("llvm", level).compile(wanted)
         found = sorted(Path(second, "objects").glob("??/*"))
         found += [path for path in sorted(Path(first, "objects").glob("??/*")) if _is_parsed(path)]
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for path in found:
             shutil.copyfile(path, folder / f"{path.parent.name}{path.name}")
         return len(found)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy
 import pytest
 
-from tests.values import bringing_new_values, functions
+from tests.values import bringing_new_values, functions, spread
 
 _KEPT = Path(__file__).resolve().parents[1] / ".pytest_cache" / "compiled"
 _OTHERS = ("ANYDIM_", "OCL_", "POCL_", "PYOPENCL_", "XDG_", "OMP_", "KMP_", "MKL_")
@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of functions marked `thinned`, cases that bring in no new value of a parameter are slow.
 
     Those whose ids end as the mark says are kept as well: `thinned("large-small")`; with `only` of
-    ends, these alone.
+    ends, these alone. Of functions marked `sampled(most)`, all but so many cases are slow.
     """
     marked = [item for item in items if item.get_closest_marker("thinned")]
     quick = [item for item in marked if not item.get_closest_marker("slow")]
@@ -84,6 +84,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ends = tuple(f"{end}]" for end in (*mark.args, *only))
         for case in cases:
             if case not in kept and not case.nodeid.endswith(ends):
+                case.add_marker(pytest.mark.slow)
+    marked = [item for item in items if item.get_closest_marker("sampled")]
+    quick = [item for item in marked if not item.get_closest_marker("slow")]
+    for cases in functions(quick).values():
+        sample = spread(cases, cases[0].get_closest_marker("sampled").args[0])
+        for case in cases:
+            if case not in sample:
                 case.add_marker(pytest.mark.slow)
 
 

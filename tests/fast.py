@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.values import bringing_new_values, function_of, functions
+from tests.values import bringing_new_values, function_of, functions, spread
 
 MOST = 3
 LONGEST = 0.2  # seconds of processor time, those of ended child processes among them
@@ -48,13 +48,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             chosen.update(cases[:1] if measuring else spread(bringing_new_values(cases), MOST))
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
-
-
-def spread(cases: list[pytest.Item], most: int) -> list[pytest.Item]:
-    """At most so many cases at equal distances, the first and the last among them."""
-    if len(cases) <= most:
-        return cases
-    return [cases[round(number * (len(cases) - 1) / (most - 1))] for number in range(most)]
 
 
 class _Measured:

@@ -34,6 +34,13 @@ def bringing_new_values(cases: Iterable[pytest.Item]) -> list[pytest.Item]:
     return found
 
 
+def spread(cases: list[pytest.Item], most: int) -> list[pytest.Item]:
+    """At most so many cases at equal distances, the first and the last among them."""
+    if len(cases) <= most:
+        return cases
+    return [cases[round(number * (len(cases) - 1) / (most - 1))] for number in range(most)]
+
+
 def _key(value: Any) -> Any:
     """What tells values apart: their text, where it is no address."""
     return id(value) if callable(value) else repr(value)[:200]

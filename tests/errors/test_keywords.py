@@ -87,7 +87,7 @@ def test_names_of_the_module():
 
 
 @pytest.mark.parametrize(
-    ("library", "told"), [("torch", "torch.onnx.export"), ("sklearn", "skl2onnx.to_onnx")]
+    ("library", "told"), [("torch", "torch.export.Dim"), ("sklearn", "skl2onnx.to_onnx")]
 )
 def test_what_is_no_model_yet(library, told):
     theirs = types.new_class("Net", exec_body=lambda body: body.update(__module__=f"{library}.nn"))

@@ -7,6 +7,7 @@ import pytest
 from tests.fuzz.deciding import judge, program
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_that_decide(seed: int) -> None:
     made = program(seed)

@@ -79,6 +79,7 @@ print(json.dumps([got.tobytes() == expected["y"].tobytes(), errors,
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("threads", [0, 1, 64])
 def test_sessions(threads: int, run: Run) -> None:
     done = run("-c", SESSION, str(threads), cli=False)
@@ -94,6 +95,7 @@ def test_sessions(threads: int, run: Run) -> None:
         )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("words, said", [
     (["inspect", "encoder.anydim", "--verify"], "takes it"),
     (["run", "encoder.anydim", "--input", "in.npz", "--threads", "1"], "on 1 core"),

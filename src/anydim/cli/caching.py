@@ -21,7 +21,7 @@ _KINDS = {  # folders of the cache
     "programs": "compiled programs",
     "sources": "files that programs were compiled from",
     "models": "models of sessions and transformers",
-    "packed": "weights of loaded files, moved to this processor's layout",
+    "packed": "weights, packed for this processor",
 }
 _CONTAINERS = ("programs", "models")
 

@@ -50,6 +50,10 @@ class Schema:
         self, port: StructurePort, where: str = "structure",
         specs: Mapping[str, TensorSpec] | None = None,
     ) -> None:  # fmt: skip
+        if not isinstance(port, StructurePort):
+            raise InputError(
+                f"{where}: declared is {shown(port)}", 'give declared=model.lists["t"]'
+            )
         self.port, self.where, self.specs = port, where, specs or {}
         self.untyped = set[str]()
         self.types = {each.name: {c.name: c for c in each.constructors} for each in port.types}

@@ -194,6 +194,7 @@ def test_svm_regressor(kernel):
         ))  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("classes", [2, 4])
 def test_svm_classifier(kernel, classes):

@@ -23,6 +23,7 @@ def last(text):
     return lib[list(lib)[-1]]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_derivatives_are_those_of_differences(name):
     program = PROGRAMS[name]

@@ -48,6 +48,7 @@ def test_results_are_what_the_graph_means(name: str, threads: int) -> None:
     assert native(model).leaked == 0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(GRAPHS.keys() - {"until"}))
 def test_the_model_agrees_with_its_reference(name: str) -> None:
     """`until` never ends from a number that doubling does not make larger."""

@@ -178,6 +178,7 @@ def test_the_meaning_stays(name: str) -> None:
         numpy.testing.assert_allclose(came, wanted, TOLERANCE, TOLERANCE)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_compiled_it_agrees_along_a_sequence_of_sizes(name: str) -> None:
     graph = built(name)

@@ -59,6 +59,7 @@ def test_a_copy_in_a_branch_has_its_own_value() -> None:
     assert all(s.about["value"] for s in trace.of(COPY, "a"))
 
 
+@pytest.mark.sampled(3)
 @needs_device
 @pytest.mark.parametrize("make", OPENERS, ids=["apart", "usual"])
 @pytest.mark.parametrize("calls", [1, 3])

@@ -20,6 +20,7 @@ FORMULAS = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", FORMULAS)
 @pytest.mark.parametrize("guarded", [False, True])
 def test_it_is_what_trying_all_sizes_gives(text: str, guarded: bool) -> None:

@@ -80,6 +80,7 @@ def same(got: numpy.ndarray, want: numpy.ndarray) -> numpy.ndarray:
     return (got == want) | ((got != got) & (want != want))
 
 
+@pytest.mark.sampled(2)
 @fused
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("arity", [1, 2])
@@ -147,6 +148,7 @@ def test_expanded_integer_functions(dtype: DType) -> None:
     numpy.testing.assert_array_equal(evaluated[0], native[0])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("have", [*FLOATS, *NARROW, *map(DTYPES.get, ("int4", "uint2", "int64"))],
                          ids=str)  # fmt: skip
 def test_expanded_conversions_evaluate_to_numpy_s(have: DType) -> None:

@@ -254,17 +254,19 @@ def _in_strips(
 def walked(planes: Planes, form: Sliding, along: int = -2) -> Sliding:
     """The form of a strip, channels last: windows walk along an axis, down a column by default.
 
-    Taps that are in bounds under the same conditions are adjacent.
+    Taps that share their place off this axis are adjacent, as they are in bounds under the same
+    conditions. So the order of a sum does not depend on which conditions are known to hold.
     """
     columns = [*planes.image_axes]
     walk = columns.pop(max(along, -len(columns)))
     read_there = {source.tensor for source in planes.sources}
-    by_limits: dict[object, list[tuple[Expr, tuple[Window, ...]]]] = {}
+    by_place: dict[object, list[tuple[Expr, tuple[Window, ...]]]] = {}
     for expr, windows in form.bodies:
         limits = {window.read: window.limits for window in windows}
         found = [read for read in reads(expr) if read.tensor in read_there]
         made = tuple(Window(r, Affine(as_size(0)), 1, limits.get(r, ())) for r in found)
-        key = tuple(x for w in made for x in w.limits if x.index.stride(walk.name) == 0)
-        by_limits.setdefault(key, []).append((expr, made))
-    bodies = tuple(body for run in by_limits.values() for body in run)
+        moving = [read for read in found if walk.name in free_axes(read)]
+        place = tuple(i for read in moving for i in read.indices if walk.name not in free_axes(i))
+        by_place.setdefault(place, []).append((expr, made))
+    bodies = tuple(body for run in by_place.values() for body in run)
     return replace(form, outer=(*columns, walk), lane=planes.channels, bodies=bodies)

@@ -71,6 +71,7 @@ def agree(name: str, found: dict[str, Any], right: list[np.ndarray]) -> None:
         assert off <= MEANINGS[name].within * largest, (name, got, wanted)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", MEANINGS)
 def test_it_is_the_recursion_in_python(name: str, models: Callable[..., Model]) -> None:
     model = models(name)
@@ -85,6 +86,7 @@ def test_it_is_the_recursion_in_python(name: str, models: Callable[..., Model]) 
             agree(name, model(**own, **held), right)  # a single structure
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", MEANINGS)
 def test_a_tree_has_the_same_bits_in_any_batch(name: str, models: Callable[..., Model]) -> None:
     models = [models(name), models(name, 2)]
