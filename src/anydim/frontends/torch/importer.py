@@ -92,7 +92,11 @@ class _Importing:
         Naming(self.program, self.g).declare(given)
         numbers = [isinstance(node.meta.get("val"), torch.SymInt) for node in given]
         for position in sorted(range(len(given)), key=lambda place: not numbers[place]):
-            self.placeholder(given[position], position)
+            try:
+                self.placeholder(given[position], position)
+            except Refused as error:
+                self.failures.append(f"the input {given[position].name}: {error}")
+                self.environment[given[position]] = _BROKEN
         for node in nodes:
             if node.op not in ("placeholder", "output"):
                 self.node(node)
