@@ -172,10 +172,10 @@ def test_torch_finds_the_backend_by_its_entry_point(first: str, tmp_path: Path) 
     folder = tmp_path / "anydim_entry-0.1.dist-info"
     folder.mkdir()
     folder.joinpath("METADATA").write_text(
-        "Metadata-Version: 2.1\nName: anydim-entry\nVersion: 0.1\n"
+        "Metadata-Version: 2.1\nName: anydim-entry\nVersion: 0.1\n", "utf-8"
     )
     folder.joinpath("entry_points.txt").write_text(
-        f"[torch_dynamo_backends]\n{line.replace(chr(34), '')}\n"
+        f"[torch_dynamo_backends]\n{line.replace(chr(34), '')}\n", "utf-8"
     )
     code = f"{first}\nimport torch\nf = torch.compile(torch.sin, backend='anydim')\n"
     code += "x = torch.ones(3)\ntorch.testing.assert_close(f(x), x.sin())"
