@@ -4,6 +4,8 @@ torch finds it by the entry point `torch_dynamo_backends`. Its graphs, forward a
 functional and of ATen: each becomes one model for all sizes that torch's guards allow. A graph
 with an operator that is not supported runs in torch, with one line in torch's log that says why.
 
+Random numbers are drawn by torch's default generator: a seed gives the numbers of eager torch.
+
 In a graph without gradients, parameters and buffers are constants of the model, which shares their
 memory. A change in place is noticed at the next call, and the model is compiled again.
 """
@@ -14,8 +16,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from importlib.metadata import entry_points
 from typing import Any
 
+import numpy
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import detect_fake_mode
@@ -27,6 +31,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.entry import compile
 from anydim.frontends.torch.decompositions import decompositions
+from anydim.frontends.torch.drawn_numbers import DrawnNumbers
 from anydim.frontends.torch.importer import Imported, Program, import_graph
 from anydim.model import Model
 
@@ -75,7 +80,7 @@ def _traced(
     made: Callable[..., Any] = aot_autograd(
         fw_compiler=partial(_compiled, wanted, {}),
         inference_compiler=partial(_compiled, wanted, held if _is_whole(module, inputs) else {}),
-        decompositions=decompositions(None),
+        decompositions=decompositions(is_exported=False),
     )(module, inputs)
     return made
 
@@ -127,8 +132,9 @@ class _Part:
         self, module: torch.fx.GraphModule, inputs: Sequence[Any], wanted: Mapping[str, Any],
         held: Mapping[int, torch.Tensor],
     ) -> None:  # fmt: skip
-        self.module, self.wanted = module, wanted
-        nodes = list(module.graph.nodes)
+        self.drawn = DrawnNumbers(module)
+        self.module, self.wanted = self.drawn.module, wanted
+        nodes = list(self.module.graph.nodes)
         self.placeholders = [node for node in nodes if node.op == "placeholder"]
         self.output = nodes[-1]
         self.held = {n: t for n, t in held.items() if not _is_written(n)}
@@ -159,7 +165,15 @@ class _Part:
         if imported.graph.outputs:
             self.model = compile(imported.graph, **self.wanted)
             self.names = tuple(spec.name for spec in self.model.inputs)
+            self.plain = _as_array if self._is_numpy(self.model) else _as_tensor
         self.versions = {n: _version(t) for n, t in self.held.items()}
+
+    def _is_numpy(self, model: Model) -> bool:
+        """Whether numpy can hold all inputs and results: its arrays are passed on faster."""
+        values = [node.meta.get("val") for node in self.placeholders]
+        on_host = all(v.device.type == "cpu" for v in values if isinstance(v, torch.Tensor))
+        specs = (*model.inputs, *model.outputs)
+        return on_host and all(spec.dtype.numpy.isbuiltin == 1 for spec in specs)
 
     def _results(self) -> tuple[list[Any], list[_Result]]:
         """The results that the graph computes, and all results."""
@@ -200,10 +214,11 @@ class _Part:
             self.held = {n: arguments[n] for n in self.held}
             self.build()
         found: Mapping[str, Any] = {}
+        whole = self.drawn.arguments(arguments)
         if self.model is not None:
-            given = [arguments[position] for position in self.positions]
-            found = self.model(**{name: _plain(v) for name, v in zip(self.names, given)})
-        return [self._result(each, arguments, found) for each in self.results]
+            given = [whole[position] for position in self.positions]
+            found = self.model(**{name: self.plain(v) for name, v in zip(self.names, given)})
+        return [self._result(each, whole, found) for each in self.results]
 
     def _result(self, each: _Result, arguments: Sequence[Any], found: Mapping[str, Any]) -> Any:
         if each.position is not None:
@@ -222,11 +237,18 @@ def _named(result: Any, is_number: bool) -> _Result:
     return _Result(value=result)
 
 
-def _plain(value: Any) -> Any:
+def _as_tensor(value: Any) -> torch.Tensor:
     """An argument of a model: a number is the size of a tensor of bytes."""
     if isinstance(value, int):
         return torch.empty(value, dtype=torch.uint8)
     return value.detach()
+
+
+def _as_array(value: Any) -> numpy.ndarray:
+    """The same as an array that shares the tensor's memory."""
+    if isinstance(value, int):
+        return numpy.empty(value, numpy.uint8)
+    return (value.resolve_neg() if value.is_neg() else value).detach().numpy()
 
 
 def _version(tensor: torch.Tensor) -> tuple[int, int]:
@@ -243,4 +265,5 @@ def _is_written(position: int) -> bool:
     return bool(metadata.input_info[position].mutates_data)
 
 
-torch._dynamo.register_backend(backend, name="anydim")
+if not entry_points(group="torch_dynamo_backends", name="anydim"):
+    torch._dynamo.register_backend(backend, name="anydim")  # not installed: torch cannot find it

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -160,11 +163,28 @@ def test_unknown_options_are_refused() -> None:
         compiled(torch.sin, options={"speed": 9})(torch.ones(3))
 
 
-def test_torch_finds_the_backend_by_its_entry_point(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("first", ["", "import anydim.torch_backend"])
+def test_torch_finds_the_backend_by_its_entry_point(first: str, tmp_path: Path) -> None:
+    """In a process with the metadata of an installed distribution."""
     text = Path(__file__).parents[2].joinpath("pyproject.toml").read_text("utf-8")
     line = 'anydim = "anydim.torch_backend:backend"'
     assert f'[project.entry-points."torch_dynamo_backends"]\n{line}\n' in text
-    assert torch._dynamo.lookup_backend("anydim") is anydim.torch_backend.backend
+    folder = tmp_path / "anydim_entry-0.1.dist-info"
+    folder.mkdir()
+    folder.joinpath("METADATA").write_text(
+        "Metadata-Version: 2.1\nName: anydim-entry\nVersion: 0.1\n", "utf-8"
+    )
+    folder.joinpath("entry_points.txt").write_text(
+        f"[torch_dynamo_backends]\n{line.replace(chr(34), '')}\n", "utf-8"
+    )
+    code = f"{first}\nimport torch\nf = torch.compile(torch.sin, backend='anydim')\n"
+    code += "x = torch.ones(3)\ntorch.testing.assert_close(f(x), x.sin())"
+    places = [str(tmp_path), *sys.path]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("norm_first", [False, True])

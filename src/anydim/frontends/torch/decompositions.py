@@ -20,16 +20,22 @@ from anydim.frontends.torch.fused_layers import FUSED
 from anydim.frontends.torch.rows import OVERLOADS
 
 
-def decompositions(program: Any) -> dict[Any, Callable[..., Any]]:
-    """The decompositions for a program, by overload."""
-    return dict(_table())
+def decompositions(is_exported: bool) -> dict[Any, Callable[..., Any]]:
+    """The decompositions of an exported program, or of a graph of torch.compile, by overload."""
+    return dict(_table(is_exported))
 
 
 @cache
-def _table() -> dict[Any, Callable[..., Any]]:
+def _table(is_exported: bool) -> dict[Any, Callable[..., Any]]:
+    """torch.compile decomposes below its pass that removes writes in place.
+
+    There torch's decompositions in C++ may write in place, and those in Python come first.
+    """
     core = torch.export.default_decompositions()
     kept = {overload: _get_decomp_for_cia(overload) for overload in PRESERVED_ATEN_CIA_OPS
             if torch._C._dispatch_has_kernel_for_dispatch_key(
                 overload.name(), "CompositeImplicitAutograd")}  # fmt: skip
-    found = {**decomposition_table, **dict(core.items()), **kept, **FUSED}
+    composite = {**dict(core.items()), **kept}
+    tables = (decomposition_table, composite) if is_exported else (composite, decomposition_table)
+    found = {**tables[0], **tables[1], **FUSED}
     return {overload: made for overload, made in found.items() if str(overload) not in OVERLOADS}

@@ -92,13 +92,19 @@ class _Importing:
         Naming(self.program, self.g).declare(given)
         numbers = [isinstance(node.meta.get("val"), torch.SymInt) for node in given]
         for position in sorted(range(len(given)), key=lambda place: not numbers[place]):
-            self.placeholder(given[position], position)
+            try:
+                self.placeholder(given[position], position)
+            except Refused as error:
+                self.failures.append(f"the input {given[position].name}: {error}")
+                self.environment[given[position]] = _BROKEN
         for node in nodes:
             if node.op not in ("placeholder", "output"):
                 self.node(node)
         if self.failures:
             raise _unsupported(self.program.name, self.failures)
         results = self.outputs(nodes[-1].args[0])
+        if self.failures:
+            raise _unsupported(self.program.name, self.failures)
         try:
             graph = self.g.graph()
         except GraphError as error:
@@ -163,6 +169,8 @@ class _Importing:
         if isinstance(value, Size):
             value = self.g.scalar(value, int64)
         if not isinstance(value, Value):
+            if isinstance(getattr(result, "meta", {}).get("val"), torch.Tensor):
+                self.failures.append(f"a further result ({result.name}): not supported")
             return value
         while name in self.g._types:  # an input may have this name
             name += "_out"

@@ -166,7 +166,7 @@ def _decomposed(program: ExportedProgram, name: str) -> ExportedProgram:
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            return program.run_decompositions(decompositions(program))
+            return program.run_decompositions(decompositions(is_exported=True))
     except Exception as error:  # torch raises any kind
         first = (str(error).strip().splitlines() or [""])[0]
         raise ModelError(

@@ -44,6 +44,7 @@ class AttentionForm:
     """An attention: `score` is the argument of softmax, an expression over the product `raw`.
 
     `nan_is_zero`: shares that are NaN, as in a row without a score above -inf, count as 0.
+    `masked_is_zero`: the shares of such a row count as 0; other shares that are NaN stay NaN.
     `widens`: some of queries, keys and values have 16 bits.
     """
 
@@ -59,6 +60,7 @@ class AttentionForm:
     raw: str
     score: Expr
     nan_is_zero: bool = False
+    masked_is_zero: bool = False
     widens: bool = False
 
     @cached_property
@@ -100,10 +102,11 @@ class _Matcher:
         for shares, values in _both_orders(last.body):
             if shares.tensor in self.bodies and values.tensor in self.inputs:
                 share, safe = _without_nan(self._resolved(shares))
+                share, masked = self._without_masked_rows(share, last.reduced[0])
                 found = self._score(share, last.reduced[0])
                 form = None if found is None else self._assembled(*found, last, values)
                 if form is not None:
-                    return replace(form, nan_is_zero=safe)
+                    return replace(form, nan_is_zero=safe, masked_is_zero=masked and not safe)
         return None
 
     # ---- pointwise statements ------------------------------------------------------------------
@@ -163,6 +166,17 @@ class _Matcher:
         if not free_axes(score) <= {axis.name for axis in scores.axes}:
             return None
         return (scores, score) if self._is_product(scores) else None
+
+    def _without_masked_rows(self, share: Expr, key: Axis) -> tuple[Expr, bool]:
+        """Return (a, True) for top == -inf ? 0 : a, for the top score; else (share, False)."""
+        if isinstance(share, Apply) and share.function == "select":
+            condition, zero, value = share.arguments
+            is_zero = isinstance(zero, Literal) and zero.value == 0
+            if is_zero and isinstance(condition, Apply) and condition.function == "equal":
+                top, lowest = condition.arguments
+                if self._reduced(top, "max", key) is not None and _is_lowest(lowest):
+                    return value, True
+        return share, False
 
     def _reduced(self, read: Expr, combine: str, key: Axis) -> Expr | None:
         """Return the argument of a reduction over `key`, if `read` reads its result unchanged."""
@@ -278,6 +292,11 @@ def _without_nan(share: Expr) -> tuple[Expr, bool]:
         if is_zero and condition == Apply("isnan", (value,)):
             return value, True
     return share, False
+
+
+def _is_lowest(expr: Expr) -> bool:
+    """Whether an expression is the literal -inf."""
+    return isinstance(expr, Literal) and expr.value == float("-inf")
 
 
 def _quotient(expr: Expr) -> tuple[Expr, Expr] | None:

@@ -206,7 +206,11 @@ def _divide(code: Writer, plan: Plan, result: Buffer, source: Buffer, index: ir.
     total = Buffer(code, "totals", float32)[index]
     divisor = select(variable("key_count").equals(0), float("inf"), total)
     divisor = code.let(divisor.spread(plan.lanes))
-    good = code.let((total > 0).spread(plan.lanes)) if plan.form.nan_is_zero else None
+    positive = total > 0
+    if plan.form.masked_is_zero:
+        positive = positive | apply("isnan", total)
+    is_partial = plan.form.nan_is_zero or plan.form.masked_is_zero
+    good = code.let(positive.spread(plan.lanes)) if is_partial else None
     for column in range(0, plan.width, plan.lanes):
         remaining = plan.width - column
         mask = first_lanes(constant(remaining), plan.lanes) if remaining < plan.lanes else None

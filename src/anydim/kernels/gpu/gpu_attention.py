@@ -55,7 +55,7 @@ class Running:
 
 def _form(group: Group) -> AttentionForm | None:
     form = attention_form(group) if plain(group) else None
-    if form is None or form.nan_is_zero:
+    if form is None or form.nan_is_zero or form.masked_is_zero:
         return None
     return form if group.type_of(form.output.tensor).dtype == float32 else None
 

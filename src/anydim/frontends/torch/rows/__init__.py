@@ -1,19 +1,22 @@
 """The table of overloads: one row each, by subject.
 
     record                 (in the folder above) what a row is
-    elementwise.py         arithmetic, comparison, logic, activations, conversions
+    elementwise.py         arithmetic, comparison, logic, conversions
+    activations.py         activations
     views.py               views, and overloads that move elements
     reductions.py          reductions, cumulative overloads, sorting
     linear.py              matrix products, linear algebra
     factorisations.py      Cholesky, LU, QR, eigenvalues, singular values
     normalisation.py       batch, group, instance, layer and RMS norms
     convolution.py         convolutions, pooling, resampling of images
+    convolution_gradients  gradients of convolutions
     attention.py           scaled dot-product attention
     recurrent.py           LSTM, GRU, RNN
     indexing.py            reads and writes at indices
     creation.py            tensors from sizes and numbers, random ones included
     special.py             special functions, by the tables of coefficients.py
     data_sized.py          sizes that data decide
+    lists.py               lists of tensors, as optimisers have them
 
 A row takes the builder and the arguments of the schema. It returns values; the importer converts
 them to the types that torch gives the results.
@@ -21,14 +24,17 @@ them to the types that torch gives the results.
 
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.rows import (
+    activations,
     attention,
     convolution,
+    convolution_gradients,
     creation,
     data_sized,
     elementwise,
     factorisations,
     indexing,
     linear,
+    lists,
     normalisation,
     recurrent,
     reductions,
@@ -37,8 +43,9 @@ from anydim.frontends.torch.rows import (
 )
 
 _SUBJECTS = (
-    elementwise, views, reductions, linear, normalisation, convolution, attention, recurrent,
-    indexing, creation, data_sized, special, factorisations,
+    elementwise, activations, views, reductions, linear, normalisation, convolution,
+    convolution_gradients, attention, recurrent, indexing, creation, data_sized, special,
+    factorisations, lists,
 )  # fmt: skip
 
 OVERLOADS: dict[str, Build] = {

@@ -67,15 +67,17 @@ def _attended(
     g: TorchBuilder, given: tuple[Value, Value, Value], mask: Value | None, causal: bool,
     scale: float | None,
 ) -> Value:  # fmt: skip
-    """Attention of [batch, heads, rows, depth]; a row whose mask allows no key has the result 0."""
+    """Attention of [batch, heads, rows, depth]; a row whose mask allows no key has the result 0.
+
+    Other rows with a score that is NaN have the result NaN.
+    """
     call: Any = StandardNode(g, "attention", {"scale": scale})
     query, key, value = given
     operands = operands_of(call, query.name, key.name, value.name)
     number = scale_of(call, operands.depth, operands.dtype)
     raw = Value(g, scores_of(call, operands, number, operands.whole))
-    shares = g.softmax(_masked(g, raw, mask, causal), axis=-1)
-    if mask is not None:
-        shares = g.where(g.is_nan(shares), g.scalar(0, shares.dtype), shares)
+    scores = _masked(g, raw, mask, causal)
+    shares = g.softmax(scores, axis=-1) if mask is None else g.defined("masked_softmax", scores)
     return Value(g, weighted_values(call, shares.name, operands, flat=False))
 
 

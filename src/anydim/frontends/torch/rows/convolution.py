@@ -11,7 +11,7 @@ from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
-from anydim.sizes import Size, as_size, product
+from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
 Numbers: TypeAlias = "int | Sequence[int]"
 Sizes: TypeAlias = "Sequence[int | Size]"
@@ -29,7 +29,7 @@ def convolution(
                            transposed, output_padding, groups)  # fmt: skip
         return g.squeeze(made, axes=(0,))
     stride, padding, dilation, output_padding = (
-        _each(numbers, rank) for numbers in (stride, padding, dilation, output_padding)
+        per_axis(numbers, rank) for numbers in (stride, padding, dilation, output_padding)
     )
     if not transposed:
         given = [x, weight] if bias is None else [x, weight, bias]
@@ -46,7 +46,7 @@ def convolution(
                             before=padding, sizes=sizes)  # fmt: skip
 
 
-def _each(numbers: int | Numbers, rank: int) -> tuple[int, ...]:
+def per_axis(numbers: int | Numbers, rank: int) -> tuple[int, ...]:
     given = (numbers,) if isinstance(numbers, int) else tuple(numbers)
     return given * rank if len(given) == 1 else given
 
@@ -74,14 +74,15 @@ def average_pool(rank: int) -> Build:
         ceil_mode: bool = False, count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Value:  # fmt: skip
-        if divisor_override and ceil_mode:
-            raise Refused("divisor_override with ceil_mode")
         (x,) = g.worked(x)
         own, lead = batched(g, x, rank)
-        kernel, padding = _each(kernel, rank), _each(padding, rank)
+        kernel, padding = per_axis(kernel, rank), per_axis(padding, rank)
+        strides = per_axis(stride, rank) if stride else kernel
+        if divisor_override and ceil_mode:  # zeros, so that every window is whole
+            own = _completed(g, own, kernel, strides, padding)
         made = g.average_pool(
-            own, kernel=kernel, strides=_each(stride, rank) if stride else kernel,
-            pads=(*padding, *padding), ceil=ceil_mode,
+            own, kernel=kernel, strides=strides, pads=(*padding, *padding),
+            ceil=ceil_mode and not divisor_override,
             count_padding=count_include_pad or bool(divisor_override),
         )  # fmt: skip
         if divisor_override:
@@ -89,6 +90,18 @@ def average_pool(rank: int) -> Build:
         return unbatched(g, made, lead)
 
     return build
+
+
+def _completed(
+    g: TorchBuilder, x: Value, kernel: tuple[int, ...], strides: tuple[int, ...],
+    padding: tuple[int, ...],
+) -> Value:  # fmt: skip
+    """x with zeros after each axis, up to the end of the last window of `ceil_mode`."""
+    after: list[Size | int] = [0, 0]
+    for size, width, step, pad in zip(x.shape[2:], kernel, strides, padding):
+        count = minimum(ceil_div(size + 2 * pad - width, step) + 1, ceil_div(size + pad, step))
+        after.append(maximum((count - 1) * step + width - size - 2 * pad, 0))
+    return g.pad(x, before=(0,) * len(after), after=tuple(after))
 
 
 def max_pool(rank: int, indices: bool = True) -> Build:
@@ -99,11 +112,11 @@ def max_pool(rank: int, indices: bool = True) -> Build:
         dilation: Numbers = 1, ceil_mode: bool = False,
     ) -> Any:  # fmt: skip
         own, lead = batched(g, x, rank)
-        kernel, padding = _each(kernel, rank), _each(padding, rank)
+        kernel, padding = per_axis(kernel, rank), per_axis(padding, rank)
         wanted = indices and g.is_used(1)
         made = g.max_pool(
-            own, kernel=kernel, strides=_each(stride, rank) if stride else kernel,
-            dilations=_each(dilation, rank), pads=(*padding, *padding), ceil=ceil_mode,
+            own, kernel=kernel, strides=per_axis(stride, rank) if stride else kernel,
+            dilations=per_axis(dilation, rank), pads=(*padding, *padding), ceil=ceil_mode,
             indices=wanted,
         )  # fmt: skip
         if not wanted:
@@ -226,7 +239,9 @@ def columns(
 ) -> Value:
     """Windows of an image as columns: [batch, channels * kernel, positions]."""
     own, lead = batched(g, x, 2)
-    kernel, dilation, padding, stride = (_each(n, 2) for n in (kernel, dilation, padding, stride))
+    kernel, dilation, padding, stride = (
+        per_axis(n, 2) for n in (kernel, dilation, padding, stride)
+    )
     batch, channels, *_ = own.shape
     own = g.pad(own, before=(0, 0, *padding), after=(0, 0, *padding))
     for axis in (2, 3):
@@ -257,7 +272,9 @@ def image(
     """The sum of columns at the places that they were taken from."""
     lead = x.shape[:-2]
     own = x if lead else g.unsqueeze(x, axes=(0,))
-    kernel, dilation, padding, stride = (_each(n, 2) for n in (kernel, dilation, padding, stride))
+    kernel, dilation, padding, stride = (
+        per_axis(n, 2) for n in (kernel, dilation, padding, stride)
+    )
     batch, width, _ = own.shape
     counts = [
         (as_size(size) + 2 * pad - spread * (k - 1) - 1) // step + 1

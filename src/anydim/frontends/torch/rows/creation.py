@@ -1,7 +1,7 @@
 """Rows of overloads that create tensors, random ones included.
 
-Random numbers do not continue torch's generator: each overload of a program has a seed of its own,
-and gives the same numbers at every call.
+In an exported program random numbers do not continue torch's generator: each overload has a seed
+of its own, and gives the same numbers at every call. In a graph of torch.compile torch draws them.
 """
 
 from __future__ import annotations

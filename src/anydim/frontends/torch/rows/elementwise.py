@@ -288,6 +288,11 @@ def fused(name: str) -> Build:
     return build
 
 
+def multiply_add(g: TorchBuilder, a: Operand, b: Operand, c: Operand) -> Value:
+    a, b, c = g.worked(a, b, c)
+    return g.add(g.mul(a, b), c)
+
+
 def interpolate(g: TorchBuilder, a: Value, b: Value, weight: Operand) -> Value:
     """a + weight * (b - a); from the nearer end, as torch does."""
     a, b, w = g.worked(a, b, weight)
@@ -295,78 +300,6 @@ def interpolate(g: TorchBuilder, a: Value, b: Value, weight: Operand) -> Value:
     near = g.add(a, g.mul(w, away))
     far = g.sub(b, g.mul(away, g.sub(g.scalar(1, w.dtype), w)))
     return g.where(g.less(g.abs(w), 0.5), near, far)
-
-
-# ---- activations -------------------------------------------------------------------------------
-
-
-def gelu(g: TorchBuilder, x: Value, approximate: str = "none") -> Value:
-    (x,) = g.worked(x)
-    return g.gelu(x) if approximate == "none" else g.gelu_tanh(x)
-
-
-def activation(name: str, *attributes: str) -> Build:
-    """An activation whose numbers, in order, are these attributes of the library's operator."""
-
-    def build(g: TorchBuilder, x: Value, *numbers: float) -> Value:
-        given = {key: float(number) for key, number in zip(attributes, numbers)}
-        return getattr(g, name)(*g.worked(x), **given)
-
-    return build
-
-
-def leaky_relu(g: TorchBuilder, x: Value, slope: float = 0.01) -> Value:
-    return g.leaky_relu(*g.worked(x), alpha=float(slope))
-
-
-def elu(g: TorchBuilder, x: Value, alpha: float = 1, scale: float = 1, inner: float = 1) -> Value:
-    """scale * (x, or alpha * (exp(inner * x) - 1) where negative)."""
-    (x,) = g.worked(x)
-    if scale == 1 and inner == 1:
-        return g.elu(x, alpha=float(alpha))
-    below = g.mul(g.expm1(g.mul(x, float(inner))), float(alpha))
-    return g.mul(g.where(g.greater(x, 0), x, below), float(scale))
-
-
-def prelu(g: TorchBuilder, x: Value, weight: Value) -> Value:
-    """A slope per channel (axis 1), or one slope."""
-    (x, w) = g.worked(x, weight)
-    if w.shape and w.shape[0].constant != 1 and len(x.shape) > 1:
-        w = g.reshape(w, shape=(1, w.shape[0], *(1,) * (len(x.shape) - 2)))
-    return g.prelu(x, w)
-
-
-def softplus(g: TorchBuilder, x: Value, beta: float = 1, threshold: float = 20) -> Value:
-    (x,) = g.worked(x)
-    moved = g.mul(x, float(beta))
-    made = g.div(g.softplus(moved), float(beta))
-    return g.where(g.greater(moved, float(threshold)), x, made)
-
-
-def hard_tanh(g: TorchBuilder, x: Value, low: float = -1, high: float = 1) -> Value:
-    return clamp(g, x, low, high)
-
-
-def hard_sigmoid(g: TorchBuilder, x: Value) -> Value:
-    return g.hard_sigmoid(*g.worked(x), alpha=1 / 6, beta=0.5)
-
-
-def threshold(g: TorchBuilder, x: Value, limit: Number, value: Number) -> Value:
-    return g.where(g.greater(x, g.operand(limit, x.dtype)), x, g.operand(value, x.dtype))
-
-
-def hard_shrink(g: TorchBuilder, x: Value, lambd: float = 0.5) -> Value:
-    inside = g.logical_and(g.greater_equal(x, -float(lambd)), g.less_equal(x, float(lambd)))
-    return g.where(inside, g.scalar(0, x.dtype), x)
-
-
-def log_sigmoid(g: TorchBuilder, x: Value) -> Value:
-    (x,) = g.worked(x)
-    return g.neg(g.softplus(g.neg(x)))
-
-
-def swish(g: TorchBuilder, x: Value) -> Value:
-    return g.swish(*g.worked(x))
 
 
 def log_base(scale: float) -> Build:
@@ -384,7 +317,7 @@ def exp2(g: TorchBuilder, x: Value) -> Value:
     return g.exp(g.mul(wide, math.log(2)))
 
 
-def converted(g: TorchBuilder, x: Value, **_: Any) -> Value:
+def converted(g: TorchBuilder, x: Value, *_: Any, **__: Any) -> Value:
     """The result's type is all that counts."""
     return x
 
@@ -483,6 +416,7 @@ ROWS: dict[str, Build] = {
     "rsub.Tensor": reversed_subtraction, "rsub.Scalar": reversed_subtraction,
     "mul.Tensor": binary("mul", "logical_and"), "mul.Scalar": binary("mul", "logical_and"),
     "div.Tensor": divide, "div.Scalar": divide,
+    "true_divide.Tensor": divide, "prims.fma.default": multiply_add,
     "div.Tensor_mode": divide, "div.Scalar_mode": divide,
     "floor_divide.default": floor_divide, "floor_divide.Scalar": floor_divide,
     "remainder.Tensor": remainder, "remainder.Scalar": remainder,
@@ -510,12 +444,6 @@ ROWS: dict[str, Build] = {
     "lerp.Scalar": interpolate, "lerp.Tensor": interpolate,
     "log2.default": log_base(1 / math.log(2)), "log10.default": log_base(1 / math.log(10)),
     "exp2.default": exp2,
-    "gelu.default": gelu, "silu.default": swish, "elu.default": elu,
-    "celu.default": activation("celu", "alpha"),
-    "leaky_relu.default": leaky_relu, "_prelu_kernel.default": prelu, "prelu.default": prelu,
-    "softplus.default": softplus, "hardtanh.default": hard_tanh,
-    "hardsigmoid.default": hard_sigmoid, "threshold.default": threshold,
-    "hardshrink.default": hard_shrink, "log_sigmoid_forward.default": log_sigmoid,
     "_to_copy.default": converted, "to.dtype": converted, "clone.default": converted,
     "alias.default": converted, "detach.default": converted, "lift_fresh_copy.default": converted,
     "contiguous.default": converted, "_conj.default": converted, "positive.default": converted,
