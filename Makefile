@@ -56,7 +56,7 @@ test-all: lint ## style, types and every test
 	$(BIN)/python -m pytest -n 2
 
 test-torch: setup ## the torch frontend, part of torch's operator database included
-	$(PIP) install -e '.[torch]' expecttest
+	$(PIP) install -c requirements/ci.txt -e '.[torch]' expecttest
 	$(BIN)/python -m pytest tests/torch tests/house/test_guides.py -n 2
 
 test-ray: setup ## replicas and jobs on a Ray cluster of this machine
