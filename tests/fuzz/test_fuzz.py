@@ -13,7 +13,7 @@ from tests.fuzz import edges, networks, nnsmith_graphs, onnx_peers, structures
 from tests.fuzz.runner import Outcome, run
 from tests.guards import everywhere
 
-QUICK, MANY = 20, 500
+QUICK, MANY = 12, 500
 QUICK_MODELS, MANY_MODELS = 8, 150
 QUICK_EDGES, MANY_EDGES = 30, 1000
 QUICK_NETWORKS, MANY_NETWORKS = 3, 100

@@ -30,7 +30,7 @@ TEXTS = [
     MADE,
     *(text for text, error in DOCUMENTED if text.startswith("type ") and not error),
 ]
-MUTANTS = 300
+MUTANTS = 150
 Types = Mapping[str, StructureType]
 
 

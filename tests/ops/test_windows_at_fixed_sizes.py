@@ -7,7 +7,7 @@ import pytest
 
 import anydim as ad
 
-WINDOWS = [((2, 3), (3, 2)), ((3, 3), (2, 2)), ((3, 3), (1, 2)), ((2, 3), (1, 1))]
+WINDOWS = [((2, 3), (3, 2)), ((3, 3), (2, 2)), ((2, 3), (1, 1))]
 
 
 def pooled(size: int | None, window: tuple[int, int], strides: tuple[int, int]) -> ad.Model:
@@ -25,7 +25,7 @@ def pooled(size: int | None, window: tuple[int, int], strides: tuple[int, int]) 
 @pytest.mark.parametrize(("window", "strides"), WINDOWS)
 def test_fixed_and_free(window: tuple[int, int], strides: tuple[int, int]) -> None:
     free = pooled(None, window, strides)
-    for size in (9, 16, 33):
+    for size in (9, 16):
         x = np.random.default_rng(size).standard_normal((1, 8, size, size)).astype(np.float32)
         expected, came = free(x=x), pooled(size, window, strides)(x=x)
         for name in ("mean", "filtered"):
