@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,21 @@ import numpy
 
 from anydim.base.errors import InputError, MissingError, OptionError, UserError
 from anydim.base.missing_package import install
-from anydim.server.decoders import ServedDecoder
-from anydim.server.repository import Loaded
-from anydim.server.rest import (
+from anydim.server.answers import (
+    JSON,
     Answer,
-    Body,
-    Gone,
+    Parts,
     Receive,
     Scope,
     Send,
     answer,
-    awaited,
+    elements,
     json_answer,
+    written,
 )
+from anydim.server.decoders import ServedDecoder
+from anydim.server.repository import Loaded
+from anydim.server.rest import Body, Gone, awaited
 from anydim.server.state import State, status_of, text_of
 from anydim.server.tensors import parsed
 from anydim.serving.requests import Request
@@ -113,13 +115,8 @@ class Embeddings:
         found = [await awaited(self._state, requests[0], receive)] if requests else []
         found += await asyncio.gather(*map(self._state.batcher.outcome, requests[1:]))
         vectors = [each[result] if is_pooled else each[result].mean(axis=0) for each in found]
-        count = sum(map(len, rows))
-        return json_answer({
-            "object": "list", "model": loaded.name,
-            "data": [{"object": "embedding", "index": number, "embedding": _written(each, form)}
-                     for number, each in enumerate(vectors)],
-            "usage": {"prompt_tokens": count, "total_tokens": count},
-        })  # fmt: skip
+        parts = _document(loaded.name, sum(map(len, rows)), vectors, form)
+        return 200, Parts(None, parts), [JSON]
 
     def _model(self, name: Any) -> Loaded:
         known = self._state.repository.loaded
@@ -186,9 +183,20 @@ def is_tokens(given: Any) -> bool:
     return isinstance(given, list) and bool(given) and all(type(each) is int for each in given)
 
 
-def _written(vector: numpy.ndarray, form: str) -> Any:
-    floats = vector.astype("<f4", copy=False)
-    return floats.tolist() if form == "float" else base64.b64encode(floats.tobytes()).decode()
+def _document(
+    model: str, tokens: int, vectors: Sequence[numpy.ndarray], form: str
+) -> Iterator[bytes]:
+    """The JSON of an answer, in pieces."""
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    yield written({"object": "list", "model": model, "usage": usage})[:-1] + b',"data":['
+    for number, vector in enumerate(vectors):
+        floats = vector.astype("<f4", copy=False)
+        yield b'%s{"object":"embedding","index":%d,"embedding":' % (b"," if number else b"", number)
+        if form == "base64":
+            yield b'"' + base64.b64encode(floats.tobytes()) + b'"}'
+        else:
+            yield b"[" + b"".join(elements(floats)) + b"]}"
+    yield b"]}"
 
 
 def failed(error: BaseException) -> Answer:

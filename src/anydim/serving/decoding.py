@@ -64,13 +64,13 @@ class Decoded:
     """A sequence that is decoded: its prompt, its row, and where its tokens go."""
 
     __slots__ = (
-        "bytes", "choose", "deadline", "given", "is_gone", "left", "order", "prompt", "row", "send",
-        "stop", "token",
+        "bytes", "choose", "deadline", "given", "is_gone", "left", "number", "prompt", "row",
+        "send", "stop", "token",
     )  # fmt: skip
 
     def __init__(
         self, prompt: numpy.ndarray, left: int, stop: frozenset[int], choose: Choose,
-        send: Callable[[Any], None], deadline: float | None, bytes: int, priority: int,
+        send: Callable[[Any], None], deadline: float | None, bytes: int,
     ) -> None:  # fmt: skip
         self.prompt, self.left, self.stop, self.choose = prompt, left, stop, choose
         self.send, self.deadline, self.bytes = send, deadline, bytes
@@ -78,7 +78,7 @@ class Decoded:
         self.given = 0  # tokens of the prompt that steps had
         self.token = -1  # the last one that was chosen
         self.is_gone = False
-        self.order = (-priority, next(_NUMBERS), self)
+        self.number = next(_NUMBERS)
 
 
 _NUMBERS = itertools.count()
@@ -123,13 +123,13 @@ class _Decoding:
                 "raise the limit, shorten the prompt, or generate less",
             )
         end = None if deadline is None else perf_counter() + deadline
-        made = Decoded(prompt, most, frozenset(stop), choose, send, end, needed, priority)
+        made = Decoded(prompt, most, frozenset(stop), choose, send, end, needed)
         with self._lock:
             if self._is_closed or len(self._waiting) >= self._queue:
                 waiting = counted(len(self._waiting), "sequence")
                 raise BusyError("the decoder is closed" if self._is_closed
                                 else f"{waiting} wait, the most there may be")  # fmt: skip
-            heapq.heappush(self._waiting, made.order)
+            heapq.heappush(self._waiting, (-priority, made.number, made))
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._work, name="anydim-decoder", daemon=True

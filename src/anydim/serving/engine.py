@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
+from traceback import clear_frames
 from typing import Any
 
 from anydim.base.errors import (
@@ -366,7 +367,7 @@ class Engine:
                 self._run_each(form, requests)
             else:
                 for request in requests:
-                    request.error = error
+                    request.error = _without_frame(error)
         end = perf_counter()
         items.clear()
         self._ended(group, start, end)
@@ -378,7 +379,7 @@ class Engine:
             try:
                 (request.result,) = form.run([request.item])
             except BaseException as error:
-                request.error = error
+                request.error = _without_frame(error)
 
     def _ended(self, group: Group, start: float, end: float) -> None:
         requests, form = group.requests, group.form
@@ -429,6 +430,16 @@ class Engine:
         with self._lock:  # calls that callers run themselves
             left = None if end is None else max(0.0, end - perf_counter())
             self._changed.wait_for(lambda: not self.groups, left)
+
+
+def _without_frame(error: BaseException) -> BaseException:
+    """An error that keeps neither its requests, by the frame that caught it, nor their arrays."""
+    each: BaseException | None = error
+    while each is not None:
+        clear_frames(each.__traceback__)
+        each = each.__context__
+    caught = error.__traceback__
+    return error.with_traceback(caught.tb_next if caught is not None else None)
 
 
 def deliver(requests: Sequence[Request]) -> None:

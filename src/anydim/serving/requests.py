@@ -31,7 +31,7 @@ class Request:
 
     __slots__ = (
         "alone", "arrived", "deadline", "due", "ended", "error", "future", "held", "item", "keep",
-        "lane", "order", "priority", "result", "seconds", "served", "sink", "started", "state",
+        "lane", "number", "priority", "result", "seconds", "served", "sink", "started", "state",
     )  # fmt: skip
 
     def __init__(
@@ -47,7 +47,11 @@ class Request:
         self.result: Any = None
         self.error: BaseException | None = None
         self.started = self.ended = self.seconds = 0.0  # `seconds` are predicted
-        self.order: Entry = (-priority, due, next(_NUMBERS), self)
+        self.number = next(_NUMBERS)
+
+    def entry(self) -> Entry:
+        """Its place in a line. Not kept: a cycle would keep arrays until they are collected."""
+        return -self.priority, self.due, self.number, self
 
 
 Entry = tuple[int, float, int, Request]
@@ -68,7 +72,7 @@ class Lines:
 
     def add(self, key: Key, request: Request) -> None:
         """Let a request wait, or wait on; its order depends on itself alone."""
-        heapq.heappush(self._lines.setdefault(key, []), request.order)
+        heapq.heappush(self._lines.setdefault(key, []), request.entry())
         self._entries += 1
         self.count += 1
 
