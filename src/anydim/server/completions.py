@@ -91,7 +91,8 @@ class _Sequences:
         self._generation = generation_of(head)
         stop = _stops(head.get("stop"))
         prompts, is_text = _prompts(head.get("prompt"))
-        self._tokenizer = tokenizers.of(served) if is_text or stop else None
+        needs = is_text or stop or tokenizers.has(served)
+        self._tokenizer = tokenizers.of(served) if needs else None
         if is_text and self._tokenizer is not None:
             self._prompts = [each.ids for each in self._tokenizer.encode_batch(prompts)]
         else:

@@ -46,9 +46,15 @@ class Tokenizers:
     def of(self, loaded: Loaded | ServedDecoder) -> Any:
         """The tokenizer of a model: the one that was named, or a file beside the model.
 
-        Raises OptionError for a model without one, MissingError without the package.
+        Raises InputError for a model without one, OptionError for a file that is none, MissingError
+        without the package.
         """
         path = self._path(loaded)
+        if path is None:
+            raise InputError(
+                f"model '{loaded.name}' has no tokenizer",
+                f"start the server with --tokenizer {loaded.name}=tokenizer.json, or send tokens",
+            )
         found = self._known.get(path)
         if found is None:
             try:
@@ -62,17 +68,16 @@ class Tokenizers:
             self._known[path] = found
         return found
 
-    def _path(self, loaded: Loaded | ServedDecoder) -> Path:
+    def has(self, loaded: Loaded | ServedDecoder) -> bool:
+        """Whether a model has a tokenizer."""
+        return self._path(loaded) is not None
+
+    def _path(self, loaded: Loaded | ServedDecoder) -> Path | None:
         if loaded.name in self._files:
             return Path(self._files[loaded.name])
         folder, stem = loaded.path.parent, loaded.path.stem
-        for path in (folder / f"{stem}.tokenizer.json", folder / "tokenizer.json"):
-            if path.is_file():
-                return path
-        raise OptionError(
-            f"model '{loaded.name}' has no tokenizer",
-            f"start the server with --tokenizer {loaded.name}=tokenizer.json, or send tokens",
-        )
+        paths = (folder / f"{stem}.tokenizer.json", folder / "tokenizer.json")
+        return next((path for path in paths if path.is_file()), None)
 
 
 class Embeddings:
@@ -109,7 +114,11 @@ class Embeddings:
         if form not in _FLOATS:
             raise InputError(f"encoding_format is {form!r}", "float or base64")
         rows = self._tokens(loaded, head.get("input"))
-        result, is_pooled = embedding_of(loaded)
+        result, is_pooled, width = embedding_of(loaded)
+        dimensions = head.get("dimensions")
+        if dimensions is not None and dimensions != width:
+            raise InputError(f"'dimensions' is {str(dimensions)[:40]}, and embeddings of "
+                             f"'{loaded.name}' have {width}", "leave it out")  # fmt: skip
         for row in rows:
             requests.append(self._submit(loaded, row, result))
         found = [await awaited(self._state, requests[0], receive)] if requests else []
@@ -161,8 +170,9 @@ def dtype_of_input(loaded: Loaded, name: str) -> numpy.dtype:
     return specs[port.values].dtype.numpy
 
 
-def embedding_of(loaded: Loaded) -> tuple[str, bool]:
-    """The result that is the embedding, and whether it is one vector for each row.
+def embedding_of(loaded: Loaded) -> tuple[str, bool, int | None]:
+    """The result that is the embedding, whether it is one vector for each row, and its width, None
+    if it differs.
 
     That is the first result [rows, width]; without one, the mean of the first result
     [rows, tokens, width]. Raises OptionError for a model with neither.
@@ -170,11 +180,11 @@ def embedding_of(loaded: Loaded) -> tuple[str, bool]:
     lists = loaded.model.lists
     for spec in loaded.model.outputs:
         if spec.key not in lists and spec.rank == 2:
-            return spec.key, True
+            return spec.key, True, spec.shape[1].constant
     for spec in loaded.model.outputs:
         port: Any = lists.get(spec.key)
         if port is not None and len(port.shape) == 2:
-            return spec.key, False
+            return spec.key, False, port.shape[1].constant
     raise OptionError(f"model '{loaded.name}' has no result that is an embedding")
 
 
