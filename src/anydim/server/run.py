@@ -122,7 +122,8 @@ class _Served:
         try:
             rpc, port = await made.start(state, settings.host, settings.grpc_port)
         except RuntimeError as error:
-            raise OptionError(f"port {settings.grpc_port} cannot be bound: {error}") from None
+            raise OptionError(f"port {settings.grpc_port} cannot be bound: {error}",
+                              "give another --grpc-port, or --no-grpc") from None  # fmt: skip
         self._log.info("grpc", extra={"facts": {"address": f"{settings.host}:{port}"}})
         return rpc
 
@@ -149,6 +150,7 @@ class _Served:
         threads = AUTO if settings.threads is None else settings.threads
         made = cached(path, dims=dict(settings.dims) or None, ragged="auto", threads=threads)
         warm_up(made)
+        made.model.trim()  # memory of steps is a part of that of the decoder
         self._log.info("loaded", extra={"facts": {"decoder": name}})
         return ServedDecoder(name, Path(path), AsyncDecoder(made, memory=settings.cache_memory))
 
