@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from anydim.base.errors import OptionError, UserError
 from anydim.server.completions import Completions
-from anydim.server.embeddings import Embeddings, Tokenizers, failed
+from anydim.server.embeddings import Embeddings, Tokenizers, failure
 from anydim.server.history import History
 from anydim.server.rest import Infer
 from anydim.server.state import State, metadata_of, status_of, text_of
@@ -91,7 +91,7 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
             try:
                 state.repository.find(name)
             except UserError as error:
-                return Response(failed(error)[1], status_of(error), media_type="application/json")
+                return JSONResponse(failure(error), status_of(error))
         return JSONResponse(described(name))
 
     one, version = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"

@@ -14,7 +14,7 @@ from typing import Any
 from anydim.base.errors import InputError, UserError
 from anydim.server.answers import Receive, Scope, Send, answer, json_answer
 from anydim.server.decoders import Generation, find, generation_of
-from anydim.server.embeddings import Tokenizers, failed, is_tokens
+from anydim.server.embeddings import Tokenizers, failed, failure, is_tokens
 from anydim.server.pieces import Pieces
 from anydim.server.rest import Body, Gone, left
 from anydim.server.state import State
@@ -75,7 +75,7 @@ class Completions:
             async for event in events:
                 await _part(send, made.chunk(event))
         except UserError as error:
-            await _part(send, json.loads(str(failed(error)[1], "utf-8")))
+            await _part(send, failure(error))
         else:
             if made.wants_usage:
                 await _part(send, made.document([], with_usage=True))

@@ -157,7 +157,7 @@ class Embeddings:
                 inputs[name] = numpy.array(values, dtype_of_input(loaded, name))
             except OverflowError:
                 raise InputError("a token is no number of a token") from None
-        return self._state.batcher.submit(inputs, loaded.name, outputs=(result,), keep=True)
+        return self._state.batcher.submit(inputs, loaded.name, outputs=(result,), keep=1)
 
 
 def dtype_of_input(loaded: Loaded, name: str) -> numpy.dtype:
@@ -209,9 +209,13 @@ def _document(
     yield b"]}"
 
 
-def failed(error: BaseException) -> Answer:
-    """The answer for an error, as clients of `/v1` have it."""
+def failure(error: BaseException) -> dict[str, Any]:
+    """An error, as clients of `/v1` have it."""
     status = status_of(error)
     kind = "server_error" if status >= 500 else "invalid_request_error"
-    return json_answer({"error": {"message": text_of(error), "type": kind, "code": status,
-                                  "param": None}}, status)  # fmt: skip
+    return {"error": {"message": text_of(error), "type": kind, "code": status, "param": None}}
+
+
+def failed(error: BaseException) -> Answer:
+    """The answer for an error."""
+    return json_answer(failure(error), status_of(error))

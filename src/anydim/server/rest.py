@@ -76,7 +76,7 @@ class Body:
             if not self._declared:
                 parts.append(part)
             else:
-                whole = whole if begin else memoryview(numpy.empty(self._declared, numpy.uint8))
+                whole = whole if begin else numpy.empty(self._declared, numpy.uint8).data
                 whole[begin:size] = part
             if is_last:
                 return whole if self._declared else memoryview(b"".join(parts))
@@ -166,7 +166,7 @@ class Infer:
             found = asked(parsed(head), rest)
             body.free()  # its arrays count as the request's
             request = state.batcher.submit(
-                found.inputs, name, outputs=found.outputs, keep=True, **options_of(found)
+                found.inputs, name, outputs=found.outputs, keep=1, **options_of(found)
             )
             found.inputs.clear()
             del head, rest

@@ -271,13 +271,13 @@ class AsyncBatcher(_Serving):
 
     def submit(
         self, inputs: Any, model: str | None = None, *, outputs: Sequence[str] | None = None,
-        priority: int = 0, deadline: float | None = None, keep: bool = False,
+        priority: int = 0, deadline: float | None = None, keep: int = 0,
     ) -> Request:  # fmt: skip
         """Let a request wait for its call, for `outcome`. Arguments and errors are those of
         `Batcher.submit`.
 
         Args:
-            keep: The results count against the limit until `release`.
+            keep: How often the results count against the limit until `release`.
         """
         loop = asyncio.get_running_loop()
         sink = self._sink

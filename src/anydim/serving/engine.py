@@ -107,7 +107,7 @@ class Engine:
 
     def _read(
         self, given: Any, sink: Sink, future: Any, model: str | None, priority: int,
-        deadline: float | None, outputs: Sequence[str] | None, keep: bool,
+        deadline: float | None, outputs: Sequence[str] | None, keep: int,
     ) -> Request:  # fmt: skip
         """A request, checked; raises InputError, or MemoryLimitError."""
         arrived = perf_counter()
@@ -117,7 +117,7 @@ class Engine:
         form = served.form
         try:
             item = form.read(given, outputs)
-            alone = needed(form, item, self.budget.limit)
+            alone = needed(form, item, self.budget.limit, max(keep, 1))
         except UserError:
             served.measures.refused += 1
             raise
@@ -132,9 +132,10 @@ class Engine:
 
     def submit(
         self, given: Any, sink: Sink, future: Any, model: str | None, priority: int,
-        deadline: float | None, outputs: Sequence[str] | None, keep: bool = False,
+        deadline: float | None, outputs: Sequence[str] | None, keep: int = 0,
     ) -> Request:  # fmt: skip
-        """Let a request wait for its call. With `keep`, its results count until `release`.
+        """Let a request wait for its call. Its results count `keep` times until
+        `release`.
 
         Raises InputError for inputs that do not fit the model, MemoryLimitError for a request that
         can never run, BusyError if the queue or the memory is full.
@@ -153,7 +154,7 @@ class Engine:
 
         Results are delivered in both cases. No thread is woken for a lone request.
         """
-        request = self._read(given, sink, future, model, priority, deadline, outputs, False)
+        request = self._read(given, sink, future, model, priority, deadline, outputs, 0)
         with self._lock:
             self._admit(request)
             group = self._lone(request)
@@ -215,7 +216,7 @@ class Engine:
                 self._forget(request)
                 self._free(request)
             elif request.state == RUNNING:
-                request.keep = False  # freed when its call ends
+                request.keep = 0  # freed when its call ends
             else:
                 self._free(request)
 
@@ -405,7 +406,7 @@ class Engine:
         served, item = request.served, request.item
         served.measures.ended(outcome, item.extent, request)
         request.state = DONE
-        left = item.output_bytes if request.keep and request.error is None else 0
+        left = request.keep * item.output_bytes if request.error is None else 0
         self.budget.held -= request.held - left
         request.held, request.item = left, None
 

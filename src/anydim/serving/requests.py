@@ -26,7 +26,7 @@ class Request:
 
     `due` orders requests of equal priority; `alone` are the bytes of its own call, `held` those
     that count against the limit as long as it lives. `deadline` is a time of `time.perf_counter`;
-    with `keep`, results count until they are released.
+    `keep` times, results count until they are released.
     """
 
     __slots__ = (
@@ -36,14 +36,14 @@ class Request:
 
     def __init__(
         self, served: Any, item: Item, alone: int, sink: Sink, future: Any, priority: int,
-        arrived: float, due: float, deadline: float | None, keep: bool,
+        arrived: float, due: float, deadline: float | None, keep: int,
     ) -> None:  # fmt: skip
         self.served, self.sink, self.future, self.alone = served, sink, future, alone
         self.item: Any = item  # an Item; None once it ended
         self.priority, self.arrived, self.due, self.deadline = priority, arrived, due, deadline
         self.keep, self.state = keep, WAITING
         self.lane: Any = None
-        self.held = item.input_bytes + (item.output_bytes if keep else 0)
+        self.held = item.input_bytes + keep * item.output_bytes
         self.result: Any = None
         self.error: BaseException | None = None
         self.started = self.ended = self.seconds = 0.0  # `seconds` are predicted

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -28,13 +29,20 @@ for _package in ("starlette", "uvicorn", "httptools", "grpc"):
 def started(*words: str) -> tuple[int, str]:
     """The exit status and the error text of a server that does not start."""
     done = subprocess.run(
-        [sys.executable, "-m", "anydim", "serve", *words, "--port", "0", "--no-grpc"],
+        [sys.executable, "-m", "anydim", "serve", "--port", "0", *words, "--no-grpc"],
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)}, timeout=60,
     )  # fmt: skip
     return done.returncode, done.stderr
 
 
 def test_mistakes_end_the_start_with_a_reason(folder: Path, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        status, text = started(str(folder), "--port", str(taken.getsockname()[1]))
+        assert status == 2 and "cannot be bound: Address already in use" in text
+    status, text = started(str(folder), "--host", "no.such.host.invalid")
+    assert status == 2 and "no.such.host.invalid, port 0 cannot be bound" in text
     status, text = started(str(tmp_path / "nothing.anydim"))
     assert status == 2 and "there is no file or folder" in text
     status, text = started(str(tmp_path))

@@ -24,6 +24,8 @@ from tests.unit.serving.models import scaled
 
 for _package in ("starlette", "uvicorn", "httptools", "grpc"):
     pytest.importorskip(_package)
+import grpc  # noqa: E402
+
 from anydim.server.repository import Loaded  # noqa: E402
 from anydim.server.rest import Infer  # noqa: E402
 
@@ -159,3 +161,37 @@ def test_bodies_without_a_declared_length(server: Any) -> None:
         status, answer = read(client)
     assert status == 200 and answer.endswith(np.full((24, WIDE), 0.2, np.float32).tobytes())
     assert highest(server) < LIMIT
+
+
+def test_many_large_messages_over_grpc(server: Any) -> None:
+    """Messages count once they have arrived, and answers until they have left."""
+    from anydim.server.messages import SERVICE, message
+
+    data = np.full((20, WIDE), 0.1, np.float32)
+    row = {"name": "x", "datatype": "FP32", "shape": data.shape}
+    given = message("ModelInferRequest")(
+        model_name="scaled", inputs=[row], outputs=[{"name": "y"}],
+        raw_input_contents=[data.tobytes()],
+    )  # fmt: skip
+
+    async def one(call: Any) -> str:
+        try:
+            found = await call(given, timeout=60)
+        except grpc.RpcError as error:
+            assert "are in use" in error.details()
+            return error.code().name
+        assert found.raw_output_contents[0] == np.full_like(data, 0.2).tobytes()
+        return "OK"
+
+    async def run() -> list[str]:
+        options = [("grpc.max_receive_message_length", -1)]
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc_port}", options) as channel:
+            call = channel.unary_unary(
+                f"/{SERVICE}/ModelInfer", request_serializer=lambda m: m.SerializeToString(),
+                response_deserializer=message("ModelInferResponse").FromString,
+            )  # fmt: skip
+            return await asyncio.gather(*(one(call) for _ in range(24)))
+
+    statuses = asyncio.run(run())
+    assert "OK" in statuses and set(statuses) <= {"OK", "UNAVAILABLE"}
+    assert server.json("GET", "/status")[1]["memory"]["requests"] == 0
