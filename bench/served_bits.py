@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import base64
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -277,8 +276,8 @@ def main() -> None:
         asyncio.run(sent(port, given, options.rate, options.connections, options.seed,
                          compared.take))  # fmt: skip
         seconds = time.monotonic() - start
-        status = Path(f"/proc/{server.pid}/status")
-        most = status.read_text().split("VmHWM:")[1].split("\n")[0] if os.name == "posix" else ""
+        status = Path(f"/proc/{server.pid}/status").read_text("utf-8")
+        most = status.split("VmHWM:")[1].split("\n")[0]
         server.terminate()
         server.wait(40)
     for outcome, count in sorted(compared.counts.items()):

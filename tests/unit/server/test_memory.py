@@ -45,7 +45,7 @@ def server(tmp_path: Path) -> Iterator[Any]:
 
 def highest(server: Any) -> int:
     """The most bytes that the server's process had."""
-    text = Path(f"/proc/{server.process.pid}/status").read_text()
+    text = Path(f"/proc/{server.process.pid}/status").read_text("utf-8")
     return int(text.split("VmHWM:")[1].split()[0]) << 10
 
 
