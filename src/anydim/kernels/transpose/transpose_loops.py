@@ -9,9 +9,9 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up, round_down, split_index
 from anydim.kernels.codegen.register_transpose import deinterleave, interleave_lanes
 from anydim.kernels.codegen.vector_loops import store_prefetches
-from anydim.kernels.ir import constant, greatest, least, operate, select, variable
+from anydim.kernels.ir import START, STOP, constant, greatest, least, operate, select, variable
 from anydim.kernels.transpose.transpose_form import LANES, block_of, blocks_of, parts_of
-from anydim.kernels.transpose.transpose_tiles import STRIP, Squares
+from anydim.kernels.transpose.transpose_tiles import CHUNK, STRIP, Squares
 
 MOST_LANES = 16  # for small elements: larger squares do not fit into registers
 FEW = (2, 3, 4, 8)  # columns that are interleaved, or deinterleaved, by shuffles
@@ -27,7 +27,7 @@ class Chunks(Squares):
     def write(self) -> None:
         """Emit all chunks."""
         self._declare_buffers()
-        with self.code.range(variable("start"), variable("stop"), name="unit"):
+        with self.code.range(START, STOP, name="unit"):
             self._chunk()
 
     def _chunk(self) -> None:
@@ -37,11 +37,11 @@ class Chunks(Squares):
         outer = ((axis.name, value(axis.extent)) for axis in reversed(form.outer))
         lane_step = value(form.source.stride(form.lane.name))
         code.take(split_index("unit", ("part", value(parts_of(form))), ("block", blocks), *outer))
-        first = code.let(variable("part") * LANES, "lane_first")
-        code.let(self._at(form.source) + first * lane_step, "source")
-        code.let(self._at(form.target) + first, "target")
-        low = code.let(variable("block") * value(block), "row0")
-        code.let(_end(low, value(block), value(form.row.extent)), "row1")
+        first = code.let(variable("part") * LANES, CHUNK.lane_first.name)
+        code.let(self._at(form.source) + first * lane_step, CHUNK.source.name)
+        code.let(self._at(form.target) + first, CHUNK.target.name)
+        low = code.let(variable("block") * value(block), CHUNK.row0.name)
+        code.let(_end(low, value(block), value(form.row.extent)), CHUNK.row1.name)
         self._lanes()
         self._first_variant(self._variants() if form.inside is None else [])
 
@@ -55,7 +55,7 @@ class Chunks(Squares):
         extent = form.lane.extent
         width, step = value(extent), value(form.source.stride(form.lane.name))
         if not form.adjacent:
-            first = variable("lane_first")
+            first = CHUNK.lane_first
             width = _end(first, constant(LANES), width) - first
         elif extent.constant is None and form.inside is None:
             (axis,), each = form.adjacent, STRIP
@@ -63,8 +63,8 @@ class Chunks(Squares):
             some = select((at & (each - 1)).equals(0), least(value(axis.extent) - at, each), 0)
             next_step = value(form.source.stride(axis.name))
             width, step = select(alone, some, width), select(alone, next_step, step)
-        self.code.let(width, "width")
-        self.code.let(step, "lane_step")
+        self.code.let(width, CHUNK.width.name)
+        self.code.let(step, CHUNK.lane_step.name)
 
     # ---- variants ------------------------------------------------------------------------------
 
@@ -82,10 +82,10 @@ class Chunks(Squares):
     def _variants(self) -> list[Variant]:
         """Variants that beat squares where an axis is contiguous on both sides, or short."""
         least_filled = max(2, min(MOST_LANES, self._wide.lanes) // 4)
-        width, height = variable("width"), self._value(self.form.row.extent)
+        width, height = CHUNK.width, self._value(self.form.row.extent)
         return [
             (self._row_stride.equals(1), partial(self._vectors, "row", "lane")),
-            (variable("lane_step").equals(1), partial(self._vectors, "lane", "row")),
+            (CHUNK.lane_step.equals(1), partial(self._vectors, "lane", "row")),
             *(self._variants_for_few() if self._copies else ()),
             (width < least_filled, partial(self._singly, "row", "lane")),
             (height < least_filled, partial(self._singly, "lane", "row")),
@@ -95,14 +95,14 @@ class Chunks(Squares):
         """Variants for a few rows contiguous in the source, or a few lanes contiguous in the
         target."""
         row, lane, lanes = self.form.row.extent, self.form.lane.extent, self._wide.lanes
-        width, height = variable("width"), self._value(row)
+        width, height = CHUNK.width, self._value(row)
         fitting = [
             count for count in FEW if 2 * count <= lanes and (count < 4 or 4 * count <= lanes)
         ]
         variants, both = list[Variant](), partial(operate, "and")
         for count in reversed([few for few in fitting if few != FEW[-1]]):
             if row.constant in (None, count):
-                condition = both(height.equals(count), variable("lane_step").equals(count))
+                condition = both(height.equals(count), CHUNK.lane_step.equals(count))
                 variants.append(
                     (condition, partial(self._few, self._deinterleave, count, "lane", lanes))
                 )
