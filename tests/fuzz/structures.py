@@ -505,12 +505,18 @@ def _compared(
                 yield f"'{name}' of structure {row} has other bits than alone"
             allowed: Any = 0
             for each in shaken:
-                allowed = SLACK * numpy.abs(each[number] - wanted).max(initial=0) + kind.off
-            if (
-                found.shape != wanted.shape
-                or not (numpy.abs(found.astype(wanted.dtype) - wanted) <= allowed).all()
-            ):
+                allowed = SLACK * _difference(each[number], wanted).max(initial=0) + kind.off
+            if found.shape != wanted.shape or not (_difference(found, wanted) <= allowed).all():
                 yield f"'{name}' of structure {row} is {found}, not {wanted}"
+
+
+def _difference(found: Any, wanted: Any) -> Any:
+    """How far numbers are off, in the type of the wanted ones; infinite where only one is NaN."""
+    narrow = numpy.asarray(found).astype(wanted.dtype)
+    equal = (narrow == wanted) | (numpy.isnan(narrow) & numpy.isnan(wanted))
+    with numpy.errstate(invalid="ignore"):
+        off = numpy.where(equal, 0, numpy.abs(narrow - wanted))
+    return numpy.where(numpy.isnan(off), numpy.inf, off)
 
 
 def run(seeds: range, small: bool = True) -> Iterator[Outcome]:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from anydim.base.dtypes import float32, int64
 from anydim.kernels import ir
-from anydim.kernels.attention.attention_form import Factor
 from anydim.kernels.attention.attention_plan import LINE, Plan
 from anydim.kernels.attention.attention_rows import largest_scores, powers, result_rows
 from anydim.kernels.attention.key_masks import scan_mask, unmasked_keys
 from anydim.kernels.attention.key_panels import copy_keys, copy_values, multiply, pack_keys
+from anydim.kernels.attention_form import Factor
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up, round_down, split_index
 from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.codegen.writer import Writer

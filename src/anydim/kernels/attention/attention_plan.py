@@ -7,7 +7,7 @@ from functools import cached_property
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.attention.attention_form import AttentionForm
+from anydim.kernels.attention_form import AttentionForm
 from anydim.kernels.codegen.writer import Buffer, Writer
 from anydim.kernels.ir import variable
 from anydim.sizes import Size, align_up, as_size, ceil_div, minimum, product

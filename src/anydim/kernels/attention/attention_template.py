@@ -15,10 +15,10 @@ from __future__ import annotations
 from anydim.base.dtypes import float32, uint8
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.attention.attention_form import AttentionForm, attention_form
 from anydim.kernels.attention.attention_loops import attention_steps
 from anydim.kernels.attention.attention_plan import Plan
 from anydim.kernels.attention.key_panels import tile_library, tile_rows
+from anydim.kernels.attention_form import AttentionForm, attention_form
 from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Launch, Machine, moved_bytes

@@ -46,11 +46,10 @@ from anydim.kernels.flatten import own_address
 from anydim.kernels.ir import constant, greatest, least
 from anydim.kernels.launch import Launch, halved_lanes
 from anydim.kernels.operands import Operands
-from anydim.kernels.rows.row_body import PIECE
 from anydim.kernels.schedule import any_version
 from anydim.kernels.template import Task, form_template
 from anydim.kernels.versions import Listed, checked_version, taken
-from anydim.kernels.work_estimate import cost, grain_size, work
+from anydim.kernels.work_estimate import PIECE, cost, grain_size, work
 from anydim.lang.tree import Axis, Group
 from anydim.lang.tree.affine import reads
 from anydim.sizes import (

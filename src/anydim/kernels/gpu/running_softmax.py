@@ -16,8 +16,8 @@ from math import gcd
 from anydim.base.dtypes import DType, float32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.attention.attention_form import AttentionForm
-from anydim.kernels.attention.attention_form import Factor as Tensor
+from anydim.kernels.attention_form import AttentionForm
+from anydim.kernels.attention_form import Factor as Tensor
 from anydim.kernels.codegen.arithmetic import quotient
 from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.gpu.group_indices import Work, remainder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from anydim.base.dtypes import DType, uint8
 from anydim.kernels import ir
@@ -12,7 +12,8 @@ from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Argument, Launch, Machine, moved_bytes
-from anydim.kernels.matmul.epilogue import PRODUCT, Output
+from anydim.kernels.matmul.contraction_form import ContractionForm
+from anydim.kernels.matmul.epilogue import PRODUCT, Output, read_by
 from anydim.kernels.matmul.epilogue_loop import epilogue_function
 from anydim.kernels.matmul.window_geometry import InLoops
 from anydim.kernels.naming import named_kernel
@@ -195,3 +196,13 @@ def roles_of(
                 buffers[tensor] = f"{letter}{len(roles)}"
                 roles.append((tensor, buffers[tensor]))
     return tuple(roles), buffers
+
+
+def roles_of_form(
+    form: ContractionForm, packed: Collection[str] = ()
+) -> tuple[tuple[tuple[str, str], ...], dict[str, str]]:
+    """Return the roles of the form's tensors and their buffers; `b` may be packed."""
+    read = read_by(form.outputs)
+    read += [] if form.start is None else [form.start.tensor]
+    written = [output.tensor for output in form.outputs]
+    return roles_of(((form.a, "a"), (form.b, "b")), packed, read, written)

@@ -24,7 +24,7 @@ from anydim.kernels.ir import Operand
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.operands import Operands
 from anydim.kernels.partial_rows import uncounted
-from anydim.kernels.rows.row_body import PIECE, RowForm, Setting
+from anydim.kernels.rows.row_body import RowForm, Setting
 from anydim.kernels.rows.row_in_place import in_place
 from anydim.kernels.rows.row_passes import RowProgram, lookups
 from anydim.kernels.rows.row_versions import row_versions
@@ -40,7 +40,7 @@ from anydim.kernels.versions import (
     usable_versions,
     versioned_steps,
 )
-from anydim.kernels.work_estimate import TYPICAL_ROW, cost, grain_size, work
+from anydim.kernels.work_estimate import PIECE, TYPICAL_ROW, cost, grain_size, work
 from anydim.lang.tree import Index, Tensor
 from anydim.lang.tree.affine import reads
 from anydim.sizes import (

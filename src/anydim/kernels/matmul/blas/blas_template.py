@@ -24,9 +24,8 @@ from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.launch import Argument, Launch
-from anydim.kernels.matmul.contraction.contraction_buffers import roles_of_form
 from anydim.kernels.matmul.contraction_form import ContractionForm, MatrixWalk, form_of
-from anydim.kernels.matmul.matmul_kernel import ProductKernel
+from anydim.kernels.matmul.matmul_kernel import ProductKernel, roles_of_form
 from anydim.kernels.schedule import register
 from anydim.kernels.template import Task, Template, form_template
 from anydim.lang.tree import Group

@@ -16,7 +16,6 @@ from anydim.lang.tree import Apply, Index, Read, SizeTerm
 from anydim.lang.tree.affine import substituted
 from anydim.sizes import NEVER, Box, as_size, at_least, at_most, maximum, minimum, product, settle
 
-BY_POSITION = "by_position"  # name of the version
 _MIN_IMAGES, _MAX_POSITIONS, _MAX_LINE = 4, 49, 11
 
 

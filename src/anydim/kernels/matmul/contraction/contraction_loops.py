@@ -21,11 +21,6 @@ from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.blocked_loops import Level
 from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, startable_in_place
-from anydim.kernels.matmul.contraction.contraction_micro_kernels import (
-    contraction_libraries,
-    is_thin,
-    prefix_of,
-)
 from anydim.kernels.matmul.contraction.interleaved_accumulators import (
     accumulator_stride,
     steps_per_accumulator,
@@ -33,6 +28,11 @@ from anydim.kernels.matmul.contraction.interleaved_accumulators import (
 from anydim.kernels.matmul.contraction.operand_layout import OperandLayout
 from anydim.kernels.matmul.contraction.valid_taps import STEPS, valid_taps_of
 from anydim.kernels.matmul.contraction_form import ContractionForm, dependent_axes
+from anydim.kernels.matmul.contraction_micro_kernels import (
+    contraction_libraries,
+    is_thin,
+    prefix_of,
+)
 from anydim.kernels.matmul.matmul_kernel import BACKWARDS, call
 from anydim.kernels.matmul.register_tile import GIVEN, PrefetchB, store_scalar, zeros_to_start
 from anydim.kernels.matmul.schedules import Contraction

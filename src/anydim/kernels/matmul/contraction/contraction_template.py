@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.kernels.launch import Launch, Machine, known_number, known_parts
-from anydim.kernels.matmul.contraction.by_position import BY_POSITION, form_by_position
+from anydim.kernels.matmul.contraction.by_position import form_by_position
 from anydim.kernels.matmul.contraction.contraction_buffers import Blocks
-from anydim.kernels.matmul.contraction.contraction_micro_kernels import THIN
 from anydim.kernels.matmul.contraction.interleaved_accumulators import may_interleave, padded_k
 from anydim.kernels.matmul.contraction.unpacked_variants import TALL, ContractionWriter
 from anydim.kernels.matmul.contraction.valid_taps import valid_taps_of
@@ -23,6 +22,8 @@ from anydim.kernels.matmul.contraction_form import (
     along_the_longer,
     form_of,
 )
+from anydim.kernels.matmul.contraction_micro_kernels import THIN
+from anydim.kernels.matmul.panel_columns import BY_POSITION
 from anydim.kernels.matmul.register_tile import Tile, tile_of
 from anydim.kernels.matmul.schedules import Contraction
 from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of

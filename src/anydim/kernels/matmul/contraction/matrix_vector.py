@@ -31,7 +31,7 @@ from anydim.kernels.codegen.register_transpose import (
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, iota, least, number, select, variable
 from anydim.kernels.matmul.accumulators import multiply_add
-from anydim.kernels.matmul.contraction.contraction_micro_kernels import block_of_k
+from anydim.kernels.matmul.contraction_micro_kernels import block_of_k
 from anydim.kernels.matmul.matmul_kernel import function_library
 from anydim.kernels.matmul.register_tile import load_scalars, strip_pointers
 

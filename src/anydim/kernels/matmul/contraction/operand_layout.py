@@ -13,7 +13,7 @@ from anydim.kernels.codegen.arithmetic import index_sum, loop, quotient_up, roun
 from anydim.kernels.ir import constant, greatest, least, register, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.blocked_loops import Blocked
-from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, roles_of_form, scratch_of
+from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, scratch_of
 from anydim.kernels.matmul.contraction.interleaved_accumulators import (
     ACCUMULATORS,
     accumulator_stride,
@@ -27,7 +27,7 @@ from anydim.kernels.matmul.contraction.operand_copies import (
 )
 from anydim.kernels.matmul.contraction_form import ContractionForm, MatrixWalk
 from anydim.kernels.matmul.epilogue import target_of
-from anydim.kernels.matmul.matmul_kernel import call, packed_at
+from anydim.kernels.matmul.matmul_kernel import call, packed_at, roles_of_form
 from anydim.kernels.matmul.schedules import Contraction
 from anydim.kernels.matmul.window_geometry import LayerSizes
 from anydim.kernels.matmul.window_rows import ONE, SPOT

@@ -13,7 +13,6 @@ from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.codegen.context import compared
 from anydim.kernels.ir import constant, least, variable
 from anydim.kernels.matmul.blocked_loops import nested
-from anydim.kernels.matmul.contraction.by_position import BY_POSITION
 from anydim.kernels.matmul.contraction.contraction_loops import MainWriter
 from anydim.kernels.matmul.contraction.interleaved_accumulators import (
     FEW,
@@ -29,6 +28,7 @@ from anydim.kernels.matmul.contraction.matrix_vector import (
     small_library,
     vector_libraries,
 )
+from anydim.kernels.matmul.panel_columns import BY_POSITION
 from anydim.kernels.matmul.register_tile import store_scalar
 from anydim.kernels.schedule import ANY
 from anydim.kernels.versions import Listed, checked_version

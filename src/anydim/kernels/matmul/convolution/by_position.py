@@ -19,10 +19,10 @@ from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, select, variable
 from anydim.kernels.matmul.convolution.batched_columns import dimension_stride
-from anydim.kernels.matmul.convolution.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.convolution.cropped_taps import FIRST, KEPT
 from anydim.kernels.matmul.convolution.tile_strips import LAST, Strips
 from anydim.kernels.matmul.convolution_form import Windows
+from anydim.kernels.matmul.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.kernels.matmul.transposed import matrix_transpose_library
 from anydim.kernels.matmul.window_geometry import taps_inside

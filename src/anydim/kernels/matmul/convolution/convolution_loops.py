@@ -20,17 +20,18 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient_up
 from anydim.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked, Level
-from anydim.kernels.matmul.convolution.batched_columns import BY_POSITION, images_of
+from anydim.kernels.matmul.convolution.batched_columns import images_of
 from anydim.kernels.matmul.convolution.by_position import position_steps, rows_function
-from anydim.kernels.matmul.convolution.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.convolution.convolution_packing import WindowPack
 from anydim.kernels.matmul.convolution.convolution_plan import ALL_TAPS, Plan
 from anydim.kernels.matmul.convolution.line_buffer import line_buffer_steps
 from anydim.kernels.matmul.convolution.merged_rows import MergedPack, can_merge
 from anydim.kernels.matmul.convolution.tile_strips import JOINED, Strips, libraries
 from anydim.kernels.matmul.convolution.weight_blocks import weights_of
+from anydim.kernels.matmul.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.epilogue import read_by
 from anydim.kernels.matmul.matmul_kernel import call, roles_of
+from anydim.kernels.matmul.panel_columns import BY_POSITION
 from anydim.kernels.matmul.window_geometry import LayerSizes
 from anydim.kernels.versions import Listed, checked_version, taken
 from anydim.lang.tree import Group

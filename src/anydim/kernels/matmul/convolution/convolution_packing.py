@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from anydim.base.dtypes import boolean
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, index_sum, quotient, quotient_up
+from anydim.kernels.codegen.register_transpose import strided_lanes
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, iota, least, select, shuffle, variable
@@ -284,13 +285,3 @@ def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Func
     pointers = (ir.Pointer(name, form.dtype) for name in ("w", "dst"))
     scalars = map(ir.Scalar, ("w_at", "rows", "channels", *sizes.names))
     return ir.Function("weights", (*pointers, *scalars), code.written)
-
-
-def strided_lanes(part: int, stride: int, lanes: int) -> tuple[int, ...]:
-    """Return shuffle indices that merge one more loaded part into the lanes selected so far."""
-
-    def chosen(lane: int) -> int:
-        own, offset = divmod(lane * stride, lanes)
-        return lanes + offset if own == part else offset if part == 1 and own == 0 else lane
-
-    return tuple(map(chosen, range(lanes)))

@@ -29,14 +29,14 @@ from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, register, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked
-from anydim.kernels.matmul.convolution.convolution_micro_kernels import line_buffer_libraries
 from anydim.kernels.matmul.convolution.convolution_packing import (
     SHUFFLED_STRIDES,
     VALID_TAPS,
     WindowPack,
 )
-from anydim.kernels.matmul.convolution.convolution_tile import ENTRY
 from anydim.kernels.matmul.convolution_form import Windows
+from anydim.kernels.matmul.convolution_micro_kernels import line_buffer_libraries
+from anydim.kernels.matmul.convolution_tile import ENTRY
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.kernels.matmul.register_tile import Tile
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis

@@ -13,7 +13,10 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.ir import constant, least, number, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked
-from anydim.kernels.matmul.convolution.convolution_micro_kernels import (
+from anydim.kernels.matmul.convolution.convolution_plan import Plan
+from anydim.kernels.matmul.convolution.line_buffer import LineBufferSteps
+from anydim.kernels.matmul.convolution.weight_blocks import COPIED, Weights
+from anydim.kernels.matmul.convolution_micro_kernels import (
     STRIP,
     called,
     images,
@@ -21,16 +24,13 @@ from anydim.kernels.matmul.convolution.convolution_micro_kernels import (
     strip_function,
     strips,
 )
-from anydim.kernels.matmul.convolution.convolution_plan import Plan
-from anydim.kernels.matmul.convolution.convolution_tile import (
+from anydim.kernels.matmul.convolution_tile import (
     ADDS,
     CAPS,
     FLOORS,
     LineBufferMicro,
     Micro,
 )
-from anydim.kernels.matmul.convolution.line_buffer import LineBufferSteps
-from anydim.kernels.matmul.convolution.weight_blocks import COPIED, Weights
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.kernels.matmul.tile_epilogue import TileEpilogue
 from anydim.lang.tree import Read

@@ -5,11 +5,11 @@ from __future__ import annotations
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine
-from anydim.kernels.matmul.convolution.batched_columns import Columns, joined_columns
 from anydim.kernels.matmul.int8.im2col import Image
 from anydim.kernels.matmul.int8.int8_form import BytesForm, ByteWalk
 from anydim.kernels.matmul.int8.packed_layout import WORD, Layout
 from anydim.kernels.matmul.int8.stride_phases import Phases
+from anydim.kernels.matmul.panel_columns import Columns, joined_columns
 from anydim.kernels.matmul.register_tile import LINE, Tile
 from anydim.kernels.matmul.work_partition import WorkPartition, work_of
 from anydim.kernels.schedule import ANY

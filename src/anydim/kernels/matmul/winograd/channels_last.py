@@ -15,7 +15,7 @@ from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, least, select, variable
 from anydim.kernels.matmul.blocked_loops import Level
-from anydim.kernels.matmul.contraction.contraction_micro_kernels import (
+from anydim.kernels.matmul.contraction_micro_kernels import (
     contraction_libraries,
     prefix_of,
 )

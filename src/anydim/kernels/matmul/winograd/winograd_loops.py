@@ -13,7 +13,7 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import index_sum, loop
 from anydim.kernels.ir import constant, least, number, variable
 from anydim.kernels.matmul.blocked_loops import Level
-from anydim.kernels.matmul.convolution.convolution_micro_kernels import (
+from anydim.kernels.matmul.convolution_micro_kernels import (
     STRIP,
     called,
     strip_function,

@@ -23,7 +23,7 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import least, variable
-from anydim.kernels.matmul.convolution.convolution_tile import LineBufferMicro, Micro, Tall
+from anydim.kernels.matmul.convolution_tile import LineBufferMicro, Micro, Tall
 from anydim.kernels.matmul.matmul_kernel import call, function_library
 from anydim.kernels.matmul.register_tile import Tile
 from anydim.sizes import Size
