@@ -34,7 +34,7 @@ from anydim.kernels.matmul.register_tile import store_scalar
 from anydim.kernels.matmul.work_partition import RECTANGLE
 from anydim.kernels.schedule import ANY
 from anydim.kernels.versions import Listed, checked_version
-from anydim.sizes import ALWAYS, NEVER, Condition, Size, as_size, at_most, condition
+from anydim.sizes import ALWAYS, NEVER, Condition, Size, as_size, at_most, exactly
 
 DONE = "done"  # iterations of the loop that a rectangle has processed
 TALL = "tall_tile"  # name of the version
@@ -144,11 +144,6 @@ def vector_ways(writer: MainWriter) -> list[Way]:
         steps = _transposed_product(writer, row.name)
         found.append(Way("transposed_column", contiguous, steps))
     return found[::-1]
-
-
-def exactly(size: Size, number: int) -> Condition:
-    """Return the condition that a size is a number."""
-    return condition(size, "==", number)
 
 
 def _small(writer: MainWriter) -> Way:

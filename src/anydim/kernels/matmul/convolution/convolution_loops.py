@@ -23,7 +23,7 @@ from anydim.kernels.matmul.blocked_loops import Blocked, Level
 from anydim.kernels.matmul.convolution.batched_columns import images_of
 from anydim.kernels.matmul.convolution.by_position import position_steps, rows_function
 from anydim.kernels.matmul.convolution.convolution_packing import WindowPack
-from anydim.kernels.matmul.convolution.convolution_plan import Plan
+from anydim.kernels.matmul.convolution.convolution_plan import ALL_TAPS, Plan
 from anydim.kernels.matmul.convolution.convolution_variables import JOINED, LAST, LOOP
 from anydim.kernels.matmul.convolution.line_buffer import line_buffer_steps
 from anydim.kernels.matmul.convolution.merged_rows import MergedPack, can_merge
@@ -35,7 +35,7 @@ from anydim.kernels.matmul.matmul_kernel import call, roles_of
 from anydim.kernels.matmul.panel_columns import BY_POSITION
 from anydim.kernels.matmul.window_geometry import LayerSizes
 from anydim.kernels.matmul.work_partition import RECTANGLE
-from anydim.kernels.versions import Listed, checked_version
+from anydim.kernels.versions import Listed, checked_version, taken
 from anydim.lang.tree import Group
 from anydim.sizes import ALWAYS, NEVER, Condition, Size, product
 
@@ -94,6 +94,7 @@ class ConvolutionWriter(Blocked):
         return checked_version(self.plan.schedule.version, (
             (BY_POSITION, columns.by_position), ("joined", columns.joined),
             ("line_buffer", buffered), ("merged_rows", self.merging),
+            (ALL_TAPS, taken(self.plan.schedule.version, ALL_TAPS, NEVER, ALWAYS)),
             ("direct" if self.plan.schedule.direct else "panels", ALWAYS),
         ))  # fmt: skip
 
