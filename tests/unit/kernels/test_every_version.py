@@ -22,7 +22,13 @@ from tests.unit.kernels.version_cases import CASES, OTHER_ORDER, VersionCase
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
 KERNELS = Path(anydim.__file__).with_name("kernels")
-_NAMED = {"Version": 0, "Way": 0, "_version": 0, "taken": 1}  # call -> argument that is a name
+_NAMED = {
+    "Version": 0,
+    "Way": 0,
+    "_version": 0,
+    "_variant": 0,
+    "taken": 1,
+}  # call -> argument that is a name
 
 
 @pytest.fixture(autouse=True)

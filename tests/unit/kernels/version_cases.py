@@ -46,6 +46,7 @@ class VersionCase:
     graph: Callable[[], ad.Builder]
     sizes: Mapping[str, Sequence[int]]
     machine: Machine = MACHINE
+    forced: tuple[str, ...] = ()  # versions that no size takes by itself
 
     def model(self, version: str) -> ad.Model:
         """The program with a version forced, as templates make it for the machine."""
@@ -65,8 +66,9 @@ class VersionCase:
 
     @cached_property
     def versions(self) -> tuple[str, ...]:
-        """The versions that some size takes."""
-        return tuple(dict.fromkeys(name for name, _ in self.site(self.plain).versions))
+        """The versions that some size takes, and those that are only forced."""
+        names = (name for name, _ in self.site(self.plain).versions)
+        return tuple(dict.fromkeys((*names, *self.forced)))
 
     def taken(self, model: ad.Model, sizes: Sizes) -> str:
         site = self.site(model)
@@ -114,7 +116,9 @@ Fill = Callable[[ad.Builder], None]
 CASES: list[VersionCase] = []
 
 
-def case(kind: str, machine: Machine = MACHINE, **sizes: Sequence[int]) -> Callable[[Fill], Fill]:
+def case(
+    kind: str, machine: Machine = MACHINE, forced: tuple[str, ...] = (), **sizes: Sequence[int]
+) -> Callable[[Fill], Fill]:
     """Enter a function that fills a builder as a case of its name."""
 
     def entered(fill: Fill) -> Fill:
@@ -124,7 +128,7 @@ def case(kind: str, machine: Machine = MACHINE, **sizes: Sequence[int]) -> Calla
             return g
 
         name = fill.__name__ if machine == MACHINE else f"{fill.__name__}, wide"
-        CASES.append(VersionCase(name, kind, graph, sizes, machine))
+        CASES.append(VersionCase(name, kind, graph, sizes, machine, forced))
         return fill
 
     return entered
@@ -162,10 +166,41 @@ def resized_rows(g: ad.Builder) -> None:
     g.output("y", g.resize(x, sizes=(n, 2, 2 * m), scales=(1.0, 1.0, 2.0), mode="linear"))
 
 
-@case("pointwise", r=(0, 1, 7, 8, 9), c=(0, *AROUND, 300))
+@case("pointwise", forced=("nontemporal",), r=(0, 1, 7, 8, 9), c=(0, *AROUND, 300))
 def scaled(g: ad.Builder) -> None:
     r, c = g.dim("r", 0, 99), g.dim("c", 0, 999)
     g.output("y", g.input("x", ad.float32, (r, c)) * g.input("s", ad.float32, (r, 1)))
+
+
+# ---- data movement -------------------------------------------------------------------------------
+
+
+@case("ranges", forced=("nontemporal",), r=(0, 1, 5), n=(0, *AROUND, 100), m=(0, 1, 2, 8, 9, 40))
+def joined_columns(g: ad.Builder) -> None:
+    r, n, m = g.dim("r", 0, 99), g.dim("n", 0, 9999), g.dim("m", 0, 999)
+    x, other = g.input("x", ad.float32, (r, n)), g.input("other", ad.float32, (r, m))
+    g.output("y", g.concat(x, other * 2.0, axis=1))
+
+
+@case("transposition", b=(0, 2), n=(0, *AROUND, 40, 300), m=(*AROUND, 65, 300))
+def transposed(g: ad.Builder) -> None:
+    b, n, m = g.dim("b", 0, 9), g.dim("n", 0, 999), g.dim("m", 0, 999)
+    g.output("y", g.transpose(g.input("x", ad.float32, (b, n, m)), perm=(0, 2, 1)))
+
+
+@case("transposition", WIDE, n=AROUND, m=AROUND)
+def transposed_bytes(g: ad.Builder) -> None:
+    n, m = g.dim("n", 0, 999), g.dim("m", 0, 999)
+    g.output("y", g.transpose(g.input("x", ad.uint8, (n, m)), perm=(1, 0)))
+
+
+@case("attention", forced=("blocks",), q=(1, 5, 7, 13), k=(1, 2, 8, 9, 64))
+def short_attention(g: ad.Builder) -> None:
+    q, k = g.dim("q", 1, 64), g.dim("k", 1, 64)
+    query = g.input("query", ad.float32, (2, q, 16))
+    key, value = (g.input(name, ad.float32, (2, k, 16)) for name in ("key", "value"))
+    scores = g.matmul(query, g.transpose(key, perm=(0, 2, 1))) * 0.25
+    g.output("y", g.matmul(g.softmax(scores, axis=-1), value))
 
 
 # ---- windows -------------------------------------------------------------------------------------
@@ -218,7 +253,13 @@ def convolved_channels(g: ad.Builder) -> None:
     g.output("y", g.transpose(y, perm=(0, 2, 3, 1)))
 
 
-@case("convolution", n=(0, 1, 6, 16, 40), h=(1, 3, 4, 7, 33), w=(1, 2, 3, 4, 5, 9, 40))
+@case(
+    "convolution",
+    forced=("all_taps",),
+    n=(0, 1, 6, 16, 40),
+    h=(1, 3, 4, 7, 33),
+    w=(1, 2, 3, 4, 5, 9, 40),
+)
 def convolved(g: ad.Builder) -> None:
     x = g.input("x", ad.float32, (g.dim("n", 0, 64), 16, g.dim("h", 1, 64), g.dim("w", 1, 64)))
     g.output("y", g.conv(x, _weights(g, 24, 16, 5, 5), pads=(2,) * 4))
