@@ -212,8 +212,10 @@ class _Served:
 def _bound(host: str, port: int) -> socket.socket:
     """A socket that does not listen yet; raises OptionError for an address that cannot be bound."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family)
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )[0]
+        made = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY for this protocol
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -136,6 +137,28 @@ def test_what_does_not_fit_gets_413_with_bytes_and_sizes(tmp_path: Path) -> None
         status, _, text = server.request("POST", path, *floats((90, 300_000)))
         assert status == 413 and "the body has 108000" in json.loads(text)["error"]
         assert server.request("POST", path, *floats((2, 300)))[0] == 200
+
+
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    from anydim.server.run import _bound
+
+    async def run() -> list[int]:
+        found = list[int]()
+
+        def connected(reader: Any, writer: asyncio.StreamWriter) -> None:
+            accepted = writer.get_extra_info("socket")
+            found.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with _bound("127.0.0.1", 0) as bound:
+            server = await asyncio.start_server(connected, sock=bound)
+            reader, writer = await asyncio.open_connection(*bound.getsockname())
+            await reader.read()
+            writer.close()
+            server.close()
+        return found
+
+    assert asyncio.run(run()) == [1]
 
 
 def test_an_onnx_file_is_compiled_with_ragged_rows(tmp_path: Path) -> None:
