@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 
 from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, round_down
 from anydim.kernels.codegen.register_transpose import transposed_block
@@ -15,43 +16,42 @@ from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import greatest, iota, least, number, select, variable
 from anydim.kernels.matmul.matmul_kernel import function_library
 
-_SCALARS = ("src_row", "dst_row", "dst_column", "rows", "columns", "width")
+
+@dataclass(frozen=True)
+class CopyShape:
+    """The scalars of a copy of `rows` rows; `dst_column` is the distance of vectors in dst.
+
+    Elements from `columns` up to `width` are 0 (`rows` up to `width` where it transposes).
+    """
+
+    src_row: ir.Value
+    dst_row: ir.Value
+    dst_column: ir.Value
+    rows: ir.Value
+    columns: ir.Value
+    width: ir.Value
+
+    @property
+    def arguments(self) -> tuple[ir.Value, ...]:
+        return tuple(getattr(self, name) for name in _SCALARS)
 
 
-def _library(name: str, write: partial[None], dtype: DType) -> ir.Library:
+_SCALARS = tuple(CopyShape.__annotations__)
+
+
+@lru_cache(maxsize=48)
+def copy_library(kind: str, lanes: int, dtype: DType) -> ir.Library:
+    """Return the function of a copy of src[r, c] for r < rows, c < columns.
+
+    gather      dst[r, c], 0 for c up to `width`; vectors of columns are `dst_column` vectors
+                apart in dst: 1, or the length of panels
+    transpose   dst[c, r], 0 for r up to `width`; vectors of rows are `dst_column` apart in dst
+    apart       dst[r, c], for any column stride `dst_column` of src; `width` equals `columns`
+    """
+    write = {"gather": _gather, "transpose": _transpose, "apart": _gather_columns}[kind]
     pointers = (ir.Pointer(each, dtype) for each in ("src", "dst"))
-    parameters: tuple[ir.Pointer | ir.Scalar, ...] = (*pointers, *map(ir.Scalar, _SCALARS))
-    return function_library(name, parameters, write, dtype in ir.PORTABLE)
-
-
-@lru_cache(maxsize=16)
-def gather_library(lanes: int, dtype: DType) -> ir.Library:
-    """Return the function dst[r, c] = src[r, c] for r < rows, c < columns; 0 for c up to `width`.
-
-    Vectors of columns are `dst_column` vectors apart in dst: 1, or the length of panels.
-    """
-    return _library(f"gather_{dtype}_x{lanes}", partial(_gather, ir.Type(dtype, lanes)), dtype)
-
-
-@lru_cache(maxsize=16)
-def transpose_library(lanes: int, dtype: DType) -> ir.Library:
-    """Return the function dst[c, r] = src[r, c] for r < rows, c < columns; 0 for r up to `width`.
-
-    Vectors of rows are `dst_column` vectors apart in dst.
-    """
-    name = f"transpose_{dtype}_x{lanes}"
-    return _library(name, partial(_transpose, ir.Type(dtype, lanes)), dtype)
-
-
-@lru_cache(maxsize=16)
-def strided_library(lanes: int, dtype: DType) -> ir.Library:
-    """Return the function dst[r, c] = src[r, c] for r < rows, c < columns, for any column stride.
-
-    Columns of src are `dst_column` apart, and `width` equals `columns`.
-    """
-    return _library(
-        f"apart_{dtype}_x{lanes}", partial(_gather_columns, ir.Type(dtype, lanes)), dtype
-    )
+    made = partial(write, ir.Type(dtype, lanes))
+    return function_library(f"{kind}_{dtype}_x{lanes}", pointers, made, dtype, _SCALARS)
 
 
 def _gather_columns(vector: ir.Type, code: Writer) -> None:
@@ -71,15 +71,10 @@ def _gather(vector: ir.Type, code: Writer) -> None:
     with code.range(0, variable("rows")) as r:
         source = code.let(r * variable("src_row"))
         target = code.let(r * variable("dst_row"))
-
-        def copy(column: ir.Value, mask: ir.Value | None) -> None:
-            value = ir.Load(vector, "src", source + column, mask)
-            code.emit(ir.Store("dst", target + column * variable("dst_column"), value))
-
-        with code.range(0, whole, lanes) as c:
-            copy(c, None)
-        with code.range(whole, variable("width"), lanes) as c:
-            copy(c, code.let(first_lanes(greatest(columns - c, 0), lanes)))
+        for c, last in code.blocks(0, whole, variable("width"), lanes):
+            mask = code.let(first_lanes(greatest(columns - c, 0), lanes)) if last else None
+            value = ir.Load(vector, "src", source + c, mask)
+            code.emit(ir.Store("dst", target + c * variable("dst_column"), value))
 
 
 def _transpose(vector: ir.Type, code: Writer) -> None:
