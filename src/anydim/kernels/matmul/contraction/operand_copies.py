@@ -13,7 +13,7 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, round_down
 from anydim.kernels.codegen.register_transpose import transposed_block
 from anydim.kernels.codegen.writer import Writer
-from anydim.kernels.ir import greatest, iota, least, number, select, variable
+from anydim.kernels.ir import greatest, iota, least, number, select, variables
 from anydim.kernels.matmul.matmul_kernel import function_library
 
 
@@ -37,6 +37,7 @@ class CopyShape:
 
 
 _SCALARS = tuple(CopyShape.__annotations__)
+GIVEN = variables(CopyShape)
 
 
 @lru_cache(maxsize=48)
@@ -55,26 +56,26 @@ def copy_library(kind: str, lanes: int, dtype: DType) -> ir.Library:
 
 
 def _gather_columns(vector: ir.Type, code: Writer) -> None:
-    lanes, columns = vector.lanes, variable("columns")
-    steps = code.let(variable("dst_column").spread(lanes) * iota(lanes))
-    with code.range(0, columns, lanes) as c, code.range(0, variable("rows")) as r:
+    lanes, columns = vector.lanes, GIVEN.columns
+    steps = code.let(GIVEN.dst_column.spread(lanes) * iota(lanes))
+    with code.range(0, columns, lanes) as c, code.range(0, GIVEN.rows) as r:
         inside = code.let(first_lanes(columns - c, lanes))
-        start = r * variable("src_row") + c * variable("dst_column")
+        start = r * GIVEN.src_row + c * GIVEN.dst_column
         found = ir.Gather(vector, "src", start.spread(lanes) + steps, inside)
-        code.emit(ir.Store("dst", r * variable("dst_row") + c, found, inside))
+        code.emit(ir.Store("dst", r * GIVEN.dst_row + c, found, inside))
 
 
 def _gather(vector: ir.Type, code: Writer) -> None:
     """Copy rows; `width` is a number of whole vectors."""
-    lanes, columns = vector.lanes, variable("columns")
+    lanes, columns = vector.lanes, GIVEN.columns
     whole = code.let(round_down(columns, lanes))
-    with code.range(0, variable("rows")) as r:
-        source = code.let(r * variable("src_row"))
-        target = code.let(r * variable("dst_row"))
-        for c, last in code.blocks(0, whole, variable("width"), lanes):
+    with code.range(0, GIVEN.rows) as r:
+        source = code.let(r * GIVEN.src_row)
+        target = code.let(r * GIVEN.dst_row)
+        for c, last in code.blocks(0, whole, GIVEN.width, lanes):
             mask = code.let(first_lanes(greatest(columns - c, 0), lanes)) if last else None
             value = ir.Load(vector, "src", source + c, mask)
-            code.emit(ir.Store("dst", target + c * variable("dst_column"), value))
+            code.emit(ir.Store("dst", target + c * GIVEN.dst_column, value))
 
 
 def _transpose(vector: ir.Type, code: Writer) -> None:
@@ -83,19 +84,19 @@ def _transpose(vector: ir.Type, code: Writer) -> None:
     Excess rows are read as the last row, and stored as zeros.
     """
     lanes, zero = vector.lanes, number(vector.dtype, 0, vector.lanes)
-    rows, columns, row = (variable(name) for name in ("rows", "columns", "src_row"))
+    rows, columns, row = GIVEN.rows, GIVEN.columns, GIVEN.src_row
     last = code.let(greatest(rows, 1) - 1)
     whole = code.let(round_down(columns, lanes))
-    with code.range(0, variable("width"), lanes) as r:
+    with code.range(0, GIVEN.width, lanes) as r:
         inside = code.let(first_lanes(greatest(rows - r, 0), lanes))
-        target = code.let(r * variable("dst_column"))
+        target = code.let(r * GIVEN.dst_column)
         sources = [code.let(least(r + i, last) * row) for i in range(lanes)]
         with code.range(0, whole, lanes) as c:
             loads = [ir.Load(vector, "src", source + c) for source in sources]
             for i, column in enumerate(transposed_block(vector, loads, code.let)):
-                at = (c + i) * variable("dst_row") + target
+                at = (c + i) * GIVEN.dst_row + target
                 code.emit(ir.Store("dst", at, select(inside, column, zero)))
         with code.range(whole, columns) as c:
             offsets = (r * row + c).spread(lanes) + row.spread(lanes) * iota(lanes)
             gathered = ir.Gather(vector, "src", offsets, inside)
-            code.emit(ir.Store("dst", c * variable("dst_row") + target, gathered))
+            code.emit(ir.Store("dst", c * GIVEN.dst_row + target, gathered))
