@@ -165,7 +165,7 @@ class Model(Fitted, CallableProgram):
             target: Processor of the code, as in `save`.
             code: `"c"`: C text for any compiler; `"llvm"`: objects.
             threads: Most threads of a run, as in `compile`. Above 1, the program needs POSIX
-                threads; it uses as many as its caller sets.
+                threads; its caller sets the number, which is 1 at first.
 
         Raises:
             OptionError: The model has branches, loops or data-dependent sizes, the name is no C

@@ -37,9 +37,9 @@ def export(request: Request, output: str, name: str, target: str, inputs: Sequen
     """Write a header, code, weights, an example and a Makefile of MODEL.
 
     The C program says sizes and hands over arrays; memory is its own or malloc's, errors are
-    numbers with texts. It runs on one thread, or on as many as it sets, up to --threads. With
-    --code c (without --code, too) kernels are C text for any compiler with GCC's vector types, with
-    --code llvm objects for the processor.
+    numbers with texts. It sets its number of threads, up to --threads (1). With --code c (without
+    --code, too) kernels are C text for any compiler with GCC's vector types, with --code llvm
+    objects for the processor.
 
     \b
     Examples:
