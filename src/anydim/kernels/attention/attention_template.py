@@ -140,13 +140,15 @@ def _kernel(
     offsets = [(part.name, sizes.value(part.offset)) for part in plan.parts]
     shared: tuple[ir.Pointer | ir.Scalar, ...] = (
         *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
-        *(ir.Scalar(name) for name in (*sizes.names, "start", "stop")),
+        *(ir.Scalar(name) for name in (*sizes.names, ir.START.name, ir.STOP.name)),
     )
     parts = tuple(ir.Pointer(name, float32) for name, _ in offsets)
     units = ir.Function("units", (*shared, *parts), steps)
     arguments: tuple[ir.Value | ir.Address, ...] = (
         *(ir.Address(operand.name, constant(0)) for operand in operands),
-        *(variable(name) for name in (*sizes.names, "start", "stop")),
+        *map(variable, sizes.names),
+        ir.START,
+        ir.STOP,
         *(ir.Address("scratch", at) for _, at in offsets),
     )
     call = ir.Call("units", arguments)

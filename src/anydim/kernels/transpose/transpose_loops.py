@@ -11,10 +11,10 @@ from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up, round_do
 from anydim.kernels.codegen.context import compared
 from anydim.kernels.codegen.register_transpose import deinterleave, interleave_lanes
 from anydim.kernels.codegen.vector_loops import store_prefetches
-from anydim.kernels.ir import constant, greatest, least, select, variable
+from anydim.kernels.ir import START, STOP, constant, greatest, least, select, variable
 from anydim.kernels.schedule import ANY
 from anydim.kernels.transpose.transpose_form import LANES, block_of, blocks_of, parts_of
-from anydim.kernels.transpose.transpose_tiles import STRIP, Squares
+from anydim.kernels.transpose.transpose_tiles import CHUNK, STRIP, Squares
 from anydim.kernels.versions import Listed, Version, usable_versions
 from anydim.sizes import ALWAYS, NEVER, Condition, Size, at_most, exactly, minimum
 
@@ -41,7 +41,7 @@ class Chunks(Squares):
     def write(self) -> None:
         """Emit all chunks."""
         self._declare_buffers()
-        with self.code.range(variable("start"), variable("stop"), name="unit"):
+        with self.code.range(START, STOP, name="unit"):
             self._chunk()
 
     def _chunk(self) -> None:
@@ -51,11 +51,11 @@ class Chunks(Squares):
         outer = ((axis.name, value(axis.extent)) for axis in reversed(form.outer))
         lane_step = value(form.source.stride(form.lane.name))
         code.take(split_index("unit", ("part", value(parts_of(form))), ("block", blocks), *outer))
-        first = code.let(variable("part") * LANES, "lane_first")
-        code.let(self._at(form.source) + first * lane_step, "source")
-        code.let(self._at(form.target) + first, "target")
-        low = code.let(variable("block") * value(block), "row0")
-        code.let(_end(low, value(block), value(form.row.extent)), "row1")
+        first = code.let(variable("part") * LANES, CHUNK.lane_first.name)
+        code.let(self._at(form.source) + first * lane_step, CHUNK.source.name)
+        code.let(self._at(form.target) + first, CHUNK.target.name)
+        low = code.let(variable("block") * value(block), CHUNK.row0.name)
+        code.let(_end(low, value(block), value(form.row.extent)), CHUNK.row1.name)
         self._lanes()
         self._first_variant(self.variants)
 
@@ -69,7 +69,7 @@ class Chunks(Squares):
         extent = form.lane.extent
         width, step = value(extent), value(form.source.stride(form.lane.name))
         if not form.adjacent:
-            first = variable("lane_first")
+            first = CHUNK.lane_first
             width = _end(first, constant(LANES), width) - first
         elif extent.constant is None and form.inside is None:
             (axis,), each = form.adjacent, STRIP
@@ -77,8 +77,8 @@ class Chunks(Squares):
             some = select((at & (each - 1)).equals(0), least(value(axis.extent) - at, each), 0)
             next_step = value(form.source.stride(axis.name))
             width, step = select(alone, some, width), select(alone, next_step, step)
-        self.code.let(width, "width")
-        self.code.let(step, "lane_step")
+        self.code.let(width, CHUNK.width.name)
+        self.code.let(step, CHUNK.lane_step.name)
 
     # ---- variants ------------------------------------------------------------------------------
 
@@ -96,8 +96,8 @@ class Chunks(Squares):
     def _limited(self, size: Size, relation: str, number: int) -> ir.Value:
         """Compare a property of a chunk with a number."""
         known = {
-            WIDTH: variable("width"), HEIGHT: self._value(self.form.row.extent),
-            ROW_STRIDE: self._row_stride, LANE_STEP: variable("lane_step"),
+            WIDTH: CHUNK.width, HEIGHT: self._value(self.form.row.extent),
+            ROW_STRIDE: self._row_stride, LANE_STEP: CHUNK.lane_step,
         }  # fmt: skip
         return known[size] <= number if relation == "<=" else known[size] >= number
 
