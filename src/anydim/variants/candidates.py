@@ -145,9 +145,9 @@ def fitting(site: Sized, templates: Sequence[Template]) -> Iterator[Candidate]:
 
 
 def options_of(schedule: str) -> list[str]:
-    """The options of a schedule that are worth tuning; its version last."""
+    """The options of a schedule that are worth tuning; its version first."""
     kind = schedule_name(parse_options(schedule)[0])
-    return [*SEARCHED.get(kind, {}), *([VERSION] if VERSION in RULES.get(kind, {}) else [])]
+    return [*([VERSION] if VERSION in RULES.get(kind, {}) else []), *SEARCHED.get(kind, {})]
 
 
 def version_names(launch: Launch | None) -> tuple[str, ...]:

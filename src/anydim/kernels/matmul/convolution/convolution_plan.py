@@ -21,6 +21,7 @@ from anydim.kernels.matmul.epilogue import target_of
 from anydim.kernels.matmul.register_tile import LINE, Tile
 from anydim.kernels.matmul.schedules import Convolution
 from anydim.kernels.matmul.tile_epilogue import TileEpilogue, tile_epilogue_of
+from anydim.kernels.matmul.window_geometry import ALL_TAPS
 from anydim.kernels.matmul.work_partition import (
     MAX_STEPS,
     MAX_STEPS_PACKED,
@@ -165,9 +166,6 @@ class Plan:
             transposed = minimum(channels * MAX_POSITIONS, maximum(max_k, MAX_POSITIONS)) * row
         weights = align_up(rows * k * bytes, LINE) if self.copies else _NOTHING
         return Scratch(align_up(k * row, LINE), weights, rows * columns * bytes, transposed)
-
-
-ALL_TAPS = "all_taps"  # name of the version that adds the zeros of taps out of bounds
 
 
 def _line_buffer_bytes(machine: Machine) -> int:
