@@ -67,6 +67,7 @@ def images(rows: list[numpy.ndarray]) -> numpy.ndarray:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # which ends the cluster
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     serve.start(http_options={"host": "127.0.0.1", "port": int(sys.argv[2])})
     serve.run(Encoder.bind(sys.argv[1], int(sys.argv[3]), sys.argv[4]), route_prefix="/predict")
