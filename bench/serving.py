@@ -4,6 +4,7 @@
     python -m bench.serving encoder.onnx --only anydim --bits 2000
     python -m bench.serving encoder.onnx --only anydim --burst 60 --memory 600MiB
     python -m bench.serving encoder.onnx --cost
+    python -m bench.serving encoder.onnx --only anydim --idle 300
     python -m bench.serving ch_PP-OCRv4_rec_infer.onnx --crops --python peers/bin/python
 
 Requests of natural lengths, of which a share are outliers of 512 tokens, leave in an open loop at
@@ -15,7 +16,8 @@ batches of 1, 8 and 32; kserve has none.
 
 `--bits` compares every answer with a call of its request alone. `--burst` sends bursts above the
 capacity and samples the memory of the server. `--cost` is the time that the batcher itself takes
-for a request.
+for a request. `--idle` compares, in turn, requests of 22 tokens without load, answers without a
+call, and calls of the model in this process.
 """
 
 from __future__ import annotations
@@ -43,7 +45,15 @@ import anydim as ad
 from anydim.base.amounts import bytes_of, bytes_text
 from anydim.base.records import dataclass
 from anydim.program.padding import natural
-from anydim.server.arrivals import Sent, Target, fetch, lengths_with, request_bytes, send_all
+from anydim.server.arrivals import (
+    Connections,
+    Sent,
+    Target,
+    fetch,
+    lengths_with,
+    request_bytes,
+    send_all,
+)
 from anydim.serving import Batcher
 from anydim.serving.measures import percentiles
 from anydim.sizes import Dim
@@ -99,7 +109,9 @@ def main() -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0) | {0})})
         for server in servers:
             with _running(server):
-                if options.bits:
+                if options.idle:
+                    _idle(server, saved, options.idle)
+                elif options.bits:
                     _bits(server, saved, options, random)
                 elif options.burst:
                     _burst(server, options, random)
@@ -118,6 +130,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--bits", type=int, default=0, metavar="REQUESTS")
     parser.add_argument("--burst", type=float, default=0, metavar="SECONDS")
     parser.add_argument("--memory", default="1GiB")
+    parser.add_argument("--idle", type=int, default=0, metavar="REQUESTS")
     parser.add_argument("--cost", action="store_true")
     parser.add_argument("--crops", action="store_true", help="a recogniser of text on crops")
     return parser.parse_args()
@@ -301,6 +314,31 @@ def _burst(server: Server, options: argparse.Namespace, random: numpy.random.Gen
 def _resident(server: Server) -> int:
     found = asyncio.run(fetch(Target("127.0.0.1", server.port, ""), "/status"))
     return int(found["samples"][-1]["resident"])
+
+
+def _idle(server: Server, saved: Path, count: int) -> None:
+    target, model = Target("127.0.0.1", server.port, "minilm"), ad.load(saved)
+    row = numpy.arange(22)
+    request = server.request(target, row)
+    get = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
+    taken: dict[str, list[float]] = {"request": [], "answer without a call": [], "call": []}
+
+    async def run() -> None:
+        connections = Connections(target)
+        for _ in range(count):
+            for name, data in (("request", request), ("answer without a call", get)):
+                start = time.perf_counter()
+                await connections.send(data)
+                taken[name].append(time.perf_counter() - start)
+            start = time.perf_counter()
+            model(input_ids=[row])
+            taken["call"].append(time.perf_counter() - start)
+        connections.close()
+
+    asyncio.run(run())
+    for name, seconds in taken.items():
+        tenth, half = numpy.quantile(seconds, (0.1, 0.5))
+        print(f"{name:22} p10 {1e3 * tenth:.2f}, p50 {1e3 * half:.2f} ms")
 
 
 def _cost(model: str) -> None:

@@ -36,14 +36,15 @@ class Gone(Exception):
 class Body:
     """The body of a request, whose bytes count against the limit until `free`.
 
-    Raises MemoryLimitError for one above the limit, BusyError if memory is short, Gone if the
-    client left. `connections.py` closes connections whose bodies do not arrive.
+    Bytes of JSON count `JSON_FACTOR` times; one that `may_have_tensors` behind its JSON says where
+    they begin. Raises MemoryLimitError for one above the limit, BusyError if memory is short, Gone
+    if the client left. `connections.py` closes connections whose bodies do not arrive.
     """
 
-    def __init__(self, state: State, scope: Scope) -> None:
+    def __init__(self, state: State, scope: Scope, may_have_tensors: bool = False) -> None:
         self._state, self._held = state, 0
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._factor = 1 if HEAD in self.headers else JSON_FACTOR
+        self._factor = 1 if may_have_tensors and HEAD in self.headers else JSON_FACTOR
         declared = self.headers.get(b"content-length", b"0")
         if not declared.isdigit() or len(declared) > _MOST_DIGITS:
             raise InputError(f"content-length is {declared[:40].decode('latin-1')!r}")
@@ -84,6 +85,15 @@ class Body:
                 whole[begin:size] = part
             if is_last:
                 return whole if self._declared else memoryview(b"".join(parts))
+
+    def split(self, body: memoryview) -> tuple[memoryview, memoryview]:
+        """The JSON of a body, which counts as such, and the bytes behind it."""
+        head, rest = split(self.headers, body)
+        if self._factor == 1:
+            self._factor = JSON_FACTOR
+            self._check(len(head))
+            self._take(len(head) + len(rest) // JSON_FACTOR)
+        return head, rest
 
     def free(self) -> None:
         """Count its bytes no more."""
@@ -173,10 +183,10 @@ class Infer:
         try:
             name, version = names_of(scope["path"]) or ("", "")
             loaded = state.repository.find(name, version)
-            body = Body(state, scope)
+            body = Body(state, scope, True)
             if body.headers.get(b"content-encoding", b"identity") != b"identity":
                 raise InputError("compressed bodies are not read", "send it without compression")
-            head, rest = split(body.headers, await body.read(receive))
+            head, rest = body.split(await body.read(receive))
             if len(head) > _LONG_HEAD:
                 rest = memoryview(bytes(rest))
             found = asked(parsed(head), rest)

@@ -110,6 +110,16 @@ def test_clients_that_do_not_read(server: Any, is_binary: bool) -> None:
     assert found["requests"] == 0 and found["calls"] == 0
 
 
+@pytest.mark.parametrize("path", (PATH, "/v1/embeddings", "/v1/completions"))
+def test_json_counts_as_such_whatever_a_header_says(server: Any, path: str) -> None:
+    row = {"name": "x", "datatype": "FP32", "shape": [1, 1_000_000], "data": [0] * 1_000_000}
+    body = json.dumps({"inputs": [row], "input": row["data"], "prompt": row["data"]}).encode()
+    status, _, text = server.request("POST", path, body, {HEAD: str(len(body))})
+    assert status == 413 and b"the body has" in text
+    assert highest(server) < LIMIT
+    assert server.json("GET", "/status")[1]["memory"]["requests"] == 0
+
+
 def test_a_long_head_is_not_kept_with_the_tensors_behind_it() -> None:
     data = request(1, True, 1 << 20, 10)
     head, body = data.split(b"\r\n\r\n", 1)
