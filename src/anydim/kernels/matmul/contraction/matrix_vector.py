@@ -240,10 +240,8 @@ def _short(vector: ir.Type, code: Writer) -> None:
     """
     lanes, scalar, zero = vector.lanes, ir.Type(vector.dtype), number(vector.dtype, 0, vector.lanes)
     k, rows, a_row, init_row, c_row = load_scalars(code, "k", "rows", "a_row", "init_row", "c_row")
-    whole, contiguous = (
-        code.let(round_down(k, lanes)),
-        code.let(c_row.equals(1) & init_row.equals(0)),
-    )
+    whole = code.let(round_down(k, lanes))
+    contiguous = code.let(c_row.equals(1) & init_row.equals(0))
     mask, totals = code.let(first_lanes(k - whole, lanes)), min(lanes, _CHAINS)
     code.emit(ir.Stack("totals", vector.dtype, lanes * lanes))
 
