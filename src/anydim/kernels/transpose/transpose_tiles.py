@@ -19,7 +19,6 @@ from anydim.sizes import Size, product
 
 _SQUARE, _PANEL = "square", "panel"
 _LEAST_SQUARE = 8  # lanes; squares of 4 are no faster than masked squares of 8
-_NEAR, _KEPT = 512, 1 << 22  # bytes: lane distance of a near source; source that a cache holds
 STRIP = 256  # lanes written before the next rows: each row of a square is a store stream
 _LINE, _WAY, _WAYS = 64, 4096, 8  # L1 cache: bytes of a line, bytes of a way, associativity
 
@@ -156,7 +155,9 @@ class Squares:
         same = (rest <= 2 * _LINE) & (apart > 2 * _LINE)
         axes = (*self.form.outer, self.form.row, self.form.lane)
         total = self._value(product(axis.extent for axis in axes) * element_bytes)
-        return same & (CHUNK.lane_step * element_bytes <= _NEAR) & (total <= _KEPT)
+        limits = self.context.machine.limits
+        near = CHUNK.lane_step * element_bytes <= limits.near_lane_bytes
+        return same & near & (total <= limits.kept_source_bytes)
 
     def _by_panels(self, low: ir.Value, high: ir.Value, end: ir.Value) -> None:
         """As `_whole`, but each strip is assembled in a panel and written to its rows in whole

@@ -38,6 +38,7 @@ from anydim.kernels.matmul.contraction_micro_kernels import (
 from anydim.kernels.matmul.matmul_kernel import BACKWARDS, call
 from anydim.kernels.matmul.register_tile import GIVEN, PrefetchB, store_scalar, zeros_to_start
 from anydim.kernels.matmul.schedules import Contraction
+from anydim.kernels.matmul.window_geometry import ALL_TAPS
 from anydim.kernels.matmul.window_rows import window_function
 from anydim.kernels.matmul.work_partition import RECTANGLE
 from anydim.lang.tree import Group
@@ -75,7 +76,8 @@ class MainWriter(OperandLayout):
         self.libraries = contraction_libraries(self.tile, form.dtype)
         self.in_place = startable_in_place(group, form, self.target)
         self.same_everywhere = not set().union(*(dependent_axes(o.value) for o in form.outputs))
-        self.valid_taps = valid_taps_of(form.windows, form.k.extent)
+        every = schedule.version == ALL_TAPS
+        self.valid_taps = None if every else valid_taps_of(form.windows, form.k.extent)
         self.finished = self.target is not None and [o.is_product for o in form.outputs] == [True]
 
     def callees(self) -> list[ir.Function]:
