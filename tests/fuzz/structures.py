@@ -511,9 +511,14 @@ def _compared(
 
 
 def _difference(found: Any, wanted: Any) -> Any:
-    """How far numbers are off, in the type of the wanted ones; infinite where only one is NaN."""
+    """How far numbers are off, in the type of the wanted ones; infinite where only the found one is
+    NaN.
+
+    Any number is right where NaN is wanted: an infinite factor of a sum is taken out of it, so that
+    no terms of both signs meet (docs/numerics.md).
+    """
     narrow = numpy.asarray(found).astype(wanted.dtype)
-    equal = (narrow == wanted) | (numpy.isnan(narrow) & numpy.isnan(wanted))
+    equal = (narrow == wanted) | numpy.isnan(wanted)
     with numpy.errstate(invalid="ignore"):
         off = numpy.where(equal, 0, numpy.abs(narrow - wanted))
     return numpy.where(numpy.isnan(off), numpy.inf, off)
