@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from anydim.base.errors import OptionError, UserError
 from anydim.server.completions import Completions
-from anydim.server.embeddings import Embeddings, Tokenizers
+from anydim.server.embeddings import Embeddings, Tokenizers, failure
 from anydim.server.history import History
 from anydim.server.rest import Infer
 from anydim.server.state import State, metadata_of, status_of, text_of
@@ -78,16 +78,27 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
             return JSONResponse({"ready": False, "error": text_of(error)}, 404)
         return JSONResponse({"ready": True})
 
+    def described(name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": int(state.started), "owned_by": "anydim"}
+
     async def models(request: Request) -> Response:
-        found = [
-            {"id": name, "object": "model"} for name in (*state.repository.loaded, *state.decoders)
-        ]
+        found = [described(name) for name in (*state.repository.loaded, *state.decoders)]
         return JSONResponse({"object": "list", "data": found})
+
+    async def described_model(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in state.decoders:
+            try:
+                state.repository.find(name)
+            except UserError as error:
+                return JSONResponse(failure(error), status_of(error))
+        return JSONResponse(described(name))
 
     one, version = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
     return {
         "/": root, "/status": status, "/metrics": metrics, "/v2": server, "/v2/": server,
         "/v2/health/live": live, "/v2/health/ready": ready, "/v1/models": models,
+        "/v1/models/{name}": described_model,
         one: model, version: model, f"{one}/ready": model_ready, f"{version}/ready": model_ready,
     }  # fmt: skip
 

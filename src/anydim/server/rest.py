@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
+import numpy
+
 from anydim.base.errors import InputError, MemoryLimitError, UserError
+from anydim.server.answers import JSON, Answer, Receive, Scope, Send, answer, json_answer
 from anydim.server.state import State, status_of, text_of
 from anydim.server.tensors import Asked, answered, asked, parsed
 from anydim.serving.requests import Request
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Answer = tuple[int, bytes, list[tuple[bytes, bytes]]]
-
 JSON_FACTOR = 8  # bytes of memory that a byte of JSON takes while it is read
-_JSON = (b"content-type", b"application/json")
 _MOST_DIGITS = 19
+_LONG_HEAD = 1 << 12  # bytes of JSON; longer ones are not kept with the arrays behind them
 HEAD = b"inference-header-content-length"  # the header with the length of the JSON
-
-
-def json_answer(value: Any, status: int = 200) -> Answer:
-    """An answer of JSON."""
-    return status, json.dumps(value, separators=(",", ":")).encode(), [_JSON]
 
 
 def error_answer(error: BaseException) -> Answer:
     """The answer for an error, as the protocol has it."""
     return json_answer({"error": text_of(error)}, status_of(error))
-
-
-async def answer(send: Send, given: Answer) -> None:
-    """Send an answer."""
-    status, body, headers = given
-    headers = [*headers, (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 class Gone(Exception):
@@ -62,8 +44,9 @@ class Body:
         declared = self.headers.get(b"content-length", b"0")
         if not declared.isdigit() or len(declared) > _MOST_DIGITS:
             raise InputError(f"content-length is {declared[:40].decode('latin-1')!r}")
-        self._check(int(declared))
-        self._take(int(declared))
+        self._declared = int(declared)
+        self._check(self._declared)
+        self._take(self._declared)
 
     def _check(self, size: int) -> None:
         most = self._state.most_body // self._factor
@@ -78,19 +61,25 @@ class Body:
             self._held += more
 
     async def read(self, receive: Receive) -> memoryview:
-        """All bytes."""
-        parts, size = [], 0
+        """All bytes. One without a declared length counts twice: its parts are joined."""
+        parts, size, whole = list[bytes](), 0, memoryview(b"")
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise Gone
-            part = message.get("body", b"")
-            size += len(part)
+            part, is_last = message.get("body", b""), not message.get("more_body")
+            begin, size = size, size + len(part)
             self._check(size)
-            self._take(size)
-            parts.append(part)
-            if not message.get("more_body"):
-                return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+            self._take(size if self._declared else 2 * size)
+            if is_last and not begin:
+                return memoryview(part)
+            if not self._declared:
+                parts.append(part)
+            else:
+                whole = whole if begin else numpy.empty(self._declared, numpy.uint8).data
+                whole[begin:size] = part
+            if is_last:
+                return whole if self._declared else memoryview(b"".join(parts))
 
     def free(self) -> None:
         """Count its bytes no more."""
@@ -172,14 +161,18 @@ class Infer:
             if body.headers.get(b"content-encoding", b"identity") != b"identity":
                 raise InputError("compressed bodies are not read", "send it without compression")
             head, rest = split(body.headers, await body.read(receive))
+            if len(head) > _LONG_HEAD:
+                rest = memoryview(bytes(rest))
             found = asked(parsed(head), rest)
             body.free()  # its arrays count as the request's
             request = state.batcher.submit(
-                found.inputs, name, outputs=found.outputs, keep=True, **options_of(found)
+                found.inputs, name, outputs=found.outputs, keep=1, **options_of(found)
             )
+            found.inputs.clear()
+            del head, rest
             results = await awaited(state, request, receive)
             text, length = answered(name, str(loaded.version), found, results)
-            headers = [_JSON]
+            headers = [JSON]
             if length is not None:
                 headers = [(b"content-type", b"application/octet-stream"),
                            (HEAD, b"%d" % length)]  # fmt: skip

@@ -5,9 +5,10 @@ Nothing that a client sends is used as a size before it is compared with the byt
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -15,10 +16,12 @@ import numpy
 from anydim.base.dtypes import DType, bfloat16
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
+from anydim.server.answers import NUMBERS, Parts, elements, written
 
 MOST_AXES = 32
 MOST_SIZE = 1 << 31  # of an axis
 MOST_STRINGS = 1 << 16  # of a tensor
+MOST_ID = 1 << 10  # characters
 _LENGTH = 4  # bytes before each string
 DATATYPES = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
@@ -102,9 +105,17 @@ def _asked(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> Asked:
             binary[name] = parameters["binary_data"] is True
     parameters = _parameters(head, "the request")
     return Asked(
-        inputs, str(head.get("id") or ""), tuple(names) or None, binary,
+        inputs, _id(head.get("id")), tuple(dict.fromkeys(names)) or None, binary,
         parameters.get("binary_data_output") is True, parameters,
     )  # fmt: skip
+
+
+def _id(given: Any) -> str:
+    """The client's name of a request; raises InputError for a long one, which would be kept."""
+    found = str(given or "")
+    if len(found) > MOST_ID:
+        raise InputError(f"'id' has {len(found)} characters, at most {MOST_ID} are taken")
+    return found
 
 
 def _list(head: Mapping[str, Any], key: str) -> Sequence[Any]:
@@ -255,9 +266,9 @@ def _of_json(where: str, data: Any, dtype: numpy.dtype, shape: tuple[int, ...]) 
 
 def answered(
     model: str, version: str, asked: Asked, results: Mapping[str, Any]
-) -> tuple[bytes, int | None]:
+) -> tuple[bytes | Parts, int | None]:
     """The body of an answer, and the length of its head; None if all of it is JSON."""
-    rows, parts = [], []
+    rows, parts, count = list[tuple[dict[str, Any], Any]](), [], 0
     for name, array in results.items():
         row: dict[str, Any] = {
             "name": name, "datatype": datatype(array.dtype), "shape": list(array.shape)
@@ -266,12 +277,39 @@ def answered(
             part = raw(array)
             row["parameters"] = {"binary_data_size": len(part)}
             parts.append(part)
+            rows.append((row, None))
         else:
-            wide = array.astype(numpy.float32) if array.dtype.name == "bfloat16" else array
-            row["data"] = wide.reshape(-1).tolist()
-        rows.append(row)
-    head: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": rows}
-    if asked.id:
-        head["id"] = asked.id
-    text = json.dumps(head, separators=(",", ":")).encode()
-    return (b"".join((text, *parts)), len(text)) if parts else (text, None)
+            rows.append((row, array))
+            count += array.size
+    about = {
+        "model_name": model,
+        "model_version": version,
+        **({"id": asked.id} if asked.id else {}),
+    }
+    if not parts and count > NUMBERS:
+        return Parts(None, _head(about, rows)), None
+    if count > NUMBERS:
+        size = sum(map(len, _head(about, rows)))
+        head: Iterable[bytes] = _head(about, rows)
+    else:
+        text = b"".join(_head(about, rows))
+        head, size = (text,), len(text)
+    if not parts:
+        return text, None
+    return Parts(size + sum(map(len, parts)), itertools.chain(head, parts)), size
+
+
+def _head(
+    about: Mapping[str, Any], rows: Sequence[tuple[Mapping[str, Any], Any]]
+) -> Iterator[bytes]:
+    """The JSON of an answer, in pieces; arrays of the rows are written as data."""
+    yield written(about)[:-1] + b',"outputs":['
+    for number, (row, array) in enumerate(rows):
+        text = (b"," if number else b"") + written(row)
+        if array is None:
+            yield text
+            continue
+        yield text[:-1] + b',"data":['
+        yield from elements(array)
+        yield b"]}"
+    yield b"]}"

@@ -29,16 +29,18 @@ class _Content:
     """The rows of a request, by input, None for one that was left out.
 
     `lengths` are the sizes of rows by ragged dim, `shared` the inputs without rows, `others` the
-    sizes that rows share. `given` are the sizes before rows were cut to what their mask marks.
+    sizes that rows share. `given` are the sizes before rows were cut to what their mask marks, and
+    `bytes` those of the rows, which are kept whole.
     """
 
-    __slots__ = ("given", "lengths", "others", "rows", "shared", "single", "wanted")
+    __slots__ = ("bytes", "given", "lengths", "others", "rows", "shared", "single", "wanted")
 
     def __init__(self, rows: dict[str, Rows], shared: dict[str, numpy.ndarray]) -> None:
         self.rows, self.shared = rows, shared
         self.lengths: Mapping[str, Sequence[int]] = {}
         self.others: dict[str, int] = {}
         self.given: dict[str, int] = {}
+        self.bytes = 0
         self.single = False
         self.wanted: tuple[str, ...] = ()
 
@@ -146,6 +148,7 @@ class RaggedForm:
                 for mask in masks:
                     check_ones(where, mask)
             content.given[dim] = len(masks[0])
+            content.bytes = sum(row.nbytes for rows in content.rows.values() for row in rows)
             for other, rows in content.rows.items():
                 axes = [str(size) for size in self._inputs[other].row.shape]
                 if dim in axes:
@@ -187,10 +190,19 @@ class RaggedForm:
         key = known.key
         if shared:
             key = (key, *[(name, array.tobytes()) for name, array in shared.items()])
-        return Item(
-            key, known.sizes, known.rows, known.extent, known.own, known.input_bytes,
-            known.output_bytes, content,
-        )  # fmt: skip
+        inputs, outputs = known.input_bytes, known.output_bytes
+        if content.given:
+            inputs, outputs = max(inputs, content.bytes), max(outputs, self._filled_bytes(content))
+        return Item(key, known.sizes, known.rows, known.extent, known.own, inputs, outputs, content)
+
+    def _filled_bytes(self, content: _Content) -> int:
+        """Bytes of results with zeros where the request has padding."""
+        lengths = {
+            name: [content.given.get(name, size) for size in sizes]
+            for name, sizes in content.lengths.items()
+        }
+        count = len(next(iter(lengths.values())))
+        return self.costs.taken(self._sized(count, lengths, content.others))[2]
 
     def _facts(self, content: _Content) -> _Facts:
         """What the shapes of a request decide; raises InputError or DimError for wrong ones."""
@@ -357,7 +369,7 @@ class RaggedForm:
 
     def idle_bytes(self) -> int:
         """As `Form.idle_bytes`."""
-        return self.executable.arena_bytes
+        return self.executable.arena_bytes + self.executable.result_bytes
 
     def trim(self) -> None:
         """As `Form.trim`."""

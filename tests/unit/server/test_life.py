@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -28,13 +30,20 @@ for _package in ("starlette", "uvicorn", "httptools", "grpc"):
 def started(*words: str) -> tuple[int, str]:
     """The exit status and the error text of a server that does not start."""
     done = subprocess.run(
-        [sys.executable, "-m", "anydim", "serve", *words, "--port", "0", "--no-grpc"],
+        [sys.executable, "-m", "anydim", "serve", "--port", "0", *words, "--no-grpc"],
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)}, timeout=60,
     )  # fmt: skip
     return done.returncode, done.stderr
 
 
 def test_mistakes_end_the_start_with_a_reason(folder: Path, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        status, text = started(str(folder), "--port", str(taken.getsockname()[1]))
+        assert status == 2 and "cannot be bound: Address already in use" in text
+    status, text = started(str(folder), "--host", "no.such.host.invalid")
+    assert status == 2 and "no.such.host.invalid, port 0 cannot be bound" in text
     status, text = started(str(tmp_path / "nothing.anydim"))
     assert status == 2 and "there is no file or folder" in text
     status, text = started(str(tmp_path))
@@ -128,6 +137,28 @@ def test_what_does_not_fit_gets_413_with_bytes_and_sizes(tmp_path: Path) -> None
         status, _, text = server.request("POST", path, *floats((90, 300_000)))
         assert status == 413 and "the body has 108000" in json.loads(text)["error"]
         assert server.request("POST", path, *floats((2, 300)))[0] == 200
+
+
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    from anydim.server.run import _bound
+
+    async def run() -> list[int]:
+        found = list[int]()
+
+        def connected(reader: Any, writer: asyncio.StreamWriter) -> None:
+            accepted = writer.get_extra_info("socket")
+            found.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with _bound("127.0.0.1", 0) as bound:
+            server = await asyncio.start_server(connected, sock=bound)
+            reader, writer = await asyncio.open_connection(*bound.getsockname())
+            await reader.read()
+            writer.close()
+            server.close()
+        return found
+
+    assert asyncio.run(run()) == [1]
 
 
 def test_an_onnx_file_is_compiled_with_ragged_rows(tmp_path: Path) -> None:

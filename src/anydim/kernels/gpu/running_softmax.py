@@ -27,7 +27,7 @@ from anydim.lang.tree import Axis, Read
 from anydim.lang.tree.affine import to_expr
 from anydim.sizes import ceil_div
 
-_START, _ITEM, _ZERO = ir.Var(ir.INDEX, "start"), ir.Item(), constant(0)
+_START, _ITEM, _ZERO = ir.START, ir.Item(), constant(0)
 _FLOAT = ir.Type(float32)
 _MINUS_INFINITY = number(float32, float("-inf"))
 _STEP = 4  # elements that a work-item loads from local memory at a time

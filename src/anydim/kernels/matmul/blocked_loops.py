@@ -35,7 +35,7 @@ from anydim.sizes import Size
 class Level:
     """A loop of the driver over start, start + step, ... below stop, with its steps."""
 
-    index: str
+    index: str | ir.Var
     start: ir.Value | int
     stop: ir.Value | int
     step: ir.Value | int

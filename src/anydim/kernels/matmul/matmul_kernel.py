@@ -93,7 +93,7 @@ class ProductKernel(ABC):
 
     def main(self, body: Sequence[ir.Step]) -> ir.Function:
         """Return the function that a launch calls; call it after all sizes are collected."""
-        scalars = map(ir.Scalar, (*self._size_names, "start", "stop"))
+        scalars = map(ir.Scalar, (*self._size_names, ir.START.name, ir.STOP.name))
         scratch = ir.Pointer("scratch", uint8)
         return ir.Function(self.name, (*self.pointers, *scalars, scratch), tuple(body))
 

@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import index_sum, loop, quotient_up, round_down
-from anydim.kernels.ir import constant, greatest, least, register, select, variable
+from anydim.kernels.ir import constant, greatest, least, let, register, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.blocked_loops import Blocked
 from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, scratch_of
+from anydim.kernels.matmul.contraction.contraction_variables import LOOP
 from anydim.kernels.matmul.contraction.interleaved_accumulators import (
     ACCUMULATORS,
     accumulator_stride,
@@ -31,8 +32,11 @@ from anydim.kernels.matmul.matmul_kernel import call, packed_at, roles_of_form
 from anydim.kernels.matmul.schedules import Contraction
 from anydim.kernels.matmul.window_geometry import LayerSizes
 from anydim.kernels.matmul.window_rows import ONE, SPOT
+from anydim.kernels.matmul.work_partition import RECTANGLE
 from anydim.lang.tree import Group
 from anydim.sizes import Size, align_up, as_size
+
+B_READY = register("b_ready")  # the block of columns in scratch
 
 
 class OperandLayout(Blocked):
@@ -87,7 +91,7 @@ class OperandLayout(Blocked):
         """K-steps as packed, with the padding of interleaved accumulators."""
         if not self.interleaves:
             return self.all_k
-        turn = variable("turn")
+        turn = LOOP.turn
         blocks = quotient_up(self.all_k, greatest(turn * ACCUMULATORS, 1))
         return select(
             self.interleaved, blocks * accumulator_stride(turn) * ACCUMULATORS, self.all_k
@@ -95,7 +99,7 @@ class OperandLayout(Blocked):
 
     @property
     def interleaved(self) -> ir.Value:
-        return constant(0) < variable("turn")
+        return constant(0) < LOOP.turn
 
     @property
     def block_columns(self) -> ir.Value:
@@ -120,12 +124,12 @@ class OperandLayout(Blocked):
         """Return the first element of the block of columns; a packed B has panels of a vector."""
         form = self.form
         if not self.schedule.packed:
-            columns = variable("column0") * self.b_column
+            columns = LOOP.column0 * self.b_column
             return self.start_of("b", form.b_start, lambda w: w.b) + columns
         group = align_up(form.n.extent, self.tile.lanes) * form.k.extent
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.b != 0]
         terms = packed_at(loops, group, self.sizes.role)
-        return index_sum(*terms, variable("column0") * self.all_k)
+        return index_sum(*terms, LOOP.column0 * self.all_k)
 
     @property
     def b_column(self) -> ir.Value:
@@ -138,10 +142,10 @@ class OperandLayout(Blocked):
         return self.sizes.known("b_step", self.form.k.b)
 
     def first_row(self, tile: ir.Value) -> ir.Value:
-        return tile * variable("even") + least(tile, variable("taller"))
+        return tile * LOOP.even + least(tile, LOOP.taller)
 
     def a_at(self) -> ir.Let:
-        return ir.Let("a_at", self.start_of("a", self.form.a_start, lambda w: w.a))
+        return let(LOOP.a_at, self.start_of("a", self.form.a_start, lambda w: w.a))
 
     def pack_a(self) -> list[ir.Step]:
         """Copy the rows of A of this unit of work, unless their elements are contiguous.
@@ -151,10 +155,10 @@ class OperandLayout(Blocked):
         if not (self.scratch_layout.holds_a or self.interleaves):
             return []
         known, form, lanes = self.sizes.known, self.form, self.tile.lanes
-        rows = self.first_row(variable("tile1")) - variable("first_row")
-        first = ir.Let("first_row", self.first_row(variable("tile0")))
+        rows = self.first_row(LOOP.tile1) - LOOP.first_row
+        first = let(LOOP.first_row, self.first_row(LOOP.tile0))
         if self.interleaves:
-            source = variable("a_at") + variable("first_row") * self.a_row
+            source = LOOP.a_at + LOOP.first_row * self.a_row
             strides = (self.a_row, self._copied_row, rows)
             copies = self._copy_interleaved(1, (self.a, source), constant(0), constant(1), strides)
             return [first, ir.If(self.interleaved, (copies,))]
@@ -164,9 +168,9 @@ class OperandLayout(Blocked):
             spot = {} if form.windows.spots != ONE else {SPOT: constant(0)}
             return [
                 first,
-                call(self.windows, **ends, **spot, x_at=variable("a_at"), rows=rows, dst_row=row),
+                call(self.windows, **ends, **spot, x_at=LOOP.a_at, rows=rows, dst_row=row),
             ]
-        source = variable("a_at") + variable("first_row") * self.a_row
+        source = LOOP.a_at + LOOP.first_row * self.a_row
         step = known("a_step", form.k.a)
         pieces = form.pieces if form.cuts_a else None
         if pieces is None:
@@ -198,23 +202,23 @@ class OperandLayout(Blocked):
         if not self.scratch_layout.holds_b:
             return []
         columns = self.all_columns + 1
-        block: ir.Value = variable("column0")
+        block: ir.Value = LOOP.column0
         if not self.form.same_b:
-            block = variable("around") * columns + block
-        requested = block * columns + variable("width")
-        missing = register("b_ready").differs(variable("b_wanted"))
+            block = RECTANGLE.around * columns + block
+        requested = block * columns + LOOP.width
+        missing = B_READY.differs(variable("b_wanted"))
         return [
             ir.Let("b_wanted", requested),
-            ir.If(missing, (self._panels(), ir.Assign("b_ready", variable("b_wanted")))),
+            ir.If(missing, (self._panels(), ir.Assign(B_READY.name, variable("b_wanted")))),
         ]
 
     def _panels(self) -> ir.Step:
         """Pack the panels of a block of B, for every piece of k."""
         form, known, lanes = self.form, self.sizes.known, self.tile.lanes
-        columns, width, length = variable("width"), constant(lanes), self.all_k
+        columns, width, length = LOOP.width, constant(lanes), self.all_k
         padded = round_down(columns + (lanes - 1), lanes)
         offset: ir.Value = self._b_offset
-        at: ir.Value = variable("b_at")
+        at: ir.Value = LOOP.b_at
         pieces = form.pieces if form.cuts_b else None
         if pieces is not None:
             length = known("piece_length", pieces.length)
@@ -241,12 +245,12 @@ class OperandLayout(Blocked):
     ) -> ir.Step:  # fmt: skip
         """Copy rows to scratch by blocks of k; a k-step takes `each` elements there."""
         buffer, start = source
-        turn, block = variable("turn"), variable("block_of_k")
+        turn, block = LOOP.turn, variable("block_of_k")
         at, to = block * turn * ACCUMULATORS, block * accumulator_stride(turn) * ACCUMULATORS
         columns, to = least(self.all_k - at, turn * ACCUMULATORS), to * each * self.form.dtype.bytes
         ends = ir.Address(buffer, start + at), ir.Address("scratch", offset + to)
         library = interleaved_libraries(self.tile.lanes, self.form.dtype)[which]
-        copied = self._copy(library, (*ends, *shape, columns, variable("turn")))
+        copied = self._copy(library, (*ends, *shape, columns, LOOP.turn))
         return loop("block_of_k", 0, quotient_up(self.all_k, turn * ACCUMULATORS), 1, copied)
 
     @property

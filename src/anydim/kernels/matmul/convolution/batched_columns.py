@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from anydim.kernels import ir
 from anydim.kernels.codegen.context import SizeParameters
-from anydim.kernels.ir import greatest, least, variable
+from anydim.kernels.ir import greatest, least, let
+from anydim.kernels.matmul.convolution.convolution_variables import JOINED, LOOP
 from anydim.kernels.matmul.convolution_form import OuterLoop, Windows
 from anydim.kernels.matmul.panel_columns import BY_POSITION, MAX_POSITIONS, Columns, joined_columns
 from anydim.kernels.matmul.schedules import Convolution
@@ -101,11 +102,11 @@ def images_of(columns: Columns[OuterLoop], sizes: SizeParameters) -> list[ir.Ste
     value = sizes.value
     positions = greatest(value(columns.positions), 1)
     return [
-        ir.Let("image", variable("column") / positions),
-        ir.Let("place", variable("column") - variable("image") * positions),
-        ir.Let("images", greatest(variable("width") / positions, 1)),
-        ir.Let("run", least(variable("width"), positions)),
-        ir.Let("joined", sizes.holds(columns.joined)),
-        ir.Let("x_image", value(columns.loop.x)),
-        ir.Let("y_image", value(columns.loop.y)),
+        let(LOOP.image, LOOP.column / positions),
+        let(LOOP.place, LOOP.column - LOOP.image * positions),
+        let(LOOP.images, greatest(LOOP.width / positions, 1)),
+        let(LOOP.run, least(LOOP.width, positions)),
+        let(JOINED, sizes.holds(columns.joined)),
+        let(LOOP.x_image, value(columns.loop.x)),
+        let(LOOP.y_image, value(columns.loop.y)),
     ]

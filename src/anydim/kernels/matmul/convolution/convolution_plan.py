@@ -167,6 +167,9 @@ class Plan:
         return Scratch(align_up(k * row, LINE), weights, rows * columns * bytes, transposed)
 
 
+ALL_TAPS = "all_taps"  # name of the version that adds the zeros of taps out of bounds
+
+
 def _line_buffer_bytes(machine: Machine) -> int:
     """Return the maximum bytes of a line buffer; a chunk's weights share the second-level cache."""
     return machine.l2_bytes // 4
@@ -177,7 +180,8 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
     form, epilogue, tile = cropped(given), tile_epilogue_of(given, group), schedule.tile
     columns = columns_of(form, given, epilogue, schedule)
     copied, line_buffer = ALWAYS, None
-    valid_taps = None if machine.max_lanes else valid_taps_of(form)
+    every = machine.max_lanes or schedule.version == ALL_TAPS
+    valid_taps = None if every else valid_taps_of(form)
     if schedule.packed:
         skipped = (
             given.window - form.window if valid_taps is None else rest_of(given) - valid_taps.rest

@@ -43,7 +43,7 @@ def cropped(form: Windows) -> Windows:
     return form
 
 
-def first_taps(given: Windows, form: Windows) -> list[Size]:
+def first_taps(given: Windows) -> list[Size]:
     """Return the first tap of each axis of a cropped form."""
     starts = []
     for tap in given.taps:

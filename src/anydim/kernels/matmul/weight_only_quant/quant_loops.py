@@ -29,7 +29,7 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import index_sum, quotient, quotient_up, split_index
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
-from anydim.kernels.ir import constant, greatest, least, register, select, variable
+from anydim.kernels.ir import START, STOP, constant, greatest, least, register, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.epilogue import read_by
 from anydim.kernels.matmul.matmul_kernel import ProductKernel, call, roles_of
@@ -143,7 +143,7 @@ class NarrowWriter(ProductKernel):
         Yields the number of the position, which shares rows of A.
         """
         code, value, form = self.code, self.sizes.value, self.form.product
-        with code.range(variable("start"), variable("stop")) as unit:
+        with code.range(START, STOP) as unit:
             loops = ((walk.name, value(walk.extent)) for walk in reversed(form.loops))
             assert isinstance(unit, ir.Var)
             code.take(split_index(unit.name, ("panel", constant(self.panels)), *loops))
