@@ -121,6 +121,20 @@ def probes(machine: Machine) -> tuple[Probe, ...]:
             lambda size: _factors(2, size), tuple(lanes * n for n in (1, 2, 3, 4, 6, 8)),
             lambda limit, size: size < lanes * limit,
         ),
+        Probe(
+            "position_images", "contraction", ("panels", "by_position"), _channels,
+            lambda size: {"x": _random(size, 7, 7, 64)}, (2, 3, 4, 6, 8, 12),
+            lambda limit, size: size < limit,
+        ),
+        Probe(
+            "position_count", "contraction", ("by_position", "panels"), _channels,
+            lambda size: {"x": _random(8, size, 7, 64)}, (3, 5, 7, 9, 12, 14),
+            lambda limit, size: size * 7 <= limit,
+        ),
+        Probe(
+            "position_line", "contraction", ("by_position", "panels"), _channels,
+            lambda size: {"x": _random(8, 3, size, 64)}, (5, 7, 9, 11, 13, 16, 20), up_to,
+        ),
     )  # fmt: skip
 
 
@@ -158,6 +172,15 @@ def _convolved(stride: int) -> Builder:
     x = g.input("x", float32, (1, 16, g.dim("h", 1, 1 << 10), g.dim("w", 1, 1 << 10)))
     weights = g.constant(_random(24, 16, 3, 3))
     g.output("y", g.conv(x, weights, pads=(1, 1, 1, 1), strides=(stride, stride)))
+    return g
+
+
+def _channels() -> Builder:
+    g = Builder("channels")
+    n, h, w = g.dim("n", 0, 64), g.dim("h", 1, 64), g.dim("w", 1, 64)
+    x = g.transpose(g.input("x", float32, (n, h, w, 64)), perm=(0, 3, 1, 2))
+    y = g.conv(x, g.constant(_random(64, 64, 5, 5)), pads=(2, 2, 2, 2))
+    g.output("y", g.transpose(y, perm=(0, 2, 3, 1)))
     return g
 
 

@@ -103,6 +103,11 @@ SEARCHED: dict[str, dict[str, tuple[int, ...]]] = {
     "bytes": {"rows": (2, 4, 6, 8)},
 }
 
+VERSION = "version"  # the option of schedules whose kernels have versions
+
+# kinds whose versions all have the same bits at all sizes: a schedule for all sizes may force one
+SAME_BITS = frozenset({"pointwise", "ranges", "transposition", "bytes"})
+
 # for a schedule that serves all sizes: partition of work for threads and caches only, nothing that
 # would change the summation order at a size that is not measured
 TRIED_WHOLE: dict[str, dict[str, tuple[int, ...]]] = {

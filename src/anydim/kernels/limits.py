@@ -29,6 +29,24 @@ class Limits:
         merged_panel_gathers: The same where the lanes are gathered.
         few_byte_rows: Rows of an int8 product up to which B is not packed; at most 4.
         few_byte_vectors: Vectors of columns from which that is so.
+        position_images: Images from which those at one position are rows of a product.
+        position_count: Positions of an image up to which that is so.
+        position_line: Positions of a line up to which that is so.
+        merged_panel_channels: Channels from which merged panels need no masks of long rows.
+        attention_work: Multiply-adds of attention that are worth a thread.
+        product_steps: Steps of a product, of half a microsecond, that are worth a thread.
+        few_row_tiles: Row tiles up to which a block of a product has one panel.
+        thread_row_tiles: Row tiles of a thread from which threads share the rows of a product only.
+        large_factor: Elements of a factor from which that is so where rows are copied.
+        wide_columns: Columns per row from which threads share the columns.
+        window_panels: Panels of a convolution up to which threads share its rows.
+        window_tiles: Row tiles of a convolution from which that is so.
+        byte_panels: Panels of an int8 product up to which threads share its rows.
+        byte_rows: Rows of an int8 product from which that is so.
+        nontemporal_cost: Operations of an element up to which stores may be nontemporal.
+        near_lane_bytes: Bytes between lanes of a source up to which panels transpose it.
+        kept_source_bytes: Bytes of a source up to which that is so.
+        single_range: Elements of a range of a concatenation that are copied one by one.
     """
 
     part_work: int = 1 << 18
@@ -40,6 +58,24 @@ class Limits:
     merged_panel_gathers: int = 8
     few_byte_rows: int = 4
     few_byte_vectors: int = 2
+    position_images: int = 4
+    position_count: int = 49
+    position_line: int = 11
+    merged_panel_channels: int = 4
+    attention_work: int = 180_000
+    product_steps: int = 8
+    few_row_tiles: int = 12
+    thread_row_tiles: int = 6
+    large_factor: int = 1 << 18
+    wide_columns: int = 16
+    window_panels: int = 4
+    window_tiles: int = 16
+    byte_panels: int = 4
+    byte_rows: int = 128
+    nontemporal_cost: int = 14
+    near_lane_bytes: int = 512
+    kept_source_bytes: int = 1 << 22
+    single_range: int = 4
 
     def __str__(self) -> str:
         """The limits other than the defaults, as `name=value, ...`; `parse_limits` reads it."""
@@ -53,6 +89,13 @@ RANGES: dict[str, tuple[int, int]] = {
     "merged_window_rows": (2, 3), "merged_window_gathers": (6, 12), "single_window_rows": (1, 4),
     "merged_panel_rows": (2, 3), "merged_panel_gathers": (4, 8),
     "few_byte_rows": (2, 4), "few_byte_vectors": (1, 8),
+    "position_images": (2, 8), "position_count": (25, 98),
+    "position_line": (9, 22), "merged_panel_channels": (2, 8),
+    "attention_work": (90_000, 360_000), "product_steps": (4, 16), "few_row_tiles": (6, 24),
+    "thread_row_tiles": (3, 12), "large_factor": (1 << 17, 1 << 19), "wide_columns": (8, 32),
+    "window_panels": (2, 8), "window_tiles": (8, 32), "byte_panels": (2, 8), "byte_rows": (64, 256),
+    "nontemporal_cost": (7, 28), "near_lane_bytes": (256, 1024),
+    "kept_source_bytes": (1 << 21, 1 << 23), "single_range": (2, 8),
 }  # fmt: skip
 """The least and the largest value of each limit.
 

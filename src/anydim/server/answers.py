@@ -20,7 +20,7 @@ Headers = list[tuple[bytes, bytes]]
 PIECE = 1 << 16  # bytes of a body that are written at once
 NUMBERS = 1 << 13  # elements that are written as JSON at once
 JSON = (b"content-type", b"application/json")
-_COMPACT = (",", ":")
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ Answer = tuple[int, bytes | Parts, Headers]
 
 def written(value: Any) -> bytes:
     """A value as JSON."""
-    return json.dumps(value, separators=_COMPACT).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
@@ -49,10 +49,15 @@ def json_answer(value: Any, status: int = 200) -> Answer:
     return status, written(value), [JSON]
 
 
+def plain(array: numpy.ndarray) -> numpy.ndarray:
+    """The elements of an array, of a type that JSON has."""
+    flat = array.reshape(-1)
+    return flat.astype(numpy.float32) if array.dtype.name == "bfloat16" else flat
+
+
 def elements(array: numpy.ndarray) -> Iterator[bytes]:
     """The elements of an array as JSON, without brackets, in pieces."""
-    flat = array.reshape(-1)
-    flat = flat.astype(numpy.float32) if array.dtype.name == "bfloat16" else flat
+    flat = plain(array)
     for begin in range(0, flat.size, NUMBERS):
         piece = written(flat[begin : begin + NUMBERS].tolist())[1:-1]
         yield b"," + piece if begin else piece

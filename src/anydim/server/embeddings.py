@@ -93,7 +93,7 @@ class Embeddings:
         try:
             body = Body(state, scope)
             head = parsed(await body.read(receive))
-            await answer(send, await self._answer(head, requests, receive))
+            await answer(send, await self._answer(head, requests, scope, receive))
         except Gone:
             pass
         except Exception as error:
@@ -107,7 +107,7 @@ class Embeddings:
                 state.batcher.release(request)
 
     async def _answer(
-        self, head: Mapping[str, Any], requests: list[Request], receive: Receive
+        self, head: Mapping[str, Any], requests: list[Request], scope: Scope, receive: Receive
     ) -> Answer:
         loaded = self._model(head.get("model"))
         form = head.get("encoding_format", "float")
@@ -121,7 +121,7 @@ class Embeddings:
                              f"'{loaded.name}' have {width}", "leave it out")  # fmt: skip
         for row in rows:
             requests.append(self._submit(loaded, row, result))
-        found = [await awaited(self._state, requests[0], receive)] if requests else []
+        found = [await awaited(self._state, requests[0], scope, receive)] if requests else []
         found += await asyncio.gather(*map(self._state.batcher.outcome, requests[1:]))
         vectors = [each[result] if is_pooled else each[result].mean(axis=0) for each in found]
         parts = _document(loaded.name, sum(map(len, rows)), vectors, form)

@@ -245,7 +245,8 @@ def _parameter(given: Any) -> Any:
 
 def inputs_of(request: Any) -> dict[str, numpy.ndarray]:
     """The arrays of a request; raises InputError."""
-    raw, found = request.raw_input_contents, dict[str, numpy.ndarray]()
+    raw = request.raw_input_contents
+    found: dict[str, numpy.ndarray] = {}
     if raw and len(raw) != len(request.inputs):
         raise InputError(f"{len(request.inputs)} inputs, and {len(raw)} raw contents")
     for number, each in enumerate(request.inputs):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -16,7 +16,7 @@ import numpy
 from anydim.base.dtypes import DType, bfloat16
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.server.answers import NUMBERS, Parts, elements, written
+from anydim.server.answers import NUMBERS, Parts, elements, plain, written
 
 MOST_AXES = 32
 MOST_SIZE = 1 << 31  # of an axis
@@ -64,7 +64,7 @@ def datatype(dtype: DType | numpy.dtype) -> str:
 def parsed(text: bytes | memoryview) -> dict[str, Any]:
     """A JSON object; raises InputError for anything else."""
     try:
-        found = json.loads(bytes(text))
+        found = json.loads(str(text, "utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"the request is no JSON: {error}") from None
     if not isinstance(found, dict):
@@ -94,7 +94,8 @@ def asked(head: Mapping[str, Any], rest: memoryview) -> Asked:
 
 
 def _asked(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> Asked:
-    names, binary = list[str](), dict[str, bool]()
+    names: list[str] = []
+    binary: dict[str, bool] = {}
     for row in _list(head, "outputs") if head.get("outputs") else ():
         name = row.get("name") if isinstance(row, dict) else None
         if not isinstance(name, str):
@@ -268,35 +269,37 @@ def answered(
     model: str, version: str, asked: Asked, results: Mapping[str, Any]
 ) -> tuple[bytes | Parts, int | None]:
     """The body of an answer, and the length of its head; None if all of it is JSON."""
-    rows, parts, count = list[tuple[dict[str, Any], Any]](), [], 0
+    about = {"model_name": model, "model_version": version}
+    if asked.id:
+        about["id"] = asked.id
+    rows: list[tuple[dict[str, Any], Any]] = []
+    parts = []
     for name, array in results.items():
         row: dict[str, Any] = {
             "name": name, "datatype": datatype(array.dtype), "shape": list(array.shape)
         }  # fmt: skip
-        if asked.is_binary(name):
+        is_binary = asked.is_binary(name)
+        rows.append((row, None if is_binary else array))
+        if is_binary:
             part = raw(array)
             row["parameters"] = {"binary_data_size": len(part)}
             parts.append(part)
-            rows.append((row, None))
-        else:
-            rows.append((row, array))
-            count += array.size
-    about = {
-        "model_name": model,
-        "model_version": version,
-        **({"id": asked.id} if asked.id else {}),
-    }
-    if not parts and count > NUMBERS:
-        return Parts(None, _head(about, rows)), None
-    if count > NUMBERS:
-        size = sum(map(len, _head(about, rows)))
-        head: Iterable[bytes] = _head(about, rows)
-    else:
-        text = b"".join(_head(about, rows))
-        head, size = (text,), len(text)
+    if sum(array.size for _, array in rows if array is not None) <= NUMBERS:
+        text = written({**about, "outputs": [_with_data(*pair) for pair in rows]})
+        if not parts:
+            return text, None
+        return Parts(len(text) + sum(map(len, parts)), (text, *parts)), len(text)
     if not parts:
-        return text, None
-    return Parts(size + sum(map(len, parts)), itertools.chain(head, parts)), size
+        return Parts(None, _head(about, rows)), None
+    size = sum(map(len, _head(about, rows)))
+    whole = size + sum(map(len, parts))
+    return Parts(whole, itertools.chain(_head(about, rows), parts)), size
+
+
+def _with_data(row: dict[str, Any], array: numpy.ndarray | None) -> dict[str, Any]:
+    if array is not None:
+        row["data"] = plain(array).tolist()
+    return row
 
 
 def _head(

@@ -40,7 +40,8 @@ def worth(lines: Lines, key: Key, end_late: Callable[[Request, float], None]) ->
 
     `end_late` is called with those whose deadline is over, and the time.
     """
-    form, found, rows, done, most = key[0], list[Request](), 0, 0.0, 0.0
+    form, rows, done, most = key[0], 0, 0.0, 0.0
+    found: list[Request] = []
     now = perf_counter()
     while (request := lines.pop(key)) is not None:
         if request.deadline is not None and request.deadline <= now:

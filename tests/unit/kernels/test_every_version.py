@@ -16,6 +16,7 @@ import pytest
 
 import anydim
 from anydim.base import settings
+from anydim.kernels.knobs import SAME_BITS
 from tests.golden.files import read_corpus
 from tests.golden.record import why_not
 from tests.unit.kernels.version_cases import CASES, OTHER_ORDER, VersionCase
@@ -110,6 +111,11 @@ def test_every_version_of_the_code_is_forced() -> None:
     }
     assert len(written) > 15
     assert written - {name for _, name in covered()} == set()
+
+
+def test_a_search_for_all_sizes_forces_no_version_with_other_bits() -> None:
+    assert {kind for kind, _ in covered()} >= SAME_BITS
+    assert not SAME_BITS & {kind for kind, _ in OTHER_ORDER}
 
 
 def test_reasons_are_of_versions() -> None:

@@ -66,7 +66,7 @@ def test_probes_are_of_limits_and_their_sizes_lie_on_both_sides() -> None:
         usual = getattr(DEFAULTS, probe.limit)
         assert len({probe.first(value, size) for value in (usual, *RANGES[probe.limit])
                     for size in probe.sizes}) == 2, probe.limit  # fmt: skip
-    assert RANGES.keys() == {probe.limit for probe in every}
+    assert RANGES.keys() > {probe.limit for probe in every}
 
 
 def test_a_machine_prints_its_own_limits() -> None:

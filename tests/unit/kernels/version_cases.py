@@ -245,11 +245,13 @@ def transposed_left(g: ad.Builder) -> None:
     g.output("y", g.matmul(g.transpose(a, perm=(1, 0)), b))
 
 
-@case("contraction", n=(0, 1, 3, 4, 9), h=(1, 2, 4, 5, 7), w=(1, 3, 7, 11, 12))
+@case(
+    "contraction", forced=("all_taps",), n=(0, 1, 3, 4, 9), h=(1, 2, 4, 5, 7), w=(1, 3, 7, 11, 12)
+)
 def convolved_channels(g: ad.Builder) -> None:
     n, h, w = g.dim("n", 0, 64), g.dim("h", 1, 64), g.dim("w", 1, 64)
-    x = g.transpose(g.input("x", ad.float32, (n, h, w, 16)), perm=(0, 3, 1, 2))
-    y = g.conv(x, _weights(g, 24, 16, 5, 5), pads=(2,) * 4)
+    x = g.transpose(g.input("x", ad.float32, (n, h, w, 64)), perm=(0, 3, 1, 2))
+    y = g.conv(x, _weights(g, 24, 64, 5, 5), pads=(2,) * 4)
     g.output("y", g.transpose(y, perm=(0, 2, 3, 1)))
 
 

@@ -45,7 +45,6 @@ from anydim.sizes import (
 
 ONE_BLOCK, BLOCKS = "one_block", "blocks"  # names of versions
 MAX_KEYS = 512  # maximum keys in one block
-_WORTH = 180_000  # multiply-adds that pay for another thread, some 4 us
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
         arguments=kernel_operands.arguments,
         sizes=sizes.sizes,
         parallel=product(axis.extent for axis in form.batch) * plan.chunks,
-        grain=_grain(form, schedule),
+        grain=_grain(form, schedule, machine),
         scratch=plan.scratch,
         flops=_flops(form),
         moved=moved_bytes(group),
@@ -125,11 +124,11 @@ def _versions(form: AttentionForm, schedule: Attention, box: Box) -> Listed:
     )[:1]
 
 
-def _grain(form: AttentionForm, schedule: Attention) -> Size:
+def _grain(form: AttentionForm, schedule: Attention, machine: Machine) -> Size:
     """Return the blocks of queries that pay for another thread."""
     queries = minimum(form.query.extent, schedule.query_block)
     each = queries * form.key.extent * (form.depth.extent + form.width.extent)
-    return maximum(as_size(_WORTH) // maximum(each, 1), 1)
+    return maximum(as_size(machine.limits.attention_work) // maximum(each, 1), 1)
 
 
 def _kernel(

@@ -21,13 +21,12 @@ from anydim.sizes import NEVER, Box, Condition, Size, at_least, bounds
 
 NONTEMPORAL = "nontemporal"  # name of the version
 _NONTEMPORAL = ir.Var(ir.Type(boolean), "past")
-_MOST_COST = 14  # unit operations, one exp and a read: more expensive code is not memory-bound
 
 
 def nontemporal_pays(machine: Machine, cost: float, moved: Size, box: Box) -> Condition:
     """Return where elements of this cost are memory-bound and a launch moves `llc_bytes`."""
     kept = machine.llc_bytes
-    pays = kept and cost <= _MOST_COST and bounds(moved, box).high >= kept
+    pays = kept and cost <= machine.limits.nontemporal_cost and bounds(moved, box).high >= kept
     return at_least(moved, kept) if pays else NEVER
 
 

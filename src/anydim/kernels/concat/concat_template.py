@@ -75,7 +75,6 @@ SINGLE, SHORT, PARTS = "single_elements", "single_vectors", "parts"  # names of 
 SHORTEST, LONGEST = map(Size.symbol, ("shortest", "longest"))
 _LARGER = 16  # factor of the part size where most parts may have no work
 _FEW = 16  # lanes of a vector for rows of at most one vector, clamped to those of the schedule
-_ONE_BY_ONE = 4  # elements of a range that are copied one by one
 
 
 @dataclass(frozen=True)
@@ -310,7 +309,10 @@ class _Writer:
             return False
         ends = self.form.stops
         length = ends[number] - ends[number - 1] if number else ends[0]
-        return length.constant is not None and length.constant <= _ONE_BY_ONE
+        return (
+            length.constant is not None
+            and length.constant <= self.context.machine.limits.single_range
+        )
 
     def _vector_loop(
         self, scope: ScalarLowering, number: int, group: Group, lane: Axis, low: ir.Value,

@@ -24,7 +24,7 @@ from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import least, variable
 from anydim.kernels.matmul.convolution_tile import GIVEN, LineBufferMicro, Micro, Tall
-from anydim.kernels.matmul.matmul_kernel import call, function_library
+from anydim.kernels.matmul.matmul_kernel import call, function_library, shared_library
 from anydim.kernels.matmul.register_tile import Tile
 from anydim.sizes import Size
 
@@ -59,11 +59,9 @@ def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Libr
     The first has tiles of all rows, the second tiles of fewer rows, and `tile`.
     """
     prefix = prefix_of(tile, dtype)
-    few = f"{prefix}_few"
-    portable = dtype in ir.PORTABLE
     return (
-        ir.Library(prefix, partial(_whole, tile, dtype, prefix), prefix, portable),
-        ir.Library(few, partial(_few, tile, dtype, prefix), few, portable),
+        shared_library(prefix, dtype, partial(_whole, tile, dtype, prefix)),
+        shared_library(f"{prefix}_few", dtype, partial(_few, tile, dtype, prefix)),
     )
 
 
@@ -71,10 +69,7 @@ def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Libr
 def line_buffer_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
     """Return full-height tiles that read a line buffer, and strips of them (last library)."""
     prefix = prefix_of(tile, dtype, LineBufferMicro)
-    portable = dtype in ir.PORTABLE
-    one = ir.Library(
-        prefix, partial(_tiles, tile, dtype, prefix, LineBufferMicro), prefix, portable
-    )
+    one = shared_library(prefix, dtype, partial(_tiles, tile, dtype, prefix, LineBufferMicro))
     return one, strips(tile, dtype, f"{prefix}_whole", LineBufferMicro)
 
 
@@ -197,7 +192,7 @@ def strips(tile: Tile, dtype: DType, one: str, kind: type[Micro] = Micro) -> ir.
                 row += rows
         return (strip_function(name, dtype, code.written, True, kind),)
 
-    return ir.Library(name, made, name, dtype in ir.PORTABLE)
+    return shared_library(name, dtype, made)
 
 
 @lru_cache(maxsize=16)
@@ -205,7 +200,7 @@ def images(dtype: DType, lanes: int, into: bool) -> ir.Library:
     """Return the library that copies rows of sums to their images, or back with `into`."""
     name = f"windows_{dtype}_{lanes}_images{'_in' * into}"
     pointers = (ir.Pointer(each, dtype, alias=True) for each in ("sums", "y"))
-    scalars = map(ir.Scalar, ("rows", "c_row", "y_row", "images", "run", "y_image"))
+    scalars = ("rows", "c_row", "y_row", "images", "run", "y_image")
 
     def write(code: Writer) -> None:
         run = variable("run")
@@ -221,7 +216,7 @@ def images(dtype: DType, lanes: int, into: bool) -> ir.Library:
             found = ir.Load(ir.Type(dtype, lanes), source, offset, mask)
             code.emit(ir.Store(target, to, found, mask))
 
-    return function_library(name, (*pointers, *scalars), write, dtype in ir.PORTABLE)
+    return function_library(name, pointers, write, dtype, scalars)
 
 
 def _tile(tile: Tile, dtype: DType, prefix: str) -> ir.Function:

@@ -82,10 +82,8 @@ class Micro:
         for name in ("a_at", "b_at"):
             code.emit(ir.Declare(name, constant(0)))
         with code.range(0, GIVEN.k, span):
-            with code.range(0, whole, unroll):
-                self._steps(unroll)
-            with code.range(whole, span):
-                self._steps(1)
+            for _, last in code.blocks(0, whole, span, unroll, 1):
+                self._steps(1 if last else unroll)
             self._move("a_at", GIVEN.gap)
 
     def _at(self, i: int, j: int) -> ir.Value:

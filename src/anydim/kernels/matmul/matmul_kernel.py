@@ -134,19 +134,29 @@ class ProductKernel(ABC):
         )
 
 
+def shared_library(
+    name: str, dtype: DType, made: Callable[[], tuple[ir.Function, ...]]
+) -> ir.Library:
+    """Return a library that its name identifies, of functions of elements of a type."""
+    return ir.Library(name, made, name, dtype in ir.PORTABLE)
+
+
 def function_library(
     name: str, parameters: Iterable[ir.Pointer | ir.Scalar], write: Callable[[Writer], None],
-    portable: bool = False,
+    dtype: DType | None = None, scalars: Iterable[str] = (),
 ) -> ir.Library:  # fmt: skip
-    """Return a library of one function `name`; `write` emits its body on demand."""
-    own = tuple(parameters)
+    """Return a library of one function `name`; `write` emits its body on demand.
+
+    The size parameters `scalars` follow the others.
+    """
+    own = (*parameters, *map(ir.Scalar, scalars))
 
     def made() -> tuple[ir.Function, ...]:
         code = Writer()
         write(code)
         return (ir.Function(name, own, code.written, public=True),)
 
-    return ir.Library(name, made, name, portable)
+    return ir.Library(name, made, name, dtype in ir.PORTABLE)
 
 
 def call(function: ir.Function, **own: ir.Value | ir.Address) -> ir.Call:

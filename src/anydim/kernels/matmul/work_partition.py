@@ -19,9 +19,9 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import START, STOP, constant, greatest, least, select, variable, variables
+from anydim.kernels.limits import DEFAULTS
 from anydim.sizes import Condition, Size, as_size, ceil_div, maximum, minimum, product
 
-GRAIN = 8  # steps below which another thread does not pay
 STEP = 50_000  # of `WorkPartition.work`
 MAX_STEPS = 1 << 16  # of a product that packs weights: each piece of its range would pack again
 MAX_STEPS_PACKED = 1 << 21  # with packed weights: a call checks for other work between pieces
@@ -51,7 +51,8 @@ class WorkPartition:
     """The partition of a product in `loops` (name, extent).
 
     `tiles` of rows, `columns` in panels of `width`. Panels stay together where `whole` holds.
-    `work` is about 100 per nanosecond. The range of the launch has at most `max_steps` steps.
+    `work` is about 100 per nanosecond. The range of the launch has at most `max_steps` steps,
+    of which `grain` are worth a thread.
     """
 
     loops: tuple[tuple[str, Size], ...]
@@ -62,6 +63,7 @@ class WorkPartition:
     whole: Condition
     work: Size
     max_steps: int = MAX_STEPS
+    grain: int = DEFAULTS.product_steps
 
     @property
     def panels(self) -> Size:

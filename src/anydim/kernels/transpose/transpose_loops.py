@@ -161,12 +161,12 @@ class Chunks(Squares):
         low, high = self._ends(own)
         whole = low + round_down(high - low, vector.lanes)
         with self.code.range(*self._ends(other), name=other) as outer:
-            for begin, end in ((low, whole), (whole, high)):
-                with self.code.range(begin, end, vector.lanes, f"{own}_vector") as at:
-                    mask = first_lanes(high - at, vector.lanes) if end is high else None
-                    from_, to = self._offsets(**{own: at, other: outer})
-                    store = self._write(to, ir.Load(vector, "x", from_, mask), mask)
-                    self.code.take(store_prefetches([store]))
+            lanes, name = vector.lanes, f"{own}_vector"
+            for at, last in self.code.blocks(low, whole, high, lanes, name=name):
+                mask = first_lanes(high - at, lanes) if last else None
+                from_, to = self._offsets(**{own: at, other: outer})
+                store = self._write(to, ir.Load(vector, "x", from_, mask), mask)
+                self.code.take(store_prefetches([store]))
 
     def _singly(self, own: str, other: str) -> None:
         """Scalar copies, the longer axis innermost."""
@@ -174,11 +174,10 @@ class Chunks(Squares):
         low, high = self._ends(own)
         whole = low + round_down(high - low, _UNROLLED)
         with self.code.range(*self._ends(other), name=other) as outer:
-            for begin, end, count in ((low, whole, _UNROLLED), (whole, high, 1)):
-                with self.code.range(begin, end, count, own) as at:
-                    for number in range(count):
-                        source, target = self._offsets(**{own: at + number, other: outer})
-                        self._write(target, ir.Load(kind, "x", source), None)
+            for at, last in self.code.blocks(low, whole, high, _UNROLLED, 1, own):
+                for number in range(1 if last else _UNROLLED):
+                    source, target = self._offsets(**{own: at + number, other: outer})
+                    self._write(target, ir.Load(kind, "x", source), None)
 
     def _few(
         self, move: Callable[[int, ir.Value, ir.Value | None], None], count: int, axis: str,

@@ -19,7 +19,6 @@ from anydim.sizes import Size, product
 
 _SQUARE, _PANEL = "square", "panel"
 _LEAST_SQUARE = 8  # lanes; squares of 4 are no faster than masked squares of 8
-_NEAR, _KEPT = 512, 1 << 22  # bytes: lane distance of a near source; source that a cache holds
 STRIP = 256  # lanes written before the next rows: each row of a square is a store stream
 _LINE, _WAY, _WAYS = 64, 4096, 8  # L1 cache: bytes of a line, bytes of a way, associativity
 
@@ -135,12 +134,14 @@ class Squares:
     def _whole(self, low: ir.Value, high: ir.Value, end: ir.Value) -> None:
         """Squares of lanes up to `end`: a strip of lanes, then the same lanes of the next rows."""
         code, lanes = self.code, self.vector.lanes
-        with code.range(0, end, STRIP, "strip") as at, code.range(low, high, lanes, "row") as row:
-            code.let(least(row, high + -lanes), "k")
-            with code.range(at, least(end, at + STRIP), lanes, "lane") as lane:
-                lane0 = lane if self.form.inside is not None else least(lane, end + -lanes)
-                code.let(lane0, "lane0")
-                self._square("k")
+        with (
+            code.range(0, end, STRIP, "strip") as at,
+            code.overlapping(low, high, lanes, "row", "k"),
+            code.range(at, least(end, at + STRIP), lanes, "lane") as lane,
+        ):
+            lane0 = lane if self.form.inside is not None else least(lane, end + -lanes)
+            code.let(lane0, "lane0")
+            self._square("k")
 
     def _crowded(self) -> ir.Value:
         """Whether the rows of a square map to one set of the L1 cache, which then evicts lines
@@ -154,7 +155,9 @@ class Squares:
         same = (rest <= 2 * _LINE) & (apart > 2 * _LINE)
         axes = (*self.form.outer, self.form.row, self.form.lane)
         total = self._value(product(axis.extent for axis in axes) * element_bytes)
-        return same & (CHUNK.lane_step * element_bytes <= _NEAR) & (total <= _KEPT)
+        limits = self.context.machine.limits
+        near = CHUNK.lane_step * element_bytes <= limits.near_lane_bytes
+        return same & near & (total <= limits.kept_source_bytes)
 
     def _by_panels(self, low: ir.Value, high: ir.Value, end: ir.Value) -> None:
         """As `_whole`, but each strip is assembled in a panel and written to its rows in whole
@@ -164,8 +167,7 @@ class Squares:
             code.let(least(row, high + -lanes), "k")
             first = code.let(least(at, end + -lanes), "first")
             length = code.let(least(end, at + STRIP) - first, "length")
-            with code.range(0, length, lanes, "lane") as lane:
-                position = code.let(least(lane, length + -lanes), "place")
+            with code.overlapping(0, length, lanes, "lane", "place") as position:
                 code.let(self._offsets(variable("k"), first + position)[0], "k_from")
                 for each, column in enumerate(self._columns("k", edge=False, narrow=False)):
                     code.emit(ir.Store(_PANEL, position + each * width, column))
@@ -173,11 +175,10 @@ class Squares:
             with code.range(row - variable("k"), lanes, name="number") as number:
                 _, target = self._offsets(variable("k") + number, first)
                 code.let(target, "to")
-                for begin, stop in ((constant(0), whole), (whole, length)):
-                    with code.range(begin, stop, wide.lanes, "lane") as lane:
-                        mask = first_lanes(length - lane, wide.lanes) if begin is whole else None
-                        found = ir.Load(wide, _PANEL, number * width + lane, mask)
-                        code.emit(ir.Store("y", variable("to") + lane, found, mask))
+                for lane, last in code.blocks(0, whole, length, wide.lanes, name="lane"):
+                    mask = first_lanes(length - lane, wide.lanes) if last else None
+                    found = ir.Load(wide, _PANEL, number * width + lane, mask)
+                    code.emit(ir.Store("y", variable("to") + lane, found, mask))
 
     def _last_lanes(self, low: ir.Value, high: ir.Value) -> None:
         """Lanes that do not fill a vector, or are guarded."""

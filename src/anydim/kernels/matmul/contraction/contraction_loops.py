@@ -15,6 +15,7 @@ height: 15 rows with tiles of up to 8 are 8 + 7, but up to 13 rows are one tile 
 from __future__ import annotations
 
 from anydim.base.dtypes import int64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient, quotient_up, round_down
 from anydim.kernels.ir import constant, greatest, least, let, select, variable
@@ -37,6 +38,7 @@ from anydim.kernels.matmul.contraction_micro_kernels import (
 from anydim.kernels.matmul.matmul_kernel import BACKWARDS, call
 from anydim.kernels.matmul.register_tile import GIVEN, PrefetchB, store_scalar, zeros_to_start
 from anydim.kernels.matmul.schedules import Contraction
+from anydim.kernels.matmul.window_geometry import ALL_TAPS
 from anydim.kernels.matmul.window_rows import window_function
 from anydim.kernels.matmul.work_partition import RECTANGLE
 from anydim.lang.tree import Group
@@ -44,6 +46,15 @@ from anydim.lang.tree.affine import address
 from anydim.sizes import as_size
 
 _PREFETCHING = 16  # row tiles that share the prefetches
+
+
+@dataclass(frozen=True)
+class Start:
+    """The start of sums: address, stride of its rows, 1 if its columns differ, else 0."""
+
+    address: ir.Address
+    row: ir.Value
+    step: ir.Value
 
 
 class MainWriter(OperandLayout):
@@ -65,7 +76,8 @@ class MainWriter(OperandLayout):
         self.libraries = contraction_libraries(self.tile, form.dtype)
         self.in_place = startable_in_place(group, form, self.target)
         self.same_everywhere = not set().union(*(dependent_axes(o.value) for o in form.outputs))
-        self.valid_taps = valid_taps_of(form.windows, form.k.extent)
+        every = schedule.version == ALL_TAPS
+        self.valid_taps = None if every else valid_taps_of(form.windows, form.k.extent)
         self.finished = self.target is not None and [o.is_product for o in form.outputs] == [True]
 
     def callees(self) -> list[ir.Function]:
@@ -233,7 +245,7 @@ class MainWriter(OperandLayout):
     def _chunk_of_tile(self, vectors: str) -> list[ir.Step]:
         """Run a chunk of k of a row tile; the first starts from `init`, others from the sums."""
         sums, sums_row = self.sums()
-        more = self._row((sums, sums_row, constant(1)), vectors)
+        more = self._row(Start(sums, sums_row, constant(1)), vectors)
         is_first = LOOP.k0.equals(0)
         return [
             *(self.valid_taps.range(self.sizes) if self.valid_taps else ()),
@@ -291,10 +303,7 @@ class MainWriter(OperandLayout):
             store_scalar("asks", prefetch),
         ]
 
-    def _row(
-        self, begin: tuple[ir.Address, ir.Value, ir.Value], vectors: str
-    ) -> tuple[ir.Step, ...]:
-        start, start_row, start_step = begin
+    def _row(self, start: Start, vectors: str) -> tuple[ir.Step, ...]:
         sums, _ = self.sums()
         k_panel = self._k_at * self.tile.lanes
         a, _ = self._a()
@@ -308,12 +317,12 @@ class MainWriter(OperandLayout):
         function = vectors or f"{self.prefix}_row"
 
         def called(a: ir.Address) -> ir.Step:
-            return ir.Call(function, (a, b, start, sums, ir.Address("given", constant(0))))
+            return ir.Call(function, (a, b, start.address, sums, ir.Address("given", constant(0))))
 
         of_row = called(a)
         if self.interleaves and not vectors:
             of_row = ir.If(self.interleaved, (called(self._copied_a()),), (of_row,))
-        return (store_scalar("init_row", start_row), store_scalar("init_step", start_step), of_row)
+        return (store_scalar("init_row", start.row), store_scalar("init_step", start.step), of_row)
 
     @property
     def _k_at(self) -> ir.Value:
@@ -331,17 +340,17 @@ class MainWriter(OperandLayout):
         at = inside * self._copied_row + self._k_at
         return ir.Address("scratch", at * self.form.dtype.bytes)
 
-    def _start(self) -> tuple[ir.Address, ir.Value, ir.Value]:
-        """Return the start of the sums: address, stride of rows, 1 if columns differ, else 0."""
+    def _start(self) -> Start:
+        """Return the start of the sums of a row tile."""
         read = self.form.start
         if read is None:
-            return ir.Address("zeros", constant(0)), constant(0), constant(0)
+            return Start(ir.Address("zeros", constant(0)), constant(0), constant(0))
         form = address(read, self.group.type_of(read.tensor).shape)
         assert form is not None
         row = self.sizes.known("start_row", form.stride("m"))
         before = self.start_of("start", form.constant, lambda w: form.stride(w.name))
         at = before + LOOP.row0 * row + LOOP.column0
-        return ir.Address(self.buffers[read.tensor], at), row, constant(1)
+        return Start(ir.Address(self.buffers[read.tensor], at), row, constant(1))
 
     def epilogue_call(self, sums_stride: ir.Value | None = None) -> ir.Call:
         """Return the epilogue call of a row tile; `sums_stride` is that of rows in scratch."""

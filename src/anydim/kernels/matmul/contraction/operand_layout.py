@@ -22,9 +22,8 @@ from anydim.kernels.matmul.contraction.interleaved_accumulators import (
     may_interleave,
 )
 from anydim.kernels.matmul.contraction.operand_copies import (
-    gather_library,
-    strided_library,
-    transpose_library,
+    CopyShape,
+    copy_library,
 )
 from anydim.kernels.matmul.contraction_form import ContractionForm, MatrixWalk
 from anydim.kernels.matmul.epilogue import target_of
@@ -175,13 +174,17 @@ class OperandLayout(Blocked):
         pieces = form.pieces if form.cuts_a else None
         if pieces is None:
             to = ir.Address("scratch", constant(0))
-            shape = (step, row, constant(1), self.all_k, rows, row)
+            shape = CopyShape(step, row, constant(1), rows=self.all_k, columns=rows, width=row)
             a = ir.Address(self.a, source)
-            transposed = self._copy(transpose_library(lanes, form.dtype), (a, to, *shape))
+            transposed = self._copy(
+                copy_library("transpose", lanes, form.dtype), (a, to, *shape.arguments)
+            )
             if form.m.a == 1:
                 return [first, transposed]
-            shape = (self.a_row, row, step, rows, self.all_k, self.all_k)
-            strided = self._copy(strided_library(lanes, form.dtype), (a, to, *shape))
+            shape = CopyShape(self.a_row, row, step, rows, columns=self.all_k, width=self.all_k)
+            strided = self._copy(
+                copy_library("apart", lanes, form.dtype), (a, to, *shape.arguments)
+            )
             return [first, ir.If(self.a_row.equals(1), (transposed,), (strided,))]
         length = known("piece_length", pieces.length)
         at = variable("piece") * known("a_piece", pieces.a)
@@ -189,12 +192,12 @@ class OperandLayout(Blocked):
         to = ir.Address("scratch", variable("piece") * length * form.dtype.bytes)
         whole = round_down(length + (lanes - 1), lanes)
         if form.k.a == 1:
-            shape = (self.a_row, row, constant(1), rows, length, whole)
-            copy = gather_library(lanes, form.dtype)
+            shape = CopyShape(self.a_row, row, constant(1), rows, columns=length, width=whole)
+            copy = copy_library("gather", lanes, form.dtype)
         else:
-            shape = (step, row, constant(1), length, rows, whole)
-            copy = transpose_library(lanes, form.dtype)
-        copied = self._copy(copy, (each, to, *shape))
+            shape = CopyShape(step, row, constant(1), rows=length, columns=rows, width=whole)
+            copy = copy_library("transpose", lanes, form.dtype)
+        copied = self._copy(copy, (each, to, *shape.arguments))
         return [first, loop("piece", 0, known("pieces", pieces.count), 1, copied)]
 
     def _pack_b(self) -> list[ir.Step]:
@@ -225,12 +228,16 @@ class OperandLayout(Blocked):
             offset = offset + variable("piece") * length * (lanes * form.dtype.bytes)
             at = at + variable("piece") * known("b_piece", pieces.b)
         ends = ir.Address(self.b, at), ir.Address("scratch", offset)
-        shape: tuple[ir.Value, ...] = (self.b_column, width, self.all_k, columns, length, padded)
-        copy = transpose_library(lanes, form.dtype)
+        shape = CopyShape(
+            self.b_column, width, self.all_k, rows=columns, columns=length, width=padded
+        )
+        copy = copy_library("transpose", lanes, form.dtype)
         if form.n.b == 1:
-            shape = (self.b_step, width, self.all_k, length, columns, padded)
-            copy = gather_library(lanes, form.dtype)
-        copied: ir.Step = self._copy(copy, (*ends, *shape))
+            shape = CopyShape(
+                self.b_step, width, self.all_k, rows=length, columns=columns, width=padded
+            )
+            copy = copy_library("gather", lanes, form.dtype)
+        copied: ir.Step = self._copy(copy, (*ends, *shape.arguments))
         if self.interleaves:
             rows = (self.b_column, self.b_panel, columns)
             copies = self._copy_interleaved(2, (self.b, at), offset, width, rows)

@@ -29,11 +29,13 @@ from anydim.kernels.matmul.contraction.matrix_vector import (
     small_library,
     vector_libraries,
 )
+from anydim.kernels.matmul.contraction.valid_taps import valid_taps_of
 from anydim.kernels.matmul.panel_columns import BY_POSITION
 from anydim.kernels.matmul.register_tile import store_scalar
+from anydim.kernels.matmul.window_geometry import ALL_TAPS
 from anydim.kernels.matmul.work_partition import RECTANGLE
 from anydim.kernels.schedule import ANY
-from anydim.kernels.versions import Listed, checked_version
+from anydim.kernels.versions import Listed, checked_version, taken
 from anydim.sizes import ALWAYS, NEVER, Condition, Size, as_size, at_most, exactly
 
 DONE = "done"  # iterations of the loop that a rectangle has processed
@@ -91,7 +93,9 @@ class ContractionWriter(MainWriter):
             (way.name, way.when.substitute(sizes) & (long if way.interleaved else ALWAYS))
             for way in ways
         ]
+        skipping = NEVER if valid_taps_of(form.windows, form.k.extent) is None else ALWAYS
         others = (
+            (ALL_TAPS, taken(self.schedule.version, ALL_TAPS, NEVER, skipping)),
             (BY_POSITION, form.position_when), (INTERLEAVED, long), (TALL, self.blocks.tall),
             ("panels", ALWAYS),
         )  # fmt: skip

@@ -20,7 +20,7 @@ from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, let, select, variable
 from anydim.kernels.matmul.convolution.batched_columns import dimension_stride
 from anydim.kernels.matmul.convolution.convolution_variables import LAST, LOOP
-from anydim.kernels.matmul.convolution.cropped_taps import FIRST, KEPT
+from anydim.kernels.matmul.convolution.cropped_taps import FIRST, KEPT, tap_strides
 from anydim.kernels.matmul.convolution.tile_strips import Strips
 from anydim.kernels.matmul.convolution_form import Windows
 from anydim.kernels.matmul.convolution_micro_kernels import STRIP
@@ -116,12 +116,9 @@ def rows_function(form: Windows, sizes: SizeParameters, lanes: int, row: int) ->
 
     It reads elements from `x_row` on. Rows are `row` elements apart, and written in whole vectors.
     """
-    code, value, window = Writer(), sizes.value, constant(1)
-    inner = list[ir.Value]()
+    code, value = Writer(), sizes.value
     kept = [variable(f"{KEPT}{n}") for n in range(len(form.taps))]
-    for extent in reversed(kept):
-        inner.insert(0, window)
-        window = code.let(window * extent)
+    inner, window = tap_strides(code, kept)
     with ExitStack() as loops:
         taps = [loops.enter_context(code.range(0, extent)) for extent in kept]
         at = loops.enter_context(code.range(0, variable("images"), lanes))

@@ -23,17 +23,18 @@ from anydim.kernels.matmul.blocked_loops import Blocked, Level
 from anydim.kernels.matmul.convolution.batched_columns import images_of
 from anydim.kernels.matmul.convolution.by_position import position_steps, rows_function
 from anydim.kernels.matmul.convolution.convolution_packing import WindowPack
-from anydim.kernels.matmul.convolution.convolution_plan import ALL_TAPS, Plan
+from anydim.kernels.matmul.convolution.convolution_plan import Plan
 from anydim.kernels.matmul.convolution.convolution_variables import JOINED, LAST, LOOP
 from anydim.kernels.matmul.convolution.line_buffer import line_buffer_steps
 from anydim.kernels.matmul.convolution.merged_rows import MergedPack, can_merge
 from anydim.kernels.matmul.convolution.tile_strips import Strips, libraries
+from anydim.kernels.matmul.convolution.valid_taps import valid_taps_of
 from anydim.kernels.matmul.convolution.weight_blocks import weights_of
 from anydim.kernels.matmul.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.epilogue import read_by
 from anydim.kernels.matmul.matmul_kernel import call, roles_of
 from anydim.kernels.matmul.panel_columns import BY_POSITION
-from anydim.kernels.matmul.window_geometry import LayerSizes
+from anydim.kernels.matmul.window_geometry import ALL_TAPS, LayerSizes
 from anydim.kernels.matmul.work_partition import RECTANGLE
 from anydim.kernels.versions import Listed, checked_version, taken
 from anydim.lang.tree import Group
@@ -91,10 +92,11 @@ class ConvolutionWriter(Blocked):
         """Return the ways to read windows; merged rows are panels packed in another way."""
         columns, line_buffer = self.columns, self.plan.line_buffer
         buffered = NEVER if line_buffer is None else line_buffer.used
+        skipping = NEVER if valid_taps_of(self.plan.form) is None else ALWAYS
         return checked_version(self.plan.schedule.version, (
             (BY_POSITION, columns.by_position), ("joined", columns.joined),
             ("line_buffer", buffered), ("merged_rows", self.merging),
-            (ALL_TAPS, taken(self.plan.schedule.version, ALL_TAPS, NEVER, ALWAYS)),
+            (ALL_TAPS, taken(self.plan.schedule.version, ALL_TAPS, NEVER, skipping)),
             ("direct" if self.plan.schedule.direct else "panels", ALWAYS),
         ))  # fmt: skip
 

@@ -29,7 +29,6 @@ from anydim.sizes import Condition, Size, at_most, product
 
 _MAX_POSITIONS = 1 << 24  # maximum positions along an axis and of the outer axes: they are int32
 _STRIDE = 32
-_FEW = 4  # channels up to which masks of long rows cost more than vectors that end with a row
 _FAR = 1 << 30
 
 
@@ -80,7 +79,8 @@ class MergedPack(WindowPack):
     def _pays(self) -> Condition:
         """Return the condition under which merged rows are faster."""
         last, before = self.last.extent, self.form.positions[-2]
-        few = (self.form.channels.extent.constant or _FEW) < _FEW
+        least = self.limits.merged_panel_channels
+        few = (self.form.channels.extent.constant or least) < least
         gathers = self.lanes // self.limits.merged_panel_gathers
         max_extent = gathers if self.gathered else self.lanes if few else _MAX_POSITIONS
         found = at_most(last, max_extent)

@@ -32,7 +32,7 @@ def supports_few_rows(form: BytesForm, layout: Layout) -> bool:
     return (
         not (layout.b_packed or layout.a.has_zero or form.taps or form.columns)
         and parts is not None
-        and all(stride.constant == 1 for _, stride in parts[1][-1:])
+        and all(stride.constant == 1 for _, stride in parts.own[-1:])
         and (form.m.extent.constant or 0) <= MAX_ROWS
     )
 

@@ -111,7 +111,7 @@ class BytesPack:
     def _bytes(self, level: ScalarLowering, row_at: ir.Value, tap: ir.Value) -> None:
         """Write the bytes of one tap of a row."""
         parts = self.form.a.parts
-        contiguous = parts is not None and all(stride.constant == 1 for _, stride in parts[3][-1:])
+        contiguous = parts is not None and all(stride.constant == 1 for _, stride in parts.k[-1:])
         lanes = self.lanes * WORD if contiguous else self.lanes
         byte = _byte(self.form.a, self.layout.a)
         start = row_at + tap * (self.sizes.value(self._words()) * WORD)
