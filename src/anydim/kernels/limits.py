@@ -86,9 +86,9 @@ class Limits:
 DEFAULTS = Limits()
 RANGES: dict[str, tuple[int, int]] = {
     "part_work": (1 << 16, 1 << 20), "shared_row": (1 << 15, 1 << 18),
-    "merged_window_rows": (2, 3), "merged_window_gathers": (6, 12), "single_window_rows": (1, 4),
+    "merged_window_rows": (2, 3), "merged_window_gathers": (6, 8), "single_window_rows": (1, 4),
     "merged_panel_rows": (2, 3), "merged_panel_gathers": (4, 8),
-    "few_byte_rows": (2, 4), "few_byte_vectors": (1, 8),
+    "few_byte_rows": (3, 4), "few_byte_vectors": (1, 8),
     "position_images": (2, 8), "position_count": (25, 98),
     "position_line": (9, 22), "merged_panel_channels": (2, 8),
     "attention_work": (90_000, 360_000), "product_steps": (4, 16), "few_row_tiles": (6, 24),
