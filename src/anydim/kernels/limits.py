@@ -99,8 +99,8 @@ RANGES: dict[str, tuple[int, int]] = {
 }  # fmt: skip
 """The least and the largest value of each limit.
 
-Within them a wrong limit costs at most a factor of 1.3 at any size (`python -m
-bench.kernels.limits`). Some limits cannot be moved by a factor of two: next to their range one
+Within them a wrong limit that `calibrate` measures costs at most a factor of 1.3 at the sizes of its
+probe (`python -m bench.kernels.limits`). The other ranges are half and twice the default. Some limits cannot be moved by a factor of two: next to their range one
 version takes more than 1.3 of the time of the other.
 """
 
