@@ -17,7 +17,7 @@ batches of 1, 8 and 32; kserve has none.
 `--bits` compares every answer with a call of its request alone. `--burst` sends bursts above the
 capacity and samples the memory of the server. `--cost` is the time that the batcher itself takes
 for a request. `--idle` compares, in turn, requests of 22 tokens without load, answers without a
-call, and calls of the model in this process.
+call, and calls of the model in another process on the same core, which a pipe asks for.
 """
 
 from __future__ import annotations
@@ -183,14 +183,17 @@ def _post(data: bytes) -> bytes:
     return head.encode() + data
 
 
+def _last_core() -> str:
+    return str((os.cpu_count() or 1) - 1)
+
+
 @contextmanager
 def _running(server: Server) -> Iterator[None]:
     """A server on the last core, once it answers."""
-    core = str((os.cpu_count() or 1) - 1)
     own = server.name == "anydim"
     variables = {n: v for n, v in os.environ.items() if own or not n.startswith("PYTHON")}
     process = subprocess.Popen(
-        ["taskset", "-c", core, *server.command], stdout=subprocess.DEVNULL,
+        ["taskset", "-c", _last_core(), *server.command], stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, env=variables, preexec_fn=os.setpgrp,
     )  # fmt: skip
     try:
@@ -316,10 +319,18 @@ def _resident(server: Server) -> int:
     return int(found["samples"][-1]["resident"])
 
 
+_CALLER = """
+import sys, numpy, anydim as ad
+model, row = ad.load(sys.argv[1]), numpy.arange(22)
+for _ in sys.stdin:
+    model(input_ids=[row])
+    print(flush=True)
+"""
+
+
 def _idle(server: Server, saved: Path, count: int) -> None:
-    target, model = Target("127.0.0.1", server.port, "minilm"), ad.load(saved)
-    row = numpy.arange(22)
-    request = server.request(target, row)
+    target = Target("127.0.0.1", server.port, "minilm")
+    request = server.request(target, numpy.arange(22))
     get = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
     taken: dict[str, list[float]] = {"request": [], "answer without a call": [], "call": []}
 
@@ -331,11 +342,17 @@ def _idle(server: Server, saved: Path, count: int) -> None:
                 await connections.send(data)
                 taken[name].append(time.perf_counter() - start)
             start = time.perf_counter()
-            model(input_ids=[row])
+            caller.stdin.write(b"\n")
+            caller.stdin.flush()
+            caller.stdout.readline()
             taken["call"].append(time.perf_counter() - start)
         connections.close()
 
-    asyncio.run(run())
+    command = ["taskset", "-c", _last_core(), sys.executable, "-c", _CALLER, str(saved)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as caller:
+        assert caller.stdin is not None and caller.stdout is not None
+        asyncio.run(run())
+        caller.stdin.close()
     for name, seconds in taken.items():
         tenth, half = numpy.quantile(seconds, (0.1, 0.5))
         print(f"{name:22} p10 {1e3 * tenth:.2f}, p50 {1e3 * half:.2f} ms")
