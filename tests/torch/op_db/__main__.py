@@ -43,8 +43,9 @@ class Worker:
                 yield json.loads(line)
             if left:
                 self.stop()
-                yield {"backend": left.pop(0), "entry": entry, "dtype": dtype,
-                       "outcome": "failed", "why": "no answer in time", "seconds": _SECONDS}  # fmt: skip
+                key = {"backend": left.pop(0), "entry": entry, "dtype": dtype}
+                late = {"outcome": "failed", "why": "no answer in time", "seconds": _SECONDS}
+                yield key | late
 
     def _lines(self, request: str, count: int) -> Iterator[str]:
         """Lines of the answer until all have come, or one does not."""

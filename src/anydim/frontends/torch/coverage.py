@@ -74,12 +74,15 @@ def _counted(found: list[dict[str, Any]]) -> str:
 def _beside(found: list[dict[str, Any]]) -> Iterator[str]:
     """The backends on the float32 entries that all of them ran."""
     own = [each for each in found if each["dtype"] == "float32"]
-    by_backend = {name: {each["entry"]: each for each in own if each["backend"] == name}
-                  for name in (_OWN, *sorted({each["backend"] for each in own} - {_OWN}))}  # fmt: skip
+    others = sorted({each["backend"] for each in own} - {_OWN})
+    by_backend = {
+        name: {each["entry"]: each for each in own if each["backend"] == name}
+        for name in (_OWN, *others)
+    }
     common = set.intersection(*(set(each) for each in by_backend.values()))
     core = {name for name in common if by_backend[_OWN][name].get("core")}
-    yield "Backends that read exported programs, on the float32 entries that all of them ran, and on"
-    yield "those of them whose default decomposition is of core ATen alone:"
+    yield "Backends that read exported programs, on the float32 entries that all of them ran in one"
+    yield "run, and on those whose default decomposition is of core ATen alone:"
     yield ""
     yield "| backend | entries | exported | right | share | refused | wrong or failed |"
     yield "|---|---|---|---|---|---|---|"

@@ -46,8 +46,8 @@ from anydim.frontends.torch.rows import (
 
 _SUBJECTS = (
     elementwise, activations, views, reductions, linear, normalisation, convolution,
-    convolution_gradients, attention, recurrent, recurrent_gradients, indexing, creation, data_sized, special,
-    factorisations, lists,
+    convolution_gradients, attention, recurrent, recurrent_gradients, indexing, creation,
+    data_sized, special, factorisations, lists,
 )  # fmt: skip
 
 OVERLOADS: dict[str, Build] = {

@@ -12,10 +12,10 @@ from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.frontends.builder import Value
-from anydim.lang.surface.stored import stored_definition
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
+from anydim.lang.surface.stored import stored_definition
 from anydim.lang.surface.syntax import Definition
 
 _LSTM = """def lstm_gradient(
@@ -115,7 +115,7 @@ class _Direction:
 
     def gradients(self, g: TorchBuilder) -> tuple[Value, list[Value], list[Value]]:
         """Those of x, of the first states, and of the weights."""
-        inner, outer, *biases = self.weights
+        inner, _, *biases = self.weights
         before = self.before(g)
         gates, late, states = self.loop(g, before)
         made = [_by_weight(g, gates, self.x), _by_weight(g, late, before)]
