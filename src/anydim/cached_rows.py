@@ -11,6 +11,7 @@ model.leave(second)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy
@@ -28,6 +29,7 @@ from anydim.model import Model
 from anydim.passes.ragged.groups import with_fixed_sizes, with_sizes
 from anydim.passes.ragged.placement import mask_inputs
 from anydim.passes.ragged.rows import RaggedRows, auto_dims, known_dims
+from anydim.program.batches.work import work
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.ragged import RowSizes, shared_sizes
 from anydim.runtime.slabs import Slab, SlabKind, Slabs
@@ -104,9 +106,9 @@ class CachedRows:
         self._skips = all(name in ports for name in self._of_rows) and all(
             port is not None and port.counted.substitute(nothing) == 0 for port in results
         )
-        limit = None if cache_limit is None else bytes_of(cache_limit, "cache_limit")
+        self._limit = None if cache_limit is None else bytes_of(cache_limit, "cache_limit")
         kinds = [self._kind(each) for each in made.caches]
-        self._slabs = Slabs(model.name, kinds, room, limit)
+        self._slabs = Slabs(model.name, kinds, room, self._limit)
         self._next = 0
         self._lock = fork_lock(self, "_lock")
         pairs = {(each.result, each.input) for each in made.caches}
@@ -216,6 +218,47 @@ class CachedRows:
         """
         slabs = self._slabs
         return slabs.bytes_per_element * sum(slabs.capacity(length) for length in lengths)
+
+    def step_bytes(self, lengths: Sequence[int], new: Sequence[int]) -> int:
+        """Bytes that a step allocates beside the caches, by formula: values, inputs and results.
+
+        Args:
+            lengths: The cached elements of each row before the step.
+            new: The new tokens of each row.
+        """
+        columns: dict[str, Sequence[int]] = {self._new[0]: new, self._past: lengths}
+        counts = self._counts(columns)
+        columns[self._capacity] = [self._slabs.capacity(n + c) for n, c in zip(lengths, counts)]
+        table, sizes = self._packing.table, {self._batch: len(lengths)}
+        for total, parts in zip(table.totals, self._packing.counts(columns, {})):
+            sizes[total] = sum(parts)
+        for dim, longest in zip(table.dims, table.longest):
+            sizes[longest] = max(columns[dim.name], default=0)
+        return max(0, self._step_formula.evaluate(sizes))
+
+    @cached_property
+    def _step_formula(self) -> Size:
+        table, program = self._packing.table, self.model.program
+        taken = {each.result for each in self.caches} if self.in_place else set()
+        signature = program.signature
+        specs = [spec for spec in signature.inputs if spec.name not in self._own]
+        specs += [spec for spec in signature.outputs if spec.key not in taken]
+        arena = work(program, frozenset((*table.totals, *table.longest))).arena
+        return sum((spec.bytes for spec in specs), arena)
+
+    def cache_room(self, memory: int, step: int) -> int:
+        """Most bytes of caches within `memory` beside steps of `step` bytes.
+
+        While the memory of caches grows, one of them is there twice.
+        """
+        return max(0, min(memory - step, self._slabs.most_within(memory)))
+
+    def limit_caches(self, most: int) -> None:
+        """Set the most bytes of the caches of all rows, at most `cache_limit`; memory above it is
+        given back. Raises MemoryLimitError if the rows have more.
+        """
+        with self._lock:
+            self._slabs.bound(most if self._limit is None else min(most, self._limit))
 
     def plan(self, lengths: Sequence[int], new: Any) -> Any:
         """What a step will do, without the caches: its memory, launches and bytes moved.

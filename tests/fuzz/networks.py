@@ -364,7 +364,7 @@ def points(m: Models) -> Iterator[dict[str, int]]:
 
 
 def is_large(sizes: dict[str, int]) -> bool:
-    """Whether windows fit into images: peers count those that do not as one."""
+    """Whether windows fit into images: onnx's reference has no result for those that do not."""
     return min(sizes["m"], sizes["k"]) > 12
 
 

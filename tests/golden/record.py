@@ -41,13 +41,15 @@ def why_not() -> str:
 
 
 @contextmanager
-def fixed_machine(processor: str = NATIVE, target: str = "llvm") -> Iterator[None]:
+def fixed_machine(
+    processor: str = NATIVE, target: str = "llvm", machine: Machine = MACHINE
+) -> Iterator[None]:
     """Templates see the machine of the corpus; code is for this processor or a described one."""
     kind = TARGETS[target]
     code_for = this_machine() if processor == NATIVE else described(processor)
     known = {field.name for field in fields(code_for)}
-    names = (field.name for field in fields(MACHINE))
-    sizes = {name: getattr(MACHINE, name) for name in names if name in known}
+    names = (field.name for field in fields(machine))
+    sizes = {name: getattr(machine, name) for name in names if name in known}
     seen = replace(code_for, name=NATIVE, plain=True, **sizes)
     with (
         patch.dict(TARGETS, {target: replace(kind, make=lambda _: kind.make(seen))}),
@@ -64,9 +66,19 @@ def compiled(
 
 
 def kept(case: Case, threads: int = 1, processor: str = NATIVE, target: str = "llvm") -> Kept:
-    """Kernels and libraries by name, and results by sizes, each as a short hash."""
+    """Kernels and libraries by name, and results by sizes, as short hashes; names of versions."""
     model = compiled(case, threads, processor, target)
-    return {"kernels": kernels(model), "outputs": outputs(case, model)}
+    return {"kernels": kernels(model), "outputs": outputs(case, model), "versions": versions(model)}
+
+
+def versions(model: ad.Model) -> dict[str, str]:
+    """The versions that the launches of each kind of schedule list."""
+    found: dict[str, dict[str, None]] = {}
+    for site in model.program.sites:
+        if site.versions:
+            names = found.setdefault(site.schedule.partition("(")[0], {})
+            names.update(dict.fromkeys(name for name, _ in site.versions))
+    return {kind: ", ".join(sorted(names)) for kind, names in sorted(found.items())}
 
 
 def kernels(model: ad.Model) -> dict[str, str]:
@@ -132,6 +144,10 @@ def differences(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) ->
         f"{name}: the text of kernel {kernel} changed, its name did not"
         for kernel in old if kernel in new and old[kernel] != new[kernel]
     ]  # fmt: skip
+    for kind in {**before.get("versions", {}), **now.get("versions", {})}:
+        named = [each.get("versions", {}).get(kind, "none") for each in (before, now)]
+        if named[0] != named[1]:
+            lines.append(f"{name}: versions of {kind} were {named[0]} and are {named[1]}")
     for sizes in {**before["outputs"], **now["outputs"]}:
         first, second = before["outputs"].get(sizes), now["outputs"].get(sizes)
         if first is None or second is None:

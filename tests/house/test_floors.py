@@ -87,6 +87,20 @@ def test_folders_stand_in_the_order_of_their_imports(folder: pathlib.Path) -> No
             assert not wrong, f"{module} imports {wrong}, which stands below it"
 
 
+KERNELS = PACKAGE / "kernels"
+SHARED = {KERNELS / "ir", KERNELS / "codegen", KERNELS / "matmul"}  # not folders of templates
+FAMILIES = sorted({path.parent for path in KERNELS.rglob("__init__.py")} - SHARED - {KERNELS})
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda folder: str(folder.relative_to(KERNELS)))
+def test_families_of_kernels_do_not_import_from_each_other(family: pathlib.Path) -> None:
+    """What two families need is in a file of a folder above both, in `ir` or in `codegen`."""
+    others = tuple(f"{module_of(other)}." for other in FAMILIES if other != family)
+    for module in inside(family):
+        wrong = [name for name in imports_of(module) if f"{name}.".startswith(others)]
+        assert not wrong, f"{module} imports {wrong}, of another family"
+
+
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
 def test_a_package_documents_its_input_and_output(room: pathlib.Path) -> None:
     doc = ast.get_docstring(ast.parse((room / "__init__.py").read_text("utf-8"))) or ""

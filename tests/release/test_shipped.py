@@ -11,7 +11,7 @@ import pytest
 import anydim as ad
 from anydim.base import cache, settings
 from anydim.compiler import compile_source
-from anydim.kernels.matmul.contraction.contraction_micro_kernels import contraction_libraries
+from anydim.kernels.matmul.contraction_micro_kernels import contraction_libraries
 from anydim.kernels.matmul.int8.int8_micro_kernels import bytes_library
 from anydim.kernels.matmul.register_tile import Tile
 from anydim.native.build import prepare

@@ -181,6 +181,46 @@ def test_a_limit_of_caches(network: bytes) -> None:
         ad.cached(network, cache_limit=limit, threads=1)
 
 
+def test_a_limit_of_caches_can_change(network: bytes) -> None:
+    model = rows_of(network, cache_limit=16 * 64 * BYTES)
+    rows = [model.join() for _ in range(4)]
+    model.step({row: words(5, row) for row in rows})
+    held = {row: model.held(row) for row in rows[:2]}
+    held = {row: {name: array.copy() for name, array in each.items()} for row, each in held.items()}
+    with pytest.raises(ad.MemoryLimitError, match="caches of 4 rows would take"):
+        model.limit_caches(3 * 64 * BYTES)
+    for row in rows[2:]:
+        model.leave(row)
+    model.limit_caches(2 * 64 * BYTES)
+    assert sum(array.nbytes for array in model._slabs.arrays.values()) == 2 * 64 * BYTES
+    for row, caches in held.items():
+        assert all(np.array_equal(model.held(row)[name], array) for name, array in caches.items())
+    model.limit_caches(1 << 40)  # not above what `cache_limit` allows
+    more = [model.join() for _ in range(15)]
+    with pytest.raises(ad.MemoryLimitError):
+        model.step({row: words(1) for row in more})
+
+
+@pytest.mark.parametrize("lengths, new", (
+    ([0], [1]), ([0], [128]), ([70], [9]), ([70, 3, 0], [1, 1, 40]), ([200] * 9, [1] * 9),
+))  # fmt: skip
+def test_the_bytes_of_a_step_are_a_formula(
+    network: bytes, lengths: list[int], new: list[int]
+) -> None:
+    model = rows_of(network)
+    taken = model.step_bytes(lengths, new)
+    assert model.plan(lengths, new).bytes < taken
+    rows = [model.join() for _ in lengths]
+    for row, length in zip(rows, lengths):
+        if length:
+            model.step({row: words(length)})
+    model.model.trim()
+    found = model.step(dict(zip(rows, map(words, new))))["logits"]
+    assert model.model.executable.arena_bytes + found.values.nbytes <= taken
+    longer = model.step_bytes([length + 1 for length in lengths], new)
+    assert taken <= longer <= model.step_bytes([*lengths, 5], [*new, 1]) + longer - taken
+
+
 def test_bounds_of_the_past_hold_for_each_row(network: bytes) -> None:
     model = rows_of(network, dims={"past": (0, 5)})
     one, two = model.join(), model.join()

@@ -68,7 +68,7 @@ from anydim.sizes import Dim
 )  # fmt: skip
 @click.option(
     "--cache-memory", default="256MiB", show_default=True, metavar="BYTES",
-    help="Most bytes of the caches of each decoder; a part of --memory.",
+    help="Most bytes of the caches and steps of each decoder; a part of --memory.",
 )  # fmt: skip
 @click.option(
     "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",

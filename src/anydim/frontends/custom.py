@@ -21,7 +21,7 @@ from anydim.base.errors import OptionError
 from anydim.base.read_files import note_read
 from anydim.base.user_values import path_of, shown
 from anydim.frontends.pragmas import domain_of
-from anydim.lang.surface.stored import stored_definitions
+from anydim.lang.surface.parser import parse
 from anydim.lang.surface.syntax import Definition
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -65,7 +65,7 @@ def _entry(key: Any, value: Any) -> Operators:
 
 
 def _all(text: str, file: str, domain: str) -> Operators:
-    return {(domain, name): d for name, d in stored_definitions(text, file).items()}
+    return {(domain, name): d for name, d in parse(text, file).items()}
 
 
 def read_text(path: str | os.PathLike[str]) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from anydim.base.records import dataclass
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.operator_names import register_callable
-from anydim.lang.surface.stored import stored_definition
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import Group, Tensor, TensorType
 from anydim.sizes import Box, Guard, Truth, prove
@@ -148,7 +148,7 @@ def operator(name: str) -> Operator:
 
 @lru_cache(maxsize=4096)
 def _definition(text: str, file: str, name: str) -> Definition:
-    definition = stored_definition(text, file)
+    definition = parse_definition(text, file)
     if definition.name != name:
         raise InternalError(f"operator '{name}' is defined as '{definition.name}'")
     return definition

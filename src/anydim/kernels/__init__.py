@@ -1,8 +1,8 @@
 """Loop IR, and the templates that lower groups of comprehensions to it.
 
 Input: groups of statements (`lang/tree`), a box and a machine. Output: launches, kernels in loop IR
-whose sizes are formulas. Layers import only from the layers above them and from the files of this
-folder:
+whose sizes are formulas. Folders of templates import from `ir`, `codegen`, and the files of this
+folder and of `matmul`, never from each other:
 
     ir/         loop IR: values, steps, kernels
     codegen/    emits loops of all templates: values, lanes, expressions

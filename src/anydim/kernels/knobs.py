@@ -54,7 +54,7 @@ _TILE: dict[str, Rule] = {
 
 RULES: dict[str, dict[str, Rule]] = {
     "pointwise": {"lanes": _power(64), "unroll": _power(16), "version": _VERSION},
-    "ranges": {"lanes": _power(64), "unroll": _power(16)},
+    "ranges": {"lanes": _power(64), "unroll": _power(16), "version": _VERSION},
     "rows": {
         "lanes": _power(64), "unroll": _power(16), "across": _FLAG, "version": _VERSION,
     },
@@ -75,7 +75,7 @@ RULES: dict[str, dict[str, Rule]] = {
     "bytes": {**_TILE, "version": _VERSION},
     "narrow": {},
     "sliding": {"lanes": _power(64, 2), "vectors": _between(1, 8), "version": _VERSION},
-    "transposition": {"lanes": _power(64)},
+    "transposition": {"lanes": _power(64), "version": _VERSION},
     "attention": {
         "query_block": (
             lambda value, at: _whole(value, at.rows, 1 << 20) and value % at.rows == 0,
@@ -85,7 +85,7 @@ RULES: dict[str, dict[str, Rule]] = {
             lambda value, at: _whole(value, at.lanes, 4096) and value % at.lanes == 0,
             "a multiple of the lanes up to 4096",
         ),
-        "copies": _FLAG,
+        "copies": _FLAG, "version": _VERSION,
     },
 }  # fmt: skip
 
@@ -102,6 +102,11 @@ SEARCHED: dict[str, dict[str, tuple[int, ...]]] = {
     "winograd": {"rows": (4, 6, 8, 10, 12), "block_tiles": (8, 16, 32, 64)},
     "bytes": {"rows": (2, 4, 6, 8)},
 }
+
+VERSION = "version"  # the option of schedules whose kernels have versions
+
+# kinds whose versions all have the same bits at all sizes: a schedule for all sizes may force one
+SAME_BITS = frozenset({"pointwise", "ranges", "transposition", "bytes"})
 
 # for a schedule that serves all sizes: partition of work for threads and caches only, nothing that
 # would change the summation order at a size that is not measured

@@ -22,8 +22,6 @@ class Limits:
     Attributes:
         part_work: Unit operations on elements, or bytes read, that are worth a thread.
         shared_row: Elements of the shortest row that threads share.
-        single_lanes: Lanes of the vector for rows of at most one vector.
-        few_column_rows: Rows that a vector holds, from which a vector has several rows.
         merged_window_rows: Rows of windows that a vector holds, from which they are merged.
         merged_window_gathers: The same where the lanes are gathered.
         single_window_rows: Rows of an image up to which rows share no loads of their windows.
@@ -31,12 +29,28 @@ class Limits:
         merged_panel_gathers: The same where the lanes are gathered.
         few_byte_rows: Rows of an int8 product up to which B is not packed; at most 4.
         few_byte_vectors: Vectors of columns from which that is so.
+        position_images: Images from which those at one position are rows of a product.
+        position_count: Positions of an image up to which that is so.
+        position_line: Positions of a line up to which that is so.
+        merged_panel_channels: Channels from which merged panels need no masks of long rows.
+        attention_work: Multiply-adds of attention that are worth a thread.
+        product_steps: Steps of a product, of half a microsecond, that are worth a thread.
+        few_row_tiles: Row tiles up to which a block of a product has one panel.
+        thread_row_tiles: Row tiles of a thread from which threads share the rows of a product only.
+        large_factor: Elements of a factor from which that is so where rows are copied.
+        wide_columns: Columns per row from which threads share the columns.
+        window_panels: Panels of a convolution up to which threads share its rows.
+        window_tiles: Row tiles of a convolution from which that is so.
+        byte_panels: Panels of an int8 product up to which threads share its rows.
+        byte_rows: Rows of an int8 product from which that is so.
+        nontemporal_cost: Operations of an element up to which stores may be nontemporal.
+        near_lane_bytes: Bytes between lanes of a source up to which panels transpose it.
+        kept_source_bytes: Bytes of a source up to which that is so.
+        single_range: Elements of a range of a concatenation that are copied one by one.
     """
 
     part_work: int = 1 << 18
     shared_row: int = 1 << 16
-    single_lanes: int = 16
-    few_column_rows: int = 2
     merged_window_rows: int = 3
     merged_window_gathers: int = 8
     single_window_rows: int = 2
@@ -44,6 +58,24 @@ class Limits:
     merged_panel_gathers: int = 8
     few_byte_rows: int = 4
     few_byte_vectors: int = 2
+    position_images: int = 4
+    position_count: int = 49
+    position_line: int = 11
+    merged_panel_channels: int = 4
+    attention_work: int = 180_000
+    product_steps: int = 8
+    few_row_tiles: int = 12
+    thread_row_tiles: int = 6
+    large_factor: int = 1 << 18
+    wide_columns: int = 16
+    window_panels: int = 4
+    window_tiles: int = 16
+    byte_panels: int = 4
+    byte_rows: int = 128
+    nontemporal_cost: int = 14
+    near_lane_bytes: int = 512
+    kept_source_bytes: int = 1 << 22
+    single_range: int = 4
 
     def __str__(self) -> str:
         """The limits other than the defaults, as `name=value, ...`; `parse_limits` reads it."""
@@ -52,19 +84,46 @@ class Limits:
 
 
 DEFAULTS = Limits()
-_LARGEST = 1 << 40
+RANGES: dict[str, tuple[int, int]] = {
+    "part_work": (1 << 16, 1 << 20), "shared_row": (1 << 15, 1 << 18),
+    "merged_window_rows": (2, 3), "merged_window_gathers": (6, 8), "single_window_rows": (1, 4),
+    "merged_panel_rows": (2, 3), "merged_panel_gathers": (4, 8),
+    "few_byte_rows": (3, 4), "few_byte_vectors": (1, 8),
+    "position_images": (2, 8), "position_count": (25, 98),
+    "position_line": (9, 22), "merged_panel_channels": (2, 8),
+    "attention_work": (90_000, 360_000), "product_steps": (4, 16), "few_row_tiles": (6, 24),
+    "thread_row_tiles": (3, 12), "large_factor": (1 << 17, 1 << 19), "wide_columns": (8, 32),
+    "window_panels": (2, 8), "window_tiles": (8, 32), "byte_panels": (2, 8), "byte_rows": (64, 256),
+    "nontemporal_cost": (7, 28), "near_lane_bytes": (256, 1024),
+    "kept_source_bytes": (1 << 21, 1 << 23), "single_range": (2, 8),
+}  # fmt: skip
+"""The least and the largest value of each limit.
+
+Within them a wrong limit costs at most a factor of 1.3 at any size (`python -m
+bench.kernels.limits`). Some limits cannot be moved by a factor of two: next to their range one
+version takes more than 1.3 of the time of the other.
+"""
 
 
-def parse_limits(text: str) -> Limits:
-    """Limits from a text; raises OptionError for unknown names and values that are no limits."""
+def parse_limits(text: str, kept: bool = False) -> Limits:
+    """Limits from a text; raises OptionError for unknown names and values outside of `RANGES`.
+
+    Of a text that another version of this package `kept`, unknown names are skipped, and values
+    are moved into their ranges.
+    """
     known = [field.name for field in fields(Limits)]
     found: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = (each.strip() for each in part.partition("="))
-        if name not in known:
+        if name not in known and not kept:
             hint = suggestion(name, known) or f"limits are {listed(known)}"
             raise OptionError(f"there is no limit '{name[:80]}'", hint)
-        if not (value.isascii() and value.isdigit() and 0 < int(value[:20]) <= _LARGEST):
-            raise OptionError(f"limit {name} is '{value[:80]}'", "give a positive integer")
-        found[name] = int(value)
+        number = int(value) if value.isascii() and value.isdigit() and len(value) < 20 else -1
+        low, high = RANGES.get(name, (0, 0))
+        if not (low <= number <= high or kept):
+            raise OptionError(
+                f"limit {name} is '{value[:80]}'", f"give a whole number from {low} to {high}"
+            )
+        if name in known and number >= 0:
+            found[name] = min(max(number, low), high)
     return Limits(**found)

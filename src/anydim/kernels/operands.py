@@ -7,7 +7,18 @@ from collections.abc import Collection, Iterable, Mapping
 from anydim.base.dtypes import uint8
 from anydim.base.records import dataclass
 from anydim.kernels.codegen.context import SizeParameters
-from anydim.kernels.ir import Function, Kernel, Library, Local, Operand, Pointer, Scalar, Step
+from anydim.kernels.ir import (
+    START,
+    STOP,
+    Function,
+    Kernel,
+    Library,
+    Local,
+    Operand,
+    Pointer,
+    Scalar,
+    Step,
+)
 from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.schedule import print_schedule
@@ -86,7 +97,7 @@ def assemble(
     sizes, locals = tuple(sizes), tuple(locals)
     parameters: tuple[Pointer | Scalar, ...] = (
         *(Pointer(each.name, each.dtype, alias=each.name in shared) for each in operands),
-        *(Scalar(size) for size in (*sizes, "start", "stop")),
+        *(Scalar(size) for size in (*sizes, START.name, STOP.name)),
         Pointer("scratch", uint8),
         *(Pointer(array.name, array.dtype) for array in locals),
     )

@@ -25,6 +25,11 @@ def any_version() -> Any:
     return field(default=ANY, metadata=SHOWN_IF_SET)
 
 
+def version_of(schedule: Any) -> str:
+    """The version that a schedule forces; ANY if none."""
+    return str(getattr(schedule, "version", ANY))
+
+
 def register(name: str, kind: type) -> None:
     """Register a schedule type under the name it prints with."""
     _SCHEDULES[name] = kind

@@ -23,8 +23,8 @@ from anydim.kernels.window_reduction import window_template as sliding
 TEMPLATES: tuple[Template, ...] = (
     nest.TEMPLATE,
     attention.TEMPLATE,
-    winograd.PLANES,
-    winograd.IMAGES,
+    winograd.planes_template(convolution.TEMPLATE),
+    winograd.images_template(contraction.TEMPLATE),
     convolution.TEMPLATE,
     bytes_product.TEMPLATE,
     narrow.TEMPLATE,

@@ -12,6 +12,7 @@ is the range of the selected kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -25,7 +26,7 @@ from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Argument, Launch
 from anydim.kernels.naming import NUMBERED, named_kernel
 from anydim.kernels.schedule import ANY, print_schedule
-from anydim.sizes import ALWAYS, NEVER, Condition, Size, maximum, minimum
+from anydim.sizes import ALWAYS, NEVER, Box, Condition, Size, maximum, minimum, settle
 
 CHOICE = "choice"
 Made = TypeVar("Made")
@@ -134,9 +135,31 @@ def checked_version(version: str, listed: Listed) -> Listed:
     return tuple((name, when) for name, when in listed if when != NEVER)
 
 
-def no_version(name: str, known: Sequence[str]) -> OptionError:
+class NoVersionError(OptionError):
+    """A version is forced that a kernel does not have."""
+
+
+def no_version(name: str, known: Sequence[str]) -> NoVersionError:
     """The error for a version that a kernel does not have."""
-    return OptionError(f"this kernel has no version '{name}'", f"its versions are {listed(known)}")
+    problem = f"this kernel has no version '{name}'"
+    return NoVersionError(problem, f"its versions are {listed(dict.fromkeys(known))}")
+
+
+def forced_launch(make: Callable[[str], Launch], version: str, box: Box, strict: bool) -> Launch:
+    """The launch that `make` returns for a forced version, which some size of the box takes.
+
+    Without such a size, OptionError, or if not `strict` the launch with its usual versions.
+    """
+    if version == ANY:
+        return make(ANY)
+    with suppress(NoVersionError):
+        launch = make(version)
+        if any(name == version and settle(w, box) != NEVER for name, w in launch.versions):
+            return launch
+    usual = make(ANY)
+    if strict:
+        raise no_version(version, [name for name, _ in usual.versions])
+    return usual
 
 
 def _needed(versions: Sequence[Version[Made]]) -> list[Version[Made]]:

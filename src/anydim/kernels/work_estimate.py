@@ -16,6 +16,7 @@ from anydim.sizes import Size, as_size, maximum, minimum, product
 PART_WORK = (
     DEFAULTS.part_work
 )  # unit operations on elements, or bytes read, that are worth a thread
+PIECE = 8192  # elements of a piece of a long row or range
 TYPICAL_ROW = 128  # assumed elements of a row of data-dependent length
 
 COSTS = {

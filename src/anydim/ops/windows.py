@@ -52,6 +52,7 @@ class Window:
     after: Size
     count: Size  # of the result along the axis
     padded: bool  # whether it may read outside
+    cut: bool  # whether the last one may end behind the padding
 
     def position(self, result: str, kernel: str, before: str) -> str:
         """Index in x of a result index and a tap of the window."""
@@ -62,8 +63,14 @@ class Window:
 
 def windows(
     name: str, shape: Sequence[Size], kernel: Sequence[Size], attributes: Attributes, box: Box,
+    pooled: bool = False,
 ) -> list[Window]:  # fmt: skip
-    """Return the windows along the axes of a shape; raise GraphError where attributes misfit."""
+    """Return the windows along the axes of a shape; raise GraphError where attributes misfit.
+
+    A window that is longer than its padded axis has no result. One of a pool, longer by less than
+    its stride, is cut and has one: quotients of C, which onnxruntime and onnx's inference of shapes
+    take, are rounded towards 0.
+    """
     rank = len(shape)
     if rank != len(kernel):
         raise GraphError(f"operator '{name}': a window of {len(kernel)} axes over {rank} axes")
@@ -87,15 +94,16 @@ def windows(
         before, after = as_size(pad_counts[axis]), as_size(pad_counts[rank + axis])
         made.append(_window(
             shape[axis], kernel[axis], strides[axis], dilations[axis], before, after,
-            pads if isinstance(pads, str) else "", bool(attributes.get("ceil")), box,
+            pads if isinstance(pads, str) else "", bool(attributes.get("ceil")), pooled, box,
         ))  # fmt: skip
     return made
 
 
 def _window(
     extent: Size, kernel: Size, stride: int, dilation: int, before: Size, after: Size,
-    padding: str, ceil: bool, box: Box,
+    padding: str, ceil: bool, pooled: bool, box: Box,
 ) -> Window:  # fmt: skip
+    cut = ceil
     reach = simplify((kernel - 1) * dilation + 1, box)
     if padding.startswith("same"):
         count = ceil_div(extent, stride)
@@ -107,12 +115,22 @@ def _window(
         count = slack // stride + 1
         if ceil:  # the last window starts inside x or the padding before it
             count = minimum(ceil_div(slack, stride) + 1, ceil_div(extent + before, stride))
+        elif pooled and stride > 1 and _may_be_short(extent, before + after, reach, box):
+            cut = True
+            count = maximum(count, minimum(1, minimum(extent, slack + stride)))
         count = maximum(count, 0)
     before, count = simplify(before, box), simplify(count, box)
     inside = before.constant == 0 and not ceil and (
         after.constant == 0 and prove(extent, ">=", reach, box) is Truth.PROVED
     )  # fmt: skip
-    return Window(extent, kernel, stride, dilation, before, after, count, not inside)
+    return Window(extent, kernel, stride, dilation, before, after, count, not inside, cut)
+
+
+def _may_be_short(extent: Size, padding: Size, reach: Size, box: Box) -> bool:
+    """Whether an axis that is not empty may be shorter, with its padding, than a window."""
+    return not any(
+        prove(size + padding, ">=", reach, box) is Truth.PROVED for size in (extent, as_size(1))
+    )
 
 
 def _numbers(name: str, attributes: Attributes, word: str, rank: int) -> tuple[int, ...]:
@@ -295,7 +313,7 @@ def _pool(name: str, types: Types, attributes: Attributes, box: Box) -> Pool:
     kernel = [as_size(size) for size in attributes["kernel"]]
     if not all((size.constant or 0) > 0 for size in kernel):
         raise GraphError(f"operator '{name}': a window of {attributes['kernel']}, expected sizes")
-    made = windows(name, types[0].shape[2:], kernel, attributes, box)
+    made = windows(name, types[0].shape[2:], kernel, attributes, box, pooled=True)
     value = read("x", ["n", "c", *_positions(made)])
     sizes = [str(window.kernel) for window in made]
     where = ranges([
@@ -367,8 +385,7 @@ def average_pool(types: Types, attributes: Attributes, box: Box) -> Written:
     statements = pool.reduced("t", "+", "{}", "0")
     counts = []
     for axis, window in enumerate(made):
-        ceil = bool(attributes["ceil"])
-        if not window.padded or (count_padding and not ceil):
+        if not window.padded or (count_padding and not window.cut):
             counts.append(str(window.kernel))
             continue
         position = window.position(f"o{axis}", f"k{axis}", f"B{axis}")
@@ -384,8 +401,8 @@ def average_pool(types: Types, attributes: Attributes, box: Box) -> Written:
         f"{target('y', result)} = {read('t', result)} / cast<T>({' * '.join(counts)})"
     )
     values = _values(made)
-    if count_padding and attributes["ceil"]:
-        values |= {f"A{axis}": window.after for axis, window in enumerate(made) if window.padded}
+    if count_padding:
+        values |= {f"A{axis}": window.after for axis, window in enumerate(made) if window.cut}
     return Written(definition("average_pool", [own], statements, declared(values)), values)
 
 

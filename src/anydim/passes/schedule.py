@@ -13,15 +13,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
+from typing import Any
 
 from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
+from anydim.base.text import listed
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.kernels.ir import Kernel
 from anydim.kernels.knobs import first_match, schedule_from_text
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.schedule import parse_options, parse_schedule
+from anydim.kernels.schedule import ANY, parse_options, parse_schedule, version_of
 from anydim.kernels.template import Template
+from anydim.kernels.versions import forced_launch
 from anydim.lang.surface.printer import print_statement
 from anydim.lang.tree import Group, Read
 from anydim.passes.canonical_groups import (
@@ -173,11 +176,25 @@ class Schedule:
             template, schedule = schedule_from_text(
                 request[1], self.templates, group, box, self.machine, constants
             )
-            return template.lower(group, schedule, box, self.machine, constants), template.name
+            return self._forced(group, box, constants, template, schedule, request[0] != WHOLE)
         except OptionError as error:
             where = f"options of {node.source or node.where()}, {request[1]}"
             problem, hint = (_named(text, values) for text in (error.problem, error.hint))
             raise OptionError(f"{where}: {problem}", hint) from None
+
+    def _forced(
+        self, group: Group, box: Box, constants: frozenset[str], template: Template, schedule: Any,
+        strict: bool,
+    ) -> tuple[Launch, str]:  # fmt: skip
+        """The launch of a requested schedule; a version of no size is an error if `strict`."""
+
+        def make(version: str) -> Launch:
+            own = schedule
+            if version != version_of(schedule):
+                own = replace(schedule, version=version)
+            return template.lower(group, own, box, self.machine, constants)
+
+        return forced_launch(make, version_of(schedule), box, strict), template.name
 
     def _tuned(
         self, recipe: Recipe, group: Group, box: Box, constants: frozenset[str]
@@ -197,21 +214,27 @@ class Schedule:
 
 
 def unmet(options: KernelOptions, scheduled: Iterable[Scheduled | Alias]) -> None:
-    """Raise OptionError for a requested schedule that no kernel uses."""
+    """Raise OptionError for a requested schedule, or a version of one, that no kernel uses."""
     every = [item for item in scheduled if isinstance(item, Scheduled)]
     launches = [item for item in every if not item.goes_on]
-    met: set[str] = set()
-    for item in launches:
-        request = options.requested(item.writes)
-        if request is not None and request[0] != WHOLE:
-            met.add(request[0])
-        elif request is not None and _kind(request[1]) == _kind(item.launch.schedule):
-            met.add(WHOLE)
     for name, text in options.schedules.items():
-        if name not in met:
+        requests = (options.requested(item.writes) for item in launches)
+        met = [i.launch for i, r in zip(launches, requests) if r is not None and r[0] == name]
+        if name == WHOLE:
+            met = [launch for launch in met if _kind(launch.schedule) == _kind(text)]
+        if not met:
             made = "; ".join(f"{', '.join(i.writes)}: {i.launch.schedule}" for i in launches)
             what = f"makes '{name}'" if name else "is of that kind"
             raise OptionError(f"options request {text}, but no kernel {what}", f"there is {made}")
+        version = parse_options(text)[1].get("version", ANY)
+        if version != ANY and not any(_version(own) == version for own in met):
+            known = listed(dict.fromkeys(each for own in met for each, _ in own.versions))
+            raise OptionError(f"options request {text}, but no kernel has this version",
+                              f"their versions are {known}")  # fmt: skip
+
+
+def _version(launch: Launch) -> str:
+    return version_of(parse_schedule(launch.schedule))
 
 
 def _kind(schedule: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -222,14 +223,19 @@ def _launch(site: Site, threads: int, sizes: Mapping[str, int]) -> LaunchPlan:
 def version_at(site: Site, sizes: Mapping[str, int]) -> tuple[str, str]:
     """The version of a site that these sizes select, and why the earlier ones do not apply.
 
-    Empty texts for a site of one version.
+    Empty texts for a site of one version, unless its schedule forces that.
     """
-    if len(site.versions) < 2:
+    found = _FORCED.search(site.schedule)
+    forced = found[1] if found else ""
+    if len(site.versions) < 2 and not forced:
         return "", ""
     for number, (name, when) in enumerate(site.versions):
         if when.holds(sizes):
-            earlier = (f"{other} is for {needs}" for other, needs in site.versions[:number])
-            return name, "; ".join(earlier)
+            earlier = (
+                f"{other}{', which is forced,' if other == forced else ''} is for {needs}"
+                for other, needs in site.versions[:number]
+            )
+            return name, "it is forced" if name == forced else "; ".join(earlier)
     return "", ""
 
 
@@ -247,6 +253,7 @@ def _chosen(launches: Iterable[LaunchPlan]) -> Iterator[str]:
         yield f"{', '.join(names[:_NAMED])}{more}: {version}{why}"
 
 
+_FORCED = re.compile(r"\bversion=(\w+)")  # in the text of a schedule
 _NAMED = 3  # launches of a version that a plan names
 _HEADERS = ("nodes", "kernel", "range", "parts", "flop", "moved", "body")
 

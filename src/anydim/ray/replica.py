@@ -11,6 +11,7 @@ from anydim.base.errors import InputError, UserError
 from anydim.deploy.load import load
 from anydim.program.callable_program import CallableProgram
 from anydim.ray.packages import ray_module
+from anydim.server.answers import Parts
 from anydim.server.repository import Loaded
 from anydim.server.rest import HEAD, options_of, split
 from anydim.server.state import metadata_of, status_of, text_of
@@ -80,4 +81,5 @@ class Replica:
         head, rest = split(dict(request.scope["headers"]), memoryview(await request.body()))
         found = asked(parsed(head), rest)
         results = await self._batcher(found.inputs, outputs=found.outputs, **options_of(found))
-        return answered(self._loaded.name, "1", found, results)
+        text, length = answered(self._loaded.name, "1", found, results)
+        return text.whole() if isinstance(text, Parts) else text, length

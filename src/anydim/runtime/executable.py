@@ -247,6 +247,11 @@ class Executable(ABC, Generic[Own]):
 
     @property
     @abstractmethod
+    def result_bytes(self) -> int:
+        """Bytes of dead results that are cached for later results."""
+
+    @property
+    @abstractmethod
     def highest_arena_bytes(self) -> int:
         """The maximum number of bytes that an idle call ever held."""
 

@@ -301,6 +301,10 @@ class RegionExecutable(Executable["_Frame"]):
         return sum(frame.bytes for frame in self._frames.free())
 
     @property
+    def result_bytes(self) -> int:
+        return self._left.kept
+
+    @property
     def highest_arena_bytes(self) -> int:
         """The maximum number of bytes that an idle call ever held."""
         return max((frame.highest for frame in self._frames.free()), default=0)

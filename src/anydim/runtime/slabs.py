@@ -56,11 +56,31 @@ class Slabs:
     ) -> None:
         self.model, self.kinds, self.room = model, tuple(kinds), room
         self.bytes_per_element = sum(kind.count * kind.dtype.itemsize for kind in self.kinds)
-        self.limit = None if limit is None else limit // max(self.bytes_per_element, 1)
+        self.limit: int | None = None
         self.arrays = {kind.name: numpy.empty(0, kind.dtype) for kind in self.kinds}
         self.rows: dict[int, Slab] = {}
         self.total = 0  # elements that the arrays have room for
         self._free: list[tuple[int, int]] = []  # sorted, no two adjacent
+        if limit is not None:
+            self.bound(limit)
+
+    def bound(self, limit: int) -> None:
+        """Set the most bytes of all slabs; arrays above it are packed.
+
+        Raises MemoryLimitError if the slabs take more, and then changes nothing.
+        """
+        most = limit // max(self.bytes_per_element, 1)
+        if self.used > most:
+            self._refuse(self.used, most)
+        self.limit = most
+        if self.total > most:
+            self._pack({})
+
+    def most_within(self, memory: int) -> int:
+        """Bytes of arrays that, with a copy of the largest one while they grow, take `memory`."""
+        each = self.bytes_per_element
+        largest = max((kind.count * kind.dtype.itemsize for kind in self.kinds), default=0)
+        return memory * each // max(each + largest, 1)
 
     @property
     def used(self) -> int:
@@ -80,7 +100,7 @@ class Slabs:
         if self.limit is not None:
             used = self.used + sum(n - rows[row].capacity for row, n in wanted.items())
             if used > self.limit:
-                self._refuse(used)
+                self._refuse(used, self.limit)
         for row, capacity in wanted.items():
             start = self._take(capacity)
             if start is None:
@@ -98,9 +118,8 @@ class Slabs:
         slab = self.rows[row]
         return {k.name: k.slab(self.arrays[k.name], slab, slab.length) for k in self.kinds}
 
-    def _refuse(self, used: int) -> None:
-        assert self.limit is not None
-        taken, most = (exact_bytes_text(n * self.bytes_per_element) for n in (used, self.limit))
+    def _refuse(self, used: int, limit: int) -> None:
+        taken, most = (exact_bytes_text(n * self.bytes_per_element) for n in (used, limit))
         raise MemoryLimitError(
             f"{self.model}: the caches of {len(self.rows)} rows would take {taken}, "
             f"above `cache_limit`, {most}",

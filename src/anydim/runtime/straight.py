@@ -374,6 +374,10 @@ class StraightExecutable(Executable[_Frame]):
         return self.size_values.bytes + sum(frame.bytes for frame in self._frames.free())
 
     @property
+    def result_bytes(self) -> int:
+        return self._new.kept
+
+    @property
     def highest_arena_bytes(self) -> int:
         """The maximum number of bytes that an idle arena ever held."""
         return max((frame.highest for frame in self._frames.free()), default=0)

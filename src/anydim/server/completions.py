@@ -12,10 +12,11 @@ from contextlib import aclosing
 from typing import Any
 
 from anydim.base.errors import InputError, UserError
+from anydim.server.answers import Receive, Scope, Send, answer, json_answer
 from anydim.server.decoders import Generation, find, generation_of
-from anydim.server.embeddings import Tokenizers, failed, is_tokens
+from anydim.server.embeddings import Tokenizers, failed, failure, is_tokens
 from anydim.server.pieces import Pieces
-from anydim.server.rest import Body, Gone, Receive, Scope, Send, answer, json_answer, left
+from anydim.server.rest import Body, Gone, left
 from anydim.server.state import State
 from anydim.server.tensors import parsed
 
@@ -74,7 +75,7 @@ class Completions:
             async for event in events:
                 await _part(send, made.chunk(event))
         except UserError as error:
-            await _part(send, json.loads(failed(error)[1]))
+            await _part(send, failure(error))
         else:
             if made.wants_usage:
                 await _part(send, made.document([], with_usage=True))
@@ -90,7 +91,8 @@ class _Sequences:
         self._generation = generation_of(head)
         stop = _stops(head.get("stop"))
         prompts, is_text = _prompts(head.get("prompt"))
-        self._tokenizer = tokenizers.of(served) if is_text or stop else None
+        needs = is_text or stop or tokenizers.has(served)
+        self._tokenizer = tokenizers.of(served) if needs else None
         if is_text and self._tokenizer is not None:
             self._prompts = [each.ids for each in self._tokenizer.encode_batch(prompts)]
         else:

@@ -1,32 +1,51 @@
-"""Connections that are bounded: heads of requests in bytes and in time, bodies in time."""
+"""Connections that are bounded: heads in bytes and in time, bodies and answers in time."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from anydim.server.rest import WATCHERS
+
 MOST_HEAD = 1 << 16  # bytes of a request's line and headers
 HEAD_SECONDS = 20.0  # for them to arrive
 BODY_SECONDS = 60.0  # for the body to arrive
+SEND_SECONDS = 60.0  # for a client to take what was written last
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which closes connections whose heads are too long, or too slow."""
+    """uvicorn's protocol, which closes connections whose heads are too long, or whose clients are
+    too slow. Writing waits until the system has all that was written before."""
 
     _head = 0
     _in_head = True
     _timer: asyncio.TimerHandle | None = None
+    _sending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the first head."""
         super().connection_made(transport)
+        self._watchers = set[Callable[[], None]]()
+        transport.set_write_buffer_limits(0)
         self._expect()
+
+    def pause_writing(self) -> None:
+        """The client has to take what was written."""
+        super().pause_writing()
+        self._sending = self.loop.call_later(SEND_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has it."""
+        self._sent()
+        super().resume_writing()
 
     def on_message_begin(self) -> None:
         """Wait for the rest of a head."""
         super().on_message_begin()
+        self.scope[WATCHERS] = self._watchers  # type: ignore[literal-required]
         self._expect()
 
     def on_headers_complete(self) -> None:
@@ -48,9 +67,12 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer."""
+        """Forget the timers, and tell who watches the client."""
         self._stop()
+        self._sent()
         super().connection_lost(exc)
+        for each in tuple(self._watchers):
+            each()
 
     def _expect(self, in_head: bool = True, seconds: float = HEAD_SECONDS) -> None:
         self._stop()
@@ -61,3 +83,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _sent(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,21 @@ import numpy
 
 from anydim.base.errors import InputError, MissingError, OptionError, UserError
 from anydim.base.missing_package import install
-from anydim.server.decoders import ServedDecoder
-from anydim.server.repository import Loaded
-from anydim.server.rest import (
+from anydim.server.answers import (
+    JSON,
     Answer,
-    Body,
-    Gone,
+    Parts,
     Receive,
     Scope,
     Send,
     answer,
-    awaited,
+    elements,
     json_answer,
+    written,
 )
+from anydim.server.decoders import ServedDecoder
+from anydim.server.repository import Loaded
+from anydim.server.rest import Body, Gone, awaited
 from anydim.server.state import State, status_of, text_of
 from anydim.server.tensors import parsed
 from anydim.serving.requests import Request
@@ -44,9 +46,15 @@ class Tokenizers:
     def of(self, loaded: Loaded | ServedDecoder) -> Any:
         """The tokenizer of a model: the one that was named, or a file beside the model.
 
-        Raises OptionError for a model without one, MissingError without the package.
+        Raises InputError for a model without one, OptionError for a file that is none, MissingError
+        without the package.
         """
         path = self._path(loaded)
+        if path is None:
+            raise InputError(
+                f"model '{loaded.name}' has no tokenizer",
+                f"start the server with --tokenizer {loaded.name}=tokenizer.json, or send tokens",
+            )
         found = self._known.get(path)
         if found is None:
             try:
@@ -60,17 +68,16 @@ class Tokenizers:
             self._known[path] = found
         return found
 
-    def _path(self, loaded: Loaded | ServedDecoder) -> Path:
+    def has(self, loaded: Loaded | ServedDecoder) -> bool:
+        """Whether a model has a tokenizer."""
+        return self._path(loaded) is not None
+
+    def _path(self, loaded: Loaded | ServedDecoder) -> Path | None:
         if loaded.name in self._files:
             return Path(self._files[loaded.name])
         folder, stem = loaded.path.parent, loaded.path.stem
-        for path in (folder / f"{stem}.tokenizer.json", folder / "tokenizer.json"):
-            if path.is_file():
-                return path
-        raise OptionError(
-            f"model '{loaded.name}' has no tokenizer",
-            f"start the server with --tokenizer {loaded.name}=tokenizer.json, or send tokens",
-        )
+        paths = (folder / f"{stem}.tokenizer.json", folder / "tokenizer.json")
+        return next((path for path in paths if path.is_file()), None)
 
 
 class Embeddings:
@@ -86,7 +93,7 @@ class Embeddings:
         try:
             body = Body(state, scope)
             head = parsed(await body.read(receive))
-            await answer(send, await self._answer(head, requests, receive))
+            await answer(send, await self._answer(head, requests, scope, receive))
         except Gone:
             pass
         except Exception as error:
@@ -100,26 +107,25 @@ class Embeddings:
                 state.batcher.release(request)
 
     async def _answer(
-        self, head: Mapping[str, Any], requests: list[Request], receive: Receive
+        self, head: Mapping[str, Any], requests: list[Request], scope: Scope, receive: Receive
     ) -> Answer:
         loaded = self._model(head.get("model"))
         form = head.get("encoding_format", "float")
         if form not in _FLOATS:
             raise InputError(f"encoding_format is {form!r}", "float or base64")
         rows = self._tokens(loaded, head.get("input"))
-        result, is_pooled = embedding_of(loaded)
+        result, is_pooled, width = embedding_of(loaded)
+        dimensions = head.get("dimensions")
+        if dimensions is not None and dimensions != width:
+            raise InputError(f"'dimensions' is {str(dimensions)[:40]}, and embeddings of "
+                             f"'{loaded.name}' have {width}", "leave it out")  # fmt: skip
         for row in rows:
             requests.append(self._submit(loaded, row, result))
-        found = [await awaited(self._state, requests[0], receive)] if requests else []
+        found = [await awaited(self._state, requests[0], scope, receive)] if requests else []
         found += await asyncio.gather(*map(self._state.batcher.outcome, requests[1:]))
         vectors = [each[result] if is_pooled else each[result].mean(axis=0) for each in found]
-        count = sum(map(len, rows))
-        return json_answer({
-            "object": "list", "model": loaded.name,
-            "data": [{"object": "embedding", "index": number, "embedding": _written(each, form)}
-                     for number, each in enumerate(vectors)],
-            "usage": {"prompt_tokens": count, "total_tokens": count},
-        })  # fmt: skip
+        parts = _document(loaded.name, sum(map(len, rows)), vectors, form)
+        return 200, Parts(None, parts), [JSON]
 
     def _model(self, name: Any) -> Loaded:
         known = self._state.repository.loaded
@@ -151,7 +157,7 @@ class Embeddings:
                 inputs[name] = numpy.array(values, dtype_of_input(loaded, name))
             except OverflowError:
                 raise InputError("a token is no number of a token") from None
-        return self._state.batcher.submit(inputs, loaded.name, outputs=(result,), keep=True)
+        return self._state.batcher.submit(inputs, loaded.name, outputs=(result,), keep=1)
 
 
 def dtype_of_input(loaded: Loaded, name: str) -> numpy.dtype:
@@ -164,8 +170,9 @@ def dtype_of_input(loaded: Loaded, name: str) -> numpy.dtype:
     return specs[port.values].dtype.numpy
 
 
-def embedding_of(loaded: Loaded) -> tuple[str, bool]:
-    """The result that is the embedding, and whether it is one vector for each row.
+def embedding_of(loaded: Loaded) -> tuple[str, bool, int | None]:
+    """The result that is the embedding, whether it is one vector for each row, and its width, None
+    if it differs.
 
     That is the first result [rows, width]; without one, the mean of the first result
     [rows, tokens, width]. Raises OptionError for a model with neither.
@@ -173,11 +180,11 @@ def embedding_of(loaded: Loaded) -> tuple[str, bool]:
     lists = loaded.model.lists
     for spec in loaded.model.outputs:
         if spec.key not in lists and spec.rank == 2:
-            return spec.key, True
+            return spec.key, True, spec.shape[1].constant
     for spec in loaded.model.outputs:
         port: Any = lists.get(spec.key)
         if port is not None and len(port.shape) == 2:
-            return spec.key, False
+            return spec.key, False, port.shape[1].constant
     raise OptionError(f"model '{loaded.name}' has no result that is an embedding")
 
 
@@ -186,14 +193,29 @@ def is_tokens(given: Any) -> bool:
     return isinstance(given, list) and bool(given) and all(type(each) is int for each in given)
 
 
-def _written(vector: numpy.ndarray, form: str) -> Any:
-    floats = vector.astype("<f4", copy=False)
-    return floats.tolist() if form == "float" else base64.b64encode(floats.tobytes()).decode()
+def _document(
+    model: str, tokens: int, vectors: Sequence[numpy.ndarray], form: str
+) -> Iterator[bytes]:
+    """The JSON of an answer, in pieces."""
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    yield written({"object": "list", "model": model, "usage": usage})[:-1] + b',"data":['
+    for number, vector in enumerate(vectors):
+        floats = vector.astype("<f4", copy=False)
+        yield b'%s{"object":"embedding","index":%d,"embedding":' % (b"," if number else b"", number)
+        if form == "base64":
+            yield b'"' + base64.b64encode(floats.tobytes()) + b'"}'
+        else:
+            yield b"[" + b"".join(elements(floats)) + b"]}"
+    yield b"]}"
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """An error, as clients of `/v1` have it."""
+    status = status_of(error)
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    return {"error": {"message": text_of(error), "type": kind, "code": status, "param": None}}
 
 
 def failed(error: BaseException) -> Answer:
-    """The answer for an error, as clients of `/v1` have it."""
-    status = status_of(error)
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    return json_answer({"error": {"message": text_of(error), "type": kind, "code": status,
-                                  "param": None}}, status)  # fmt: skip
+    """The answer for an error."""
+    return json_answer(failure(error), status_of(error))

@@ -39,6 +39,7 @@ _CONTENTS = {
     "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
 }  # fmt: skip
 _OVERHEAD = 1 << 16  # bytes of a message beside its tensors
+_COPIES = 4  # of results: arrays, their bytes, the message, and what is on its way
 _FINAL = "triton_final_response"  # the parameter that marks the last one
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
@@ -131,11 +132,10 @@ class Service:
     # ---- inference -------------------------------------------------------------------------------
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
-        waiting = self._submit(request)
-        try:
-            return self._answered(request, await self._state.batcher.outcome(waiting))
-        finally:
-            self._state.batcher.release(waiting)
+        """The answer counts until the client has it."""
+        call = _Call(self._state, request)
+        context.add_done_callback(lambda _: call.release())
+        return self._answered(request, await call.outcome())
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> Any:
         """Answers in the order of the requests; an error is an answer, and the stream goes on."""
@@ -145,13 +145,18 @@ class Service:
                 async for response in self._generated(request):
                     yield response
                 continue
+            call = None
             try:
-                yield made(infer_response=await self.ModelInfer(request, context))
+                call = _Call(self._state, request)
+                yield made(infer_response=self._answered(request, await call.outcome()))
             except UserError as error:
                 response = self._made["ModelInferResponse"](
                     model_name=request.model_name, id=request.id
                 )
                 yield made(error_message=text_of(error), infer_response=response)
+            finally:
+                if call is not None:
+                    call.release()
 
     async def _generated(self, request: Any) -> AsyncIterator[Any]:
         """A response for each token of a decoder, and an empty one that is the last."""
@@ -174,16 +179,6 @@ class Service:
         except UserError as error:
             yield made(error_message=text_of(error), infer_response=response(**about))
 
-    def _submit(self, request: Any) -> Request:
-        state = self._state
-        state.repository.find(request.model_name, request.model_version)
-        parameters = {key: _parameter(each) for key, each in request.parameters.items()}
-        outputs = tuple(each.name for each in request.outputs) or None
-        found = Asked(inputs_of(request), request.id, outputs, {}, True, parameters)
-        return state.batcher.submit(
-            found.inputs, request.model_name, outputs=outputs, keep=True, **options_of(found)
-        )
-
     def _answered(self, request: Any, results: dict[str, numpy.ndarray]) -> Any:
         loaded = self._state.repository.loaded.get(request.model_name)
         made = self._made["ModelInferResponse"](
@@ -194,6 +189,44 @@ class Service:
             made.outputs.add(name=name, datatype=datatype(array.dtype), shape=array.shape)
             made.raw_output_contents.append(bytes(raw(array)))
         return made
+
+
+class _Call:
+    """A request of the batcher, its message and the copies of its results, counted until `release`.
+
+    Raises the errors of `AsyncBatcher.submit`, BusyError if there is no memory for the message.
+    """
+
+    def __init__(self, state: State, request: Any) -> None:
+        self._batcher = state.batcher
+        self._waiting: Request | None = None
+        state.repository.find(request.model_name, request.model_version)
+        self._held = request.ByteSize()
+        self._batcher.engine.hold(self._held, "the message of the request")
+        try:
+            parameters = {key: _parameter(each) for key, each in request.parameters.items()}
+            outputs = tuple(each.name for each in request.outputs) or None
+            found = Asked(inputs_of(request), request.id, outputs, {}, True, parameters)
+            self._waiting = self._batcher.submit(
+                found.inputs, request.model_name, outputs=outputs, keep=_COPIES, **options_of(found)
+            )
+        except BaseException:
+            self.release()
+            raise
+
+    async def outcome(self) -> dict[str, numpy.ndarray]:
+        """The results."""
+        assert self._waiting is not None
+        found: dict[str, numpy.ndarray] = await self._batcher.outcome(self._waiting)
+        return found
+
+    def release(self) -> None:
+        """Count nothing more."""
+        held, self._held = self._held, 0
+        if held:
+            self._batcher.engine.unhold(held)
+        if self._waiting is not None:
+            self._batcher.release(self._waiting)
 
 
 def _prompt(given: dict[str, numpy.ndarray]) -> numpy.ndarray:
@@ -212,7 +245,8 @@ def _parameter(given: Any) -> Any:
 
 def inputs_of(request: Any) -> dict[str, numpy.ndarray]:
     """The arrays of a request; raises InputError."""
-    raw, found = request.raw_input_contents, dict[str, numpy.ndarray]()
+    raw = request.raw_input_contents
+    found: dict[str, numpy.ndarray] = {}
     if raw and len(raw) != len(request.inputs):
         raise InputError(f"{len(request.inputs)} inputs, and {len(raw)} raw contents")
     for number, each in enumerate(request.inputs):

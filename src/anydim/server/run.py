@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -86,6 +87,7 @@ class _Served:
     async def run(self) -> None:
         """Load models, serve, and drain."""
         settings = self._settings
+        bound = _bound(settings.host, settings.port)
         for name in self._repository.sources():
             self._repository.load(name)
             self._log.info("loaded", extra={"facts": {"model": name}})
@@ -101,7 +103,7 @@ class _Served:
         samples = asyncio.create_task(history.run())
         rpc = await self._start_rpc(state)
         try:
-            await server.serve()
+            await server.serve([bound])
         finally:
             state.is_stopping = True
             samples.cancel()
@@ -122,7 +124,8 @@ class _Served:
         try:
             rpc, port = await made.start(state, settings.host, settings.grpc_port)
         except RuntimeError as error:
-            raise OptionError(f"port {settings.grpc_port} cannot be bound: {error}") from None
+            raise OptionError(f"port {settings.grpc_port} cannot be bound: {error}",
+                              "give another --grpc-port, or --no-grpc") from None  # fmt: skip
         self._log.info("grpc", extra={"facts": {"address": f"{settings.host}:{port}"}})
         return rpc
 
@@ -149,6 +152,7 @@ class _Served:
         threads = AUTO if settings.threads is None else settings.threads
         made = cached(path, dims=dict(settings.dims) or None, ragged="auto", threads=threads)
         warm_up(made)
+        made.model.trim()  # memory of steps is a part of that of the decoder
         self._log.info("loaded", extra={"facts": {"decoder": name}})
         return ServedDecoder(name, Path(path), AsyncDecoder(made, memory=settings.cache_memory))
 
@@ -205,6 +209,21 @@ class _Served:
             self._batcher.engine.budget.limit = max(0, room)
 
 
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that does not listen yet; raises OptionError for an address that cannot be bound."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )[0]
+        made = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY for this protocol
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as error:
+        raise OptionError(f"{host}, port {port} cannot be bound: {error.strerror}",
+                          "give another --host or --port") from None  # fmt: skip
+    return made
+
+
 class _Server(uvicorn.Server):
     """uvicorn's server: it tells when it is ready, and is not ready once a signal came."""
 
@@ -221,8 +240,8 @@ class _Server(uvicorn.Server):
         """Bind the port, and log the address."""
         await super().startup(sockets)
         for each in getattr(self, "servers", ()):
-            for socket in each.sockets:
-                host, port = socket.getsockname()[:2]
+            for bound in each.sockets:
+                host, port = bound.getsockname()[:2]
                 facts = {"url": f"http://{host}:{port}/"}
                 self._state.log.info("ready", extra={"facts": facts})
 

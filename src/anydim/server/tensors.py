@@ -5,9 +5,10 @@ Nothing that a client sends is used as a size before it is compared with the byt
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -15,10 +16,12 @@ import numpy
 from anydim.base.dtypes import DType, bfloat16
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
+from anydim.server.answers import NUMBERS, Parts, elements, plain, written
 
 MOST_AXES = 32
 MOST_SIZE = 1 << 31  # of an axis
 MOST_STRINGS = 1 << 16  # of a tensor
+MOST_ID = 1 << 10  # characters
 _LENGTH = 4  # bytes before each string
 DATATYPES = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
@@ -61,7 +64,7 @@ def datatype(dtype: DType | numpy.dtype) -> str:
 def parsed(text: bytes | memoryview) -> dict[str, Any]:
     """A JSON object; raises InputError for anything else."""
     try:
-        found = json.loads(bytes(text))
+        found = json.loads(str(text, "utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"the request is no JSON: {error}") from None
     if not isinstance(found, dict):
@@ -91,7 +94,8 @@ def asked(head: Mapping[str, Any], rest: memoryview) -> Asked:
 
 
 def _asked(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> Asked:
-    names, binary = list[str](), dict[str, bool]()
+    names: list[str] = []
+    binary: dict[str, bool] = {}
     for row in _list(head, "outputs") if head.get("outputs") else ():
         name = row.get("name") if isinstance(row, dict) else None
         if not isinstance(name, str):
@@ -102,9 +106,17 @@ def _asked(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> Asked:
             binary[name] = parameters["binary_data"] is True
     parameters = _parameters(head, "the request")
     return Asked(
-        inputs, str(head.get("id") or ""), tuple(names) or None, binary,
+        inputs, _id(head.get("id")), tuple(dict.fromkeys(names)) or None, binary,
         parameters.get("binary_data_output") is True, parameters,
     )  # fmt: skip
+
+
+def _id(given: Any) -> str:
+    """The client's name of a request; raises InputError for a long one, which would be kept."""
+    found = str(given or "")
+    if len(found) > MOST_ID:
+        raise InputError(f"'id' has {len(found)} characters, at most {MOST_ID} are taken")
+    return found
 
 
 def _list(head: Mapping[str, Any], key: str) -> Sequence[Any]:
@@ -255,23 +267,52 @@ def _of_json(where: str, data: Any, dtype: numpy.dtype, shape: tuple[int, ...]) 
 
 def answered(
     model: str, version: str, asked: Asked, results: Mapping[str, Any]
-) -> tuple[bytes, int | None]:
+) -> tuple[bytes | Parts, int | None]:
     """The body of an answer, and the length of its head; None if all of it is JSON."""
-    rows, parts = [], []
+    about = {"model_name": model, "model_version": version}
+    if asked.id:
+        about["id"] = asked.id
+    rows: list[tuple[dict[str, Any], Any]] = []
+    parts = []
     for name, array in results.items():
         row: dict[str, Any] = {
             "name": name, "datatype": datatype(array.dtype), "shape": list(array.shape)
         }  # fmt: skip
-        if asked.is_binary(name):
+        is_binary = asked.is_binary(name)
+        rows.append((row, None if is_binary else array))
+        if is_binary:
             part = raw(array)
             row["parameters"] = {"binary_data_size": len(part)}
             parts.append(part)
-        else:
-            wide = array.astype(numpy.float32) if array.dtype.name == "bfloat16" else array
-            row["data"] = wide.reshape(-1).tolist()
-        rows.append(row)
-    head: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": rows}
-    if asked.id:
-        head["id"] = asked.id
-    text = json.dumps(head, separators=(",", ":")).encode()
-    return (b"".join((text, *parts)), len(text)) if parts else (text, None)
+    if sum(array.size for _, array in rows if array is not None) <= NUMBERS:
+        text = written({**about, "outputs": [_with_data(*pair) for pair in rows]})
+        if not parts:
+            return text, None
+        return Parts(len(text) + sum(map(len, parts)), (text, *parts)), len(text)
+    if not parts:
+        return Parts(None, _head(about, rows)), None
+    size = sum(map(len, _head(about, rows)))
+    whole = size + sum(map(len, parts))
+    return Parts(whole, itertools.chain(_head(about, rows), parts)), size
+
+
+def _with_data(row: dict[str, Any], array: numpy.ndarray | None) -> dict[str, Any]:
+    if array is not None:
+        row["data"] = plain(array).tolist()
+    return row
+
+
+def _head(
+    about: Mapping[str, Any], rows: Sequence[tuple[Mapping[str, Any], Any]]
+) -> Iterator[bytes]:
+    """The JSON of an answer, in pieces; arrays of the rows are written as data."""
+    yield written(about)[:-1] + b',"outputs":['
+    for number, (row, array) in enumerate(rows):
+        text = (b"," if number else b"") + written(row)
+        if array is None:
+            yield text
+            continue
+        yield text[:-1] + b',"data":['
+        yield from elements(array)
+        yield b"]}"
+    yield b"]}"

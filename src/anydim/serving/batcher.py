@@ -114,12 +114,13 @@ class _Futures:
         """As `Sink.deliver`."""
         for request in requests:
             future: Future[Results] = request.future
+            request.future = None
             if not future.cancelled() and future.set_running_or_notify_cancel():
                 if request.error is None:
                     future.set_result(request.result)
                 else:
                     future.set_exception(request.error)
-            request.result = None
+            request.result = request.error = None
 
 
 class _Pending(Future[Results]):
@@ -239,14 +240,13 @@ class _Loop:
 
 def _settle(requests: list[Request]) -> None:
     for request in requests:
-        future: asyncio.Future[Results] = request.future
-        if future.done():
-            continue
-        if request.error is None:
-            future.set_result(request.result)
-        else:
-            future.set_exception(request.error)
-        request.result = None
+        future: asyncio.Future[Results] | None = request.future
+        if future is not None and not future.done():
+            if request.error is None:
+                future.set_result(request.result)
+            else:
+                future.set_exception(request.error)
+        request.result = request.error = None
 
 
 @public
@@ -271,13 +271,13 @@ class AsyncBatcher(_Serving):
 
     def submit(
         self, inputs: Any, model: str | None = None, *, outputs: Sequence[str] | None = None,
-        priority: int = 0, deadline: float | None = None, keep: bool = False,
+        priority: int = 0, deadline: float | None = None, keep: int = 0,
     ) -> Request:  # fmt: skip
         """Let a request wait for its call, for `outcome`. Arguments and errors are those of
         `Batcher.submit`.
 
         Args:
-            keep: The results count against the limit until `release`.
+            keep: How often the results count against the limit until `release`.
         """
         loop = asyncio.get_running_loop()
         sink = self._sink
@@ -301,6 +301,7 @@ class AsyncBatcher(_Serving):
             self.engine.cancel(request)
             raise
         finally:
+            request.future = None  # a cycle would keep arrays until they are collected
             if timer is not None:
                 timer.cancel()
 

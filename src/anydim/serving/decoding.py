@@ -56,6 +56,15 @@ class Rows(Protocol):
     def cache_bytes(self, lengths: Sequence[int]) -> int:
         """Bytes of the caches of rows."""
 
+    def step_bytes(self, lengths: Sequence[int], new: Sequence[int]) -> int:
+        """Bytes of a step beside the caches."""
+
+    def cache_room(self, memory: int, step: int) -> int:
+        """Most bytes of caches within `memory` beside steps."""
+
+    def limit_caches(self, most: int) -> None:
+        """Set the most bytes of caches."""
+
     def step(self, rows: Mapping[int, Any]) -> dict[str, Any]:
         """Run a step."""
 
@@ -64,21 +73,22 @@ class Decoded:
     """A sequence that is decoded: its prompt, its row, and where its tokens go."""
 
     __slots__ = (
-        "bytes", "choose", "deadline", "given", "is_gone", "left", "order", "prompt", "row", "send",
-        "stop", "token",
+        "bytes", "choose", "deadline", "given", "is_gone", "left", "longest", "number", "prompt",
+        "row", "send", "stop", "token",
     )  # fmt: skip
 
     def __init__(
         self, prompt: numpy.ndarray, left: int, stop: frozenset[int], choose: Choose,
-        send: Callable[[Any], None], deadline: float | None, bytes: int, priority: int,
+        send: Callable[[Any], None], deadline: float | None, bytes: int,
     ) -> None:  # fmt: skip
         self.prompt, self.left, self.stop, self.choose = prompt, left, stop, choose
         self.send, self.deadline, self.bytes = send, deadline, bytes
+        self.longest = len(prompt) + left
         self.row = -1
         self.given = 0  # tokens of the prompt that steps had
         self.token = -1  # the last one that was chosen
         self.is_gone = False
-        self.order = (-priority, next(_NUMBERS), self)
+        self.number = next(_NUMBERS)
 
 
 _NUMBERS = itertools.count()
@@ -116,20 +126,21 @@ class _Decoding:
                              "give tokens: integers [n], at least one")  # fmt: skip
         whole_within("most", most, 1, LARGEST, "give how many tokens to generate at most")
         needed = self._model.cache_bytes([len(prompt) + most])
-        if needed > self._memory:
+        end = None if deadline is None else perf_counter() + deadline
+        made = Decoded(prompt, most, frozenset(stop), choose, send, end, needed)
+        if needed > self._room([made]):
             raise MemoryLimitError(
                 f"{counted(len(prompt), 'token')} and {most} more take {exact_bytes_text(needed)} "
-                f"of caches, above the limit of {exact_bytes_text(self._memory)}",
+                f"of caches and {exact_bytes_text(self._step_bytes([made]))} of a step, above the "
+                f"limit of {exact_bytes_text(self._memory)}",
                 "raise the limit, shorten the prompt, or generate less",
             )
-        end = None if deadline is None else perf_counter() + deadline
-        made = Decoded(prompt, most, frozenset(stop), choose, send, end, needed, priority)
         with self._lock:
             if self._is_closed or len(self._waiting) >= self._queue:
                 waiting = counted(len(self._waiting), "sequence")
                 raise BusyError("the decoder is closed" if self._is_closed
                                 else f"{waiting} wait, the most there may be")  # fmt: skip
-            heapq.heappush(self._waiting, made.order)
+            heapq.heappush(self._waiting, (-priority, made.number, made))
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._work, name="anydim-decoder", daemon=True
@@ -150,7 +161,10 @@ class _Decoding:
             return {
                 **self._counts, "seconds": self._seconds, "rows": len(self._active),
                 "waiting": len(self._waiting),
-                "bytes": {"caches": self._held, "limit": self._memory},
+                "bytes": {
+                    "caches": self._held, "limit": self._memory,
+                    "step": self._step_bytes(self._active) if self._active else 0,
+                },
             }  # fmt: skip
 
     def _close(self) -> None:
@@ -185,15 +199,26 @@ class _Decoding:
                                           "send fewer sequences, or give more time"))  # fmt: skip
                 first.is_gone = True
             if not first.is_gone:
-                if len(self._active) >= self._most_rows or (
-                    self._held + first.bytes > self._memory
-                ):
+                room = self._room([*self._active, first])
+                if len(self._active) >= self._most_rows or self._held + first.bytes > room:
                     return
+                self._model.limit_caches(room)
                 first.row = self._model.join()
                 self._held += first.bytes
                 self._active.append(first)
                 self._counts["sequences"] += 1
             heapq.heappop(self._waiting)
+
+    def _step_bytes(self, sequences: Sequence[Decoded]) -> int:
+        """Most bytes of a step of sequences: all are at their ends, and one has a chunk."""
+        chunk = min(self._chunk, max(len(each.prompt) for each in sequences))
+        longest = sorted((each.longest for each in sequences), reverse=True)
+        new = [chunk] + [1] * (len(longest) - 1)
+        return self._model.step_bytes([count - 1 for count in longest], new)
+
+    def _room(self, sequences: Sequence[Decoded]) -> int:
+        """Most bytes of caches beside the steps of sequences."""
+        return self._model.cache_room(self._memory, self._step_bytes(sequences))
 
     def _leave(self, sequence: Decoded) -> None:
         self._active.remove(sequence)
@@ -289,8 +314,8 @@ class Decoder(_Decoding):
 
     Args:
         model: What `ad.cached(..., ragged=)` returned. Only the decoder may use it.
-        memory: Most bytes of caches, by formula, of the sequences that run: a sequence begins when
-            its caches fit at its full length.
+        memory: Most bytes of caches and of a step, by formula: a sequence begins when its caches
+            at its full length fit beside the largest step of all sequences that run.
         rows: Most sequences of a step.
         chunk: Tokens of a prompt that one step has.
         queue: Most sequences that wait.

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
+from traceback import clear_frames
 from typing import Any
 
 from anydim.base.errors import (
@@ -106,7 +107,7 @@ class Engine:
 
     def _read(
         self, given: Any, sink: Sink, future: Any, model: str | None, priority: int,
-        deadline: float | None, outputs: Sequence[str] | None, keep: bool,
+        deadline: float | None, outputs: Sequence[str] | None, keep: int,
     ) -> Request:  # fmt: skip
         """A request, checked; raises InputError, or MemoryLimitError."""
         arrived = perf_counter()
@@ -116,7 +117,7 @@ class Engine:
         form = served.form
         try:
             item = form.read(given, outputs)
-            alone = needed(form, item, self.budget.limit)
+            alone = needed(form, item, self.budget.limit, max(keep, 1))
         except UserError:
             served.measures.refused += 1
             raise
@@ -131,9 +132,10 @@ class Engine:
 
     def submit(
         self, given: Any, sink: Sink, future: Any, model: str | None, priority: int,
-        deadline: float | None, outputs: Sequence[str] | None, keep: bool = False,
+        deadline: float | None, outputs: Sequence[str] | None, keep: int = 0,
     ) -> Request:  # fmt: skip
-        """Let a request wait for its call. With `keep`, its results count until `release`.
+        """Let a request wait for its call. Its results count `keep` times until
+        `release`.
 
         Raises InputError for inputs that do not fit the model, MemoryLimitError for a request that
         can never run, BusyError if the queue or the memory is full.
@@ -152,7 +154,7 @@ class Engine:
 
         Results are delivered in both cases. No thread is woken for a lone request.
         """
-        request = self._read(given, sink, future, model, priority, deadline, outputs, False)
+        request = self._read(given, sink, future, model, priority, deadline, outputs, 0)
         with self._lock:
             self._admit(request)
             group = self._lone(request)
@@ -214,7 +216,7 @@ class Engine:
                 self._forget(request)
                 self._free(request)
             elif request.state == RUNNING:
-                request.keep = False  # freed when its call ends
+                request.keep = 0  # freed when its call ends
             else:
                 self._free(request)
 
@@ -366,7 +368,7 @@ class Engine:
                 self._run_each(form, requests)
             else:
                 for request in requests:
-                    request.error = error
+                    request.error = _without_frame(error)
         end = perf_counter()
         items.clear()
         self._ended(group, start, end)
@@ -378,7 +380,7 @@ class Engine:
             try:
                 (request.result,) = form.run([request.item])
             except BaseException as error:
-                request.error = error
+                request.error = _without_frame(error)
 
     def _ended(self, group: Group, start: float, end: float) -> None:
         requests, form = group.requests, group.form
@@ -404,7 +406,7 @@ class Engine:
         served, item = request.served, request.item
         served.measures.ended(outcome, item.extent, request)
         request.state = DONE
-        left = item.output_bytes if request.keep and request.error is None else 0
+        left = request.keep * item.output_bytes if request.error is None else 0
         self.budget.held -= request.held - left
         request.held, request.item = left, None
 
@@ -429,6 +431,16 @@ class Engine:
         with self._lock:  # calls that callers run themselves
             left = None if end is None else max(0.0, end - perf_counter())
             self._changed.wait_for(lambda: not self.groups, left)
+
+
+def _without_frame(error: BaseException) -> BaseException:
+    """An error that keeps neither its requests, by the frame that caught it, nor their arrays."""
+    each: BaseException | None = error
+    while each is not None:
+        clear_frames(each.__traceback__)
+        each = each.__context__
+    caught = error.__traceback__
+    return error.with_traceback(caught.tb_next if caught is not None else None)
 
 
 def deliver(requests: Sequence[Request]) -> None:

@@ -78,10 +78,11 @@ class EqualForm:
         results = self._layout.apart(outputs, arrays, sizes)
         if len(items) > 1 and not self._is_checked:
             (alone,) = self.run(items[:1])
+            if not _is_same(results[0], alone):
+                self.depends = True
             self._is_checked = True
-            self.depends = not _is_same(results[0], alone)
-            if self.depends:
-                return [alone, *(each for item in items[1:] for each in self.run([item]))]
+        if len(items) > 1 and self.depends:  # another thread may have found it meanwhile
+            return [each for item in items for each in self.run([item])]
         return [
             found if item.content[1] is None else {name: found[name] for name in item.content[1]}
             for item, found in zip(items, results)
@@ -89,7 +90,7 @@ class EqualForm:
 
     def idle_bytes(self) -> int:
         """As `Form.idle_bytes`."""
-        return self.executable.arena_bytes
+        return self.executable.arena_bytes + self.executable.result_bytes
 
     def trim(self) -> None:
         """As `Form.trim`."""

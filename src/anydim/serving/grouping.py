@@ -14,14 +14,15 @@ from anydim.serving.requests import Key, Lines, Request
 SHARE = 0.1  # of the time of a group, what a call costs by itself
 
 
-def needed(form: Form, item: Item, limit: int) -> int:
-    """Bytes of a call of one item; raises MemoryLimitError if the limit is below."""
+def needed(form: Form, item: Item, limit: int, copies: int = 1) -> int:
+    """Bytes of a call of one item; raises MemoryLimitError if the limit is below that, its inputs
+    and `copies` of its results."""
     arena, inputs, outputs = form.costs.taken(item.sizes)
     most = form.most_rows
     if most is not None and item.rows > most:
         raise InputError(f"{form.name}: {counted(item.rows, 'row')}, at most {most} are taken")
     found = arena + inputs + outputs
-    whole = found + item.input_bytes + item.output_bytes
+    whole = found + item.input_bytes + copies * item.output_bytes
     if whole > limit:
         at = ", ".join(f"{name} = {size}" for name, size in item.sizes.items())
         raise MemoryLimitError(
@@ -39,7 +40,8 @@ def worth(lines: Lines, key: Key, end_late: Callable[[Request, float], None]) ->
 
     `end_late` is called with those whose deadline is over, and the time.
     """
-    form, found, rows, done, most = key[0], list[Request](), 0, 0.0, 0.0
+    form, rows, done, most = key[0], 0, 0.0, 0.0
+    found: list[Request] = []
     now = perf_counter()
     while (request := lines.pop(key)) is not None:
         if request.deadline is not None and request.deadline <= now:

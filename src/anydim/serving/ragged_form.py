@@ -12,7 +12,7 @@ from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.program.batches.layout import values_of
 from anydim.program.batches.map_arguments import axis_of, wanted_results
-from anydim.program.batches.ragged_map import row_inputs
+from anydim.program.batches.ragged_map import RowInput, row_inputs
 from anydim.program.batches.work import work
 from anydim.program.callable_program import CallableProgram
 from anydim.runtime.ragged import Packing, Ragged, check_ones, joined
@@ -29,16 +29,18 @@ class _Content:
     """The rows of a request, by input, None for one that was left out.
 
     `lengths` are the sizes of rows by ragged dim, `shared` the inputs without rows, `others` the
-    sizes that rows share. `given` are the sizes before rows were cut to what their mask marks.
+    sizes that rows share. `given` are the sizes before rows were cut to what their mask marks, and
+    `bytes` those of the rows, which are kept whole.
     """
 
-    __slots__ = ("given", "lengths", "others", "rows", "shared", "single", "wanted")
+    __slots__ = ("bytes", "given", "lengths", "others", "rows", "shared", "single", "wanted")
 
     def __init__(self, rows: dict[str, Rows], shared: dict[str, numpy.ndarray]) -> None:
         self.rows, self.shared = rows, shared
         self.lengths: Mapping[str, Sequence[int]] = {}
         self.others: dict[str, int] = {}
         self.given: dict[str, int] = {}
+        self.bytes = 0
         self.single = False
         self.wanted: tuple[str, ...] = ()
 
@@ -79,6 +81,7 @@ class RaggedForm:
         masks = [n for n, port in packing.inputs.items() if port.ones and n not in names]
         self._names, self._masks = tuple(names), tuple(masks)
         self._inputs = row_inputs(packing, (*names, *masks))
+        self._named_inputs = tuple(self._inputs.items())
         self._outputs = {spec.key: spec for spec in wanted_results(program.signature, None)}
         self._axes = {
             key: axis_of(self.name, "output", spec, self._batch)
@@ -92,15 +95,16 @@ class RaggedForm:
 
     def read(self, given: Any, outputs: Sequence[str] | None) -> Item:
         """As `Form.read`. Raises InputError or DimError."""
-        content, singles = _Content({}, {}), set[bool]()
+        content = _Content({}, {})
+        singles: set[bool] = set()
         values = values_of(given, self.name, self._names, self._masks)
-        for (name, each), value in zip(self._inputs.items(), values):
+        for (name, each), value in zip(self._named_inputs, values):
             if value is None and name in self._masks:
                 continue
             if each.axis is None:
                 content.shared[name] = each.read(value, self.name)[0]
                 continue
-            content.rows[name], single = self._rows(name, value)
+            content.rows[name], single = self._rows(name, each, value)
             singles.add(single)
             if not content.rows[name]:  # results of no rows have the sizes of its other axes
                 axes = (str(size) for size in each.row.shape)
@@ -113,9 +117,11 @@ class RaggedForm:
         content.wanted = self._wanted(outputs)
         return self._item(content)
 
-    def _rows(self, name: str, value: Any) -> tuple[Rows, bool]:
+    def _rows(self, name: str, each: RowInput, value: Any) -> tuple[Rows, bool]:
         """The rows of an input, and whether it came as a row without the axis of rows."""
-        each = self._inputs[name]
+        if type(value) is numpy.ndarray and value.dtype == each.dtype and not each.axis:
+            if value.ndim == each.row.rank + 1 and 0 < len(value) <= MOST_ROWS:
+                return list(value), False
         if isinstance(value, (list, tuple, Ragged)) and len(value) and hasattr(value[0], "ndim"):
             return [each.read(row, self.name)[0] for row in value], False
         array = value if isinstance(value, numpy.ndarray) else numpy.asarray(value)
@@ -146,6 +152,7 @@ class RaggedForm:
                 for mask in masks:
                     check_ones(where, mask)
             content.given[dim] = len(masks[0])
+            content.bytes = sum(row.nbytes for rows in content.rows.values() for row in rows)
             for other, rows in content.rows.items():
                 axes = [str(size) for size in self._inputs[other].row.shape]
                 if dim in axes:
@@ -187,10 +194,19 @@ class RaggedForm:
         key = known.key
         if shared:
             key = (key, *[(name, array.tobytes()) for name, array in shared.items()])
-        return Item(
-            key, known.sizes, known.rows, known.extent, known.own, known.input_bytes,
-            known.output_bytes, content,
-        )  # fmt: skip
+        inputs, outputs = known.input_bytes, known.output_bytes
+        if content.given:
+            inputs, outputs = max(inputs, content.bytes), max(outputs, self._filled_bytes(content))
+        return Item(key, known.sizes, known.rows, known.extent, known.own, inputs, outputs, content)
+
+    def _filled_bytes(self, content: _Content) -> int:
+        """Bytes of results with zeros where the request has padding."""
+        lengths = {
+            name: [content.given.get(name, size) for size in sizes]
+            for name, sizes in content.lengths.items()
+        }
+        count = len(next(iter(lengths.values())))
+        return self.costs.taken(self._sized(count, lengths, content.others))[2]
 
     def _facts(self, content: _Content) -> _Facts:
         """What the shapes of a request decide; raises InputError or DimError for wrong ones."""
@@ -357,7 +373,7 @@ class RaggedForm:
 
     def idle_bytes(self) -> int:
         """As `Form.idle_bytes`."""
-        return self.executable.arena_bytes
+        return self.executable.arena_bytes + self.executable.result_bytes
 
     def trim(self) -> None:
         """As `Form.trim`."""

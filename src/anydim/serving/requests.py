@@ -26,28 +26,32 @@ class Request:
 
     `due` orders requests of equal priority; `alone` are the bytes of its own call, `held` those
     that count against the limit as long as it lives. `deadline` is a time of `time.perf_counter`;
-    with `keep`, results count until they are released.
+    `keep` times, results count until they are released.
     """
 
     __slots__ = (
         "alone", "arrived", "deadline", "due", "ended", "error", "future", "held", "item", "keep",
-        "lane", "order", "priority", "result", "seconds", "served", "sink", "started", "state",
+        "lane", "number", "priority", "result", "seconds", "served", "sink", "started", "state",
     )  # fmt: skip
 
     def __init__(
         self, served: Any, item: Item, alone: int, sink: Sink, future: Any, priority: int,
-        arrived: float, due: float, deadline: float | None, keep: bool,
+        arrived: float, due: float, deadline: float | None, keep: int,
     ) -> None:  # fmt: skip
         self.served, self.sink, self.future, self.alone = served, sink, future, alone
         self.item: Any = item  # an Item; None once it ended
         self.priority, self.arrived, self.due, self.deadline = priority, arrived, due, deadline
         self.keep, self.state = keep, WAITING
         self.lane: Any = None
-        self.held = item.input_bytes + (item.output_bytes if keep else 0)
+        self.held = item.input_bytes + keep * item.output_bytes
         self.result: Any = None
         self.error: BaseException | None = None
         self.started = self.ended = self.seconds = 0.0  # `seconds` are predicted
-        self.order: Entry = (-priority, due, next(_NUMBERS), self)
+        self.number = next(_NUMBERS)
+
+    def entry(self) -> Entry:
+        """Its place in a line. Not kept: a cycle would keep arrays until they are collected."""
+        return -self.priority, self.due, self.number, self
 
 
 Entry = tuple[int, float, int, Request]
@@ -68,7 +72,7 @@ class Lines:
 
     def add(self, key: Key, request: Request) -> None:
         """Let a request wait, or wait on; its order depends on itself alone."""
-        heapq.heappush(self._lines.setdefault(key, []), request.order)
+        heapq.heappush(self._lines.setdefault(key, []), request.entry())
         self._entries += 1
         self.count += 1
 

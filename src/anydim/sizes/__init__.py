@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from anydim.sizes.atoms import Atom
     from anydim.sizes.box import Box, Dim
     from anydim.sizes.broadcast import broadcast_size
-    from anydim.sizes.conditions import ALWAYS, NEVER, Condition, at_least, at_most, condition
+    from anydim.sizes.conditions import (
+        ALWAYS,
+        NEVER,
+        Condition,
+        at_least,
+        at_most,
+        condition,
+        exactly,
+    )
     from anydim.sizes.covering import Covering
     from anydim.sizes.derived import align_up, ceil_div, negated_if_negative, product
     from anydim.sizes.divisors import divisor_guard
@@ -58,6 +66,7 @@ __all__ = [
     "condition",
     "decide",
     "divisor_guard",
+    "exactly",
     "fits",
     "given_dims",
     "given_sizes",
@@ -83,7 +92,7 @@ _MODULES = {
     "atoms": ("Atom",),
     "box": ("Box", "Dim"),
     "broadcast": ("broadcast_size",),
-    "conditions": ("ALWAYS", "NEVER", "Condition", "at_least", "at_most", "condition"),
+    "conditions": ("ALWAYS", "NEVER", "Condition", "at_least", "at_most", "condition", "exactly"),
     "covering": ("Covering",),
     "derived": ("align_up", "ceil_div", "negated_if_negative", "product"),
     "divisors": ("divisor_guard",),

@@ -105,6 +105,11 @@ def at_least(size: Size | int, least: Size | int) -> Condition:
     return condition(size, ">=", least)
 
 
+def exactly(size: Size | int, number: Size | int) -> Condition:
+    """Where a size is a number."""
+    return condition(size, "==", number)
+
+
 def at_most(size: Size | int, most: Size | int) -> Condition:
     """The condition size <= most."""
     return condition(size, "<=", most)

@@ -13,9 +13,9 @@ from anydim.base.records import dataclass
 from anydim.graph.nodes import FUSED, Graph
 from anydim.graph.reader import read_graph
 from anydim.kernels.ir import INDEX, Const, Kernel, Let, Library, Scalar
-from anydim.kernels.knobs import SEARCHED, schedule_from_text
+from anydim.kernels.knobs import RULES, SEARCHED, VERSION, schedule_from_text
 from anydim.kernels.launch import STATUS_TENSOR, Launch
-from anydim.kernels.schedule import parse_options, parse_schedule, schedule_name
+from anydim.kernels.schedule import ANY, parse_options, parse_schedule, schedule_name
 from anydim.kernels.template import Misfit, Template
 from anydim.lang.tree import Group
 from anydim.passes.recipes import make, parse_machine
@@ -145,8 +145,15 @@ def fitting(site: Sized, templates: Sequence[Template]) -> Iterator[Candidate]:
 
 
 def options_of(schedule: str) -> list[str]:
-    """The options of a schedule that are worth tuning."""
-    return list(SEARCHED.get(schedule_name(parse_options(schedule)[0]), {}))
+    """The options of a schedule that are worth tuning; its version first."""
+    kind = schedule_name(parse_options(schedule)[0])
+    return [*([VERSION] if VERSION in RULES.get(kind, {}) else []), *SEARCHED.get(kind, {})]
+
+
+def version_names(launch: Launch | None) -> tuple[str, ...]:
+    """The versions of a launch that a search forces; none where there is no choice."""
+    names = () if launch is None else tuple(dict.fromkeys(name for name, _ in launch.versions))
+    return names if len(names) > 1 else ()
 
 
 def neighbours(
@@ -155,7 +162,10 @@ def neighbours(
     """Candidates whose schedule differs in one option."""
     kind, options = parse_options(schedule)
     template = next(each for each in templates if each.schedule is kind)
-    for value in SEARCHED[schedule_name(kind)][option]:
+    values: tuple[Any, ...] = SEARCHED.get(schedule_name(kind), {}).get(option, ())
+    if option == VERSION:
+        values = version_names(_launch(site, template, kind(**{**options, VERSION: ANY})))
+    for value in values:
         made = _lowered(site, template, kind(**{**options, option: value}))
         if made is not None:
             yield made

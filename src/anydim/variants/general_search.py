@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.kernels.knobs import TRIED_WHOLE, schedule_from_text
+from anydim.kernels.knobs import SAME_BITS, TRIED_WHOLE, VERSION, schedule_from_text
 from anydim.kernels.launch import Launch
-from anydim.kernels.schedule import parse_options, print_schedule, schedule_name
+from anydim.kernels.schedule import ANY, parse_options, print_schedule, schedule_name
 from anydim.passes.recipes import parse_machine
 from anydim.program.recipe import Recipe
 from anydim.runtime.variant_tables import Sizes
 from anydim.targets.target import Target
-from anydim.variants.candidates import Sized, sized
+from anydim.variants.candidates import Sized, sized, version_names
 from anydim.variants.search import SURE
 from anydim.variants.trial import GUARDED, Trials
 
@@ -118,7 +118,7 @@ def _search(samples: _Samples, best: Scored, end: float) -> Iterator[Scored]:
     before = None
     while best is not before:
         before = best
-        for option, values in TRIED_WHOLE.get(_kind(best.schedule), {}).items():
+        for option, values in _options(samples, best.schedule).items():
             at = best.schedule
             for value in values:
                 if time.monotonic() > end:
@@ -127,6 +127,16 @@ def _search(samples: _Samples, best: Scored, end: float) -> Iterator[Scored]:
                 if found is not None:
                     best = _better(best, found)
                     yield found
+
+
+def _options(samples: _Samples, schedule: str) -> dict[str, tuple[int | str, ...]]:
+    """The values to try of each option; versions where none changes bits at any size."""
+    kind = _kind(schedule)
+    found: dict[str, tuple[int | str, ...]] = {**TRIED_WHOLE.get(kind, {})}
+    if kind in SAME_BITS:
+        names = version_names(samples.launch(_changed(schedule, VERSION, ANY)))
+        found[VERSION] = (*names, ANY) if names else ()
+    return found
 
 
 def _tried(samples: _Samples, text: str, best: Scored, taken: set[str]) -> Scored | None:
@@ -149,7 +159,7 @@ def _kind(schedule: str) -> str:
     return schedule_name(parse_options(schedule)[0])
 
 
-def _changed(schedule: str, option: str, value: int) -> str:
+def _changed(schedule: str, option: str, value: int | str) -> str:
     """The schedule with one option changed."""
     kind, options = parse_options(schedule)
     return print_schedule(kind(**{**options, option: value}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anydim.kernels.attention.attention_form import attention_form
+from anydim.kernels.attention_form import attention_form
 from tests.unit.kernels.attention_cases import BY_NAME
 from tests.unit.kernels.test_attention import prepared
 

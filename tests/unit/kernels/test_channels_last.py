@@ -14,9 +14,9 @@ import pytest
 from anydim.base.dtypes import float32
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.contraction import contraction_template as contraction
-from anydim.kernels.matmul.winograd import winograd_template as winograd
 from anydim.kernels.matmul.winograd.winograd_form import Images, images_of
 from anydim.kernels.template import Task, Template
+from anydim.kernels.templates import TEMPLATES
 from anydim.kernels.window_reduction import window_template as sliding
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
@@ -26,6 +26,7 @@ from anydim.targets.llvm.host import machine as host_machine
 from tests.unit.kernels.convolution_cases import convolved
 from tests.unit.kernels.launching import Prepared, once_for_each_target
 
+IMAGES = next(each for each in TEMPLATES if each.name == "winograd_across")
 BOX = Box.of(Dim("n", 0, 64), Dim("h", 0, 512), Dim("v", 0, 512))
 SMALL = Machine(16, 16, 4 * 1024, 64 * 1024)
 SIDES = (0, 1, 2, 3, 5, 7, 8, 9, 13, 17, 28, 31)
@@ -243,7 +244,7 @@ def test_an_image_has_its_bits_in_every_batch_and_part(name: str) -> None:
     [
         ("3x3", contraction.TEMPLATE),
         ("1x1 stride 2", contraction.TEMPLATE),
-        ("3x3", winograd.IMAGES),
+        ("3x3", IMAGES),
     ],
 )
 def test_layers_that_differ_in_channels_share_a_kernel(name: str, template: Template) -> None:
@@ -353,17 +354,17 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_winograd(name: str, always: None) -> None:
     """The transforms lose about a digit; blocks of windows end inside of images."""
     layer = WINOGRAD[name]
-    one = prepared(layer, winograd.IMAGES, host_machine())
+    one = prepared(layer, IMAGES, host_machine())
     for number, side in enumerate(SIDES):
         sizes = {"n": number % 4, "h": side if number % 2 else 6, "v": side}
         check(layer, one, sizes, 1 + number % 3, error=2e-3)
-    small = prepared(layer, winograd.IMAGES, SMALL)
+    small = prepared(layer, IMAGES, SMALL)
     check(layer, small, {"n": 2, "h": 3, "v": 5}, 2, compiled=False, error=2e-3)
 
 
 def test_an_image_has_its_bits_by_winograds_way(always: None) -> None:
     layer = WINOGRAD["many columns"]
-    one = prepared(layer, winograd.IMAGES, host_machine())
+    one = prepared(layer, IMAGES, host_machine())
     arrays = layer.arrays({"n": 5, "h": 11, "v": 18})
     sizes = {"n": 5, "h": 11, "v": 18}
     (whole,) = one.outputs(arrays, sizes, 1, compiled=True)
@@ -377,7 +378,7 @@ def test_an_image_has_its_bits_by_winograds_way(always: None) -> None:
 
 def test_sizes_choose_between_winograds_way_and_the_plain_one() -> None:
     layer = Layer(64, 64)
-    one = prepared(layer, winograd.IMAGES, host_machine())
+    one = prepared(layer, IMAGES, host_machine())
     assert [name for name, _ in one.launch.versions] == ["transformed", "plain"]
     for side in (1, 3, 30):
         check(layer, one, {"n": 2, "h": side, "v": side}, 2, error=5e-3)

@@ -12,8 +12,8 @@ import pytest
 
 from anydim.base.dtypes import float32
 from anydim.kernels.launch import Machine
-from anydim.kernels.matmul.contraction.contraction_micro_kernels import contraction_libraries
 from anydim.kernels.matmul.contraction.contraction_template import TEMPLATE
+from anydim.kernels.matmul.contraction_micro_kernels import contraction_libraries
 from anydim.kernels.matmul.register_tile import Tile, tile_of
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition

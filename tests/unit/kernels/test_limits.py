@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy
@@ -13,8 +13,9 @@ from anydim import calibration
 from anydim.base import settings
 from anydim.base.cache_folder import limits_path, limits_text
 from anydim.base.errors import OptionError
+from anydim.calibration_probes import probes
 from anydim.kernels.launch import Machine
-from anydim.kernels.limits import DEFAULTS, Limits, parse_limits
+from anydim.kernels.limits import DEFAULTS, RANGES, Limits, parse_limits
 from anydim.passes.recipes import machine_text, parse_machine
 from anydim.targets.processor import described
 from anydim.targets.targets import target
@@ -24,8 +25,8 @@ from tests.unit.kernels.test_row_versions import BOX, TEMPLATES, group_of
 
 def test_limits_print_and_parse() -> None:
     assert str(DEFAULTS) == "" and parse_limits("") == DEFAULTS
-    other = replace(DEFAULTS, part_work=1000, few_byte_rows=2)
-    assert str(other) == "part_work=1000, few_byte_rows=2"
+    other = replace(DEFAULTS, part_work=100000, few_byte_rows=3)
+    assert str(other) == "part_work=100000, few_byte_rows=3"
     assert parse_limits(f" {other} ") == other
 
 
@@ -33,9 +34,13 @@ def test_limits_print_and_parse() -> None:
     ("text", "message"),
     [
         ("part_wrok=3", "there is no limit 'part_wrok'\n  did you mean 'part_work'?"),
-        ("part_work=0", "limit part_work is '0'\n  give a positive integer"),
-        ("part_work", "limit part_work is ''\n  give a positive integer"),
-        ("part_work=1e5", "limit part_work is '1e5'\n  give a positive integer"),
+        ("part_work=0", "limit part_work is '0'\n  give a whole number from 65536 to 1048576"),
+        ("part_work", "limit part_work is ''\n  give a whole number from 65536 to 1048576"),
+        ("part_work=1e5", "limit part_work is '1e5'\n  give a whole number from 65536 to 1048576"),
+        (
+            "merged_window_rows=6",
+            "limit merged_window_rows is '6'\n  give a whole number from 2 to 3",
+        ),
     ],
 )
 def test_errors_of_limits(text: str, message: str) -> None:
@@ -44,10 +49,30 @@ def test_errors_of_limits(text: str, message: str) -> None:
     assert str(caught.value) == message
 
 
+def test_limits_of_a_file_are_moved_into_their_ranges() -> None:
+    """A file that another version of the package kept is no error."""
+    kept = parse_limits("merged_window_rows=99, gone=3, few_byte_rows=x, part_work=1", kept=True)
+    assert kept == Limits(merged_window_rows=3, part_work=RANGES["part_work"][0])
+
+
+def test_defaults_are_in_their_ranges() -> None:
+    assert RANGES.keys() == asdict(DEFAULTS).keys()
+    assert all(low <= getattr(DEFAULTS, name) <= high for name, (low, high) in RANGES.items())
+
+
+def test_probes_are_of_limits_and_their_sizes_lie_on_both_sides() -> None:
+    every = probes(target().machine)
+    for probe in every:
+        usual = getattr(DEFAULTS, probe.limit)
+        assert len({probe.first(value, size) for value in (usual, *RANGES[probe.limit])
+                    for size in probe.sizes}) == 2, probe.limit  # fmt: skip
+    assert RANGES.keys() > {probe.limit for probe in every}
+
+
 def test_a_machine_prints_its_own_limits() -> None:
-    plain, other = Machine(), Machine(limits=Limits(part_work=7, single_lanes=8))
+    plain, other = Machine(), Machine(limits=Limits(part_work=7, few_byte_rows=3))
     assert "part_work" not in machine_text(plain)
-    assert machine_text(other).endswith("part_work=7, single_lanes=8")
+    assert machine_text(other).endswith("part_work=7, few_byte_rows=3")
     for machine in (plain, other):
         assert parse_machine(machine_text(machine)) == machine
 
@@ -69,8 +94,8 @@ def test_limits_of_the_settings_select_versions() -> None:
     wide = {"h": 2 * 256, "w": target().machine.lanes_of(4) // 2}
     usual = _version("", **wide)
     assert _version("merged_window_rows=2", **wide) == "merged_rows" != usual
-    assert _version("merged_window_rows=2, single_window_rows=1000", h=300, w=300) == "single_rows"
-    assert _version("", h=300, w=300) == "rows"
+    assert _version("merged_window_rows=2, single_window_rows=4", h=4, w=300) == "single_rows"
+    assert _version("", h=4, w=300) == "rows"
 
 
 def test_a_processor_level_selects_other_versions() -> None:
@@ -98,8 +123,8 @@ def test_calibration_keeps_limits_for_later_compilations(
         own = parse_limits(limits_text())
         assert own == Limits(**{each.name: each.found for each in found})
         assert target().machine.limits == own
-        with settings.override(limits="part_work=99"):
-            assert target().machine.limits == Limits(part_work=99)
+        with settings.override(limits="part_work=99000"):
+            assert target().machine.limits == Limits(part_work=99000)
     with settings.override(use_cache=False):
         assert limits_path() is None
         with pytest.raises(OptionError, match="the cache is off"):
@@ -107,9 +132,9 @@ def test_calibration_keeps_limits_for_later_compilations(
 
 
 def test_results_do_not_depend_on_limits() -> None:
-    x = numpy.random.default_rng(0).standard_normal((1, 4, 40, 9)).astype("f4")
+    x = numpy.random.default_rng(0).standard_normal((1, 4, 4, 9)).astype("f4")
     outputs = set()
-    for limits in ("", "merged_window_rows=1, single_window_rows=1000", "merged_window_rows=99"):
+    for limits in ("", "merged_window_rows=2, single_window_rows=4", "single_window_rows=1"):
         with settings.override(limits=limits):
             outputs.add(ad.compile(_pool(), strategy="generic()")(x=x)["y"].tobytes())
     assert len(outputs) == 1
@@ -119,10 +144,10 @@ def test_a_program_on_disk_belongs_to_its_limits(tmp_path: Path) -> None:
     """A second compile of the same graph with other limits is another program."""
     found = []
     with settings.override(cache_dir=str(tmp_path), keep_programs=True, use_cache=True):
-        for limits in ("", "single_window_rows=1000", ""):
+        for limits in ("", "single_window_rows=4", ""):
             with settings.override(limits=limits):
                 model = ad.compile(_pool(), strategy="generic()")
-                found.append((model.plan(h=300, w=300).launches[0].version, model.report.seconds))
+                found.append((model.plan(h=4, w=300).launches[0].version, model.report.seconds))
     assert [version for version, _ in found] == ["rows", "single_rows", "rows"]
     loaded = settings.target == "llvm"  # programs of other targets are not kept
     assert ["load" in seconds for _, seconds in found] == [False, False, loaded]

@@ -67,7 +67,8 @@ def _names(way: Prepared) -> list[str]:
 def test_versions_of_eachgroup_of() -> None:
     lanes = host_machine().lanes(float32)
     assert _names(_prepared("largest"))[-2:] == ["transposed", "vectors"]
-    assert _names(_prepared("scaled"))[-2:] == [f"vector{min(lanes, 16)}", "vectors"]
+    names = [name for name in _names(_prepared("scaled")) if name != "nontemporal"]
+    assert names[-2:] == [f"vector{min(lanes, 16)}", "vectors"]
     assert "unit" in _names(_prepared("scaled"))
     assert _names(_prepared("down")) == ["few_columns", "vectors"]
 

@@ -10,7 +10,8 @@ from anydim.base.dtypes import int64, uint8
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.ir import variable
-from anydim.kernels.matmul.work_partition import GRAIN, WorkPartition, work_of
+from anydim.kernels.limits import DEFAULTS
+from anydim.kernels.matmul.work_partition import WorkPartition, work_of
 from anydim.sizes import NEVER, Size, as_size, parse, parse_condition
 from anydim.targets.evaluated.evaluator import run
 from bench.cliffs.family import Family, at
@@ -87,7 +88,8 @@ def test_parts_have_about_as_many_columns(tiles: int, columns: int) -> None:
 
 
 @pytest.mark.parametrize("loops, rows, columns, k, least", [
-    (4000, 3, 3, 3, 2 * GRAIN), (1000, 8, 1, 1, 2 * GRAIN), (1, 3, 3, 3, 1),
+    (4000, 3, 3, 3, 2 * DEFAULTS.product_steps), (1000, 8, 1, 1, 2 * DEFAULTS.product_steps),
+    (1, 3, 3, 3, 1),
     (1, 512, 512, 512, 2500),
 ])  # fmt: skip
 def test_many_tiny_products_are_worth_threads(

@@ -54,8 +54,48 @@ def test_trees_are_alike(folder: str) -> None:
     assert read >= 5
 
 
-def test_the_library_is_read_by_descent() -> None:
-    assert not [text for text in LIBRARY if by_descent(text) is None]
+EVERY_KIND = """
+type Tree { leaf(float(D) x); node(Tree left, Tree right) }
+type List<A> { nil; cons(A head, List<A> tail) }
+type Pair<A, B> { pair(A first, B second) ; }
+type Bush { bush(float(D) x, Bush(K) children) }
+
+def f(T(...b,M) x, float(N) y; float scale = -0.5, bool flag = true, size S, type to = int64) ->
+    (z, w) {
+  z(...b,i) +=! scale * (x(...b,i+j) else inf) * size(...b) + y[j // 2] where j in 0:y.0
+  w(i) = flag ? cast<to>(!x[i] else 1) : nan where exists y(i), i in 0:S
+  for t in N-1:-1:-S {
+    if t == 0 || y(t) > 0 { w(t) += 1 } else if t > 3 { w(t) *= 2 } else { w(0) max= y(t) }
+  }
+}
+def both(Tree t, List<List<Tree>> trees, Bush<>(L) more, List<float(D)> rows) -> (y) {
+  match t, trees {
+    leaf(x), nil { y = g(x) };
+    node(leaf(a), node(_, b)), cons(cons(c, _), rest) {
+      match b { leaf(x) { y = x(0) } node() { while y < 1 { y = 2 } } }
+    }
+    _, _ { match rest { } y = 1 }
+  }
+}
+"""
+TREES = "type Tree { leaf(float(D) x); node(Tree left, Tree right) }"
+
+
+def test_usual_texts_are_read_by_descent() -> None:
+    texts = [*LIBRARY, TREES, EVERY_KIND.replace("<>", "")]
+    assert not [text for text in texts if by_descent(text) is None]
+
+
+@pytest.mark.sampled(60)
+@pytest.mark.parametrize("at", range(len(EVERY_KIND)))
+def test_damaged_texts_are_alike(at: int) -> None:
+    for each in (
+        EVERY_KIND[:at] + EVERY_KIND[at + 1 :],
+        EVERY_KIND[:at] + EVERY_KIND[at + 1 :].replace("<>", ""),
+        EVERY_KIND[:at] + EVERY_KIND[at:].replace("<>", ""),
+    ):
+        made = by_descent(each)
+        assert made in (None, by_grammar(each)), each
 
 
 PREFIX = "def f(float(N,M) x, T(...s) z; float a = -1) -> (y, w) { "
@@ -67,6 +107,8 @@ STATEMENTS = (
     "while x(0,0) < 1 { y = 1 }", "y = x.0 * .5e-3 2", "y = a - - 1 # comment }", "else = 1",
     "y = where", "type(i) = 1", "match(i) = 1", "size(i) = 1", "y = x(i,0) else x(i) else 1",
     "y(...s) = z(...s) w = 1", "y =\n1 w(\t) = f(;b=1)", "y = (((1)))", "y = 1 ? 2 : 3 ? 4 : 5",
+    "match t { leaf(x) { y = x } node(l, node(_, r)), b { y = 1 } ; }", "match a, b { }",
+    "match a min= 1", "match min { }", "match min=! 2", "match\n# no\n x { nil() { } }",
     "y = true + nan", "y = maxi(1)", "y min=!1", "y = x.1.2", "y = 1.e5", "y = a->b", "y == 1",
 )  # fmt: skip
 

@@ -1,15 +1,12 @@
-"""Structure types and matches: parsed, linked, printed and stored."""
+"""Structure types and matches: parsed, linked and printed."""
 
 from dataclasses import replace
 
 import pytest
 
-from anydim.base import settings
 from anydim.base.errors import LanguageError
-from anydim.lang.surface import stored
 from anydim.lang.surface.parser import parse, parse_types
 from anydim.lang.surface.printer import print_definition, print_type
-from anydim.lang.surface.stored import from_json, stored_definitions, to_json
 from anydim.lang.surface.syntax import Invoke, MatchBlock, Name, Parameter, Pattern
 
 TEXT = """
@@ -141,20 +138,6 @@ def test_families_and_callees(name, family, callees):
 def test_calls_in_cases_are_calls():
     (match,) = FOUND["total"].statements
     assert isinstance(match.cases[1].body[0], Invoke)
-
-
-@pytest.mark.parametrize("name", FOUND)
-def test_a_stored_definition_is_equal(name):
-    assert from_json(to_json(FOUND[name])) == FOUND[name]
-
-
-def test_stored_definitions_are_equal(tmp_path, monkeypatch):
-    with settings.override(cache_dir=tmp_path, use_cache=True):
-        assert stored_definitions(TEXT, "a.tc") == FOUND
-        monkeypatch.setattr(stored, "parse", lambda *_: pytest.fail("parsed again"))
-        again = stored_definitions(TEXT, "a.tc")
-    assert again == FOUND
-    assert again["even"].family == FOUND["even"].family
 
 
 WORDS = """

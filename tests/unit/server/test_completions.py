@@ -236,9 +236,26 @@ def test_grpc_streams_tokens(server: Any, alone: Any) -> None:
 
 
 def test_models_and_readiness(server: Any) -> None:
-    assert server.json("GET", "/v1/models")[1]["data"] == [{"id": "writer", "object": "model"}]
+    (found,) = server.json("GET", "/v1/models")[1]["data"]
+    assert found["id"] == "writer" and found["owned_by"] == "anydim" and found["created"] > 0
+    assert server.json("GET", "/v1/models/writer")[1] == found
     assert server.json("GET", "/v2/health/ready")[0] == 200
     assert server.request("GET", "/")[0] == 200 and server.json("GET", "/status")[0] == 200
+
+
+def test_the_openai_client_runs_unmodified(server: Any, alone: Any) -> None:
+    openai = pytest.importorskip("openai")
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none")
+    given = prompt(5)
+    expected = list(alone.generate(np.array(given), 6))
+    found = client.completions.create(model="writer", prompt=given, max_tokens=6)
+    assert found.choices[0].text.split() == [NAMES[token] for token in expected]
+    assert found.usage.completion_tokens == 6 and found.choices[0].finish_reason == "length"
+    parts = client.completions.create(model="writer", prompt=given, max_tokens=6, stream=True)
+    text = "".join(part.choices[0].text for part in parts)
+    assert text.split() == [NAMES[token] for token in expected]
+    with pytest.raises(openai.BadRequestError, match="max_tokens"):
+        client.completions.create(model="writer", prompt=given, max_tokens=0)
 
 
 # ---- texts and choices ---------------------------------------------------------------------------

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -28,13 +31,20 @@ for _package in ("starlette", "uvicorn", "httptools", "grpc"):
 def started(*words: str) -> tuple[int, str]:
     """The exit status and the error text of a server that does not start."""
     done = subprocess.run(
-        [sys.executable, "-m", "anydim", "serve", *words, "--port", "0", "--no-grpc"],
+        [sys.executable, "-m", "anydim", "serve", "--port", "0", *words, "--no-grpc"],
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)}, timeout=60,
     )  # fmt: skip
     return done.returncode, done.stderr
 
 
 def test_mistakes_end_the_start_with_a_reason(folder: Path, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        status, text = started(str(folder), "--port", str(taken.getsockname()[1]))
+        assert status == 2 and "cannot be bound: Address already in use" in text
+    status, text = started(str(folder), "--host", "no.such.host.invalid")
+    assert status == 2 and "no.such.host.invalid, port 0 cannot be bound" in text
     status, text = started(str(tmp_path / "nothing.anydim"))
     assert status == 2 and "there is no file or folder" in text
     status, text = started(str(tmp_path))
@@ -130,6 +140,28 @@ def test_what_does_not_fit_gets_413_with_bytes_and_sizes(tmp_path: Path) -> None
         assert server.request("POST", path, *floats((2, 300)))[0] == 200
 
 
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    from anydim.server.run import _bound
+
+    async def run() -> list[int]:
+        found = list[int]()
+
+        def connected(reader: Any, writer: asyncio.StreamWriter) -> None:
+            accepted = writer.get_extra_info("socket")
+            found.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with _bound("127.0.0.1", 0) as bound:
+            server = await asyncio.start_server(connected, sock=bound)
+            reader, writer = await asyncio.open_connection(*bound.getsockname())
+            await reader.read()
+            writer.close()
+            server.close()
+        return found
+
+    assert asyncio.run(run()) == [1]
+
+
 def test_an_onnx_file_is_compiled_with_ragged_rows(tmp_path: Path) -> None:
     from tests.unit.serving.models import encoder_file
 
@@ -146,17 +178,30 @@ def test_an_onnx_file_is_compiled_with_ragged_rows(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_full_disk_for_the_log_is_no_end(folder: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     with open("/dev/full", "w", encoding="utf-8") as full:
         process = subprocess.Popen(
-            [sys.executable, "-c",
-             "import sys, threading; from anydim.server.state import start_log\n"
-             "log = start_log(False)\n"
-             "for _ in range(9): log.info('loaded', extra={'facts': {'model': 'x'}})\n"
-             "print('alive', flush=True)"],
-            stdout=subprocess.PIPE, stderr=full, text=True,
-            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            [sys.executable, "-m", "anydim", "serve", str(folder), "--no-grpc", f"--port={port}"],
+            stderr=full, env={**os.environ, "PYTHONPATH": str(SOURCE)},
         )  # fmt: skip
-        assert process.communicate(timeout=30)[0] == "alive\n"
+    try:
+        body, headers = binary(tokens(5))
+        for _ in range(600):
+            try:
+                client = HTTPConnection("127.0.0.1", port, timeout=30)
+                client.request("POST", INFER, body, headers)
+                break
+            except ConnectionError:
+                assert process.poll() is None
+                time.sleep(0.1)
+        assert client.getresponse().status == 200
+        client.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
 
 
 def test_a_model_that_does_not_fit_beside_the_others_is_not_loaded(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from typing import Any
@@ -174,8 +175,6 @@ def test_embeddings_of_tokens(server: Any) -> None:
     for row, each in zip(rows, found["data"]):
         alone = encoder()(input_ids=[np.int64(row)])["sentence_embedding"][0]
         assert np.array_equal(np.float32(each["embedding"]), alone)
-    import base64
-
     status, found = server.json("POST", "/v1/embeddings", {
         "model": "encoder", "input": rows[0], "encoding_format": "base64"
     })  # fmt: skip
@@ -186,6 +185,42 @@ def test_embeddings_of_tokens(server: Any) -> None:
         given = {"model": "encoder", "input": wrong}
         status, found = server.json("POST", "/v1/embeddings", given)
         assert 400 <= status < 500 and found["error"]["message"], wrong
+
+
+def test_embeddings_of_another_width_are_refused(server: Any) -> None:
+    given = {"model": "encoder", "input": [1, 2]}
+    assert server.json("POST", "/v1/embeddings", {**given, "dimensions": 24})[0] == 200
+    for wrong in (10, "24", 2**70, True):
+        status, found = server.json("POST", "/v1/embeddings", {**given, "dimensions": wrong})
+        assert status == 400 and "have 24" in found["error"]["message"]
+
+
+def test_the_openai_client_runs_unmodified(server: Any) -> None:
+    openai = pytest.importorskip("openai")
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none")
+    assert {each.id for each in client.models.list()} == {"encoder", "images"}
+    assert client.models.retrieve("encoder").owned_by == "anydim"
+    rows = [tokens(count)[0] for count in (3, 20, 1)]
+    for form in ("float", "base64", openai.NOT_GIVEN):
+        found = client.embeddings.create(
+            model="encoder", input=[row.tolist() for row in rows], encoding_format=form
+        )
+        assert [each.index for each in found.data] == [0, 1, 2] and found.usage.total_tokens == 24
+        for row, each in zip(rows, found.data):
+            alone = encoder()(input_ids=[row])["sentence_embedding"][0]
+            vector = np.float32(each.embedding) if isinstance(each.embedding, list) else (
+                np.frombuffer(base64.b64decode(each.embedding), "<f4"))  # fmt: skip
+            assert np.array_equal(vector, alone)
+    for wrong, error in (
+        ({"model": "nothing", "input": "a"}, openai.NotFoundError),
+        ({"model": "encoder", "input": "a text"}, openai.BadRequestError),
+        ({"model": "encoder", "input": [[1] * 600]}, openai.BadRequestError),
+    ):
+        with pytest.raises(error) as caught:
+            client.embeddings.create(**wrong)
+        assert caught.value.body["message"]
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("nothing")
 
 
 # ---- gRPC --------------------------------------------------------------------------------------

@@ -97,10 +97,21 @@ def test_a_wrong_token_ends_its_sequence_alone(model: Any) -> None:
         assert [first, *right] == expected
 
 
-def test_what_does_not_fit_is_refused_and_caches_stay_below_the_limit(model: Any) -> None:
-    limit = 3 * model.cache_bytes([32])
+def test_what_does_not_fit_is_refused_and_memory_stays_below_the_limit(model: Any) -> None:
+    step = model.step_bytes([31] * 3, [11, 1, 1])
+    limit = max(3 * model.cache_bytes([32]) + step, 4 * model.cache_bytes([32]))
+    taken, own = list[int](), model.step
+
+    def watched(rows: Any) -> Any:
+        found = own(rows)
+        caches = sum(array.nbytes for array in model._slabs.arrays.values())
+        results = found["logits"].values.nbytes
+        taken.append(caches + model.model.executable.highest_arena_bytes + results)
+        return found
+
+    model.step = watched
     with Decoder(model, memory=limit) as made:
-        with pytest.raises(ad.MemoryLimitError, match="100 tokens and 100 more take"):
+        with pytest.raises(ad.MemoryLimitError, match=r"and 100 more take .* of a step"):
             made.generate(prompt(100), 100)
         for wrong in ([], [[1]], [1.5], "a"):
             with pytest.raises(ad.InputError, match="a prompt is"):
@@ -109,6 +120,19 @@ def test_what_does_not_fit_is_refused_and_caches_stay_below_the_limit(model: Any
         assert [next(tokens) for tokens in running[:3]]
         assert made.metrics()["bytes"]["caches"] <= limit and made.metrics()["rows"] <= 3
         assert [len(list(tokens)) for tokens in running] == [19] * 3 + [20] * 7
+        assert made.metrics()["bytes"]["step"] == 0
+    assert limit // 2 < max(taken) <= limit
+
+
+def test_packing_of_caches_is_within_the_limit(model: Any) -> None:
+    """While arrays grow, the largest one is there twice."""
+    slabs = model._slabs
+    for memory in (10_000, 100_000, 12_345_678):
+        room = model.cache_room(memory, 0)
+        largest = max(kind.count * kind.dtype.itemsize for kind in slabs.kinds)
+        assert room + room * largest // slabs.bytes_per_element <= memory
+        assert model.cache_room(memory, memory // 2) <= memory - memory // 2
+        assert model.cache_room(memory, 2 * memory) == 0
 
 
 def test_asyncio_streams(model: Any) -> None:

@@ -8,7 +8,9 @@ import numpy
 import pytest
 
 from anydim.base.errors import InternalError
+from anydim.kernels.knobs import VERSION
 from anydim.kernels.launch import Launch
+from anydim.kernels.schedule import parse_schedule, version_of
 from anydim.kernels.template import Misfit, Template
 from anydim.sizes import parse
 from anydim.targets.targets import target
@@ -96,6 +98,19 @@ def test_a_bug_in_a_template_is_no_schedule_that_does_not_fit() -> None:
         list(neighbours(known, broken(InternalError("two and two")), site.schedule, name))
     misfit = broken(Misfit("of another form"))
     assert list(neighbours(known, misfit, site.schedule, name)) == []
+
+
+def test_versions_are_neighbours() -> None:
+    code, program = target("llvm"), depthwise("generic").program
+    site, dims = program.sites[0], {"b": 1, "h": 5, "q": 5}
+    key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
+    known = sized(program.recipes[0], code.templates, key)
+    assert known is not None
+    assert options_of(site.schedule)[0] == VERSION
+    found = [c.schedule for c in neighbours(known, code.templates, site.schedule, VERSION)]
+    names = [version_of(parse_schedule(text)) for text in found]
+    assert names == [name for name, _ in site.versions]
+    assert options_of("narrow()") == []
 
 
 def test_a_search_tries_each_schedule_once_and_texts_give_them_back() -> None:

@@ -71,6 +71,23 @@ def test_a_search_gives_schedules_with_the_same_bits(monkeypatch: pytest.MonkeyP
     assert search_whole(recipe, [((3, 4), 1.0)], [], code, 1, 1.0) == []
 
 
+def test_a_search_forces_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0.0, 0.01)
+    monkeypatch.setattr(general_search, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    g = ad.Builder("net")
+    n, m = g.dim("n", 0, 999), g.dim("m", 0, 999)
+    g.output("y", g.transpose(g.input("x", ad.float32, (n, m)), perm=(1, 0)))
+    program, code = ad.compile(g, threads=1).program, target("llvm")
+    (site,) = program.sites
+    assert site.recipe is not None
+    recipe = program.recipes[site.recipe]
+    key = tuple(s.evaluate({"n": 40, "m": 3}) for s in (*site.sizes, site.parallel))
+    found = search_whole(recipe, [(key, 1.0)], [], code, 1, 2.0)
+    texts = [each.schedule for each in found if each.ratio is not None]
+    assert any("version=squares" in text for text in texts)
+    assert any("version=deinterleaved3" in text for text in texts)
+
+
 def test_later_compiles_take_a_schedule_that_was_found(cache: Path) -> None:
     before = dense(threads=1)
     (site,), (recipe,) = before.program.sites, before.program.recipes

@@ -54,7 +54,7 @@ def candidates(site: Sized) -> list[Candidate]:
     templates = target("llvm").templates
     first = generic_candidate(site, templates)
     found = [*([first] if first else []), *fitting(site, templates)]
-    for option in options_of(site.generic.schedule)[:1]:
+    for option in options_of(site.generic.schedule)[:2]:
         found += neighbours(site, templates, site.generic.schedule, option)
     return found
 
@@ -86,6 +86,7 @@ def test_bodies_for_spans_give_the_generic_bits(
         for candidate in candidates(known):
             assert "bits" not in near.run(candidate).problem, candidate.schedule
             plain = candidate.schedule.startswith(("sliding", "pointwise"))  # no sums over lanes
+            plain &= "version=" not in candidate.schedule  # strips add in another order
             if plain or candidate.schedule == known.generic.schedule:
                 assert "bits" not in same.run(candidate).problem, candidate.schedule
             said = extent(candidate)

@@ -17,7 +17,7 @@ import numpy
 from anydim.base.dtypes import DType, boolean, int64
 from anydim.frontends.builder import Builder, Value
 from anydim.frontends.torch.promotion import promoted, working
-from anydim.lang.surface.stored import stored_definitions
+from anydim.lang.surface.parser import parse
 from anydim.lang.surface.syntax import Definition
 from anydim.sizes import Guard, Size, Truth, as_size, broadcast_size, product, prove
 
@@ -162,4 +162,4 @@ class TorchBuilder(Builder):
 def _definitions() -> dict[str, Definition]:
     """The definitions of `definitions.tc` by name."""
     path = Path(__file__).with_name("definitions.tc")
-    return stored_definitions(path.read_text(encoding="utf-8"), path.name)
+    return parse(path.read_text(encoding="utf-8"), path.name)

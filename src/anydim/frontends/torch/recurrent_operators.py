@@ -45,7 +45,7 @@ def _run(name: str) -> Callable[..., Any]:
     own = getattr(torch.ops.aten, name).input
 
     def run(*arguments: Any) -> Any:
-        return own(*arguments)
+        return tuple(each.contiguous() for each in own(*arguments))
 
     return run
 
@@ -116,6 +116,7 @@ def _run_backward(name: str) -> Callable[..., list[torch.Tensor]]:
             begin = [each.detach().requires_grad_() for each in _listed(first)]
             x, *weights = (each.detach().requires_grad_() for each in (x, *weights))
             made = own(x, begin if name == "lstm" else begin[0], weights, *flags)
-            return list(torch.autograd.grad(made, [x, *begin, *weights], list(cotangents)))
+            found = torch.autograd.grad(made, [x, *begin, *weights], list(cotangents))
+            return [each.contiguous() for each in found]
 
     return run

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 from anydim.base.dtypes import float32, int64
 from anydim.kernels import ir
-from anydim.kernels.attention.attention_form import Factor
-from anydim.kernels.attention.attention_plan import LINE, Plan
+from anydim.kernels.attention.attention_plan import LINE, LOOP, SEEN, Plan
 from anydim.kernels.attention.attention_rows import largest_scores, powers, result_rows
 from anydim.kernels.attention.key_masks import scan_mask, unmasked_keys
 from anydim.kernels.attention.key_panels import copy_keys, copy_values, multiply, pack_keys
+from anydim.kernels.attention_form import Factor
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up, round_down, split_index
 from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.codegen.writer import Writer
-from anydim.kernels.ir import Like, constant, greatest, least, register, select, variable
+from anydim.kernels.ir import START, STOP, Like, constant, greatest, least, select, variable
 from anydim.sizes import Size, as_size
 
 
@@ -50,16 +50,16 @@ class _Body:
         tiles = code.let(quotient_up(queries, plan.rows), "tiles")
         height = code.let(queries / tiles, "height")
         code.let(queries - height * tiles, "taller")
-        code.let(self.size(self.form.key.extent), "key_count")
+        code.let(self.size(self.form.key.extent), LOOP.key_count.name)
         code.let(self.size(plan.l2_bytes) < self.size(plan.operand_bytes), "is_far")
         outside = code.here
-        with code.range(variable("start"), variable("stop"), name="unit"):
+        with code.range(START, STOP, name="unit"):
             self._position()
             self._next_position()
             inside = code.here
             start = code.let(variable("chunk") * plan.tiles)
             stop = code.let(least(start + plan.tiles, tiles))
-            code.let(_tile_row(start), "unit_first")
+            code.let(_tile_row(start), LOOP.unit_first.name)
             self._blocks(start, stop)
             code.take((*self.here.steps, *self.next.steps), inside)
         code.take(self.kernel.steps, outside)
@@ -99,7 +99,7 @@ class _Body:
                     continue
                 start = self.next.offset(factor.at(row.name, column.name))
                 stride = self.size(factor.address.stride(row.name))
-                at = code.let(start + variable("out_query") * stride)
+                at = code.let(start + LOOP.out_query * stride)
                 for first in range(0, int(column.extent.constant or 0), LINE // float32.bytes):
                     code.emit(ir.Prefetch(self.context.buffers[factor.tensor], at + first))
         return steps
@@ -108,20 +108,20 @@ class _Body:
 
     def _blocks(self, start: ir.Value, stop: ir.Value) -> None:
         """Run the tiles from `start` to `stop` for each block of keys."""
-        code, key_count, size = self.code, variable("key_count"), self.plan.key_block
+        code, key_count, size = self.code, LOOP.key_count, self.plan.key_block
         if self.plan.blocks:
-            with code.range(0, greatest(key_count, 1), size, name="block") as block:
-                code.let(least(key_count - block, size), "count")
+            with code.range(0, greatest(key_count, 1), size, name=LOOP.block.name) as block:
+                code.let(least(key_count - block, size), LOOP.count.name)
                 self._block(constant(1), start, stop)
             return
-        code.let(constant(0), "block")
-        code.let(key_count, "count")
-        first = variable("chunk").equals(0) | variable("unit").equals(variable("start"))
+        code.let(constant(0), LOOP.block.name)
+        code.let(key_count, LOOP.count.name)
+        first = variable("chunk").equals(0) | variable("unit").equals(START)
         self._block(first.as_(int64), start, stop)
 
     def _block(self, packs: ir.Value, start: ir.Value, stop: ir.Value) -> None:
         code = self.code
-        code.let(quotient_up(variable("count"), self.plan.lanes), "panels")
+        code.let(quotient_up(LOOP.count, self.plan.lanes), LOOP.panels.name)
         self.packs = code.variable(packs)
         code.take(scan_mask(self.plan, self.here, alike=True))
         with code.range(start, stop) as number:
@@ -129,8 +129,8 @@ class _Body:
 
     def _pack(self) -> None:
         """Pack a block of keys; the only block stays packed for all chunks of a position."""
-        plan, form, code, count = self.plan, self.form, self.code, variable("count")
-        with code.when(constant(0) < self.packs() * variable("keys")):
+        plan, form, code, count = self.plan, self.form, self.code, LOOP.count
+        with code.when(constant(0) < self.packs() * LOOP.keys):
             in_rows = form.keys.address.stride(form.depth.name).constant == 1
             pack, axis = (pack_keys, form.key) if in_rows else (copy_keys, form.depth)
             stride = self.size(form.keys.address.stride(axis.name))
@@ -147,34 +147,34 @@ class _Body:
         """Return the address of keys or values at the first key of the block."""
         base = self.here.offset(factor.at(self.form.key.name, column))
         stride = self.size(factor.address.stride(self.form.key.name))
-        offset = self.code.let(base + variable("block") * stride)
+        offset = self.code.let(base + LOOP.block * stride)
         return ir.Address(self.context.buffers[factor.tensor], offset)
 
     # ---- tiles of queries ----------------------------------------------------------------------
 
     def _tile(self, number: ir.Value) -> None:
         code, plan = self.code, self.plan
-        code.let(variable("height") + (number < variable("taller")).as_(int64), "tile")
-        first = code.let(_tile_row(number), "first")
-        code.let(first - variable("unit_first"), "at")
+        code.let(variable("height") + (number < variable("taller")).as_(int64), LOOP.tile.name)
+        first = code.let(_tile_row(number), LOOP.first.name)
+        code.let(first - LOOP.unit_first, LOOP.at.name)
         with code.block() as scored:
             self._scored()
         code.take(unmasked_keys(plan, self.here, scored))
-        code.let(least(variable("count"), register("seen")), "mixed_keys")
+        code.let(least(LOOP.count, SEEN), LOOP.mixed_keys.name)
         code.take(powers(plan))
         self._mix()
         code.take(result_rows(plan, self.here, tuple(self._ahead())))
 
     def _scored(self) -> None:
         """Compute the scores of unmasked keys, and the maximum of each row."""
-        plan, code, keys = self.plan, self.code, variable("keys")
-        whole = code.let(round_down(keys, plan.lanes), "whole")
-        code.let(first_lanes(keys - whole, plan.lanes), "inside_keys")
+        plan, code, keys = self.plan, self.code, LOOP.keys
+        whole = code.let(round_down(keys, plan.lanes), LOOP.whole.name)
+        code.let(first_lanes(keys - whole, plan.lanes), plan.inside.name)
         self._pack()
         queries, query = self.form.queries, self.form.query.name
         base = self.here.offset(queries.at(query, self.form.depth.name))
         stride = self.size(queries.address.stride(query))
-        offset = code.let(base + variable("first") * stride)
+        offset = code.let(base + LOOP.first * stride)
         own = ir.Address(self.context.buffers[queries.tensor], offset)
         packed, panel = ir.Address("packed_keys", constant(0)), plan.depth * plan.lanes
         scalars = plan.depth, stride, plan.lanes, panel, plan.stride, quotient_up(keys, plan.lanes)
@@ -188,13 +188,13 @@ class _Body:
             source = self._source(values, self.form.width.name)
             stride = self.size(values.address.stride(self.form.key.name))
         scores, vectors = ir.Address("scores", constant(0)), plan.padded // plan.lanes
-        scalars = variable("mixed_keys"), plan.stride, stride, plan.lanes, plan.padded, vectors
+        scalars = LOOP.mixed_keys, plan.stride, stride, plan.lanes, plan.padded, vectors
         self._multiply(scores, source, "mixed", *scalars)
 
     def _multiply(self, a: ir.Value, b: ir.Value, c: str, *scalars: Like) -> None:
         """Multiply a tile of queries or scores by keys or values."""
         name, rows = self.plan.library.name, self.plan.rows
-        self.code.emit(multiply(name, rows, variable("tile"), a, b, c, *scalars))
+        self.code.emit(multiply(name, rows, LOOP.tile, a, b, c, *scalars))
 
 
 def _tile_row(tile: ir.Value) -> ir.Value:

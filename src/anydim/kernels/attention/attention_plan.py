@@ -4,15 +4,41 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from anydim.base.dtypes import float32
+from anydim.base.dtypes import boolean, float32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.attention.attention_form import AttentionForm
+from anydim.kernels.attention_form import AttentionForm
 from anydim.kernels.codegen.writer import Buffer, Writer
-from anydim.kernels.ir import variable
+from anydim.kernels.ir import register, variables
 from anydim.sizes import Size, align_up, as_size, ceil_div, minimum, product
 
 LINE = 64
+
+
+@dataclass(frozen=True)
+class LoopVariables:
+    """Variables of the loops: a block of `count` keys from `block` on, in `panels` panels.
+
+    A tile has `tile` queries from `first` on, `at` after the first of the unit, `unit_first`. Its
+    first `keys` keys are multiplied, `whole` of them in whole vectors; `mixed_keys` have powers.
+    """
+
+    key_count: ir.Var
+    unit_first: ir.Var
+    block: ir.Var
+    count: ir.Var
+    panels: ir.Var
+    tile: ir.Var
+    first: ir.Var
+    at: ir.Var
+    keys: ir.Var
+    whole: ir.Var
+    mixed_keys: ir.Var
+    out_query: ir.Var
+
+
+LOOP = variables(LoopVariables)
+SEEN = register("seen")  # keys up to the last one that is not masked
 
 
 @dataclass(frozen=True)
@@ -62,6 +88,11 @@ class Plan:
         return ir.Type(float32, self.lanes)
 
     @property
+    def inside(self) -> ir.Var:
+        """The mask of the last vector of keys."""
+        return ir.Var(ir.Type(boolean, self.lanes), "inside_keys")
+
+    @property
     def stride(self) -> int:
         """Elements between rows of scores: a vector more than a block, to spread cache sets."""
         return self.key_block + self.lanes
@@ -105,7 +136,7 @@ class Plan:
         """Return the largest scores from a row of the tile on, including the current block."""
         if self.blocks:
             return Buffer(code, "news", float32).part(row)
-        return Buffer(code, "tops", float32).part(variable("at") + row)
+        return Buffer(code, "tops", float32).part(LOOP.at + row)
 
     @property
     def scratch(self) -> Size:

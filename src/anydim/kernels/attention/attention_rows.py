@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from anydim.base.dtypes import boolean, float32, int32
+from anydim.base.dtypes import float32, int32
 from anydim.kernels import ir
-from anydim.kernels.attention.attention_plan import Plan
+from anydim.kernels.attention.attention_plan import LOOP, Plan
 from anydim.kernels.codegen.arithmetic import first_lanes
 from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.codegen.writer import Buffer, Variable, Writer
-from anydim.kernels.ir import apply, constant, fma, select, shuffle, variable
+from anydim.kernels.ir import apply, constant, fma, select, shuffle
 from anydim.lang.tree import Read
 
 MINUS_INFINITY = float("-inf")
@@ -33,7 +33,7 @@ POWER = (
 
 def _later() -> ir.Value:
     """Return whether the current block of keys is not the first."""
-    return variable("block") > 0
+    return LOOP.block > 0
 
 
 # ---- maxima ------------------------------------------------------------------------------------
@@ -45,21 +45,20 @@ def largest_scores(plan: Plan, unit: ScalarLowering) -> tuple[ir.Step, ...]:
     The maxima are stored to "tops" or "news".
     """
     code = Writer("score_")
-    with code.range(0, variable("tile")) as number:
-        query = code.let(variable("first") + number)
+    with code.range(0, LOOP.tile) as number:
+        query = code.let(LOOP.first + number)
         line = Buffer(code, "scores", float32).part(code.let(number * plan.stride))
         row, before = unit.inner({plan.form.query.name: query}), code.here
         maximum = code.variable(constant(MINUS_INFINITY, float32, plan.lanes))
-        whole, keys = variable("whole"), variable("keys")
+        whole, keys = LOOP.whole, LOOP.keys
         with code.range(0, whole, plan.lanes) as column:
             _scores(code, plan, row, line, column, maximum, None)
         with code.when(whole < keys):
-            inside = ir.Var(ir.Type(boolean, plan.lanes), "inside_keys")
-            _scores(code, plan, row, line, whole, maximum, inside)
+            _scores(code, plan, row, line, whole, maximum, plan.inside)
         code.take(row.steps, before)
         top = _across(code, _larger, maximum()).extract(0)
         if plan.blocks:
-            old = Buffer(code, "tops", float32)[variable("at") + number]
+            old = Buffer(code, "tops", float32)[LOOP.at + number]
             old = code.let(select(_later(), old, MINUS_INFINITY))
             top = code.let(_larger(old, top))
             keep = exp_nonpositive(code, old - _finite(top))
@@ -79,7 +78,7 @@ def _scores(
     def raw(read: Read) -> ir.Value | None:
         return line.load(column, plan.lanes) if read.tensor == plan.form.raw else None
 
-    key = code.let(variable("block") + column)
+    key = code.let(LOOP.block + column)
     lane = row.inner(
         {plan.form.key.name: key}, lane=plan.form.key.name, lanes=plan.lanes, mask=mask,
         local=raw, answers=frozenset((plan.form.raw,)),
@@ -138,15 +137,15 @@ def exp_nonpositive(code: Writer, x: ir.Value) -> ir.Value:
 def powers(plan: Plan) -> tuple[ir.Step, ...]:
     """Replace the scores of the tile's rows by e^(score - top), and store the sums to "totals"."""
     code = Writer("power_")
-    with code.range(0, variable("tile")) as number:
-        index = code.let(variable("at") + number)
+    with code.range(0, LOOP.tile) as number:
+        index = code.let(LOOP.at + number)
         new, totals = plan.tops(code, number)[0], Buffer(code, "totals", float32)
         if plan.blocks:
             Buffer(code, "tops", float32)[index] = new
         top = code.let(_finite(new).spread(plan.lanes))
         line = Buffer(code, "scores", float32).part(code.let(number * plan.stride))
         total = code.variable(constant(0, float32, plan.lanes))
-        with code.range(0, variable("mixed_keys"), plan.lanes) as column:
+        with code.range(0, LOOP.mixed_keys, plan.lanes) as column:
             power = exp_nonpositive(code, line.load(column, plan.lanes) - top)
             line.store(column, power)
             total += power
@@ -170,13 +169,13 @@ def result_rows(
     `ahead` runs once per row, with the row's number in "out_query".
     """
     form, code = plan.form, Writer("out_")
-    with code.range(0, variable("tile")) as number:
-        query = code.let(variable("first") + number, "out_query")
+    with code.range(0, LOOP.tile) as number:
+        query = code.let(LOOP.first + number, LOOP.out_query.name)
         row = unit.inner({form.query.name: query})
         start = row.offset(form.output.at(form.width.name))
         code.take((*row.steps, *ahead))
         result = Buffer(code, row.context.buffers[form.output.tensor], float32).part(start)
-        index = code.let(variable("at") + number)
+        index = code.let(LOOP.at + number)
         mixed = Buffer(code, "mixed", float32).part(code.let(number * plan.padded))
         if plan.blocks:
             sums = Buffer(code, "sums", float32).part(code.let(index * plan.padded))
@@ -184,7 +183,7 @@ def result_rows(
                 _sum(code, plan, mixed, sums, Buffer(code, "keeps", float32)[number])
             with code.otherwise():
                 _sum(code, plan, mixed, sums, None)
-            with code.when((variable("block") + variable("count")).equals(variable("key_count"))):
+            with code.when((LOOP.block + LOOP.count).equals(LOOP.key_count)):
                 _divide(code, plan, result, sums, index)
         else:
             _divide(code, plan, result, mixed, index)
@@ -204,7 +203,7 @@ def _sum(code: Writer, plan: Plan, mixed: Buffer, sums: Buffer, keep: ir.Value |
 def _divide(code: Writer, plan: Plan, result: Buffer, source: Buffer, index: ir.Value) -> None:
     """Store a row of the result: values divided by the total, 0 without keys."""
     total = Buffer(code, "totals", float32)[index]
-    divisor = select(variable("key_count").equals(0), float("inf"), total)
+    divisor = select(LOOP.key_count.equals(0), float("inf"), total)
     divisor = code.let(divisor.spread(plan.lanes))
     positive = total > 0
     if plan.form.masked_is_zero:

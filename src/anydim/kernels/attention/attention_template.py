@@ -15,22 +15,36 @@ from __future__ import annotations
 from anydim.base.dtypes import float32, uint8
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.attention.attention_form import AttentionForm, attention_form
 from anydim.kernels.attention.attention_loops import attention_steps
 from anydim.kernels.attention.attention_plan import Plan
 from anydim.kernels.attention.key_panels import tile_library, tile_rows
+from anydim.kernels.attention_form import AttentionForm, attention_form
 from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Launch, Machine, moved_bytes
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.operands import Operands
-from anydim.kernels.schedule import print_schedule
+from anydim.kernels.schedule import any_version, print_schedule
 from anydim.kernels.template import Task, form_template
+from anydim.kernels.versions import Listed, checked_version, taken
 from anydim.lang.tree import Read
-from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, product, prove
+from anydim.sizes import (
+    ALWAYS,
+    NEVER,
+    Box,
+    Size,
+    Truth,
+    as_size,
+    at_most,
+    maximum,
+    minimum,
+    product,
+    prove,
+    settle,
+)
 
+ONE_BLOCK, BLOCKS = "one_block", "blocks"  # names of versions
 MAX_KEYS = 512  # maximum keys in one block
-_WORTH = 180_000  # multiply-adds that pay for another thread, some 4 us
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,7 @@ class Attention:
     lanes: int
     rows: int
     copies: bool = False
+    version: str = any_version()
 
 
 def _propose(form: AttentionForm, task: Task) -> Attention | None:
@@ -66,7 +81,8 @@ def _fit(form: AttentionForm, key_block: int, box: Box) -> bool:
 
 def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
     group, machine = task.group, task.machine
-    fit = _fit(form, schedule.key_block, task.box)
+    versions = _versions(form, schedule, task.box)
+    fit = versions[0][0] == ONE_BLOCK
     plan = Plan(
         form=form,
         library=tile_library(schedule.lanes, schedule.rows),
@@ -88,20 +104,31 @@ def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
         arguments=kernel_operands.arguments,
         sizes=sizes.sizes,
         parallel=product(axis.extent for axis in form.batch) * plan.chunks,
-        grain=_grain(form, schedule),
+        grain=_grain(form, schedule, machine),
         scratch=plan.scratch,
         flops=_flops(form),
         moved=moved_bytes(group),
         schedule=print_schedule(schedule),
         reason=f"two products joined by softmax; {variant}",
+        versions=versions,
     )
 
 
-def _grain(form: AttentionForm, schedule: Attention) -> Size:
+def _versions(form: AttentionForm, schedule: Attention, box: Box) -> Listed:
+    """Return the version: one block where the box has no more keys; blocks serve all sizes."""
+    one = taken(
+        schedule.version, ONE_BLOCK, settle(at_most(form.key.extent, schedule.key_block), box)
+    )
+    return checked_version(
+        schedule.version, ((ONE_BLOCK, ALWAYS if one == ALWAYS else NEVER), (BLOCKS, ALWAYS))
+    )[:1]
+
+
+def _grain(form: AttentionForm, schedule: Attention, machine: Machine) -> Size:
     """Return the blocks of queries that pay for another thread."""
     queries = minimum(form.query.extent, schedule.query_block)
     each = queries * form.key.extent * (form.depth.extent + form.width.extent)
-    return maximum(as_size(_WORTH) // maximum(each, 1), 1)
+    return maximum(as_size(machine.limits.attention_work) // maximum(each, 1), 1)
 
 
 def _kernel(
@@ -113,13 +140,15 @@ def _kernel(
     offsets = [(part.name, sizes.value(part.offset)) for part in plan.parts]
     shared: tuple[ir.Pointer | ir.Scalar, ...] = (
         *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
-        *(ir.Scalar(name) for name in (*sizes.names, "start", "stop")),
+        *(ir.Scalar(name) for name in (*sizes.names, ir.START.name, ir.STOP.name)),
     )
     parts = tuple(ir.Pointer(name, float32) for name, _ in offsets)
     units = ir.Function("units", (*shared, *parts), steps)
     arguments: tuple[ir.Value | ir.Address, ...] = (
         *(ir.Address(operand.name, constant(0)) for operand in operands),
-        *(variable(name) for name in (*sizes.names, "start", "stop")),
+        *map(variable, sizes.names),
+        ir.START,
+        ir.STOP,
         *(ir.Address("scratch", at) for _, at in offsets),
     )
     call = ir.Call("units", arguments)

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
-from anydim.kernels.attention.attention_plan import Plan
+from anydim.kernels.attention.attention_plan import LOOP, SEEN, Plan
 from anydim.kernels.attention.attention_rows import LOW
 from anydim.kernels.codegen.arithmetic import first_lanes
 from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.codegen.writer import Variable, Writer
 from anydim.kernels.inference import free_axes
-from anydim.kernels.ir import constant, greatest, least, number, register, select, variable
+from anydim.kernels.ir import constant, greatest, least, let, number, register, select
 from anydim.lang.tree import Expr
 
 SHUT = -1000.0  # keys are skipped provisionally where the bound is below
@@ -36,14 +36,14 @@ def scan_mask(plan: Plan, unit: ScalarLowering, alike: bool) -> tuple[ir.Step, .
     found, code = plan.form.bound, Writer("mask_")
     if found is None or alike != (plan.form.query.name not in free_axes(found)):
         return ()
-    later, padded = constant(0) < variable("block"), variable("panels") * plan.lanes
+    later, padded = constant(0) < LOOP.block, LOOP.panels * plan.lanes
     # a row has some unmasked key in the first block, so the first vector is not scanned
     code.emit(ir.Declare("last", select(later, 0, constant(plan.lanes))))
     code.emit(ir.Declare("shut", number(float32, float("-inf"), plan.lanes)))
     last, done = register("last"), code.variable(0)
-    rows = constant(1) if alike else variable("tile")
+    rows = constant(1) if alike else LOOP.tile
     with code.loop(lambda: (last < padded) & (done() < rows)):
-        query = code.let(variable("unit_first" if alike else "first") + done())
+        query = code.let((LOOP.unit_first if alike else LOOP.first) + done())
         row, before = unit.inner({plan.form.query.name: query}), code.here
         end, scanning = code.variable(padded), code.variable(True)
         with code.loop(lambda: (last < end()) & scanning()):
@@ -59,8 +59,8 @@ def _vector(
 ) -> None:
     """Scan the vector before `end` of a row: move `end` before it, or stop the scan."""
     at = code.let(end() - plan.lanes)
-    inside = code.let(first_lanes(variable("count") - at, plan.lanes))
-    key = {plan.form.key.name: code.let(variable("block") + at)}
+    inside = code.let(first_lanes(LOOP.count - at, plan.lanes))
+    key = {plan.form.key.name: code.let(LOOP.block + at)}
     lane = row.inner(key, lane=plan.form.key.name, lanes=plan.lanes, mask=inside)
     bound = lane.name(select(inside, lane.value(found, float32), float("-inf")))
     code.take(lane.steps)
@@ -75,28 +75,28 @@ def unmasked_keys(
     plan: Plan, unit: ScalarLowering, scored: Sequence[ir.Step]
 ) -> tuple[ir.Step, ...]:
     """Run `scored` for "keys", the keys up to "seen"; again for all keys if those were too few."""
-    code, count = Writer("seen_"), variable("count")
-    every = variable("panels") * plan.lanes
+    code, count = Writer("seen_"), LOOP.count
+    every = LOOP.panels * plan.lanes
     if plan.form.bound is None:
-        return (ir.Declare("seen", every), ir.Let("keys", count), *scored)
+        return (ir.Declare(SEEN.name, every), let(LOOP.keys, count), *scored)
     code.take(scan_mask(plan, unit, alike=False))
-    code.emit(ir.Declare("seen", register("last")))
+    code.emit(ir.Declare(SEEN.name, register("last")))
     missed = code.variable(True)
     with code.loop(missed):
-        keys = code.let(least(count, register("seen")), "keys")
+        keys = code.let(least(count, SEEN), LOOP.keys.name)
         missed.set(False)
         code.take(scored)
         with code.when(keys < count):
             _check_skipped(code, plan, missed)
             with code.when(missed()):
-                code.emit(ir.Assign("seen", every))
+                code.emit(ir.Assign(SEEN.name, every))
     return code.written
 
 
 def _check_skipped(code: Writer, plan: Plan, missed: Variable) -> None:
     """Set `missed` if a row's maximum leaves nonzero powers to skipped keys."""
     bound = code.let(ir.Get(plan.vector, "shut").combined("max"))
-    with code.range(0, variable("tile")) as row:
+    with code.range(0, LOOP.tile) as row:
         top = plan.tops(code, row)[0]
         with code.when(~(top - bound >= -LOW)):  # a NaN is not far either
             missed.set(True)

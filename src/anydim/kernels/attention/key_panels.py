@@ -17,10 +17,11 @@ from functools import lru_cache, partial
 
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
+from anydim.kernels.attention.attention_plan import LOOP
 from anydim.kernels.codegen.arithmetic import first_lanes
 from anydim.kernels.codegen.register_transpose import concatenated_vectors, transposed_block
 from anydim.kernels.codegen.writer import Buffer, Writer
-from anydim.kernels.ir import Like, constant, fma, least, variable
+from anydim.kernels.ir import Like, constant, fma, least
 
 GROUP = 4  # elements of a row per load, and lanes per transpose
 POINTERS = ("a", "b", "c")
@@ -33,7 +34,7 @@ def pack_keys(
     """Return steps that fill "packed_keys" from rows of `depth` elements, `stride` apart."""
     code = Writer("keys_")
     source, held = Buffer(code, keys, float32), count
-    with code.range(0, variable("panels")) as panel:
+    with code.range(0, LOOP.panels) as panel:
         first = code.let(panel * lanes)
         target = Buffer(code, "packed_keys", float32).part(code.let(first * depth))
         whole = code.let(first + lanes <= held)
@@ -74,7 +75,7 @@ def copy_keys(
     """Return steps that fill "packed_keys" from columns of contiguous keys, `stride` apart."""
     code = Writer("keys_")
     source, target = (Buffer(code, name, float32) for name in (keys, "packed_keys"))
-    with code.range(0, variable("panels")) as panel:
+    with code.range(0, LOOP.panels) as panel:
         first = code.let(panel * lanes)
         inside = code.let(first_lanes((count - first), lanes))
         with code.range(0, depth) as row:

@@ -53,8 +53,11 @@ def lane_indices(count: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value]:
     return ir.Iota(vector), ir.Splat(vector, ir.Convert(ir.Type(vector.dtype), count))
 
 
-def loop(name: str, start: Like, stop: Like, step: Like, *body: ir.Step) -> ir.For:
+def loop(
+    name: str | ir.Var, start: Like, stop: Like, step: Like, *body: ir.Step
+) -> ir.For:  # fmt: skip
     """for name = start; name < stop; name += step."""
+    name = name if isinstance(name, str) else name.name
     return ir.For(name, valued(start), valued(stop), valued(step), body)
 
 

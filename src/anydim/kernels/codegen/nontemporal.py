@@ -15,28 +15,34 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import buffers_differ
 from anydim.kernels.codegen.context import Context
 from anydim.kernels.codegen.scalar_lowering import ScalarLowering
+from anydim.kernels.launch import Machine
 from anydim.lang.tree.affine import Affine
-from anydim.sizes import Box, Size, bounds
+from anydim.sizes import NEVER, Box, Condition, Size, at_least, bounds
 
+NONTEMPORAL = "nontemporal"  # name of the version
 _NONTEMPORAL = ir.Var(ir.Type(boolean), "past")
-_MOST_COST = 14  # unit operations, one exp and a read: more expensive code is not memory-bound
 
 
-def allow_nontemporal(context: Context, cost: float, moved: Size, box: Box) -> None:
-    """Allow nontemporal stores in a context, if elements of this cost are memory-bound and a launch
-    may move at least `llc_bytes`."""
-    kept = context.machine.llc_bytes
-    if kept and cost <= _MOST_COST and bounds(moved, box).high >= kept:
-        context.nontemporal = _NONTEMPORAL
+def nontemporal_pays(machine: Machine, cost: float, moved: Size, box: Box) -> Condition:
+    """Return where elements of this cost are memory-bound and a launch moves `llc_bytes`."""
+    kept = machine.llc_bytes
+    pays = kept and cost <= machine.limits.nontemporal_cost and bounds(moved, box).high >= kept
+    return at_least(moved, kept) if pays else NEVER
+
+
+def allow_nontemporal(context: Context, used: Condition) -> None:
+    """Allow nontemporal stores in a context if they are `used` at some size."""
+    context.nontemporal = None if used == NEVER else _NONTEMPORAL
 
 
 def with_nontemporal_flag(
-    context: Context, body: Iterable[ir.Step], moved: Size, in_place: Iterable[tuple[str, str]]
-) -> tuple[ir.Step, ...]:
-    """The body of a kernel that may use nontemporal stores; not where it runs in place."""
+    context: Context, body: Iterable[ir.Step], used: Condition,
+    in_place: Iterable[tuple[str, str]],
+) -> tuple[ir.Step, ...]:  # fmt: skip
+    """The body of a kernel with nontemporal stores where `used`; not where it runs in place."""
     if context.nontemporal is None:
         return tuple(body)
-    known: ir.Value = context.sizes.value(moved) >= context.machine.llc_bytes
+    known = context.sizes.compared(used)
     for pair in in_place:
         known &= buffers_differ(*(context.buffers[name] for name in pair))
     return (ir.Let(_NONTEMPORAL.name, known), *body, ir.If(_NONTEMPORAL, (ir.Fence(),)))

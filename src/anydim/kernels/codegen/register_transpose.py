@@ -149,3 +149,13 @@ def deinterleave(vector: ir.Type, parts: Sequence[ir.Value], name: Name) -> list
             value = name(shuffle(value, parts[part], picks))
         columns.append(value)
     return columns
+
+
+def strided_lanes(part: int, stride: int, lanes: int) -> tuple[int, ...]:
+    """Return shuffle indices that merge one more loaded part into the lanes selected so far."""
+
+    def chosen(lane: int) -> int:
+        own, offset = divmod(lane * stride, lanes)
+        return lanes + offset if own == part else offset if part == 1 and own == 0 else lane
+
+    return tuple(map(chosen, range(lanes)))

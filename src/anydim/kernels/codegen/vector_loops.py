@@ -12,9 +12,8 @@ from anydim.kernels import ir
 from anydim.kernels.codegen import arithmetic
 from anydim.kernels.codegen.context import Context
 from anydim.kernels.codegen.scalar_lowering import Inside, ScalarLowering
-from anydim.kernels.ir import Like, constant, operate, variable
+from anydim.kernels.ir import START, STOP, Like, constant, operate, variable
 
-START, STOP = variable("start"), variable("stop")
 _LINE = 64  # bytes
 _AHEAD = 256  # bytes, prefetch distance of stores
 

@@ -13,7 +13,7 @@ from anydim.base.dtypes import DType, boolean, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient, round_down
-from anydim.kernels.ir import Like, valued
+from anydim.kernels.ir import Like, least, valued
 
 SCRATCH = "scratch"  # the bytes of the calling thread
 
@@ -152,6 +152,29 @@ class Writer:
         if lanes > 1:
             with self.when(whole < stop):
                 body(whole, self.let(first_lanes(stop - whole, lanes)))
+
+    def blocks(
+        self, start: Like, whole: Like, stop: Like, step: int, rest: int = 0, name: str = ""
+    ) -> Iterator[tuple[ir.Value, bool]]:  # fmt: skip
+        """Two loops: start to `whole` by `step`, and the remainder by `rest` (0: `step`).
+
+        Yields the index, and whether it is the remainder; what is emitted until the next one is
+        the body.
+        """
+        for low, high, by, last in ((start, whole, step, False), (whole, stop, rest or step, True)):
+            with self.range(low, high, by, name) as at:
+                yield at, last
+
+    @contextmanager
+    def overlapping(
+        self, start: Like, stop: ir.Value, lanes: int, name: str = "", clamped: str = ""
+    ) -> Iterator[ir.Value]:  # fmt: skip
+        """A loop over blocks of `lanes`, the last of which ends at `stop`; yields their starts.
+
+        At least `lanes` from start to stop.
+        """
+        with self.range(start, stop, lanes, name) as at:
+            yield self.let(least(at, stop - lanes), clamped)
 
     def split(self, number: ir.Value, inner: Sequence[ir.Value]) -> list[ir.Value]:
         """Delinearize the index of collapsed loops; the last loop varies fastest, and `inner` holds

@@ -13,13 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import pairwise
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import buffers_differ
+from anydim.kernels.codegen.context import compared
 from anydim.kernels.codegen.nontemporal import (
+    NONTEMPORAL,
     allow_nontemporal,
     nontemporal_condition,
+    nontemporal_pays,
     with_nontemporal_flag,
 )
 from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering, SizeParameters
@@ -42,27 +46,35 @@ from anydim.kernels.flatten import own_address
 from anydim.kernels.ir import constant, greatest, least
 from anydim.kernels.launch import Launch, halved_lanes
 from anydim.kernels.operands import Operands
-from anydim.kernels.rows.row_body import PIECE
+from anydim.kernels.schedule import any_version
 from anydim.kernels.template import Task, form_template
-from anydim.kernels.work_estimate import cost, grain_size, work
+from anydim.kernels.versions import Listed, checked_version, taken
+from anydim.kernels.work_estimate import PIECE, cost, grain_size, work
 from anydim.lang.tree import Axis, Group
 from anydim.lang.tree.affine import reads
 from anydim.sizes import (
+    ALWAYS,
+    NEVER,
     Box,
+    Condition,
     Size,
     Truth,
     as_size,
+    at_least,
+    at_most,
     ceil_div,
     maximum,
     minimum,
     product,
     prove,
+    settle,
 )
 
 PART = "part of the axis"
+SINGLE, SHORT, PARTS = "single_elements", "single_vectors", "parts"  # names of versions
+SHORTEST, LONGEST = map(Size.symbol, ("shortest", "longest"))
 _LARGER = 16  # factor of the part size where most parts may have no work
 _FEW = 16  # lanes of a vector for rows of at most one vector, clamped to those of the schedule
-_ONE_BY_ONE = 4  # elements of a range that are copied one by one
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,7 @@ class Ranges:
 
     lanes: int
     unroll: int = 4
+    version: str = any_version()
 
 
 def _propose(form: RangesForm, task: Task) -> Ranges:
@@ -88,14 +101,19 @@ def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
     context = Context(touched.types, SizeParameters(), task.machine, touched.buffers)
     writer, (flops, moved) = _Writer(form, context, schedule, task.box), work(task.group)
     heaviest = max(cost(s.body) for g in form.groups for s in g.statements)
-    allow_nontemporal(context, heaviest, moved, task.box)
+    pays = nontemporal_pays(task.machine, heaviest, moved, task.box)
+    past = taken(schedule.version, NONTEMPORAL, pays, ALWAYS)
+    allow_nontemporal(context, past)
     pairs = tuple(writer.kept.items())
-    body = with_nontemporal_flag(context, writer.body(), moved, pairs)
+    body = with_nontemporal_flag(context, writer.body(), past, pairs)
+    others = checked_version(
+        schedule.version, (*writer.short, (NONTEMPORAL, past), (PARTS, ALWAYS))
+    )
     return touched.launch(
         "ranges", context.sizes, body, schedule,
         "piecewise elements along an axis",
         parallel=product(axis.extent for axis in form.outer) * writer.blocks, work=(flops, moved),
-        grain=writer.grain, in_place=pairs,
+        grain=writer.grain, in_place=pairs, versions=others,
     )  # fmt: skip
 
 
@@ -110,6 +128,8 @@ class _Writer:
         self.block = maximum(as_size(piece) // each, 1)  # indices of `axis` in a part
         whole = self._holds(form.axis.extent, "<=", self.block)
         self.blocks = as_size(1) if whole else ceil_div(form.axis.extent, self.block)
+        self.few = min(_FEW, schedule.lanes)
+        self.short = self._short_versions()
 
     @property
     def grain(self) -> Size:
@@ -140,33 +160,63 @@ class _Writer:
         else:
             split = [*axes, (PART, self.value(self.blocks))]
             parallel_loop(parts, split, lambda scope: self._part(scope, stops))
-        lanes = min(_FEW, self.schedule.lanes)
-        lengths = self._lengths(kernel, stops)
-        if not lengths or not axes or lanes == 1 or self._long(lanes):
-            return (*kernel.steps, *parts.steps)
-        shortest, longest = (reduce(pick, lengths) for pick in (least, greatest))
+        steps = tuple(parts.steps)
+        used = [n for (_, when), n in zip(self.short, (1, self.few)) if when != NEVER]
+        if used:
+            each, firsts = self.value(self._each), (constant(0), *stops)
+            lengths = [kernel.name((stop - first) * each) for first, stop in zip(firsts, stops)]
+            for lanes in reversed(used):
+                steps = self._rows_of_vectors(kernel, stops, lengths, lanes, steps)
+        return (*kernel.steps, *steps)
 
-        def short(lanes: int) -> tuple[ir.Step, ...]:
-            rows = kernel.inner({})
-            some = [first_lanes(rows, length, lanes) if lanes > 1 else None for length in lengths]
-            parallel_loop(rows, axes, lambda scope: self._vectors(scope, stops, some, lanes))
-            return tuple(rows.steps)
+    def _rows_of_vectors(
+        self, kernel: ScalarLowering, stops: list[ir.Value], lengths: list[ir.Value], lanes: int,
+        otherwise: tuple[ir.Step, ...],
+    ) -> tuple[ir.Step, ...]:  # fmt: skip
+        """The steps of a version in which every range is at most one vector, where it is used."""
+        rows = kernel.inner({})
+        some = [first_lanes(rows, length, lanes) if lanes > 1 else None for length in lengths]
+        axes = [(axis.name, self.value(axis.extent)) for axis in self.form.outer]
+        parallel_loop(rows, axes, lambda scope: self._vectors(scope, stops, some, lanes))
+        known = {SHORTEST: reduce(least, lengths), LONGEST: reduce(greatest, lengths)}
 
-        is_short = (longest <= lanes) & (shortest > 0)
-        few = (ir.If(longest.equals(1), short(1), short(lanes)),)  # one element needs no mask
-        return (*kernel.steps, ir.If(is_short, few, tuple(parts.steps)))
+        def limited(size: Size, relation: str, number: int) -> ir.Value:
+            return known[size] <= number if relation == "<=" else known[size] >= number
 
-    def _lengths(self, kernel: ScalarLowering, stops: list[ir.Value]) -> list[ir.Value]:
-        """Element counts of the ranges, if every range is a single loop; else ()."""
-        name, each = self.form.axis.name, self.value(product(a.extent for a in self.form.inner))
-        if any(g.statements[0].axes[-1].name != name for g in self.form.groups):
-            return []
-        firsts = (constant(0), *stops)
-        return [kernel.name((stop - first) * each) for first, stop in zip(firsts, stops)]
+        used = compared(self._within(lanes), limited)
+        return (ir.If(used, tuple(rows.steps), otherwise),)
+
+    @property
+    def _each(self) -> Size:
+        return product(axis.extent for axis in self.form.inner)
+
+    def _within(self, lanes: int) -> Condition:
+        """Where every range has 1 to `lanes` elements, over SHORTEST and LONGEST."""
+        return at_least(SHORTEST, 1) & at_most(LONGEST, lanes)
+
+    def _short_versions(self) -> Listed:
+        """The versions for rows of at most a vector: ranges of one element, which need no mask, and
+        others; their conditions over the sizes of the model."""
+        name, form = self.form.axis.name, self.form
+        apart = any(g.statements[0].axes[-1].name != name for g in form.groups)
+        if apart or not form.outer or self.few == 1 or self._long(self.few):
+            return ()
+        ends = [as_size(0)]
+        for stop in form.stops:
+            ordered = self._holds(ends[-1], "<=", stop)
+            ends.append(stop if ordered else maximum(ends[-1], stop))
+        lengths = [(stop - first) * self._each for first, stop in pairwise(ends)]
+        known = {"shortest": reduce(minimum, lengths), "longest": reduce(maximum, lengths)}
+        conditions = (self._within(lanes).substitute(known) for lanes in (1, self.few))
+        version = self.schedule.version
+        return tuple(
+            (own, settle(taken(version, own, when, when), self.box))
+            for own, when in zip((SINGLE, SHORT), conditions)
+        )
 
     def _long(self, lanes: int) -> bool:
         """Whether some range always has more elements than one vector."""
-        each = product(axis.extent for axis in self.form.inner)
+        each = self._each
         ranges = zip((as_size(0), *self.form.stops), self.form.stops)
         return any(self._holds((stop - first) * each, ">", lanes) for first, stop in ranges)
 
@@ -177,7 +227,7 @@ class _Writer:
         self, scope: ScalarLowering, stops: list[ir.Value], masks: list[ir.Value | None], lanes: int
     ) -> None:
         """Ranges of at most one vector each, with the same number of lanes for all."""
-        each = self.value(product(axis.extent for axis in self.form.inner))
+        each = self.value(self._each)
         starts = [scope.name(stop * each) for stop in (constant(0), *stops)]
         for number, (first, mask) in enumerate(zip(starts, masks)):
             group = self._enter(number)
@@ -259,7 +309,10 @@ class _Writer:
             return False
         ends = self.form.stops
         length = ends[number] - ends[number - 1] if number else ends[0]
-        return length.constant is not None and length.constant <= _ONE_BY_ONE
+        return (
+            length.constant is not None
+            and length.constant <= self.context.machine.limits.single_range
+        )
 
     def _vector_loop(
         self, scope: ScalarLowering, number: int, group: Group, lane: Axis, low: ir.Value,

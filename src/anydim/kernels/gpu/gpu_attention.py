@@ -10,7 +10,7 @@ from __future__ import annotations
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.attention.attention_form import AttentionForm, attention_form
+from anydim.kernels.attention_form import AttentionForm, attention_form
 from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.gpu.group_indices import Work, plain
 from anydim.kernels.gpu.running_softmax import Tile, TileWriter

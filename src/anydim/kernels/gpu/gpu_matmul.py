@@ -46,7 +46,7 @@ from anydim.sizes import ceil_div, product
 
 _DTYPES = (float32, float64, int32, int64)
 _NARROW = (float16, bfloat16)
-_START = ir.Var(ir.INDEX, "start")
+_START = ir.START
 
 
 @dataclass(frozen=True)

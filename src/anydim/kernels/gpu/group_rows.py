@@ -25,7 +25,7 @@ from anydim.lang.tree import Axis, Group, Index, Read, Statement
 from anydim.lang.tree.affine import reads
 from anydim.sizes import ceil_div, product
 
-_START, _ITEM = ir.Var(ir.INDEX, "start"), ir.Item()
+_START, _ITEM = ir.START, ir.Item()
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import index_sum, loop, quotient
 from anydim.kernels.gpu.gpu_matmul import ProductForm, product_form
 from anydim.kernels.gpu.group_indices import remainder
-from anydim.kernels.ir import convert, number, operate, variable
+from anydim.kernels.ir import START, STOP, convert, number, operate, variable
 from anydim.kernels.launch import TF32, Argument, Launch, moved_bytes
 from anydim.kernels.matmul.epilogue import PRODUCT
 from anydim.kernels.operands import assemble
@@ -156,7 +156,7 @@ def _body(form: _Form) -> tuple[ir.Step, ...]:
     steps = loop("step", 0, names["k"], 1, ir.Assign("sum", more))
     store = ir.Store("c", c, convert(total, form.results))
     body = (*split, ir.Declare("sum", number(wide, 0)), steps, store)
-    return (loop("place", variable("start"), variable("stop"), 1, *body),)
+    return (loop("place", START, STOP, 1, *body),)
 
 
 TEMPLATE = form_template(

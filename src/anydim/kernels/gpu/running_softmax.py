@@ -16,8 +16,8 @@ from math import gcd
 from anydim.base.dtypes import DType, float32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.attention.attention_form import AttentionForm
-from anydim.kernels.attention.attention_form import Factor as Tensor
+from anydim.kernels.attention_form import AttentionForm
+from anydim.kernels.attention_form import Factor as Tensor
 from anydim.kernels.codegen.arithmetic import quotient
 from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.gpu.group_indices import Work, remainder
@@ -27,12 +27,22 @@ from anydim.lang.tree import Axis, Read
 from anydim.lang.tree.affine import to_expr
 from anydim.sizes import ceil_div
 
-_START, _ITEM, _ZERO = ir.Var(ir.INDEX, "start"), ir.Item(), constant(0)
+_START, _ITEM, _ZERO = ir.START, ir.Item(), constant(0)
 _FLOAT = ir.Type(float32)
 _MINUS_INFINITY = number(float32, float("-inf"))
 _STEP = 4  # elements that a work-item loads from local memory at a time
 _VECTOR = 16  # bytes
 QUERIES, KEYS, VALUES, SHARES, TOPS = "queries", "keys", "values", "shares", "tops"
+
+
+@dataclass(frozen=True)
+class LocalArray:
+    """An array of local memory: `rows` rows, `pitch` elements apart."""
+
+    name: str
+    dtype: DType
+    rows: int
+    pitch: int
 
 
 @dataclass(frozen=True)
@@ -69,22 +79,21 @@ class Tile:
 
     def locals(self, queries: DType, keys: DType, values: DType) -> list[ir.Local]:
         """Return the arrays of local memory, for factors of these types."""
-        layouts = (self.queries(queries), self.keys_of(keys), self.values(values))
+        arrays = (self.queries(queries), self.keys_of(keys), self.values(values))
         return [
-            *(ir.Local(name, kind, rows * pitch) for name, kind, rows, pitch in layouts),
+            *(ir.Local(each.name, each.dtype, each.rows * each.pitch) for each in arrays),
             ir.Local(SHARES, float32, self.rows * _pitch(self.keys, float32)),
             ir.Local(TOPS, float32, self.rows * self.across),
         ]
 
-    def queries(self, dtype: DType) -> tuple[str, DType, int, int]:
-        """Return the name of an array, its type, its rows, and its row stride in elements."""
-        return QUERIES, dtype, self.rows, _pitch(self.padded_depth(dtype), dtype)
+    def queries(self, dtype: DType) -> LocalArray:
+        return LocalArray(QUERIES, dtype, self.rows, _pitch(self.padded_depth(dtype), dtype))
 
-    def keys_of(self, dtype: DType) -> tuple[str, DType, int, int]:
-        return KEYS, dtype, self.keys, _pitch(self.padded_depth(dtype), dtype)
+    def keys_of(self, dtype: DType) -> LocalArray:
+        return LocalArray(KEYS, dtype, self.keys, _pitch(self.padded_depth(dtype), dtype))
 
-    def values(self, dtype: DType) -> tuple[str, DType, int, int]:
-        return VALUES, dtype, self.keys, self.own_columns * self.across
+    def values(self, dtype: DType) -> LocalArray:
+        return LocalArray(VALUES, dtype, self.keys, self.own_columns * self.across)
 
     def padded_depth(self, dtype: DType) -> int:
         """Return the elements of a row of queries or keys, padded after `depth`."""
@@ -185,14 +194,15 @@ class TileWriter:
         of_queries, of_keys, of_values = self.kinds
 
         def filling(
-            tensor: Tensor, made: tuple[str, DType, int, int], own: Axis, steps: Axis,
+            tensor: Tensor, array: LocalArray, own: Axis, steps: Axis,
             first: ir.Value, width: int, depth: int, along_depth: bool = False,
         ) -> Filling:  # fmt: skip
-            name, dtype, _, pitch = made
             read = Read(tensor.tensor, (to_expr(tensor.address),), flat=True)
             along = tensor.address.stride(steps.name).constant == 1
-            factor = Factor(read, dtype, (own,), along)
-            layout = LocalLayout(name, factor, first, own.extent, width, depth, along_depth, pitch)
+            factor = Factor(read, array.dtype, (own,), along)
+            layout = LocalLayout(
+                array.name, factor, first, own.extent, width, depth, along_depth, array.pitch
+            )
             around = Around(self.work, self.scope, (steps,), steps.extent, tile.items)
             return Filling(around, layout)
 
@@ -264,11 +274,11 @@ class TileWriter:
         return self.item_column + j * self.tile.across
 
     def _vector(
-        self, array: tuple[str, DType, int, int], row: ir.Value, at: ir.Value, count: int = _STEP
+        self, array: LocalArray, row: ir.Value, at: ir.Value, count: int = _STEP
     ) -> list[ir.Value]:
         """Load consecutive elements of a row of local memory."""
-        name, dtype, _, pitch = array
-        loads = [ir.Load(ir.Type(dtype), name, row * pitch + at + n) for n in range(count)]
+        kind, start = ir.Type(array.dtype), row * array.pitch + at
+        loads = [ir.Load(kind, array.name, start + n) for n in range(count)]
         return [self.work.let(convert(self.work.let(each), float32)) for each in loads]
 
     def _apply_score(self, first: ir.Value) -> None:
@@ -313,7 +323,9 @@ class TileWriter:
         pitch = _pitch(tile.keys, float32)
         for i, row in enumerate(self.rows):
             top, total = (ir.Get(_FLOAT, names[i]) for names in (self.tops, self.totals))
-            parts = self._vector((TOPS, float32, 0, tile.across), row, _ZERO, tile.across)
+            parts = self._vector(
+                LocalArray(TOPS, float32, tile.rows, tile.across), row, _ZERO, tile.across
+            )
             found = work.let(reduce(_larger, parts, work.let(top)))
             shift = work.let(select(found.equals(_MINUS_INFINITY), number(float32, 0), found))
             scale = work.let(apply("exp_nonpositive", top - shift))
@@ -329,7 +341,7 @@ class TileWriter:
     def _weighted(self) -> None:
         """Add shares, and values weighted by shares, in the order of keys."""
         work, tile = self.work, self.tile
-        shares = SHARES, float32, 0, _pitch(tile.keys, float32)
+        shares = LocalArray(SHARES, float32, tile.rows, _pitch(tile.keys, float32))
         values, lanes = tile.values(self.kinds[2]), gcd(tile.own_columns, _STEP)
         with work.range(0, tile.keys, _STEP) as k:
             a = [self._vector(shares, row, k) for row in self.rows]

@@ -19,6 +19,11 @@ class Let:
     value: Value
 
 
+def let(variable: Var, value: Value) -> Let:
+    """Give a variable of a record its value."""
+    return Let(variable.name, value)
+
+
 @dataclass(frozen=True)
 class Declare:
     """A register (mutable local) and its first value."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TypeAlias, Union
+from typing import TypeAlias, TypeVar, Union
 
 from anydim.base.dtypes import DTYPES, DType, boolean, int64
 from anydim.base.records import dataclass
 from anydim.kernels.ir.operators import Number, Operators
 from anydim.lang.functions import FUNCTIONS
+
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True)
@@ -294,6 +296,14 @@ def valued(value: Like, dtype: DType = int64) -> Value:
 def variable(name: str) -> Var:
     """An int64 parameter, loop variable or Let."""
     return Var(INDEX, name)
+
+
+START, STOP = variable("start"), variable("stop")  # the part of its range that a call runs
+
+
+def variables(record: type[Record]) -> Record:
+    """A record of variables: each field is the variable of its name."""
+    return record(**{name: variable(name) for name in record.__annotations__})
 
 
 def register(name: str) -> Get:

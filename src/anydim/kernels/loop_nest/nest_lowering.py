@@ -22,7 +22,7 @@ from anydim.kernels.loop_nest.nest_stages import StagedCode
 from anydim.kernels.loop_nest.nest_writes import Vectorization, as_run, vectorization_of
 from anydim.kernels.operands import Operands
 from anydim.kernels.template import Task
-from anydim.kernels.work_estimate import PART_WORK, TYPICAL_ROW
+from anydim.kernels.work_estimate import TYPICAL_ROW
 from anydim.lang.dependence.accesses import instances
 from anydim.lang.dependence.chunks import Chunks
 from anydim.lang.dependence.verdicts import IN_ORDER, PARALLEL, analyse
@@ -80,7 +80,7 @@ def lower(form: NestForm, schedule: Nest, task: Task) -> Launch:
         "nest", sizes, body, schedule, _reason(form, chunks, box, plan is not None),
         parallel=_range(chunks) if plan is None else plan.range,
         work=(operations, moved_bytes(task.group)),
-        grain=_grain(form, chunks) if plan is None else -plan.each,
+        grain=_grain(form, chunks, machine) if plan is None else -plan.each,
         scratch=scratch, in_place=pairs,
     )  # fmt: skip
 
@@ -156,11 +156,11 @@ def _vectorizations(
 # ---- work ----------------------------------------------------------------------------------------
 
 
-def _grain(form: NestForm, chunks: Chunks | None) -> int:
+def _grain(form: NestForm, chunks: Chunks | None, machine: Machine) -> int:
     """Positions of the range that make a part worth a thread, at typical sizes."""
     if chunks is None:
         return 1
     operations = operations_of(form.steps, as_size(1), loop_ranges(form.steps))
     typical = dict.fromkeys(operations.symbols, TYPICAL_ROW)
     each = operations.evaluate(typical) // max(1, chunks.extent.substitute(typical).constant or 1)
-    return max(1, PART_WORK // max(1, each))
+    return max(1, machine.limits.part_work // max(1, each))

@@ -312,11 +312,11 @@ def vectorization_of(
 ) -> Vectorization:
     """Vectorization along the axis with the most contiguous accesses."""
     none = Vectorization(None, 1)
-    options = [(_score(write, axis, form, storage), axis, False) for axis in write.axes
+    options = [(_score(write, axis, storage), axis, False) for axis in write.axes
                if _storable(write, axis, storage)]  # fmt: skip
     if write.reduced:
         last = ordered_axes((write,), write.reduced)[-1]
-        options.append((_score(write, last, form, storage), last, True))
+        options.append((_score(write, last, storage), last, True))
     options = [option for option in options if option[1].extent != 1]
     if not options:
         return none
@@ -345,7 +345,7 @@ def _storable(write: Write, axis: Axis, storage: Mapping[str, Storage]) -> bool:
     return axis == write.axes[-1] or one_to_one(write)
 
 
-def _score(write: Write, axis: Axis, form: NestForm, storage: Mapping[str, Storage]) -> int:
+def _score(write: Write, axis: Axis, storage: Mapping[str, Storage]) -> int:
     score = 0
     for read in reads(part_of(write)[1]):
         address = storage[read.tensor].address(read.indices, read.flat)

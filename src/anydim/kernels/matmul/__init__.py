@@ -2,9 +2,10 @@
 
 Takes groups that sum products, in any operand layout, and returns launches of kernels around a
 micro-kernel that is compiled once; `accumulators.py` holds its sums. `blocked_loops.py` is the
-driver: the loops of every folder but `blas` and `weight_only_quant`. Forms that several folders
-read (`contraction_form.py`, `convolution_form.py`) and the epilogue in registers
-(`tile_epilogue.py`) are beside them.
+driver: the loops of every folder but `blas` and `weight_only_quant`. What several folders use is
+beside them: forms (`contraction_form.py`, `convolution_form.py`), micro-kernels of floats, the
+epilogue in registers (`tile_epilogue.py`), columns of several images (`panel_columns.py`).
+No folder imports from another.
 
     contraction/   matrix products of any layout
     convolution/   products of weights with windows of a tensor

@@ -26,7 +26,7 @@ from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.matmul.epilogue import Output
 from anydim.kernels.matmul.matmul_kernel import ProductKernel
 from anydim.kernels.matmul.register_tile import Tile
-from anydim.kernels.matmul.work_partition import GRAIN, WorkPartition
+from anydim.kernels.matmul.work_partition import WorkPartition
 from anydim.lang.tree import Group
 from anydim.sizes import Size
 
@@ -35,7 +35,7 @@ from anydim.sizes import Size
 class Level:
     """A loop of the driver over start, start + step, ... below stop, with its steps."""
 
-    index: str
+    index: str | ir.Var
     start: ir.Value | int
     stop: ir.Value | int
     step: ir.Value | int
@@ -56,7 +56,6 @@ class Blocked(ProductKernel):
     """A kernel whose threads share rectangles; a subclass defines the levels of a rectangle."""
 
     partition: WorkPartition
-    grain = GRAIN
 
     def __init__(
         self, group: Group, outputs: tuple[Output, ...], dtype: DType, tile: Tile,
@@ -64,6 +63,10 @@ class Blocked(ProductKernel):
     ) -> None:  # fmt: skip
         super().__init__(group, outputs, dtype, tile.lanes, sizes)
         self.tile = tile
+
+    @property
+    def grain(self) -> int:  # type: ignore[override]
+        return self.partition.grain
 
     @property
     def parallel(self) -> Size:

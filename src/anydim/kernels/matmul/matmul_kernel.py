@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from anydim.base.dtypes import DType, uint8
 from anydim.kernels import ir
@@ -12,7 +12,8 @@ from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, variable
 from anydim.kernels.launch import Argument, Launch, Machine, moved_bytes
-from anydim.kernels.matmul.epilogue import PRODUCT, Output
+from anydim.kernels.matmul.contraction_form import ContractionForm
+from anydim.kernels.matmul.epilogue import PRODUCT, Output, read_by
 from anydim.kernels.matmul.epilogue_loop import epilogue_function
 from anydim.kernels.matmul.window_geometry import InLoops
 from anydim.kernels.naming import named_kernel
@@ -92,7 +93,7 @@ class ProductKernel(ABC):
 
     def main(self, body: Sequence[ir.Step]) -> ir.Function:
         """Return the function that a launch calls; call it after all sizes are collected."""
-        scalars = map(ir.Scalar, (*self._size_names, "start", "stop"))
+        scalars = map(ir.Scalar, (*self._size_names, ir.START.name, ir.STOP.name))
         scratch = ir.Pointer("scratch", uint8)
         return ir.Function(self.name, (*self.pointers, *scalars, scratch), tuple(body))
 
@@ -133,19 +134,29 @@ class ProductKernel(ABC):
         )
 
 
+def shared_library(
+    name: str, dtype: DType, made: Callable[[], tuple[ir.Function, ...]]
+) -> ir.Library:
+    """Return a library that its name identifies, of functions of elements of a type."""
+    return ir.Library(name, made, name, dtype in ir.PORTABLE)
+
+
 def function_library(
     name: str, parameters: Iterable[ir.Pointer | ir.Scalar], write: Callable[[Writer], None],
-    portable: bool = False,
+    dtype: DType | None = None, scalars: Iterable[str] = (),
 ) -> ir.Library:  # fmt: skip
-    """Return a library of one function `name`; `write` emits its body on demand."""
-    own = tuple(parameters)
+    """Return a library of one function `name`; `write` emits its body on demand.
+
+    The size parameters `scalars` follow the others.
+    """
+    own = (*parameters, *map(ir.Scalar, scalars))
 
     def made() -> tuple[ir.Function, ...]:
         code = Writer()
         write(code)
         return (ir.Function(name, own, code.written, public=True),)
 
-    return ir.Library(name, made, name, portable)
+    return ir.Library(name, made, name, dtype in ir.PORTABLE)
 
 
 def call(function: ir.Function, **own: ir.Value | ir.Address) -> ir.Call:
@@ -195,3 +206,13 @@ def roles_of(
                 buffers[tensor] = f"{letter}{len(roles)}"
                 roles.append((tensor, buffers[tensor]))
     return tuple(roles), buffers
+
+
+def roles_of_form(
+    form: ContractionForm, packed: Collection[str] = ()
+) -> tuple[tuple[tuple[str, str], ...], dict[str, str]]:
+    """Return the roles of the form's tensors and their buffers; `b` may be packed."""
+    read = read_by(form.outputs)
+    read += [] if form.start is None else [form.start.tensor]
+    written = [output.tensor for output in form.outputs]
+    return roles_of(((form.a, "a"), (form.b, "b")), packed, read, written)

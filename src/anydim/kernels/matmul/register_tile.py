@@ -222,10 +222,8 @@ class _Micro:
         for i, j in self.sums.indices if self.prefetches else []:
             code.emit(ir.Prefetch("init", self._begin(i, j)))
         whole = code.let(round_down(k, unroll))
-        with code.range(0, whole, unroll) as at:
-            self._steps(unroll, self._prefetch_steps(at))
-        with code.range(whole, k):
-            self._steps(1)
+        for at, last in code.blocks(0, whole, k, unroll, 1):
+            self._steps(*((1,) if last else (unroll, self._prefetch_steps(at))))
         self._finish()
         return code.written
 

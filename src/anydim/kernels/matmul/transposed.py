@@ -17,11 +17,9 @@ from anydim.kernels.matmul.matmul_kernel import function_library
 def matrix_transpose_library(lanes: int, dtype: DType) -> ir.Library:
     """Return a library of one function: dst[c, r] = src[r, c] for r < rows, c < columns."""
     pointers = (ir.Pointer(each, dtype) for each in ("src", "dst"))
-    scalars = map(ir.Scalar, ("src_row", "dst_row", "rows", "columns"))
+    scalars = ("src_row", "dst_row", "rows", "columns")
     write = partial(_transpose, ir.Type(dtype, lanes))
-    parameters: tuple[ir.Pointer | ir.Scalar, ...] = (*pointers, *scalars)
-    portable = dtype in ir.PORTABLE
-    return function_library(f"turned_{dtype}_x{lanes}", parameters, write, portable)
+    return function_library(f"turned_{dtype}_x{lanes}", pointers, write, dtype, scalars)
 
 
 def _transpose(vector: ir.Type, code: Writer) -> None:
@@ -33,13 +31,14 @@ def _transpose(vector: ir.Type, code: Writer) -> None:
     with code.otherwise():
         with code.when(rows < lanes):
             _transpose_few_rows(vector, code)
-        with code.otherwise(), code.range(0, rows, lanes) as row:
-            r = code.let(least(row, rows - lanes))
-            with code.range(0, columns, lanes) as column:
-                c = code.let(least(column, columns - lanes))
-                loads = [ir.Load(vector, "src", (r + n) * source + c) for n in range(lanes)]
-                for index, each in enumerate(transposed_block(vector, loads, code.let)):
-                    code.emit(ir.Store("dst", (c + index) * target + r, each))
+        with (
+            code.otherwise(),
+            code.overlapping(0, rows, lanes) as r,
+            code.overlapping(0, columns, lanes) as c,
+        ):
+            loads = [ir.Load(vector, "src", (r + n) * source + c) for n in range(lanes)]
+            for index, each in enumerate(transposed_block(vector, loads, code.let)):
+                code.emit(ir.Store("dst", (c + index) * target + r, each))
 
 
 def _transpose_few_columns(vector: ir.Type, code: Writer) -> None:
@@ -64,8 +63,7 @@ def _transpose_few_rows(vector: ir.Type, code: Writer) -> None:
     """Emit pieces of fewer rows than lanes."""
     lanes, rows, columns = vector.lanes, variable("rows"), variable("columns")
     few = ir.Type(vector.dtype, min(lanes, PIECE // vector.dtype.bytes))
-    with code.range(0, rows, few.lanes) as r, code.range(0, columns, lanes) as column:
-        c = code.let(least(column, columns - lanes))
+    with code.range(0, rows, few.lanes) as r, code.overlapping(0, columns, lanes) as c:
         below = code.let(first_lanes(rows - r, few.lanes))
         offsets = (least(r + index, rows - 1) * variable("src_row") for index in range(few.lanes))
         made = transposed_block(

@@ -18,6 +18,8 @@ from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 SMALL = 8  # strides, windows and paddings up to this size are constants in the kernel
 
+ALL_TAPS = "all_taps"  # name of the version that adds the zeros of taps out of bounds
+
 
 @dataclass(frozen=True)
 class Walk:

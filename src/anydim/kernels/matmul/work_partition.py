@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.writer import Writer
-from anydim.kernels.ir import constant, greatest, least, select
+from anydim.kernels.ir import START, STOP, constant, greatest, least, select, variable, variables
+from anydim.kernels.limits import DEFAULTS
 from anydim.sizes import Condition, Size, as_size, ceil_div, maximum, minimum, product
 
-GRAIN = 8  # steps below which another thread does not pay
 STEP = 50_000  # of `WorkPartition.work`
 MAX_STEPS = 1 << 16  # of a product that packs weights: each piece of its range would pack again
 MAX_STEPS_PACKED = 1 << 21  # with packed weights: a call checks for other work between pieces
@@ -29,11 +29,30 @@ _VECTOR, _TILE = 16, 3000
 
 
 @dataclass(frozen=True)
+class Rectangle:
+    """The variables of a rectangle: its tiles of rows and its panels, `around` of the loops.
+
+    `left`: tiles after its first one in the part of the thread, see `WorkPartition.rectangles`.
+    """
+
+    first_tile: ir.Var
+    stop_tile: ir.Var
+    first_panel: ir.Var
+    stop_panel: ir.Var
+    around: ir.Var
+    left: ir.Var
+
+
+RECTANGLE = variables(Rectangle)
+
+
+@dataclass(frozen=True)
 class WorkPartition:
     """The partition of a product in `loops` (name, extent).
 
     `tiles` of rows, `columns` in panels of `width`. Panels stay together where `whole` holds.
-    `work` is about 100 per nanosecond. The range of the launch has at most `max_steps` steps.
+    `work` is about 100 per nanosecond. The range of the launch has at most `max_steps` steps,
+    of which `grain` are worth a thread.
     """
 
     loops: tuple[tuple[str, Size], ...]
@@ -44,6 +63,7 @@ class WorkPartition:
     whole: Condition
     work: Size
     max_steps: int = MAX_STEPS
+    grain: int = DEFAULTS.product_steps
 
     @property
     def panels(self) -> Size:
@@ -70,19 +90,19 @@ class WorkPartition:
     ) -> tuple[ir.Step, ...]:
         """Return steps that run `body` for each rectangle of start:stop.
 
-        The body can use the indices of the loops, the number `around` of their iteration, and
-        `first_tile`, `stop_tile`, `first_panel`, `stop_panel`. `value` returns a size by role name.
-        With a register name `done`, the body may process several tiles that are alone in their
-        iteration, out of the `left` remaining ones; it stores their number in `done`.
+        The body can use the indices of the loops and the variables of `RECTANGLE`. `value` returns
+        a size by role name. With a register name `done`, the body may process several tiles that
+        are alone in their iteration, out of the `left` remaining ones; it stores their number in
+        `done`.
         """
         code = Writer()
 
         def size(role: str, size: Size) -> ir.Value:
             return value(role, size)
 
-        def known(name: str, term: ir.Value) -> ir.Value:
-            code.emit(ir.Let(name, term))
-            return ir.Var(ir.INDEX, name)
+        def known(name: ir.Var, term: ir.Value) -> ir.Var:
+            code.emit(ir.Let(name.name, term))
+            return name
 
         tiles, panels = size("tiles", self.tiles), size("panels", self.panels)
         whole = code.let(size("whole", self.whole.flag).differs(0))
@@ -96,30 +116,31 @@ class WorkPartition:
             code.let(select(whole, constant(1), each)),
             size("iterations", self.around), code.let(greatest(size("steps", self.steps), 1)),
         )  # fmt: skip
-        end = cells.first(code, ir.Var(ir.INDEX, "stop"))
-        at = code.variable(cells.first(code, ir.Var(ir.INDEX, "start")))
+        end = cells.first(code, STOP)
+        at = code.variable(cells.first(code, START))
         with code.loop(lambda: at() < end):
             here = at()
             column = code.let(here / tiles)
-            first = known("first_tile", here - column * tiles)
-            rest = known("around", column / groups)
+            first = known(RECTANGLE.first_tile, here - column * tiles)
+            rest: ir.Value = known(RECTANGLE.around, column / groups)
             group = code.let(column - rest * groups)
-            remaining = code.let(end - here, "left" if done else "")
+            remaining = code.let(end - here, RECTANGLE.left.name if done else "")
             if done:
                 code.emit(ir.Declare(done, constant(1)))
             all_of = least(remaining / tiles, groups - group)
             complete = code.let(select(first.equals(0), all_of, 0))
             many = code.let(greatest(complete, 1))
-            stop = known("stop_tile", select(complete > 0, tiles, least(first + remaining, tiles)))
-            known("first_panel", group * span)
-            known("stop_panel", least((group + many) * span, panels))
+            last = select(complete > 0, tiles, least(first + remaining, tiles))
+            stop = known(RECTANGLE.stop_tile, last)
+            known(RECTANGLE.first_panel, group * span)
+            known(RECTANGLE.stop_panel, least((group + many) * span, panels))
             for name, extent in reversed(self.loops[1:]):
                 count = size(f"{name}_extent", extent)
                 above = code.let(rest / count)
-                known(name, rest - above * count)
+                known(variable(name), rest - above * count)
                 rest = above
             for name, _ in self.loops[:1]:
-                known(name, rest)
+                known(variable(name), rest)
             for step in body:
                 code.emit(step)
             advance = many * (stop - first)

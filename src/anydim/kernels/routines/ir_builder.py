@@ -41,8 +41,8 @@ class Code(Writer):
         self.name = name
         self.machine = machine
         self.box = box
-        self.start = ir.Var(ir.INDEX, "start")
-        self.stop = ir.Var(ir.INDEX, "stop")
+        self.start = ir.START
+        self.stop = ir.STOP
         self._operands: dict[str, ir.Operand] = {}
         self._sizes = SizeParameters()
         self._scratch: Size = as_size(0)

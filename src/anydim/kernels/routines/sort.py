@@ -20,8 +20,6 @@ from anydim.kernels.routines.rows import Rows, fill_pairs, length_guards, write_
 from anydim.lang.tree import TensorType
 from anydim.sizes import ALWAYS, NEVER, Box, Guard
 
-ATTRIBUTES: dict[str, object] = {"axis": -1, "descending": False}
-
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
     expect_ordered("sort", types[0])

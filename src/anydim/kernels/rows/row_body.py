@@ -26,12 +26,12 @@ from anydim.kernels.flatten import own_address
 from anydim.kernels.ir import constant, convert, number, operate, select
 from anydim.kernels.partial_rows import Part
 from anydim.kernels.rows.fusion_plan import Plan, needed
+from anydim.kernels.work_estimate import PIECE
 from anydim.lang.tree import Axis, Expr, Group, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import Affine, affine, reads, row_major_strides
 from anydim.sizes import Size, align_up, as_size, maximum, product
 
 MOST_AHEAD = 3  # inputs whose next row is prefetched
-PIECE = 8192  # elements of a piece of a long row
 
 
 @dataclass(frozen=True)

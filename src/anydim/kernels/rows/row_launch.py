@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.lane_patterns import step_for
-from anydim.kernels.codegen.nontemporal import allow_nontemporal, with_nontemporal_flag
+from anydim.kernels.codegen.nontemporal import (
+    NONTEMPORAL,
+    allow_nontemporal,
+    nontemporal_pays,
+    with_nontemporal_flag,
+)
 from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.kernels.codegen.value_bounds import peaks, totals
 from anydim.kernels.codegen.vector_loops import START, STOP
@@ -18,22 +24,38 @@ from anydim.kernels.ir import Operand
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.operands import Operands
 from anydim.kernels.partial_rows import uncounted
-from anydim.kernels.rows.row_body import PIECE, RowForm, Setting
+from anydim.kernels.rows.row_body import RowForm, Setting
 from anydim.kernels.rows.row_in_place import in_place
 from anydim.kernels.rows.row_passes import RowProgram, lookups
 from anydim.kernels.rows.row_versions import row_versions
 from anydim.kernels.rows.split_rows import SHARED, Parts, PhaseProgram, is_cut, shared
 from anydim.kernels.schedule import ANY, any_version
 from anydim.kernels.versions import (
+    Listed,
+    Steps,
+    Version,
     listed_versions,
     no_version,
+    taken,
     usable_versions,
     versioned_steps,
 )
-from anydim.kernels.work_estimate import TYPICAL_ROW, cost, grain_size, work
+from anydim.kernels.work_estimate import PIECE, TYPICAL_ROW, cost, grain_size, work
 from anydim.lang.tree import Index, Tensor
 from anydim.lang.tree.affine import reads
-from anydim.sizes import NEVER, Box, Size, Truth, as_size, bounds, minimum, product, prove
+from anydim.sizes import (
+    ALWAYS,
+    NEVER,
+    Box,
+    Condition,
+    Size,
+    Truth,
+    as_size,
+    bounds,
+    minimum,
+    product,
+    prove,
+)
 
 LOOKED_UP = 32  # cost of an element read at a looked-up index, in unit operations
 
@@ -58,14 +80,18 @@ def row_launch(
     touched = Operands.of(form.group, form.expressions)
     context = _context(form, touched, machine, lanes)
     sizes, (flops, moved) = context.sizes, work(form.group, _uncounted(form))
+    forced, past = schedule.version, NEVER
     if form.independent:
         heaviest = max(cost(statement.body) for statement in form.group.statements)
-        allow_nontemporal(context, heaviest, moved, box)
+        pays = nontemporal_pays(machine, heaviest, moved, box)
+        past = taken(forced, NONTEMPORAL, pays, ALWAYS)
+        allow_nontemporal(context, past)
     program = RowProgram(Setting(form, context, lanes, unroll))
     found = row_versions(form, context, schedule, box)
-    forced = schedule.version
-    if forced == SHARED and apart == NEVER:
+    if (forced == SHARED and apart == NEVER) or (forced == NONTEMPORAL and past == NEVER):
         raise no_version(forced, [version.name for version in found])
+    if forced == NONTEMPORAL:
+        forced = found[-1].name
     versions = usable_versions(found, ANY if forced == SHARED else forced)
     body = versioned_steps(versions, sizes)
     rows = product(axis.extent for axis in form.row)
@@ -74,12 +100,21 @@ def row_launch(
     body = (ir.If(START < STOP, body),)
     pairs = in_place(form)
     return touched.launch(
-        name, sizes, with_nontemporal_flag(context, body, moved, pairs), schedule, reason,
+        name, sizes, with_nontemporal_flag(context, body, past, pairs), schedule, reason,
         parallel=apart.where(0, program.parallel),
         work=(apart.where(0, flops), apart.where(0, moved)), grain=_grain(program),
         scratch=program.scratch, in_place=pairs,
-        versions=listed_versions(versions, () if apart == NEVER else ((SHARED, apart),)),
+        versions=_listed(versions, apart, past),
     )  # fmt: skip
+
+
+def _listed(
+    versions: Sequence[Version[Steps]], shared: Condition, nontemporal: Condition
+) -> Listed:
+    """The names and conditions of versions; stores of the last one may be nontemporal."""
+    others = listed_versions(versions, ((SHARED, shared),))
+    found = (*others[:-1], (NONTEMPORAL, nontemporal), others[-1])
+    return tuple(each for each in found if each[1] != NEVER)
 
 
 def _uncounted(form: RowForm) -> dict[str, set[str]]:

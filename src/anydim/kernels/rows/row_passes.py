@@ -39,8 +39,9 @@ from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, least, variable
 from anydim.kernels.partial_rows import Part, adjoining, limits, share, without_numbers
 from anydim.kernels.rows.few_columns import FewColumns, fits_few_columns, interleaved_loop
-from anydim.kernels.rows.row_body import PIECE, Cell, Row, RowForm, Setting, whole_pieces
+from anydim.kernels.rows.row_body import Cell, Row, RowForm, Setting, whole_pieces
 from anydim.kernels.rows.short_rows import Short
+from anydim.kernels.work_estimate import PIECE
 from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, as_size, ceil_div, product

@@ -33,6 +33,8 @@ from anydim.kernels.rows.short_rows import Panels, max_columns, short_form
 from anydim.kernels.versions import Steps, Version
 from anydim.sizes import ALWAYS, Box, at_most, condition, settle
 
+_SINGLE = 16  # lanes of the vector for rows of at most one vector: with 8 they take 1.6 of the time
+
 
 def row_versions(form: RowForm, context: Context, schedule: Any, box: Box) -> list[Version[Steps]]:
     """The ways to compute the rows of a form, which have elements."""
@@ -90,7 +92,7 @@ class _Versions:
             yield self._version(f"vector{lanes}", lanes, rows)
 
     def _single_lanes(self) -> tuple[int, ...]:
-        form, lanes = self.form, min(self.context.machine.limits.single_lanes, self.lanes)
+        form, lanes = self.form, min(_SINGLE, self.lanes)
         if not form.outer or form.lane.extent.constant is not None or lanes == 1:
             return ()
         fewer = fewer_lanes(form, self.lanes)
@@ -112,9 +114,8 @@ class _Versions:
             program = self._program(form)
             return program.few_columns() if fits(form) else program.rows()
 
-        most = self.lanes // max(2, self.context.machine.limits.few_column_rows)
         if any(map(fits, stride_forms(form, self.strides))):
-            yield self._version("few_columns", most, rows, self.lanes // 2)
+            yield self._version("few_columns", self.lanes // 2, rows)
 
     def unit(self) -> Iterator[Version[Steps]]:
         """A last axis of one element: lanes along the axis before it."""

@@ -26,9 +26,10 @@ from anydim.kernels.codegen.vector_loops import START, STOP, for_loop, open_segm
 from anydim.kernels.ir import constant, greatest, least, operate
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows.call_time_forms import open_strides
-from anydim.kernels.rows.row_body import PIECE, Row, RowForm, Setting
+from anydim.kernels.rows.row_body import Row, RowForm, Setting
 from anydim.kernels.rows.row_passes import RowProgram
 from anydim.kernels.schedule import ANY
+from anydim.kernels.work_estimate import PIECE
 from anydim.lang.tree import Tensor, TensorType
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import (

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up, round_down, split_index
+from anydim.kernels.codegen.context import compared
 from anydim.kernels.codegen.register_transpose import deinterleave, interleave_lanes
 from anydim.kernels.codegen.vector_loops import store_prefetches
-from anydim.kernels.ir import constant, greatest, least, operate, select, variable
+from anydim.kernels.ir import START, STOP, constant, greatest, least, select, variable
+from anydim.kernels.schedule import ANY
 from anydim.kernels.transpose.transpose_form import LANES, block_of, blocks_of, parts_of
-from anydim.kernels.transpose.transpose_tiles import STRIP, Squares
+from anydim.kernels.transpose.transpose_tiles import CHUNK, STRIP, Squares
+from anydim.kernels.versions import Listed, Version, usable_versions
+from anydim.sizes import ALWAYS, NEVER, Condition, Size, at_most, exactly, minimum
 
 MOST_LANES = 16  # for small elements: larger squares do not fit into registers
 FEW = (2, 3, 4, 8)  # columns that are interleaved, or deinterleaved, by shuffles
 _MORE = (5, 6, 7)  # if a two-vector shuffle is one instruction
 _UNROLLED = 4  # scalar copies per iteration
 
-Variant = tuple[ir.Value, Callable[[], None]]  # (condition under which it beats squares, emitter)
+WIDTH, HEIGHT, ROW_STRIDE, LANE_STEP = map(
+    Size.symbol, ("width", "height", "row_stride", "lane_step")
+)
+Variant = Version[None]  # its condition over WIDTH, ... of a chunk
 
 
+@dataclass(frozen=True)
 class Chunks(Squares):
-    """Emits chunks: all lanes of a block of rows, at one index of the outer axes."""
+    """Emits chunks: all lanes of a block of rows, at one index of the outer axes.
+
+    The variant that `forced` names is taken wherever it is right.
+    """
+
+    forced: str = ANY
 
     def write(self) -> None:
         """Emit all chunks."""
         self._declare_buffers()
-        with self.code.range(variable("start"), variable("stop"), name="unit"):
+        with self.code.range(START, STOP, name="unit"):
             self._chunk()
 
     def _chunk(self) -> None:
@@ -37,13 +51,13 @@ class Chunks(Squares):
         outer = ((axis.name, value(axis.extent)) for axis in reversed(form.outer))
         lane_step = value(form.source.stride(form.lane.name))
         code.take(split_index("unit", ("part", value(parts_of(form))), ("block", blocks), *outer))
-        first = code.let(variable("part") * LANES, "lane_first")
-        code.let(self._at(form.source) + first * lane_step, "source")
-        code.let(self._at(form.target) + first, "target")
-        low = code.let(variable("block") * value(block), "row0")
-        code.let(_end(low, value(block), value(form.row.extent)), "row1")
+        first = code.let(variable("part") * LANES, CHUNK.lane_first.name)
+        code.let(self._at(form.source) + first * lane_step, CHUNK.source.name)
+        code.let(self._at(form.target) + first, CHUNK.target.name)
+        low = code.let(variable("block") * value(block), CHUNK.row0.name)
+        code.let(_end(low, value(block), value(form.row.extent)), CHUNK.row1.name)
         self._lanes()
-        self._first_variant(self._variants() if form.inside is None else [])
+        self._first_variant(self.variants)
 
     def _lanes(self) -> None:
         """The number of lanes of a chunk, and their distance in the source.
@@ -55,7 +69,7 @@ class Chunks(Squares):
         extent = form.lane.extent
         width, step = value(extent), value(form.source.stride(form.lane.name))
         if not form.adjacent:
-            first = variable("lane_first")
+            first = CHUNK.lane_first
             width = _end(first, constant(LANES), width) - first
         elif extent.constant is None and form.inside is None:
             (axis,), each = form.adjacent, STRIP
@@ -63,56 +77,82 @@ class Chunks(Squares):
             some = select((at & (each - 1)).equals(0), least(value(axis.extent) - at, each), 0)
             next_step = value(form.source.stride(axis.name))
             width, step = select(alone, some, width), select(alone, next_step, step)
-        self.code.let(width, "width")
-        self.code.let(step, "lane_step")
+        self.code.let(width, CHUNK.width.name)
+        self.code.let(step, CHUNK.lane_step.name)
 
     # ---- variants ------------------------------------------------------------------------------
 
-    def _first_variant(self, variants: list[Variant]) -> None:
-        """The first variant whose condition holds; squares otherwise."""
-        if not variants:
-            self._squares()
+    def _first_variant(self, variants: Sequence[Variant]) -> None:
+        """Emit the first variant whose condition holds."""
+        variant, *others = variants
+        if not others:
+            variant.lower(None)
             return
-        (condition, emit), *others = variants
-        with self.code.when(condition):
-            emit()
+        with self.code.when(compared(variant.when, self._limited)):
+            variant.lower(None)
         with self.code.otherwise():
             self._first_variant(others)
 
-    def _variants(self) -> list[Variant]:
+    def _limited(self, size: Size, relation: str, number: int) -> ir.Value:
+        """Compare a property of a chunk with a number."""
+        known = {
+            WIDTH: CHUNK.width, HEIGHT: self._value(self.form.row.extent),
+            ROW_STRIDE: self._row_stride, LANE_STEP: CHUNK.lane_step,
+        }  # fmt: skip
+        return known[size] <= number if relation == "<=" else known[size] >= number
+
+    @cached_property
+    def variants(self) -> list[Variant]:
         """Variants that beat squares where an axis is contiguous on both sides, or short."""
+        rows, lanes = partial(self._vectors, "row", "lane"), partial(self._vectors, "lane", "row")
+        narrow, low = partial(self._singly, "row", "lane"), partial(self._singly, "lane", "row")
         least_filled = max(2, min(MOST_LANES, self._wide.lanes) // 4)
-        width, height = variable("width"), self._value(self.form.row.extent)
-        return [
-            (self._row_stride.equals(1), partial(self._vectors, "row", "lane")),
-            (variable("lane_step").equals(1), partial(self._vectors, "lane", "row")),
+        found = [
+            _variant("rows", exactly(ROW_STRIDE, 1), rows),
+            _variant("lanes", exactly(LANE_STEP, 1), lanes),
             *(self._variants_for_few() if self._copies else ()),
-            (width < least_filled, partial(self._singly, "row", "lane")),
-            (height < least_filled, partial(self._singly, "lane", "row")),
+            _variant("few_lanes", at_most(WIDTH, least_filled - 1), narrow, ALWAYS),
+            _variant("few_rows", at_most(HEIGHT, least_filled - 1), low, ALWAYS),
         ]
+        squares = _variant("squares", ALWAYS, self._squares)
+        return usable_versions([*(found if self.form.inside is None else ()), squares], self.forced)
+
+    @property
+    def versions(self) -> Listed:
+        """The names of variants, and the conditions under which the first chunk takes them."""
+        form, known = self.form, self.form.lane.extent
+        width, step = minimum(known, LANES), form.source.stride(form.lane.name)
+        if form.adjacent and known.constant is None and form.inside is None:
+            (axis,), one = form.adjacent, exactly(known, 1)
+            width = one.where(minimum(axis.extent, STRIP), known)
+            step = one.where(form.source.stride(axis.name), step)
+        sizes = {
+            "width": width, "height": form.row.extent, "lane_step": step,
+            "row_stride": form.target.stride(form.row.name),
+        }  # fmt: skip
+        found = ((each.name, each.when.substitute(sizes)) for each in self.variants)
+        return tuple(each for each in found if each[1] != NEVER)
 
     def _variants_for_few(self) -> list[Variant]:
         """Variants for a few rows contiguous in the source, or a few lanes contiguous in the
         target."""
         row, lane, lanes = self.form.row.extent, self.form.lane.extent, self._wide.lanes
-        width, height = variable("width"), self._value(row)
         fitting = [
             count for count in FEW if 2 * count <= lanes and (count < 4 or 4 * count <= lanes)
         ]
-        variants, both = list[Variant](), partial(operate, "and")
+        variants = list[Variant]()
         for count in reversed([few for few in fitting if few != FEW[-1]]):
             if row.constant in (None, count):
-                condition = both(height.equals(count), variable("lane_step").equals(count))
-                variants.append(
-                    (condition, partial(self._few, self._deinterleave, count, "lane", lanes))
-                )
+                when = exactly(HEIGHT, count) & exactly(LANE_STEP, count)
+                emit = partial(self._few, self._deinterleave, count, "lane", lanes)
+                variants.append(_variant(f"deinterleaved{count}", when, emit))
         if self.context.machine.permutes and self.vector.dtype.bytes > 1:
             fitting += _MORE
         for count in reversed(fitting):
             if lane.constant in (None, count):
-                condition = both(width.equals(count), self._row_stride.equals(count))
+                when = exactly(WIDTH, count) & exactly(ROW_STRIDE, count)
                 emit = partial(self._few, self._interleave, count, "row", _step(lanes, count))
-                variants.append((condition, emit))
+                variants.append(_variant(f"interleaved{count}", when, emit))
         return variants
 
     def _vectors(self, own: str, other: str) -> None:
@@ -121,12 +161,12 @@ class Chunks(Squares):
         low, high = self._ends(own)
         whole = low + round_down(high - low, vector.lanes)
         with self.code.range(*self._ends(other), name=other) as outer:
-            for begin, end in ((low, whole), (whole, high)):
-                with self.code.range(begin, end, vector.lanes, f"{own}_vector") as at:
-                    mask = first_lanes(high - at, vector.lanes) if end is high else None
-                    from_, to = self._offsets(**{own: at, other: outer})
-                    store = self._write(to, ir.Load(vector, "x", from_, mask), mask)
-                    self.code.take(store_prefetches([store]))
+            lanes, name = vector.lanes, f"{own}_vector"
+            for at, last in self.code.blocks(low, whole, high, lanes, name=name):
+                mask = first_lanes(high - at, lanes) if last else None
+                from_, to = self._offsets(**{own: at, other: outer})
+                store = self._write(to, ir.Load(vector, "x", from_, mask), mask)
+                self.code.take(store_prefetches([store]))
 
     def _singly(self, own: str, other: str) -> None:
         """Scalar copies, the longer axis innermost."""
@@ -134,11 +174,10 @@ class Chunks(Squares):
         low, high = self._ends(own)
         whole = low + round_down(high - low, _UNROLLED)
         with self.code.range(*self._ends(other), name=other) as outer:
-            for begin, end, count in ((low, whole, _UNROLLED), (whole, high, 1)):
-                with self.code.range(begin, end, count, own) as at:
-                    for number in range(count):
-                        source, target = self._offsets(**{own: at + number, other: outer})
-                        self._write(target, ir.Load(kind, "x", source), None)
+            for at, last in self.code.blocks(low, whole, high, _UNROLLED, 1, own):
+                for number in range(1 if last else _UNROLLED):
+                    source, target = self._offsets(**{own: at + number, other: outer})
+                    self._write(target, ir.Load(kind, "x", source), None)
 
     def _few(
         self, move: Callable[[int, ir.Value, ir.Value | None], None], count: int, axis: str,
@@ -198,3 +237,9 @@ def _end(first: ir.Value, each: ir.Value, end: ir.Value) -> ir.Value:
     shorter."""
     last = first + each
     return select(end - last < each / 2, end, last)
+
+
+def _variant(
+    name: str, when: Condition, emit: Callable[[], None], right: Condition | None = None
+) -> Variant:
+    return Version(name, when, None, lambda _: emit(), when if right is None else right)

@@ -28,6 +28,7 @@ from anydim.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.launch import Launch
 from anydim.kernels.operands import Operands
+from anydim.kernels.schedule import any_version
 from anydim.kernels.template import Task, form_template
 from anydim.kernels.transpose.transpose_form import (
     TranspositionForm,
@@ -49,6 +50,7 @@ class Transposition:
     """Square blocks of `lanes` x `lanes`."""
 
     lanes: int
+    version: str = any_version()
 
 
 def _propose(form: TranspositionForm, task: Task) -> Transposition | None:
@@ -83,14 +85,15 @@ def _lower(form: TranspositionForm, schedule: Transposition, task: Task) -> Laun
     touched = Operands.of(group, (form.value,), {given.name: "x", made.name: "y"})
     context = Context(touched.types, sizes, task.machine)
     code, vector = Writer(), ir.Type(dtype, schedule.lanes)
-    Chunks(code, form, context, made.type.dtype, vector).write()
+    chunks = Chunks(code, form, context, made.type.dtype, vector, schedule.version)
+    chunks.write()
     outer = product(axis.extent for axis in form.outer)
     moved = (dtype.bytes + made.type.dtype.bytes) * product(made.type.shape)
     return touched.launch(
         "transposition", sizes, code.written, schedule,
         "a copy with another contiguous axis than its source",
         parallel=outer * blocks_of(form, dtype) * parts_of(form), work=(as_size(0), moved),
-        grain=grain_of(form, dtype),
+        grain=grain_of(form, dtype), versions=chunks.versions,
     )  # fmt: skip
 
 

@@ -12,16 +12,35 @@ from anydim.kernels.codegen.arithmetic import first_lanes, index_sum, round_down
 from anydim.kernels.codegen.register_transpose import PIECE, block_columns
 from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.codegen.writer import Writer
-from anydim.kernels.ir import constant, greatest, least, select, variable
+from anydim.kernels.ir import constant, greatest, least, select, variable, variables
 from anydim.kernels.transpose.transpose_form import TranspositionForm
 from anydim.lang.tree.affine import Affine
 from anydim.sizes import Size, product
 
 _SQUARE, _PANEL = "square", "panel"
 _LEAST_SQUARE = 8  # lanes; squares of 4 are no faster than masked squares of 8
-_NEAR, _KEPT = 512, 1 << 22  # bytes: lane distance of a near source; source that a cache holds
 STRIP = 256  # lanes written before the next rows: each row of a square is a store stream
 _LINE, _WAY, _WAYS = 64, 4096, 8  # L1 cache: bytes of a line, bytes of a way, associativity
+
+
+@dataclass(frozen=True)
+class ChunkVariables:
+    """Variables of a chunk: rows from `row0` to `row1`, `width` lanes from `lane_first` on.
+
+    `source` and `target` are the offsets of its first element at row 0, `lane_step` is the distance
+    of lanes in the source. `left` lanes remain from `lane0` on, `known` of them in bounds.
+    """
+
+    lane_first: ir.Var
+    source: ir.Var
+    target: ir.Var
+    row0: ir.Var
+    row1: ir.Var
+    width: ir.Var
+    lane_step: ir.Var
+
+
+CHUNK = variables(ChunkVariables)
 
 
 @dataclass(frozen=True)
@@ -83,11 +102,11 @@ class Squares:
         than a vector or guarded.
         """
         code, form, lanes = self.code, self.form, self.vector.lanes
-        low, high = variable("row0"), variable("row1")
-        width: ir.Value = variable("width")
+        low, high = CHUNK.row0, CHUNK.row1
+        width: ir.Value = CHUNK.width
         inside, whole = width, select(width >= lanes, width, 0)
         if form.inside is not None:
-            known = self._at(form.inside) - variable("lane_first")
+            known = self._at(form.inside) - CHUNK.lane_first
             inside = least(width, greatest(known, 0))
             whole = round_down(inside, lanes)
         inside = code.let(inside, "inside")
@@ -115,12 +134,14 @@ class Squares:
     def _whole(self, low: ir.Value, high: ir.Value, end: ir.Value) -> None:
         """Squares of lanes up to `end`: a strip of lanes, then the same lanes of the next rows."""
         code, lanes = self.code, self.vector.lanes
-        with code.range(0, end, STRIP, "strip") as at, code.range(low, high, lanes, "row") as row:
-            code.let(least(row, high + -lanes), "k")
-            with code.range(at, least(end, at + STRIP), lanes, "lane") as lane:
-                lane0 = lane if self.form.inside is not None else least(lane, end + -lanes)
-                code.let(lane0, "lane0")
-                self._square("k")
+        with (
+            code.range(0, end, STRIP, "strip") as at,
+            code.overlapping(low, high, lanes, "row", "k"),
+            code.range(at, least(end, at + STRIP), lanes, "lane") as lane,
+        ):
+            lane0 = lane if self.form.inside is not None else least(lane, end + -lanes)
+            code.let(lane0, "lane0")
+            self._square("k")
 
     def _crowded(self) -> ir.Value:
         """Whether the rows of a square map to one set of the L1 cache, which then evicts lines
@@ -134,7 +155,9 @@ class Squares:
         same = (rest <= 2 * _LINE) & (apart > 2 * _LINE)
         axes = (*self.form.outer, self.form.row, self.form.lane)
         total = self._value(product(axis.extent for axis in axes) * element_bytes)
-        return same & (variable("lane_step") * element_bytes <= _NEAR) & (total <= _KEPT)
+        limits = self.context.machine.limits
+        near = CHUNK.lane_step * element_bytes <= limits.near_lane_bytes
+        return same & near & (total <= limits.kept_source_bytes)
 
     def _by_panels(self, low: ir.Value, high: ir.Value, end: ir.Value) -> None:
         """As `_whole`, but each strip is assembled in a panel and written to its rows in whole
@@ -144,8 +167,7 @@ class Squares:
             code.let(least(row, high + -lanes), "k")
             first = code.let(least(at, end + -lanes), "first")
             length = code.let(least(end, at + STRIP) - first, "length")
-            with code.range(0, length, lanes, "lane") as lane:
-                position = code.let(least(lane, length + -lanes), "place")
+            with code.overlapping(0, length, lanes, "lane", "place") as position:
                 code.let(self._offsets(variable("k"), first + position)[0], "k_from")
                 for each, column in enumerate(self._columns("k", edge=False, narrow=False)):
                     code.emit(ir.Store(_PANEL, position + each * width, column))
@@ -153,11 +175,10 @@ class Squares:
             with code.range(row - variable("k"), lanes, name="number") as number:
                 _, target = self._offsets(variable("k") + number, first)
                 code.let(target, "to")
-                for begin, stop in ((constant(0), whole), (whole, length)):
-                    with code.range(begin, stop, wide.lanes, "lane") as lane:
-                        mask = first_lanes(length - lane, wide.lanes) if begin is whole else None
-                        found = ir.Load(wide, _PANEL, number * width + lane, mask)
-                        code.emit(ir.Store("y", variable("to") + lane, found, mask))
+                for lane, last in code.blocks(0, whole, length, wide.lanes, name="lane"):
+                    mask = first_lanes(length - lane, wide.lanes) if last else None
+                    found = ir.Load(wide, _PANEL, number * width + lane, mask)
+                    code.emit(ir.Store("y", variable("to") + lane, found, mask))
 
     def _last_lanes(self, low: ir.Value, high: ir.Value) -> None:
         """Lanes that do not fill a vector, or are guarded."""
@@ -197,7 +218,7 @@ class Squares:
         """
         code, lanes = self.code, self.vector.lanes
         source, target = self._offsets(variable(row), variable("lane0"))
-        remaining = code.let(variable("row1") - variable(row), f"{row}_left")
+        remaining = code.let(CHUNK.row1 - variable(row), f"{row}_left")
         code.let(source, f"{row}_from")
         target = code.let(target, f"{row}_to")
         columns = self._columns(row, edge, narrow)
@@ -218,7 +239,7 @@ class Squares:
         dtype, known = self.vector.dtype, variable("known")
 
         def piece(kind: ir.Type, begin: int, number: int) -> ir.Value:
-            at: ir.Value = first + variable("lane_step") * number
+            at: ir.Value = first + CHUNK.lane_step * number
             if narrow or edge:
                 at = select(known > number, at, first if narrow else constant(0))
             wanted = None
@@ -257,15 +278,15 @@ class Squares:
     def _offsets(self, row: ir.Value, lane: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Source and target offsets of an element."""
         return (
-            variable("source") + row + lane * variable("lane_step"),
-            variable("target") + lane + row * self._row_stride,
+            CHUNK.source + row + lane * CHUNK.lane_step,
+            CHUNK.target + lane + row * self._row_stride,
         )
 
     def _ends(self, axis: str) -> tuple[ir.Value, ir.Value]:
         """Start and end of the chunk along an axis."""
         if axis == "row":
-            return variable("row0"), variable("row1")
-        return constant(0), variable("width")
+            return CHUNK.row0, CHUNK.row1
+        return constant(0), CHUNK.width
 
     def _write(self, offset: ir.Value, found: ir.Value, mask: ir.Value | None) -> ir.Store:
         """Store the function of some elements."""

@@ -18,9 +18,9 @@ from anydim.kernels.codegen.reduction import (
     neutral_element,
     terms_of,
 )
+from anydim.kernels.codegen.register_transpose import strided_lanes
 from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.ir import constant, select, shuffle, splat
-from anydim.kernels.matmul.convolution.convolution_packing import strided_lanes
 from anydim.kernels.matmul.epilogue import PRODUCT
 from anydim.kernels.window_reduction.window_columns import Columns, Setting, inside, narrowed
 from anydim.kernels.window_reduction.window_form import Limit, Sliding, Window

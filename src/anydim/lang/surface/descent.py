@@ -1,14 +1,15 @@
-"""A parser of the usual definitions by recursive descent, which needs no tables and no lark.
+"""A parser of definitions by recursive descent, which needs no tables and no lark.
 
 It builds what the parser of `grammar.lark` builds, with the same callbacks (`rules.py`). It gives
-up at declarations of types, matches, type arguments and at whatever it does not expect: the other
-parser then reads the text, and reports its errors. A token is matched where it is expected, so
-that words of the language are names elsewhere, as in a contextual lexer.
+up at long or deep texts, at words of the language used as names, and at whatever it does not
+expect: the other parser then reads the text, and reports its errors. A token is matched where it
+is expected, as in a contextual lexer.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from anydim.lang.surface.rules import CONSTANTS, RULES
@@ -66,11 +67,12 @@ class _Reader:
         self._skip()
 
     def start(self) -> tuple[list[StructureType], list[Definition]]:
-        found = []
+        found: list[Any] = []
         while self._at < len(self._text):
-            if self._any_name() != "def":
+            word = self._any_name()
+            if word not in ("def", "type"):
                 raise _OtherText
-            found.append(self._definition())
+            found.append(self._definition() if word == "def" else self._structure(word))
         made: tuple[list[StructureType], list[Definition]] = RULES["start"](None, *found)
         return made
 
@@ -126,6 +128,13 @@ class _Reader:
             raise _OtherText
         return self._word(found.end())
 
+    def _listed(self, read: Callable[[], Any]) -> tuple[Any, ...]:
+        """One or more, separated by commas."""
+        found = [read()]
+        while self._mark(","):
+            found.append(read())
+        return tuple(found)
+
     def _inside(self) -> None:
         self._depth += 1
         if self._depth > _DEEPEST:
@@ -136,27 +145,31 @@ class _Reader:
     def _definition(self) -> Any:
         name = self._any_name()
         self._need("(")
-        parameters = attributes = None
-        if not self._text.startswith((")", ";"), self._at):
-            parameters = [self._parameter()]
-            while self._mark(","):
-                parameters.append(self._parameter())
-        if self._mark(";"):
-            attributes = [self._attribute()]
-            while self._mark(","):
-                attributes.append(self._attribute())
+        parameters = self._parameters()
+        attributes = self._listed(self._attribute) if self._mark(";") else None
         self._need(")")
         self._need("->")
         return RULES["definition"](
-            None, name, None if parameters is None else tuple(parameters),
-            None if attributes is None else tuple(attributes), self._results(), self._block(),
-        )  # fmt: skip
+            None, name, parameters, attributes, self._results(), self._block()
+        )
+
+    def _parameters(self) -> tuple[Any, ...] | None:
+        if self._text.startswith((")", ";"), self._at):
+            return None
+        return self._listed(self._parameter)
 
     def _parameter(self) -> Any:
-        kind, shape = self._name(), None
-        if self._mark("("):
-            shape = self._terms(")")
-        return RULES["parameter"](None, RULES["type_name"](None, kind, None, shape), self._name())
+        return RULES["parameter"](None, self._type(), self._name())
+
+    def _type(self) -> Any:
+        kind, arguments = self._name(), None
+        if self._mark("<"):
+            self._inside()
+            arguments = self._listed(self._type)
+            self._need(">")
+            self._depth -= 1
+        shape = self._terms(")") if self._mark("(") else None
+        return RULES["type_name"](None, kind, arguments, shape)
 
     def _attribute(self) -> Any:
         kind, name = self._any_name(), self._name()
@@ -173,6 +186,50 @@ class _Reader:
             self._need(",")
             names.append(str(self._name()))
         return tuple(names)
+
+    # ---- structures ----------------------------------------------------------------------------
+
+    def _structure(self, word: Word) -> Any:
+        name, parameters = self._name(), None
+        if self._mark("<"):
+            parameters = self._listed(self._name)
+            self._need(">")
+        self._need("{")
+        constructors = []
+        while not self._mark("}"):
+            constructors.append(self._constructor())
+            self._mark(";")
+        return RULES["structure"](None, word, name, parameters, *constructors)
+
+    def _constructor(self) -> Any:
+        name, fields = self._name(), None
+        if self._mark("("):
+            fields = self._parameters()
+            self._need(")")
+        return RULES["constructor"](None, name, fields)
+
+    def _match(self, word: Word) -> Any:
+        found = list(self._listed(self._name))
+        self._inside()
+        self._need("{")
+        while not self._mark("}"):
+            patterns = self._listed(self._pattern)
+            found.append(RULES["case"](None, *patterns, self._block()))
+            self._mark(";")
+        self._depth -= 1
+        return RULES["match"](None, word, *found)
+
+    def _pattern(self) -> Any:
+        name = self._name()
+        if not self._mark("("):
+            return RULES["pattern"](None, name)
+        self._inside()
+        inner = None
+        if not self._mark(")"):
+            inner = self._listed(self._pattern)
+            self._need(")")
+        self._depth -= 1
+        return RULES["pattern"](None, name, inner)
 
     # ---- statements ----------------------------------------------------------------------------
 
@@ -194,6 +251,8 @@ class _Reader:
             return self._branch(word)
         if word == "while":
             return RULES["while_"](None, word, self._term(), self._block())
+        if word == "match" and _match_name(self._text, self._at):
+            return self._match(word)
         if word in _WORDS:
             raise _OtherText
         targets = [self._target(word)]
@@ -234,10 +293,7 @@ class _Reader:
         return RULES["branch"](None, word, condition, then, otherwise)
 
     def _where(self) -> tuple[Any, ...]:
-        found = [self._clause()]
-        while self._mark(","):
-            found.append(self._clause())
-        return tuple(found)
+        return self._listed(self._clause)
 
     def _clause(self) -> Any:
         if self._keyword("exists"):
@@ -257,11 +313,9 @@ class _Reader:
         """Terms up to a closing mark, which is read; None if there are none."""
         if self._mark(end):
             return None
-        found = [self._term()]
-        while self._mark(","):
-            found.append(self._term())
+        found = self._listed(self._term)
         self._need(end)
-        return tuple(found)
+        return found
 
     def _term(self) -> Any:
         condition = self._chain()
@@ -330,20 +384,12 @@ class _Reader:
 
     def _call(self, name: Word) -> Any:
         self._need("(")
-        arguments: list[Any] = []
+        arguments = None
         if not self._text.startswith((")", ";"), self._at):
-            arguments.append(self._term())
-            while self._mark(","):
-                arguments.append(self._term())
-        settings = None
-        if self._mark(";"):
-            settings = [self._setting()]
-            while self._mark(","):
-                settings.append(self._setting())
+            arguments = self._listed(self._term)
+        settings = self._listed(self._setting) if self._mark(";") else None
         self._need(")")
-        return RULES["call"](
-            None, name, tuple(arguments) or None, None if settings is None else tuple(settings)
-        )
+        return RULES["call"](None, name, arguments, settings)
 
     def _setting(self) -> Any:
         name = self._name()

@@ -1,8 +1,8 @@
 """Parses text to a surface tree. Every invalid text raises a LanguageError with its position.
 
-`descent.py` reads usual definitions. The parser of the grammar reads the others, and reports
-errors; it is loaded on first use (`tables.py`, about 30 ms including lark) and kept. Results are
-cached by text.
+`descent.py` reads almost all texts. The parser of the grammar reads the others, and reports errors;
+it is loaded on first use (`tables.py`, about 30 ms including lark) and kept. Results are cached by
+text.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def linked(
 @lru_cache(maxsize=64)
 def unlinked(text: str, file: str) -> tuple[list[StructureType], list[Definition]]:
     """The declarations and definitions of a text, as they are written; raises LanguageError."""
-    types, definitions = _usual(text) or run_grammar(grammar(), text, file)
+    types, definitions = read_definitions(text) or run_grammar(grammar(), text, file)
     names: set[str] = set()
     for definition in definitions:
         if definition.name in names:
@@ -107,17 +107,6 @@ def unlinked(text: str, file: str) -> tuple[list[StructureType], list[Definition
             )  # fmt: skip
         names.add(definition.name)
     return types, definitions
-
-
-def is_usual(text: str) -> bool:
-    """Whether a text is read without the parser of the grammar, as fast as from a file of its
-    tree."""
-    return _usual(text) is not None
-
-
-@lru_cache(maxsize=64)
-def _usual(text: str) -> tuple[list[StructureType], list[Definition]] | None:
-    return read_definitions(text)
 
 
 # ---- the grammar -------------------------------------------------------------------------------

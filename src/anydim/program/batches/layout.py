@@ -8,6 +8,7 @@ longest along padded dims.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from hashlib import blake2b
 from typing import Any
@@ -193,6 +194,12 @@ def values_of(
     given: Any, model: str, names: Sequence[str], optional: Sequence[str] = ()
 ) -> list[Any]:
     """Return the values of an item by input; None for `optional` ones that it does not have."""
+    if type(given) is dict:
+        with suppress(KeyError):  # which the checks below explain
+            if len(given) == len(names) + len(optional):
+                return [given[name] for name in names] + [given[name] for name in optional]
+            if len(given) == len(names):
+                return [given[name] for name in names] + [None] * len(optional)
     if isinstance(given, Mapping):
         values = [given.get(name, _MISSING) for name in names]
         values += [given.get(name) for name in optional]

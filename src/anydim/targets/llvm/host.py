@@ -39,7 +39,7 @@ def this_machine() -> Processor:
         registers=registers,
         l1_bytes=_cache_bytes("1") or Processor.l1_bytes,
         l2_bytes=_cache_bytes("2") or Processor.l2_bytes,
-        limits=parse_limits(limits_text()),
+        limits=parse_limits(limits_text(), kept=not settings.limits),
     )
 
 

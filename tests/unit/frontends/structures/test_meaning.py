@@ -71,24 +71,34 @@ def agree(name: str, found: dict[str, Any], right: list[np.ndarray]) -> None:
         assert off <= MEANINGS[name].within * largest, (name, got, wanted)
 
 
+@pytest.mark.parametrize("count", [6, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MEANINGS)
-def test_it_is_the_recursion_in_python(name: str, models: Callable[..., Model]) -> None:
+def test_it_is_the_recursion_in_python(
+    name: str, count: int, models: Callable[..., Model]
+) -> None:  # fmt: skip
     model = models(name)
     for seed, sizes in enumerate(SIZES):
-        held = weights(name, sizes, seed)
-        given = forests(name, sizes, 6, seed)
+        held = weights(name, sizes, seed + count)
+        given = forests(name, sizes, count, seed + count)
         found = model(**given, **held)
-        for row in range(6):
+        for row in range(count):
             own = {key: each[row] for key, each in given.items()}
             right = expected(name, own, held)
             agree(name, {key: each[row] for key, each in found.items()}, right)
             agree(name, model(**own, **held), right)  # a single structure
 
 
+FEW = ((1, (3, 4, 2)), (5, (8, 16, 1)), (40, (5, 33, 2)))
+MANY = tuple((1 + number % 9, (number % 7, 1 + number % 33, 2)) for number in range(60))
+
+
+@pytest.mark.parametrize("points", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MEANINGS)
-def test_a_tree_has_the_same_bits_in_any_batch(name: str, models: Callable[..., Model]) -> None:
+def test_a_tree_has_the_same_bits_in_any_batch(
+    name: str, points: Any, models: Callable[..., Model]
+) -> None:  # fmt: skip
     models = [models(name), models(name, 2)]
-    for seed, (count, sizes) in enumerate(((1, (3, 4, 2)), (5, (8, 16, 1)), (40, (5, 33, 2)))):
+    for seed, (count, sizes) in enumerate(points):
         held, given = weights(name, sizes, seed), forests(name, sizes, count, seed + 10)
         whole = [model(**given, **held) for model in models]
         for key, each in whole[0].items():

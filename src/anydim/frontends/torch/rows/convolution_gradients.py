@@ -21,7 +21,7 @@ from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
 from anydim.frontends.torch.rows.convolution import Numbers, convolution, per_axis
-from anydim.lang.surface.stored import stored_definition
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.surface.syntax import Definition
 from anydim.sizes import as_size
 
@@ -102,7 +102,7 @@ def _definition(
     * (x(n,{channel or "c"},{", ".join(places)}) else 0) where c in 0:C, {ranges}
 }}
 """
-    return stored_definition(text, "convolution_weight_gradient")
+    return parse_definition(text, "convolution_weight_gradient")
 
 
 def _times(index: str, number: int) -> str:

@@ -22,11 +22,10 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient, quotient_up, split_index
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
-from anydim.kernels.ir import constant, greatest, least, select, variable
+from anydim.kernels.ir import START, STOP, constant, greatest, least, select
 from anydim.kernels.launch import Argument, Launch
-from anydim.kernels.matmul.contraction.contraction_buffers import roles_of_form
 from anydim.kernels.matmul.contraction_form import ContractionForm, MatrixWalk, form_of
-from anydim.kernels.matmul.matmul_kernel import ProductKernel
+from anydim.kernels.matmul.matmul_kernel import ProductKernel, roles_of_form
 from anydim.kernels.schedule import register
 from anydim.kernels.template import Task, Template, form_template
 from anydim.lang.tree import Group
@@ -146,7 +145,7 @@ class _Writer(ProductKernel):
     def functions(self) -> tuple[ir.Function, ...]:
         """Return main, the only function."""
         form, code, blocks = self.form, self.code, self.sizes.value(self.blocks)
-        start, stop = variable("start"), variable("stop")
+        start, stop = START, STOP
         index = list(FUNCTIONS).index(form.dtype)
         gemm = code.let(ir.Load(ir.INDEX, "library", constant(index)))
         margin = code.let(self._margin())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from anydim.kernels.limits import Limits
 from anydim.kernels.matmul.contraction_form import ContractionForm, MatrixWalk
 from anydim.kernels.matmul.epilogue import ROW, Output
 from anydim.kernels.matmul.window_rows import SPOT
@@ -16,11 +17,8 @@ from anydim.lang.tree import Apply, Index, Read, SizeTerm
 from anydim.lang.tree.affine import substituted
 from anydim.sizes import NEVER, Box, as_size, at_least, at_most, maximum, minimum, product, settle
 
-BY_POSITION = "by_position"  # name of the version
-_MIN_IMAGES, _MAX_POSITIONS, _MAX_LINE = 4, 49, 11
 
-
-def form_by_position(form: ContractionForm, tile: int, box: Box) -> ContractionForm:
+def form_by_position(form: ContractionForm, tile: int, box: Box, limits: Limits) -> ContractionForm:
     """Return the form with this variant added, for sizes where it pays.
 
     It does not pay where a `tile` of rows is within a line. No size is multiplied by another
@@ -33,8 +31,9 @@ def form_by_position(form: ContractionForm, tile: int, box: Box) -> ContractionF
     if images.name in {bound.position for bound in layout.bounds} or len(inner) < 2:
         return form
     positions, line = (product(axis.extent for axis in axes) for axes in (inner, inner[1:]))
-    few = at_most(positions, _MAX_POSITIONS) & at_least(images.extent, _MIN_IMAGES)
-    short = at_most(line, _MAX_LINE) & at_least(line - line // tile * tile, 1)
+    few = at_most(positions, limits.position_count)
+    few &= at_least(images.extent, limits.position_images)
+    short = at_most(line, limits.position_line) & at_least(line - line // tile * tile, 1)
     wanted = settle(few & short & at_least(inner[0].extent, 2), box)
     if wanted == NEVER:
         return form

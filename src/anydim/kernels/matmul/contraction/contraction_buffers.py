@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from anydim.base.records import dataclass
 from anydim.kernels.matmul.contraction.interleaved_accumulators import is_long, padded_k
 from anydim.kernels.matmul.contraction.matrix_vector import WIDE
 from anydim.kernels.matmul.contraction_form import ContractionForm
-from anydim.kernels.matmul.epilogue import Output, read_by
-from anydim.kernels.matmul.matmul_kernel import roles_of
+from anydim.kernels.matmul.epilogue import Output
 from anydim.kernels.matmul.register_tile import LINE, Tile
 from anydim.kernels.matmul.work_partition import WorkPartition
 from anydim.lang.tree import Group
@@ -33,16 +30,6 @@ class Blocks:
     b_bytes: Size
     partition: WorkPartition
     tall: Condition
-
-
-def roles_of_form(
-    form: ContractionForm, packed: Collection[str] = ()
-) -> tuple[tuple[tuple[str, str], ...], dict[str, str]]:
-    """Return the roles of the form's tensors and their buffers; `b` may be packed."""
-    read = read_by(form.outputs)
-    read += [] if form.start is None else [form.start.tensor]
-    written = [output.tensor for output in form.outputs]
-    return roles_of(((form.a, "a"), (form.b, "b")), packed, read, written)
 
 
 def startable_in_place(

@@ -15,33 +15,46 @@ height: 15 rows with tiles of up to 8 are 8 + 7, but up to 13 rows are one tile 
 from __future__ import annotations
 
 from anydim.base.dtypes import int64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient, quotient_up, round_down
-from anydim.kernels.ir import constant, greatest, least, select, variable
+from anydim.kernels.ir import constant, greatest, least, let, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.blocked_loops import Level
 from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, startable_in_place
-from anydim.kernels.matmul.contraction.contraction_micro_kernels import (
-    contraction_libraries,
-    is_thin,
-    prefix_of,
-)
+from anydim.kernels.matmul.contraction.contraction_variables import LOOP
 from anydim.kernels.matmul.contraction.interleaved_accumulators import (
     accumulator_stride,
     steps_per_accumulator,
 )
-from anydim.kernels.matmul.contraction.operand_layout import OperandLayout
+from anydim.kernels.matmul.contraction.operand_layout import B_READY, OperandLayout
 from anydim.kernels.matmul.contraction.valid_taps import STEPS, valid_taps_of
 from anydim.kernels.matmul.contraction_form import ContractionForm, dependent_axes
+from anydim.kernels.matmul.contraction_micro_kernels import (
+    contraction_libraries,
+    is_thin,
+    prefix_of,
+)
 from anydim.kernels.matmul.matmul_kernel import BACKWARDS, call
 from anydim.kernels.matmul.register_tile import GIVEN, PrefetchB, store_scalar, zeros_to_start
 from anydim.kernels.matmul.schedules import Contraction
+from anydim.kernels.matmul.window_geometry import ALL_TAPS
 from anydim.kernels.matmul.window_rows import window_function
+from anydim.kernels.matmul.work_partition import RECTANGLE
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import address
 from anydim.sizes import as_size
 
 _PREFETCHING = 16  # row tiles that share the prefetches
+
+
+@dataclass(frozen=True)
+class Start:
+    """The start of sums: address, stride of its rows, 1 if its columns differ, else 0."""
+
+    address: ir.Address
+    row: ir.Value
+    step: ir.Value
 
 
 class MainWriter(OperandLayout):
@@ -63,7 +76,8 @@ class MainWriter(OperandLayout):
         self.libraries = contraction_libraries(self.tile, form.dtype)
         self.in_place = startable_in_place(group, form, self.target)
         self.same_everywhere = not set().union(*(dependent_axes(o.value) for o in form.outputs))
-        self.valid_taps = valid_taps_of(form.windows, form.k.extent)
+        every = schedule.version == ALL_TAPS
+        self.valid_taps = None if every else valid_taps_of(form.windows, form.k.extent)
         self.finished = self.target is not None and [o.is_product for o in form.outputs] == [True]
 
     def callees(self) -> list[ir.Function]:
@@ -85,13 +99,13 @@ class MainWriter(OperandLayout):
             steps += zeros_to_start(self.tile, self.form.dtype)
         if self.interleaves:
             turn = steps_per_accumulator(self.all_k, self.all_columns, self.schedule.block_k)
-            steps += [ir.Let("turn", turn)]
+            steps += [let(LOOP.turn, turn)]
         steps += self._given_once()
-        steps += [ir.Declare("b_ready", constant(-1))] if self.scratch_layout.holds_b else []
+        steps += [ir.Declare(B_READY.name, constant(-1))] if self.scratch_layout.holds_b else []
         tiles, rows = self.sizes.role("all_tiles", self.blocks.tiles), self.all_rows
         steps += [
-            ir.Let("even", quotient(rows, greatest(tiles, 1))),
-            ir.Let("taller", rows - variable("even") * tiles),
+            let(LOOP.even, quotient(rows, greatest(tiles, 1))),
+            let(LOOP.taller, rows - LOOP.even * tiles),
         ]
         return steps
 
@@ -101,20 +115,20 @@ class MainWriter(OperandLayout):
         return self.sizes.role("c_row", self.form.m.c)
 
     def enter(self) -> list[ir.Step]:
-        panels = variable("stop_panel") - variable("first_panel")
+        panels = RECTANGLE.stop_panel - RECTANGLE.first_panel
         blocks = quotient_up(panels, self.block_panels)
         return [ir.Let("blocks", blocks), self.a_at()]
 
     def levels(self) -> list[Level]:
         """Return the levels: blocks of rows, blocks of columns, pieces of k, tiles."""
         tiles = self.sizes.role("block_tiles", self.blocks.block_tiles)
-        stop = least(variable("tile0") + tiles, variable("stop_tile"))
+        stop = least(LOOP.tile0 + tiles, RECTANGLE.stop_tile)
         return [
             Level(
-                "tile0", variable("first_tile"), variable("stop_tile"), tiles,
+                LOOP.tile0, RECTANGLE.first_tile, RECTANGLE.stop_tile, tiles,
                 [
-                    ir.Let("tile1", stop),
-                    ir.Let("tiles", variable("tile1") - variable("tile0")),
+                    let(LOOP.tile1, stop),
+                    ir.Let("tiles", LOOP.tile1 - LOOP.tile0),
                     *self.pack_a(),
                 ],
             ),
@@ -124,18 +138,18 @@ class MainWriter(OperandLayout):
 
     def _block(self) -> list[ir.Step]:
         """Set up one block of columns; a backwards launch runs blocks in reverse order."""
-        panel = variable("first_panel") + variable("place") * self.block_panels
-        stop = least(variable("stop_panel") * self.unit, self.all_columns)
+        panel = RECTANGLE.first_panel + variable("place") * self.block_panels
+        stop = least(RECTANGLE.stop_panel * self.unit, self.all_columns)
         forwards = variable(BACKWARDS).equals(0)
         from_end = variable("blocks") - 1 - variable("block")
         results = self.start_of("c", as_size(0), lambda w: w.c)
         return [
             ir.Let("place", select(forwards, variable("block"), from_end)),
-            ir.Let("column0", panel * self.unit),
-            ir.Let("width", least(stop - variable("column0"), self.block_columns)),
-            ir.Let("c_at", results + variable("column0")),
-            ir.Let("b_at", self._start_of_b()),
-            ir.Let("chunk", self._chunk()),
+            let(LOOP.column0, panel * self.unit),
+            let(LOOP.width, least(stop - LOOP.column0, self.block_columns)),
+            let(LOOP.c_at, results + LOOP.column0),
+            let(LOOP.b_at, self._start_of_b()),
+            let(LOOP.chunk, self._chunk()),
             *self.group_sizes(),
             *self._ahead(),
             *self._pack_b(),
@@ -148,7 +162,7 @@ class MainWriter(OperandLayout):
         even = round_down(quotient_up(k, greatest(blocks, 1)) + 7, 8)
         usual = select(blocks <= 1, k, even)
         return (
-            select(self.interleaved, accumulator_stride(variable("turn")), usual)
+            select(self.interleaved, accumulator_stride(LOOP.turn), usual)
             if self.interleaves
             else usual
         )
@@ -160,32 +174,35 @@ class MainWriter(OperandLayout):
         all of k before the next one.
         """
         all_k = self.all_k if vectors else self.steps_of_k
-        length = least(all_k - variable("k0"), variable("chunk"))
+        length = least(all_k - LOOP.k0, LOOP.chunk)
         if self.interleaves and not vectors:
-            length = select(self.interleaved, variable("turn"), length)
+            length = select(self.interleaved, LOOP.turn, length)
         pieces = Level(
-            "k0", 0, greatest(all_k, 1), greatest(variable("chunk"), 1),
-            [ir.Let("length", length)],
+            LOOP.k0, 0, greatest(all_k, 1), greatest(LOOP.chunk, 1),
+            [let(LOOP.length, length)],
         )  # fmt: skip
         max_tiles = variable("many") if vectors else variable("at_once")
-        before = [*self._rows_of_tiles("tile", max_tiles, "tile3"), *self._chunk_of_tile(vectors)]
+        before = [
+            *self._rows_of_tiles(variable("tile"), max_tiles, variable("tile3")),
+            *self._chunk_of_tile(vectors),
+        ]
         tiles = Level("tile", variable("tile2"), variable("tile3"), max_tiles, before)
         groups = self._groups(all_k)
         return [groups, pieces, tiles] if self.target is None else [pieces, groups, tiles]
 
     def _groups(self, all_k: ir.Value) -> Level:
         """Return groups of row tiles whose results fit the first-level cache, with epilogue."""
-        stop = least(variable("tile2") + variable("many"), variable("tile1"))
+        stop = least(variable("tile2") + variable("many"), LOOP.tile1)
         epilogue: list[ir.Step] = []
         if not self.finished:
             epilogue = [
-                *self._rows_of_tiles("tile2", variable("many"), "tile1"),
+                *self._rows_of_tiles(variable("tile2"), variable("many"), LOOP.tile1),
                 self.epilogue_call(),
             ]
         if epilogue and self.target is not None:
-            is_last = variable("k0") + variable("chunk") >= all_k
+            is_last = LOOP.k0 + LOOP.chunk >= all_k
             epilogue = [ir.If(is_last, tuple(epilogue))]
-        start, end = variable("tile0"), variable("tile1")
+        start, end = LOOP.tile0, LOOP.tile1
         return Level("tile2", start, end, variable("many"), [ir.Let("tile3", stop)], epilogue)
 
     def group_sizes(self) -> list[ir.Let]:
@@ -195,7 +212,7 @@ class MainWriter(OperandLayout):
         """
         many: ir.Value = constant(1)
         if self.target is not None:
-            each = variable("width") * (self.tile.rows * self.form.dtype.bytes)
+            each = LOOP.width * (self.tile.rows * self.form.dtype.bytes)
             half = constant(self.machine.l1_bytes // 2)
             many = greatest(quotient(half, greatest(each, 1)), 1)
         at_once = select(is_thin(self.all_k), variable("many"), 1)
@@ -207,7 +224,7 @@ class MainWriter(OperandLayout):
             return []
         window = constant(self.tile.lanes * self.tile.unroll)
         return [
-            ir.Let("part", variable("chunk") * self.tile.lanes),
+            ir.Let("part", LOOP.chunk * self.tile.lanes),
             ir.Let("next", self.all_k * self.block_columns),
             ir.Let("asking", least(variable("tiles"), _PREFETCHING)),
             ir.Let("share", quotient(variable("part"), variable("asking"))),
@@ -216,20 +233,20 @@ class MainWriter(OperandLayout):
 
     # ---- one row tile --------------------------------------------------------------------------
 
-    def _rows_of_tiles(self, tile: str, max_tiles: ir.Value | int, end: str) -> list[ir.Step]:
+    def _rows_of_tiles(self, tile: ir.Var, max_tiles: ir.Value, end: ir.Var) -> list[ir.Step]:
         """Return first row, row count and the sums' address of up to `max_tiles` row tiles."""
-        stop = least(variable(tile) + max_tiles, variable(end))
+        stop = least(tile + max_tiles, end)
         return [
-            ir.Let("row0", self.first_row(variable(tile))),
-            ir.Let("rows", self.first_row(stop) - variable("row0")),
-            ir.Let("sums_at", self.sums_at()),
+            let(LOOP.row0, self.first_row(tile)),
+            let(LOOP.rows, self.first_row(stop) - LOOP.row0),
+            let(LOOP.sums_at, self.sums_at()),
         ]
 
     def _chunk_of_tile(self, vectors: str) -> list[ir.Step]:
         """Run a chunk of k of a row tile; the first starts from `init`, others from the sums."""
         sums, sums_row = self.sums()
-        more = self._row((sums, sums_row, constant(1)), vectors)
-        is_first = variable("k0").equals(0)
+        more = self._row(Start(sums, sums_row, constant(1)), vectors)
+        is_first = LOOP.k0.equals(0)
         return [
             *(self.valid_taps.range(self.sizes) if self.valid_taps else ()),
             *(STEPS if self.valid_taps else ()),
@@ -240,14 +257,14 @@ class MainWriter(OperandLayout):
     def sums_at(self) -> ir.Value:
         if self.target is None:
             return constant(0)
-        return variable("c_at") + variable("row0") * self.c_row
+        return LOOP.c_at + LOOP.row0 * self.c_row
 
     def sums(self) -> tuple[ir.Address, ir.Value]:
         """Return the address of a row tile's sums, and the stride of their rows."""
         target = self.target
         if target is not None:
             buffer = self.buffers[target.tensor]
-            return ir.Address(buffer, variable("sums_at")), self.c_row
+            return ir.Address(buffer, LOOP.sums_at), self.c_row
         at = self.sizes.known("sums_offset", self.scratch_layout.sums_offset)
         return ir.Address("scratch", at), self.block_columns
 
@@ -260,7 +277,7 @@ class MainWriter(OperandLayout):
             store_scalar("k_block", constant(self.schedule.block_k)),
             store_scalar("a_row", row),
             store_scalar("b_panel", self.b_panel),
-            store_scalar("step", variable("turn") if self.interleaves else constant(0)),
+            store_scalar("step", LOOP.turn if self.interleaves else constant(0)),
             store_scalar("c_row", self.sums()[1]),
         ]
 
@@ -269,76 +286,71 @@ class MainWriter(OperandLayout):
         ahead: ir.Value = constant(0)
         prefetch: ir.Value = constant(PrefetchB.NONE)
         if not self.scratch_layout.holds_b:
-            number = variable("tile") - variable("tile0")
-            done = variable("k0") + variable("length")
-            rest = variable("next") - variable("k0") * self.tile.lanes
+            number = variable("tile") - LOOP.tile0
+            done = LOOP.k0 + LOOP.length
+            rest = variable("next") - LOOP.k0 * self.tile.lanes
             part = select(done < self.all_k, variable("part"), rest)
-            part = (
-                part - (self._k_at - variable("k0")) * self.tile.lanes if self.valid_taps else part
-            )
+            part = part - (self._k_at - LOOP.k0) * self.tile.lanes if self.valid_taps else part
             ahead = part + number * variable("share")
             prefetches = number < variable("asking")
             prefetch = select(prefetches, constant(PrefetchB.NEXT), constant(PrefetchB.NONE))
             prefetch = select(variable("tiles").equals(1), constant(PrefetchB.SOON), prefetch)
         return [
-            store_scalar("k", variable("steps" if self.valid_taps else "length")),
-            store_scalar("rows", variable("rows")),
-            store_scalar("columns", variable("width")),
+            store_scalar("k", LOOP.steps if self.valid_taps else LOOP.length),
+            store_scalar("rows", LOOP.rows),
+            store_scalar("columns", LOOP.width),
             store_scalar("ahead", ahead),
             store_scalar("asks", prefetch),
         ]
 
-    def _row(
-        self, begin: tuple[ir.Address, ir.Value, ir.Value], vectors: str
-    ) -> tuple[ir.Step, ...]:
-        start, start_row, start_step = begin
+    def _row(self, start: Start, vectors: str) -> tuple[ir.Step, ...]:
         sums, _ = self.sums()
         k_panel = self._k_at * self.tile.lanes
         a, _ = self._a()
-        b = ir.Address("b", variable("b_at") + k_panel)
+        b = ir.Address("b", LOOP.b_at + k_panel)
         if self.scratch_layout.holds_b:
             k_bytes = k_panel * self.form.dtype.bytes
             b = ir.Address("scratch", self._b_offset + k_bytes)
         if vectors:
-            along = variable("k0") * self.b_step
-            b = ir.Address(self.b, variable("b_at") + along)
+            along = LOOP.k0 * self.b_step
+            b = ir.Address(self.b, LOOP.b_at + along)
         function = vectors or f"{self.prefix}_row"
 
         def called(a: ir.Address) -> ir.Step:
-            return ir.Call(function, (a, b, start, sums, ir.Address("given", constant(0))))
+            return ir.Call(function, (a, b, start.address, sums, ir.Address("given", constant(0))))
 
         of_row = called(a)
         if self.interleaves and not vectors:
             of_row = ir.If(self.interleaved, (called(self._copied_a()),), (of_row,))
-        return (store_scalar("init_row", start_row), store_scalar("init_step", start_step), of_row)
+        return (store_scalar("init_row", start.row), store_scalar("init_step", start.step), of_row)
 
     @property
     def _k_at(self) -> ir.Value:
         """The first k-step of a row tile in a chunk."""
-        return variable("k_at" if self.valid_taps else "k0")
+        return LOOP.k_at if self.valid_taps else LOOP.k0
 
     def _a(self) -> tuple[ir.Address, ir.Value]:
         if not self.scratch_layout.holds_a:
-            at = variable("a_at") + variable("row0") * self.a_row + variable("k0")
+            at = LOOP.a_at + LOOP.row0 * self.a_row + LOOP.k0
             return ir.Address(self.a, at), self.a_row
         return self._copied_a(), self._copied_row
 
     def _copied_a(self) -> ir.Address:
-        inside = variable("row0") - variable("first_row")
+        inside = LOOP.row0 - LOOP.first_row
         at = inside * self._copied_row + self._k_at
         return ir.Address("scratch", at * self.form.dtype.bytes)
 
-    def _start(self) -> tuple[ir.Address, ir.Value, ir.Value]:
-        """Return the start of the sums: address, stride of rows, 1 if columns differ, else 0."""
+    def _start(self) -> Start:
+        """Return the start of the sums of a row tile."""
         read = self.form.start
         if read is None:
-            return ir.Address("zeros", constant(0)), constant(0), constant(0)
+            return Start(ir.Address("zeros", constant(0)), constant(0), constant(0))
         form = address(read, self.group.type_of(read.tensor).shape)
         assert form is not None
         row = self.sizes.known("start_row", form.stride("m"))
         before = self.start_of("start", form.constant, lambda w: form.stride(w.name))
-        at = before + variable("row0") * row + variable("column0")
-        return ir.Address(self.buffers[read.tensor], at), row, constant(1)
+        at = before + LOOP.row0 * row + LOOP.column0
+        return Start(ir.Address(self.buffers[read.tensor], at), row, constant(1))
 
     def epilogue_call(self, sums_stride: ir.Value | None = None) -> ir.Call:
         """Return the epilogue call of a row tile; `sums_stride` is that of rows in scratch."""
@@ -346,13 +358,13 @@ class MainWriter(OperandLayout):
         if self.target is None and sums_stride is not None:
             sums_row = sums_stride
         row = self.c_row
-        rows: ir.Value = variable("rows")
-        columns: ir.Value = variable("width")
+        rows: ir.Value = LOOP.rows
+        columns: ir.Value = LOOP.width
         if self.target is not None and self.same_everywhere:
             # contiguous rows are one row
             one = row.equals(columns)
             rows, columns = select(one, 1, rows), select(one, rows * columns, columns)
-        out = variable("c_at") + variable("row0") * row
+        out = LOOP.c_at + LOOP.row0 * row
         return call(
             self.epilogue, sums=sums, sums_row=sums_row, out_at=out, out_row=row,
             rows=rows, columns=columns,

@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.kernels.launch import Launch, Machine, known_number, known_parts
-from anydim.kernels.matmul.contraction.by_position import BY_POSITION, form_by_position
+from anydim.kernels.matmul.contraction.by_position import form_by_position
 from anydim.kernels.matmul.contraction.contraction_buffers import Blocks
-from anydim.kernels.matmul.contraction.contraction_micro_kernels import THIN
 from anydim.kernels.matmul.contraction.interleaved_accumulators import may_interleave, padded_k
 from anydim.kernels.matmul.contraction.unpacked_variants import TALL, ContractionWriter
 from anydim.kernels.matmul.contraction.valid_taps import valid_taps_of
@@ -23,6 +22,8 @@ from anydim.kernels.matmul.contraction_form import (
     along_the_longer,
     form_of,
 )
+from anydim.kernels.matmul.contraction_micro_kernels import THIN
+from anydim.kernels.matmul.panel_columns import BY_POSITION
 from anydim.kernels.matmul.register_tile import Tile, tile_of
 from anydim.kernels.matmul.schedules import Contraction
 from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of
@@ -44,12 +45,8 @@ from anydim.sizes import (
 )
 
 _DTYPES = (float32, float64, int32, int64)
-_FEW_TILES = 12  # row tiles up to which one panel of B at a time suffices; the minimum of a block
-_ROWS = 6  # minimum row tiles per thread when threads share rows alone; half of it if A is copied
-_LARGE = 1 << 18  # elements of B that exceed the second-level cache
 _KEPT = 2  # divisor of the second-level cache for a block of B that the loops share, packed once
 _PAGE = 4096  # lines this many bytes apart map to the same set of the first-level cache
-_WIDE = 16  # columns per row above which threads share the columns
 
 
 def _form(task: Task, version: str = ANY) -> ContractionForm | None:
@@ -59,7 +56,9 @@ def _form(task: Task, version: str = ANY) -> ContractionForm | None:
     form = along_the_longer(form)
     if valid_taps_of(form.windows, form.k.extent) is None or version not in (ANY, BY_POSITION):
         return form
-    return form_by_position(form, tile_of(task.machine, form.dtype).rows, task.box)
+    return form_by_position(
+        form, tile_of(task.machine, form.dtype).rows, task.box, task.machine.limits
+    )
 
 
 def _propose(form: ContractionForm, task: Task) -> Contraction:
@@ -95,22 +94,24 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     tile, which may use two panels at a time, and so have tiles of few k-steps, which run along
     whole rows.
     """
-    size, k = form.dtype.bytes, maximum(form.k.extent, 1)
+    size, k, limits = form.dtype.bytes, maximum(form.k.extent, 1), machine.limits
     k = padded_k(k) if may_interleave(form, schedule, machine, tile.lanes) else k
     at_once = minimum(k, schedule.block_k) if schedule.packed else k
     tall = _tall(form, schedule.version, tile, machine)
     usual = ceil_div(form.m.extent, tile.rows)
     tiles, unit = usual - tall.flag, tall.where(tile.width - tile.lanes, tile.width)
-    kept = maximum(as_size(schedule.block_rows_bytes) // (k * (tile.rows * size)), _FEW_TILES)
+    kept = maximum(
+        as_size(schedule.block_rows_bytes) // (k * (tile.rows * size)), limits.few_row_tiles
+    )
     block_tiles = ceil_div(usual, maximum(ceil_div(usual, kept), 1))
     limit = maximum(as_size(schedule.block_columns_bytes) // (at_once * (tile.width * size)), 1)
     pairs = maximum(limit // 2 * 2, 1)
     alone = at_most(form.m.extent, tile.rows // 2).where(pairs, 1)
-    many = at_least(block_tiles, _FEW_TILES + 1) | at_most(form.k.extent, THIN)
+    many = at_least(block_tiles, limits.few_row_tiles + 1) | at_most(form.k.extent, THIN)
     panels = limit if form.same_b and not schedule.packed else many.where(limit, alone)
     whole = k * align_up(form.n.extent, tile.lanes) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
-    partition = _partition(form, tiles, tile, unit, machine.threads)
+    partition = _partition(form, tiles, tile, unit, machine)
     partition = replace(partition, max_steps=MAX_STEPS_PACKED) if schedule.packed else partition
     max_tiles, max_panels = block_tiles, panels
     if form.by_position:  # shorter formulas of upper bounds, for memory
@@ -137,23 +138,27 @@ def _tall(form: ContractionForm, version: str, tile: Tile, machine: Machine) -> 
 
 
 def _partition(
-    form: ContractionForm, tiles: Size, tile: Tile, unit: Size, threads: int
+    form: ContractionForm, tiles: Size, tile: Tile, unit: Size, machine: Machine
 ) -> WorkPartition:
     """Share rows alone where each thread has enough of them to hide the latency of B.
 
     Otherwise each thread has columns of its own, and reads A from the caches of other threads.
     """
-    min_tiles = as_size(_ROWS * max(threads, 2))
+    limits = machine.limits
+    min_tiles = as_size(limits.thread_row_tiles * max(machine.threads, 2))
     if form.copies_a:
-        large = at_least(form.k.extent * form.n.extent, _LARGE)
+        large = at_least(form.k.extent * form.n.extent, limits.large_factor)
         min_tiles = large.where(min_tiles, min_tiles // 2)
-    min_tiles = maximum(min_tiles, ceil_div(form.n.extent, _WIDE * tile.rows))
+    min_tiles = maximum(min_tiles, ceil_div(form.n.extent, limits.wide_columns * tile.rows))
     around, rows, cut = form.around, form.m.extent, tiles
     if form.by_position:
         around, rows, cut = as_size(1), form.all_rows, ceil_div(form.all_rows, tile.rows)
     work = work_of(around, rows, cut, form.n.extent, form.k.extent)
     whole = at_least(tiles, min_tiles)
-    return WorkPartition(form.extents, tiles, form.n.extent, unit, tile.lanes, whole, work)
+    return WorkPartition(
+        form.extents, tiles, form.n.extent, unit, tile.lanes, whole, work,
+        grain=limits.product_steps,
+    )  # fmt: skip
 
 
 def _panels(form: ContractionForm, tile: Tile) -> Panels:

@@ -83,12 +83,10 @@ def interleaved_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
     """
     name, vector = f"turns_{dtype}_x{lanes}", ir.Type(dtype, lanes)
     ends = tuple(ir.Pointer(each, dtype) for each in ("src", "dst"))
-    copied: tuple[ir.Pointer | ir.Scalar, ...] = (*ends, *map(ir.Scalar, _SCALARS))
-    portable = dtype in ir.PORTABLE
     return (
-        function_library(f"{name}_row", strip_pointers(dtype), partial(_row, vector), portable),
-        function_library(f"{name}_a", copied, partial(_rows_of_a, vector), portable),
-        function_library(f"{name}_b", copied, partial(_rows_of_b, vector), portable),
+        function_library(f"{name}_row", strip_pointers(dtype), partial(_row, vector), dtype),
+        function_library(f"{name}_a", ends, partial(_rows_of_a, vector), dtype, _SCALARS),
+        function_library(f"{name}_b", ends, partial(_rows_of_b, vector), dtype, _SCALARS),
     )
 
 
@@ -115,10 +113,9 @@ def _row(vector: ir.Type, code: Writer) -> None:
             rows = [code.let(least(j + i + u, columns - 1) * b_row) for u in range(len(sums))]
             for total in sums:
                 code.emit(ir.Declare(total.name, number(dtype, 0, ACCUMULATORS)))
-            with code.range(k0, whole, ACCUMULATORS) as at:
-                add(a, at, rows)
-            with code.range(whole, k0 + turn * ACCUMULATORS, ACCUMULATORS) as at:
-                add(a, at, rows, code.let(first_lanes(greatest(stop - at, 0), ACCUMULATORS)))
+            for at, last in code.blocks(k0, whole, k0 + turn * ACCUMULATORS, ACCUMULATORS):
+                inside = first_lanes(greatest(stop - at, 0), ACCUMULATORS)
+                add(a, at, rows, code.let(inside) if last else None)
             for u, total in enumerate(sums):
                 code.emit(ir.Store("sums", (i + u) * ACCUMULATORS, total))
 
@@ -156,10 +153,8 @@ def _rows_of_a(vector: ir.Type, code: Writer) -> None:
 
     with code.range(0, variable("rows")) as r:
         source, target = code.let(r * variable("src_row")), code.let(r * variable("dst_row"))
-        with code.range(0, whole, lanes) as at:
-            copied(source, target, at, masked=False)
-        with code.range(whole, turn, lanes) as at:
-            copied(source, target, at, masked=True)
+        for at, last in code.blocks(0, whole, turn, lanes):
+            copied(source, target, at, masked=last)
 
 
 def _rows_of_b(vector: ir.Type, code: Writer) -> None:
@@ -179,7 +174,6 @@ def _rows_of_b(vector: ir.Type, code: Writer) -> None:
         panel = code.let(quotient(r, lanes) * variable("dst_row"))
         inside = code.let(first_lanes(rows - r, lanes))
         sources = [code.let(least(r + i, rows - 1) * row) for i in range(lanes)]
-        with code.range(0, whole, lanes) as c:
-            square(c, None)
-        with code.range(whole, turn * ACCUMULATORS, lanes) as c:
-            square(c, code.let(first_lanes(greatest(columns - c, 0), lanes)))
+        for c, last in code.blocks(0, whole, turn * ACCUMULATORS, lanes):
+            valid = first_lanes(greatest(columns - c, 0), lanes)
+            square(c, code.let(valid) if last else None)

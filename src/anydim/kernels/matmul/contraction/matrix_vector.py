@@ -31,7 +31,7 @@ from anydim.kernels.codegen.register_transpose import (
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, iota, least, number, select, variable
 from anydim.kernels.matmul.accumulators import multiply_add
-from anydim.kernels.matmul.contraction.contraction_micro_kernels import block_of_k
+from anydim.kernels.matmul.contraction_micro_kernels import block_of_k
 from anydim.kernels.matmul.matmul_kernel import function_library
 from anydim.kernels.matmul.register_tile import load_scalars, strip_pointers
 
@@ -50,15 +50,9 @@ def vector_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
     The scalar `b_panel` is the stride of rows of b in `row` and `across`.
     """
     writers = {"row": _row, "across": _across, "dots": _dots, "short": _short}
-    name, pointers, vector = (
-        f"vector_{dtype}_x{lanes}",
-        strip_pointers(dtype),
-        ir.Type(dtype, lanes),
-    )
+    name, vector = f"vector_{dtype}_x{lanes}", ir.Type(dtype, lanes)
     return tuple(
-        function_library(
-            f"{name}_{variant}", pointers, partial(write, vector), dtype in ir.PORTABLE
-        )
+        function_library(f"{name}_{variant}", strip_pointers(dtype), partial(write, vector), dtype)
         for variant, write in writers.items()
     )
 
@@ -73,10 +67,9 @@ SMALL_SCALARS = (
 def small_library(lanes: int, dtype: DType, along: bool) -> ir.Library:
     """Return `small` for a b with contiguous columns (`along`), or for any b."""
     name = f"small_{dtype}_x{lanes}_{'along' if along else 'any'}"
-    scalars = tuple(ir.Scalar(each) for each in SMALL_SCALARS)
-    pointers = tuple(ir.Pointer(each, dtype) for each in "abc")
+    pointers = (ir.Pointer(each, dtype) for each in "abc")
     write = partial(_small, ir.Type(dtype, lanes), along)
-    return function_library(name, pointers + scalars, write, dtype in ir.PORTABLE)
+    return function_library(name, pointers, write, dtype, SMALL_SCALARS)
 
 
 def _small(vector: ir.Type, along: bool, code: Writer) -> None:
@@ -142,10 +135,8 @@ def _row(vector: ir.Type, code: Writer) -> None:
         some = code.let(quotient(count, _STEPS) * _STEPS)
         with code.range(0, columns, lanes) as column:
             code.emit(ir.Store("sums", column, number(dtype, 0, lanes)))
-        with code.range(0, some, _STEPS) as k1:
-            steps(k0 + k1, _STEPS)
-        with code.range(some, count) as k1:
-            steps(k0 + k1, 1)
+        for k1, last in code.blocks(0, some, count, _STEPS, 1):
+            steps(k0 + k1, 1 if last else _STEPS)
         swept(lambda column, mask: _stored(
             k0, column, ir.Load(vector, "sums", column), given, mask
         ))  # fmt: skip

@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import index_sum, loop, quotient_up, round_down
-from anydim.kernels.ir import constant, greatest, least, register, select, variable
+from anydim.kernels.ir import constant, greatest, least, let, register, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.blocked_loops import Blocked
-from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, roles_of_form, scratch_of
+from anydim.kernels.matmul.contraction.contraction_buffers import Blocks, scratch_of
+from anydim.kernels.matmul.contraction.contraction_variables import LOOP
 from anydim.kernels.matmul.contraction.interleaved_accumulators import (
     ACCUMULATORS,
     accumulator_stride,
@@ -21,18 +22,20 @@ from anydim.kernels.matmul.contraction.interleaved_accumulators import (
     may_interleave,
 )
 from anydim.kernels.matmul.contraction.operand_copies import (
-    gather_library,
-    strided_library,
-    transpose_library,
+    CopyShape,
+    copy_library,
 )
 from anydim.kernels.matmul.contraction_form import ContractionForm, MatrixWalk
 from anydim.kernels.matmul.epilogue import target_of
-from anydim.kernels.matmul.matmul_kernel import call, packed_at
+from anydim.kernels.matmul.matmul_kernel import call, packed_at, roles_of_form
 from anydim.kernels.matmul.schedules import Contraction
 from anydim.kernels.matmul.window_geometry import LayerSizes
 from anydim.kernels.matmul.window_rows import ONE, SPOT
+from anydim.kernels.matmul.work_partition import RECTANGLE
 from anydim.lang.tree import Group
 from anydim.sizes import Size, align_up, as_size
+
+B_READY = register("b_ready")  # the block of columns in scratch
 
 
 class OperandLayout(Blocked):
@@ -87,7 +90,7 @@ class OperandLayout(Blocked):
         """K-steps as packed, with the padding of interleaved accumulators."""
         if not self.interleaves:
             return self.all_k
-        turn = variable("turn")
+        turn = LOOP.turn
         blocks = quotient_up(self.all_k, greatest(turn * ACCUMULATORS, 1))
         return select(
             self.interleaved, blocks * accumulator_stride(turn) * ACCUMULATORS, self.all_k
@@ -95,7 +98,7 @@ class OperandLayout(Blocked):
 
     @property
     def interleaved(self) -> ir.Value:
-        return constant(0) < variable("turn")
+        return constant(0) < LOOP.turn
 
     @property
     def block_columns(self) -> ir.Value:
@@ -120,12 +123,12 @@ class OperandLayout(Blocked):
         """Return the first element of the block of columns; a packed B has panels of a vector."""
         form = self.form
         if not self.schedule.packed:
-            columns = variable("column0") * self.b_column
+            columns = LOOP.column0 * self.b_column
             return self.start_of("b", form.b_start, lambda w: w.b) + columns
         group = align_up(form.n.extent, self.tile.lanes) * form.k.extent
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.b != 0]
         terms = packed_at(loops, group, self.sizes.role)
-        return index_sum(*terms, variable("column0") * self.all_k)
+        return index_sum(*terms, LOOP.column0 * self.all_k)
 
     @property
     def b_column(self) -> ir.Value:
@@ -138,10 +141,10 @@ class OperandLayout(Blocked):
         return self.sizes.known("b_step", self.form.k.b)
 
     def first_row(self, tile: ir.Value) -> ir.Value:
-        return tile * variable("even") + least(tile, variable("taller"))
+        return tile * LOOP.even + least(tile, LOOP.taller)
 
     def a_at(self) -> ir.Let:
-        return ir.Let("a_at", self.start_of("a", self.form.a_start, lambda w: w.a))
+        return let(LOOP.a_at, self.start_of("a", self.form.a_start, lambda w: w.a))
 
     def pack_a(self) -> list[ir.Step]:
         """Copy the rows of A of this unit of work, unless their elements are contiguous.
@@ -151,10 +154,10 @@ class OperandLayout(Blocked):
         if not (self.scratch_layout.holds_a or self.interleaves):
             return []
         known, form, lanes = self.sizes.known, self.form, self.tile.lanes
-        rows = self.first_row(variable("tile1")) - variable("first_row")
-        first = ir.Let("first_row", self.first_row(variable("tile0")))
+        rows = self.first_row(LOOP.tile1) - LOOP.first_row
+        first = let(LOOP.first_row, self.first_row(LOOP.tile0))
         if self.interleaves:
-            source = variable("a_at") + variable("first_row") * self.a_row
+            source = LOOP.a_at + LOOP.first_row * self.a_row
             strides = (self.a_row, self._copied_row, rows)
             copies = self._copy_interleaved(1, (self.a, source), constant(0), constant(1), strides)
             return [first, ir.If(self.interleaved, (copies,))]
@@ -164,20 +167,24 @@ class OperandLayout(Blocked):
             spot = {} if form.windows.spots != ONE else {SPOT: constant(0)}
             return [
                 first,
-                call(self.windows, **ends, **spot, x_at=variable("a_at"), rows=rows, dst_row=row),
+                call(self.windows, **ends, **spot, x_at=LOOP.a_at, rows=rows, dst_row=row),
             ]
-        source = variable("a_at") + variable("first_row") * self.a_row
+        source = LOOP.a_at + LOOP.first_row * self.a_row
         step = known("a_step", form.k.a)
         pieces = form.pieces if form.cuts_a else None
         if pieces is None:
             to = ir.Address("scratch", constant(0))
-            shape = (step, row, constant(1), self.all_k, rows, row)
+            shape = CopyShape(step, row, constant(1), rows=self.all_k, columns=rows, width=row)
             a = ir.Address(self.a, source)
-            transposed = self._copy(transpose_library(lanes, form.dtype), (a, to, *shape))
+            transposed = self._copy(
+                copy_library("transpose", lanes, form.dtype), (a, to, *shape.arguments)
+            )
             if form.m.a == 1:
                 return [first, transposed]
-            shape = (self.a_row, row, step, rows, self.all_k, self.all_k)
-            strided = self._copy(strided_library(lanes, form.dtype), (a, to, *shape))
+            shape = CopyShape(self.a_row, row, step, rows, columns=self.all_k, width=self.all_k)
+            strided = self._copy(
+                copy_library("apart", lanes, form.dtype), (a, to, *shape.arguments)
+            )
             return [first, ir.If(self.a_row.equals(1), (transposed,), (strided,))]
         length = known("piece_length", pieces.length)
         at = variable("piece") * known("a_piece", pieces.a)
@@ -185,12 +192,12 @@ class OperandLayout(Blocked):
         to = ir.Address("scratch", variable("piece") * length * form.dtype.bytes)
         whole = round_down(length + (lanes - 1), lanes)
         if form.k.a == 1:
-            shape = (self.a_row, row, constant(1), rows, length, whole)
-            copy = gather_library(lanes, form.dtype)
+            shape = CopyShape(self.a_row, row, constant(1), rows, columns=length, width=whole)
+            copy = copy_library("gather", lanes, form.dtype)
         else:
-            shape = (step, row, constant(1), length, rows, whole)
-            copy = transpose_library(lanes, form.dtype)
-        copied = self._copy(copy, (each, to, *shape))
+            shape = CopyShape(step, row, constant(1), rows=length, columns=rows, width=whole)
+            copy = copy_library("transpose", lanes, form.dtype)
+        copied = self._copy(copy, (each, to, *shape.arguments))
         return [first, loop("piece", 0, known("pieces", pieces.count), 1, copied)]
 
     def _pack_b(self) -> list[ir.Step]:
@@ -198,35 +205,39 @@ class OperandLayout(Blocked):
         if not self.scratch_layout.holds_b:
             return []
         columns = self.all_columns + 1
-        block: ir.Value = variable("column0")
+        block: ir.Value = LOOP.column0
         if not self.form.same_b:
-            block = variable("around") * columns + block
-        requested = block * columns + variable("width")
-        missing = register("b_ready").differs(variable("b_wanted"))
+            block = RECTANGLE.around * columns + block
+        requested = block * columns + LOOP.width
+        missing = B_READY.differs(variable("b_wanted"))
         return [
             ir.Let("b_wanted", requested),
-            ir.If(missing, (self._panels(), ir.Assign("b_ready", variable("b_wanted")))),
+            ir.If(missing, (self._panels(), ir.Assign(B_READY.name, variable("b_wanted")))),
         ]
 
     def _panels(self) -> ir.Step:
         """Pack the panels of a block of B, for every piece of k."""
         form, known, lanes = self.form, self.sizes.known, self.tile.lanes
-        columns, width, length = variable("width"), constant(lanes), self.all_k
+        columns, width, length = LOOP.width, constant(lanes), self.all_k
         padded = round_down(columns + (lanes - 1), lanes)
         offset: ir.Value = self._b_offset
-        at: ir.Value = variable("b_at")
+        at: ir.Value = LOOP.b_at
         pieces = form.pieces if form.cuts_b else None
         if pieces is not None:
             length = known("piece_length", pieces.length)
             offset = offset + variable("piece") * length * (lanes * form.dtype.bytes)
             at = at + variable("piece") * known("b_piece", pieces.b)
         ends = ir.Address(self.b, at), ir.Address("scratch", offset)
-        shape: tuple[ir.Value, ...] = (self.b_column, width, self.all_k, columns, length, padded)
-        copy = transpose_library(lanes, form.dtype)
+        shape = CopyShape(
+            self.b_column, width, self.all_k, rows=columns, columns=length, width=padded
+        )
+        copy = copy_library("transpose", lanes, form.dtype)
         if form.n.b == 1:
-            shape = (self.b_step, width, self.all_k, length, columns, padded)
-            copy = gather_library(lanes, form.dtype)
-        copied: ir.Step = self._copy(copy, (*ends, *shape))
+            shape = CopyShape(
+                self.b_step, width, self.all_k, rows=length, columns=columns, width=padded
+            )
+            copy = copy_library("gather", lanes, form.dtype)
+        copied: ir.Step = self._copy(copy, (*ends, *shape.arguments))
         if self.interleaves:
             rows = (self.b_column, self.b_panel, columns)
             copies = self._copy_interleaved(2, (self.b, at), offset, width, rows)
@@ -241,12 +252,12 @@ class OperandLayout(Blocked):
     ) -> ir.Step:  # fmt: skip
         """Copy rows to scratch by blocks of k; a k-step takes `each` elements there."""
         buffer, start = source
-        turn, block = variable("turn"), variable("block_of_k")
+        turn, block = LOOP.turn, variable("block_of_k")
         at, to = block * turn * ACCUMULATORS, block * accumulator_stride(turn) * ACCUMULATORS
         columns, to = least(self.all_k - at, turn * ACCUMULATORS), to * each * self.form.dtype.bytes
         ends = ir.Address(buffer, start + at), ir.Address("scratch", offset + to)
         library = interleaved_libraries(self.tile.lanes, self.form.dtype)[which]
-        copied = self._copy(library, (*ends, *shape, columns, variable("turn")))
+        copied = self._copy(library, (*ends, *shape, columns, LOOP.turn))
         return loop("block_of_k", 0, quotient_up(self.all_k, turn * ACCUMULATORS), 1, copied)
 
     @property

@@ -11,10 +11,10 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
 from anydim.kernels.codegen.context import compared
-from anydim.kernels.ir import constant, least, variable
+from anydim.kernels.ir import constant, least, let
 from anydim.kernels.matmul.blocked_loops import nested
-from anydim.kernels.matmul.contraction.by_position import BY_POSITION
 from anydim.kernels.matmul.contraction.contraction_loops import MainWriter
+from anydim.kernels.matmul.contraction.contraction_variables import LOOP
 from anydim.kernels.matmul.contraction.interleaved_accumulators import (
     FEW,
     FEW_ROWS,
@@ -29,10 +29,14 @@ from anydim.kernels.matmul.contraction.matrix_vector import (
     small_library,
     vector_libraries,
 )
+from anydim.kernels.matmul.contraction.valid_taps import valid_taps_of
+from anydim.kernels.matmul.panel_columns import BY_POSITION
 from anydim.kernels.matmul.register_tile import store_scalar
+from anydim.kernels.matmul.window_geometry import ALL_TAPS
+from anydim.kernels.matmul.work_partition import RECTANGLE
 from anydim.kernels.schedule import ANY
-from anydim.kernels.versions import Listed, checked_version
-from anydim.sizes import ALWAYS, NEVER, Condition, Size, as_size, at_most, condition
+from anydim.kernels.versions import Listed, checked_version, taken
+from anydim.sizes import ALWAYS, NEVER, Condition, Size, as_size, at_most, exactly
 
 DONE = "done"  # iterations of the loop that a rectangle has processed
 TALL = "tall_tile"  # name of the version
@@ -89,7 +93,9 @@ class ContractionWriter(MainWriter):
             (way.name, way.when.substitute(sizes) & (long if way.interleaved else ALWAYS))
             for way in ways
         ]
+        skipping = NEVER if valid_taps_of(form.windows, form.k.extent) is None else ALWAYS
         others = (
+            (ALL_TAPS, taken(self.schedule.version, ALL_TAPS, NEVER, skipping)),
             (BY_POSITION, form.position_when), (INTERLEAVED, long), (TALL, self.blocks.tall),
             ("panels", ALWAYS),
         )  # fmt: skip
@@ -144,11 +150,6 @@ def vector_ways(writer: MainWriter) -> list[Way]:
     return found[::-1]
 
 
-def exactly(size: Size, number: int) -> Condition:
-    """Return the condition that a size is a number."""
-    return condition(size, "==", number)
-
-
 def _small(writer: MainWriter) -> Way:
     """Return the version for small matrices, for all remaining pairs; see `vector_ways`."""
     form, known, lanes = writer.form, writer.sizes.known, writer.tile.lanes
@@ -159,33 +160,33 @@ def _small(writer: MainWriter) -> Way:
     sizes = (writer.all_rows, writer.all_columns, writer.all_k)
     limits = at_most(ROWS, writer.tile.rows) & at_most(COLUMNS, lanes) & at_most(K, SMALL_K)
     matrices = (
-        ir.Address(writer.a, variable("a_at")),
+        ir.Address(writer.a, LOOP.a_at),
         ir.Address(writer.b, writer.start_of("b", form.b_start, lambda w: w.b)),
         ir.Address(writer.buffers[target.tensor], writer.start_of("c", as_size(0), lambda w: w.c)),
     )
     scalars = (
-        variable("left"), *sizes, known("a_row", form.m.a), known("a_step", form.k.a),
+        RECTANGLE.left, *sizes, known("a_row", form.m.a), known("a_step", form.k.a),
         writer.b_column, writer.b_step, writer.c_row,
         *(known(f"{each}_{walk.name}", getattr(walk, each)) for each in "abc"),
     )  # fmt: skip
     called = ir.Call(library.name, (*matrices, *scalars))
-    return Way("small_matrices", limits, [called, ir.Assign(DONE, variable("left"))])
+    return Way("small_matrices", limits, [called, ir.Assign(DONE, RECTANGLE.left)])
 
 
 def _one_row(
     writer: MainWriter, function: str, b_row: ir.Value, wide: int | ir.Value = WIDE
 ) -> list[ir.Step]:
     """Multiply by unpacked rows or columns of B, `b_row` apart, by blocks of `wide` columns."""
-    stop = least(variable("stop_panel") * writer.unit, writer.all_columns)
-    first = variable("first_panel") * writer.unit
+    stop = least(RECTANGLE.stop_panel * writer.unit, writer.all_columns)
+    first = RECTANGLE.first_panel * writer.unit
     return [
-        ir.Let("tile0", variable("first_tile")),
-        ir.Let("tile1", variable("stop_tile")),
+        let(LOOP.tile0, RECTANGLE.first_tile),
+        let(LOOP.tile1, RECTANGLE.stop_tile),
         *(writer.pack_a() if writer.scratch_layout.holds_a else ()),
         store_scalar("b_panel", b_row),
         loop(
-            "column0", first, stop, wide,
-            ir.Let("width", least(stop - variable("column0"), wide)),
+            LOOP.column0, first, stop, wide,
+            let(LOOP.width, least(stop - LOOP.column0, wide)),
             *_whole_k(writer, function),
         ),
     ]  # fmt: skip
@@ -194,22 +195,22 @@ def _one_row(
 def _one_column(writer: MainWriter, function: str) -> list[ir.Step]:
     """Multiply rows of A by the only column of B."""
     return [
-        ir.Let("tile0", variable("first_tile")),
-        ir.Let("tile1", variable("stop_tile")),
-        ir.Let("column0", constant(0)),
-        ir.Let("width", constant(1)),
+        let(LOOP.tile0, RECTANGLE.first_tile),
+        let(LOOP.tile1, RECTANGLE.stop_tile),
+        let(LOOP.column0, constant(0)),
+        let(LOOP.width, constant(1)),
         *_whole_k(writer, function),
     ]
 
 
 def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
     start = writer.start_of("b", writer.form.b_start, lambda w: w.b)
-    columns = variable("column0") * writer.b_column
+    columns = LOOP.column0 * writer.b_column
     results = writer.start_of("c", as_size(0), lambda w: w.c)
     return [
-        ir.Let("c_at", results + variable("column0")),
-        ir.Let("b_at", start + columns),
-        ir.Let("chunk", writer.all_k),
+        let(LOOP.c_at, results + LOOP.column0),
+        let(LOOP.b_at, start + columns),
+        let(LOOP.chunk, writer.all_k),
         *writer.group_sizes(),
         *nested(writer.tiles(function)),
     ]
@@ -218,24 +219,24 @@ def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
 def _transposed_product(writer: MainWriter, function: str) -> list[ir.Step]:
     """Multiply the only column of B by an A that is contiguous along m: a row times a matrix."""
     form = writer.form
-    first, stop = (writer.first_row(variable(f"{end}_tile")) for end in ("first", "stop"))
-    a = ir.Address(writer.a, variable("a_at") + variable("row0"))
+    first, stop = map(writer.first_row, (RECTANGLE.first_tile, RECTANGLE.stop_tile))
+    a = ir.Address(writer.a, LOOP.a_at + LOOP.row0)
     b = ir.Address(writer.b, writer.start_of("b", form.b_start, lambda w: w.b))
     sums, _ = writer.sums()
     zeros = ir.Address("zeros", constant(0))
     call = ir.Call(function, (b, a, zeros, sums, ir.Address("given", constant(0))))
     return [
-        ir.Let("c_at", writer.start_of("c", as_size(0), lambda w: w.c)),
-        ir.Let("column0", constant(0)),
-        ir.Let("width", constant(1)),
+        let(LOOP.c_at, writer.start_of("c", as_size(0), lambda w: w.c)),
+        let(LOOP.column0, constant(0)),
+        let(LOOP.width, constant(1)),
         store_scalar("k", writer.all_k),
         store_scalar("b_panel", writer.sizes.known("a_step", form.k.a)),
         store_scalar("init_step", constant(0)),
         loop(
-            "row0", first, stop, WIDE,
-            ir.Let("rows", least(stop - variable("row0"), WIDE)),
-            ir.Let("sums_at", writer.sums_at()),
-            store_scalar("columns", variable("rows")),
+            LOOP.row0, first, stop, WIDE,
+            let(LOOP.rows, least(stop - LOOP.row0, WIDE)),
+            let(LOOP.sums_at, writer.sums_at()),
+            store_scalar("columns", LOOP.rows),
             call,
             *(() if writer.finished else (writer.epilogue_call(sums_stride=constant(1)),)),
         ),

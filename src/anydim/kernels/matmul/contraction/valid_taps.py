@@ -10,16 +10,17 @@ from __future__ import annotations
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient, quotient_up
-from anydim.kernels.ir import greatest, least, select, variable
+from anydim.kernels.ir import greatest, least, let, select, variable
+from anydim.kernels.matmul.contraction.contraction_variables import LOOP
 from anydim.kernels.matmul.window_geometry import SMALL, Bound, LayerSizes
 from anydim.kernels.matmul.window_rows import ONE, SPOT, WindowLayout
 from anydim.sizes import Size, product
 
 _WORTH = 64  # k-steps per tap above which the test takes at most a hundredth of the time
-_END = variable("k0") + variable("length")
+_END = LOOP.k0 + LOOP.length
 STEPS = (  # k-steps of a row tile in a chunk of k
-    ir.Let("k_at", greatest(least(variable("seen"), _END), variable("k0"))),
-    ir.Let("steps", greatest(least(variable("unseen"), _END) - variable("k_at"), 0)),
+    let(LOOP.k_at, greatest(least(variable("seen"), _END), LOOP.k0)),
+    let(LOOP.steps, greatest(least(variable("unseen"), _END) - LOOP.k_at, 0)),
 )
 
 
@@ -57,8 +58,8 @@ class ValidTaps:
         high = select(one_image, last - image * extent, extent - 1)
         missing = greatest(0 - before - high * stride, 0)
         reached = greatest(extent_left - low * stride, 0)
-        first: ir.Value = variable("row0")
-        more = variable("rows") - 1
+        first: ir.Value = LOOP.row0
+        more = LOOP.rows - 1
         if self.spots != ONE:
             spots = known("x_spots", self.spots)
             first, more = first * spots + variable(SPOT), select(spots > 1, 0, more)

@@ -8,18 +8,15 @@ of sizes in the same kernel selects whether images are joined; otherwise a panel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Generic, TypeVar
-
-from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.context import SizeParameters
-from anydim.kernels.ir import greatest, least, variable
+from anydim.kernels.ir import greatest, least, let
+from anydim.kernels.matmul.convolution.convolution_variables import JOINED, LOOP
 from anydim.kernels.matmul.convolution_form import OuterLoop, Windows
+from anydim.kernels.matmul.panel_columns import BY_POSITION, MAX_POSITIONS, Columns, joined_columns
 from anydim.kernels.matmul.schedules import Convolution
 from anydim.kernels.matmul.tile_epilogue import TileEpilogue
-from anydim.kernels.matmul.window_geometry import Bound, Walk
-from anydim.kernels.schedule import ANY
+from anydim.kernels.matmul.window_geometry import Bound
 from anydim.kernels.versions import taken
 from anydim.lang.tree.affine import affine
 from anydim.sizes import (
@@ -30,35 +27,8 @@ from anydim.sizes import (
     at_least,
     at_most,
     ceil_div,
-    maximum,
-    minimum,
     product,
 )
-
-MAX_POSITIONS = 16  # maximum positions of an image computed by position, and elements of a channel
-BY_POSITION = "by_position"  # name of the version
-Loop = TypeVar("Loop", bound=Walk)
-
-
-@dataclass(frozen=True)
-class Columns(Generic[Loop]):
-    """The columns of a product, in panels of `width`.
-
-    Where `joined` holds, `loop` has one iteration, and `all` counts the columns of all its images.
-    Where `by_position` holds as well, see `by_position.py`.
-    """
-
-    loop: Loop | None
-    positions: Size
-    joined: Condition
-    width: Size
-    all: Size
-    loops: tuple[tuple[str, Size], ...]
-    by_position: Condition
-
-    @property
-    def panels(self) -> Size:
-        return ceil_div(self.all, maximum(self.width, 1))
 
 
 def columns_of(
@@ -70,35 +40,6 @@ def columns_of(
     given_width = schedule.tile.width
     return joined_columns(
         loop, form.columns, given_width, width, form.loops, schedule.version, by_position
-    )
-
-
-def joined_columns(
-    loop: Loop | None, positions: Size, max_width: int, width: Size, loops: Sequence[Loop],
-    version: str = ANY, by_position: Condition = NEVER,
-) -> Columns[Loop]:  # fmt: skip
-    """Return columns of `positions` per image; a panel has `max_width`, or `width` of one image."""
-    extents = tuple((each.name, each.extent) for each in loops)
-    if loop is None:
-        return Columns(None, positions, NEVER, width, positions, extents, NEVER)
-    fitting = by_position.where(max_width, as_size(max_width) // maximum(positions, 1))
-    images = minimum(fitting, loop.extent)
-    joined = taken(version, "joined", at_least(images, 2), at_least(images, 1))
-    joined = by_position if version == BY_POSITION else joined
-    few = minimum(
-        positions, max(max_width, MAX_POSITIONS)
-    )  # all positions of images that are joined, as one term
-    return Columns(
-        loop=loop,
-        positions=positions,
-        joined=joined,
-        width=joined.where(images * few, width),
-        all=joined.where(maximum(positions, loop.extent * few), positions),
-        loops=tuple(
-            (name, joined.where(1, maximum(extent, 0)) if name == loop.name else extent)
-            for name, extent in extents
-        ),
-        by_position=by_position,
     )
 
 
@@ -161,11 +102,11 @@ def images_of(columns: Columns[OuterLoop], sizes: SizeParameters) -> list[ir.Ste
     value = sizes.value
     positions = greatest(value(columns.positions), 1)
     return [
-        ir.Let("image", variable("column") / positions),
-        ir.Let("place", variable("column") - variable("image") * positions),
-        ir.Let("images", greatest(variable("width") / positions, 1)),
-        ir.Let("run", least(variable("width"), positions)),
-        ir.Let("joined", sizes.holds(columns.joined)),
-        ir.Let("x_image", value(columns.loop.x)),
-        ir.Let("y_image", value(columns.loop.y)),
+        let(LOOP.image, LOOP.column / positions),
+        let(LOOP.place, LOOP.column - LOOP.image * positions),
+        let(LOOP.images, greatest(LOOP.width / positions, 1)),
+        let(LOOP.run, least(LOOP.width, positions)),
+        let(JOINED, sizes.holds(columns.joined)),
+        let(LOOP.x_image, value(columns.loop.x)),
+        let(LOOP.y_image, value(columns.loop.y)),
     ]

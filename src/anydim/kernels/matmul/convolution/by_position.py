@@ -17,12 +17,13 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import index_sum
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
-from anydim.kernels.ir import constant, greatest, least, select, variable
+from anydim.kernels.ir import constant, greatest, least, let, select, variable
 from anydim.kernels.matmul.convolution.batched_columns import dimension_stride
-from anydim.kernels.matmul.convolution.convolution_micro_kernels import STRIP
-from anydim.kernels.matmul.convolution.cropped_taps import FIRST, KEPT
-from anydim.kernels.matmul.convolution.tile_strips import LAST, Strips
+from anydim.kernels.matmul.convolution.convolution_variables import LAST, LOOP
+from anydim.kernels.matmul.convolution.cropped_taps import FIRST, KEPT, tap_strides
+from anydim.kernels.matmul.convolution.tile_strips import Strips
 from anydim.kernels.matmul.convolution_form import Windows
+from anydim.kernels.matmul.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.kernels.matmul.transposed import matrix_transpose_library
 from anydim.kernels.matmul.window_geometry import taps_inside
@@ -35,16 +36,16 @@ def position_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
     code, form, tile, value = Writer("place_"), plan.given, plan.tile, kernel.sizes.value
     transpose = matrix_transpose_library(tile.lanes, form.dtype)
     kernel.needs(transpose)
-    bytes, row, images = form.dtype.bytes, constant(plan.panel_row), variable("images")
-    channels, positions = variable("channels"), value(form.columns)
+    bytes, row, images = form.dtype.bytes, constant(plan.panel_row), LOOP.images
+    channels, positions = LOOP.channels, value(form.columns)
     start = value(_start(form) - plan.form.x_start)
-    x = variable("x_at") + variable("image") * variable("x_image") + start
+    x = LOOP.x_at + LOOP.image * LOOP.x_image + start
     transposed = ir.Address("scratch", value(plan.scratch.transposed_at))
     copy, panel = value(plan.scratch.panel), ir.Address("scratch", constant(0))
     elements = value(form.channels.x)
-    x_shape = variable("x_image"), row, images, channels * elements
+    x_shape = LOOP.x_image, row, images, channels * elements
     code.emit(ir.Call(transpose.name, (ir.Address("x", x), transposed, *x_shape)))
-    sums, sums_row = value(plan.scratch.sums_at), variable("block_columns")
+    sums, sums_row = value(plan.scratch.sums_at), LOOP.block_columns
     wide, copying = code.let(sums_row / positions), strips.weights.copying()
     with code.range(0, positions) as number:
         valid = _valid_taps_of(form, number, code, kernel.sizes)
@@ -54,16 +55,16 @@ def position_steps(strips: Strips, rows: ir.Function) -> list[ir.Step]:
             own = {n: at for n, at in valid.taps.items() if n.startswith(KEPT)}
             code.emit(call(rows, src=transposed, dst=panel, x_row=valid.row, **own))
         b = ir.Address("scratch", code.let(select(all_of, transposed.offset, 0)))
-        with code.range(0, variable("rows"), tile.rows * STRIP) as at:
-            code.emit(ir.Let("m", variable("row0") + at))
-            code.emit(ir.Let("height", least(variable("rows") - at, tile.rows * STRIP)))
+        with code.range(0, LOOP.rows, tile.rows * STRIP) as at:
+            code.emit(let(LOOP.m, LOOP.row0 + at))
+            code.emit(let(LOOP.height, least(LOOP.rows - at, tile.rows * STRIP)))
             c = ir.Address("scratch", sums + (at * sums_row + number * wide) * bytes)
             a = ir.Address("scratch", copy + at * k * bytes)
             strip = strips.call(c, sums_row, b=b, b_row=row)
             code.emit(strip(a=a, a_row=k, k=k, span=k, gap=constant(0), columns=images))
-    to = variable("y_unit") + variable("row0") * positions
-    to = ir.Address(strips.y, to + variable("image") * variable("y_image"))
-    y_shape = wide, variable("y_image"), variable("rows") * positions, images
+    to = LOOP.y_unit + LOOP.row0 * positions
+    to = ir.Address(strips.y, to + LOOP.image * LOOP.y_image)
+    y_shape = wide, LOOP.y_image, LOOP.rows * positions, images
     with code.when(LAST):
         code.emit(ir.Call(transpose.name, (ir.Address("scratch", sums), to, *y_shape)))
     return list(code.written)
@@ -115,12 +116,9 @@ def rows_function(form: Windows, sizes: SizeParameters, lanes: int, row: int) ->
 
     It reads elements from `x_row` on. Rows are `row` elements apart, and written in whole vectors.
     """
-    code, value, window = Writer(), sizes.value, constant(1)
-    inner = list[ir.Value]()
+    code, value = Writer(), sizes.value
     kept = [variable(f"{KEPT}{n}") for n in range(len(form.taps))]
-    for extent in reversed(kept):
-        inner.insert(0, window)
-        window = code.let(window * extent)
+    inner, window = tap_strides(code, kept)
     with ExitStack() as loops:
         taps = [loops.enter_context(code.range(0, extent)) for extent in kept]
         at = loops.enter_context(code.range(0, variable("images"), lanes))

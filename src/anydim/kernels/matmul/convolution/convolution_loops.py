@@ -18,21 +18,25 @@ from functools import partial
 
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient_up
-from anydim.kernels.ir import constant, greatest, least, number, select, variable
+from anydim.kernels.ir import constant, greatest, least, let, number, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked, Level
-from anydim.kernels.matmul.convolution.batched_columns import BY_POSITION, images_of
+from anydim.kernels.matmul.convolution.batched_columns import images_of
 from anydim.kernels.matmul.convolution.by_position import position_steps, rows_function
-from anydim.kernels.matmul.convolution.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.convolution.convolution_packing import WindowPack
 from anydim.kernels.matmul.convolution.convolution_plan import Plan
+from anydim.kernels.matmul.convolution.convolution_variables import JOINED, LAST, LOOP
 from anydim.kernels.matmul.convolution.line_buffer import line_buffer_steps
 from anydim.kernels.matmul.convolution.merged_rows import MergedPack, can_merge
-from anydim.kernels.matmul.convolution.tile_strips import JOINED, Strips, libraries
+from anydim.kernels.matmul.convolution.tile_strips import Strips, libraries
+from anydim.kernels.matmul.convolution.valid_taps import valid_taps_of
 from anydim.kernels.matmul.convolution.weight_blocks import weights_of
+from anydim.kernels.matmul.convolution_micro_kernels import STRIP
 from anydim.kernels.matmul.epilogue import read_by
 from anydim.kernels.matmul.matmul_kernel import call, roles_of
-from anydim.kernels.matmul.window_geometry import LayerSizes
-from anydim.kernels.versions import Listed, checked_version
+from anydim.kernels.matmul.panel_columns import BY_POSITION
+from anydim.kernels.matmul.window_geometry import ALL_TAPS, LayerSizes
+from anydim.kernels.matmul.work_partition import RECTANGLE
+from anydim.kernels.versions import Listed, checked_version, taken
 from anydim.lang.tree import Group
 from anydim.sizes import ALWAYS, NEVER, Condition, Size, product
 
@@ -88,9 +92,11 @@ class ConvolutionWriter(Blocked):
         """Return the ways to read windows; merged rows are panels packed in another way."""
         columns, line_buffer = self.columns, self.plan.line_buffer
         buffered = NEVER if line_buffer is None else line_buffer.used
+        skipping = NEVER if valid_taps_of(self.plan.form) is None else ALWAYS
         return checked_version(self.plan.schedule.version, (
             (BY_POSITION, columns.by_position), ("joined", columns.joined),
             ("line_buffer", buffered), ("merged_rows", self.merging),
+            (ALL_TAPS, taken(self.plan.schedule.version, ALL_TAPS, NEVER, skipping)),
             ("direct" if self.plan.schedule.direct else "panels", ALWAYS),
         ))  # fmt: skip
 
@@ -118,8 +124,8 @@ class ConvolutionWriter(Blocked):
     # ---- the loops -----------------------------------------------------------------------------
 
     def enter(self) -> list[ir.Step]:
-        plan, row_stop = self.plan, variable("stop_tile") * self.tile.rows
-        column_stop = variable("stop_panel") * self._width
+        plan, row_stop = self.plan, RECTANGLE.stop_tile * self.tile.rows
+        column_stop = RECTANGLE.stop_panel * self._width
         rows, columns = self.role("all_rows", self.form.rows), self.sizes.value(self.columns.all)
         banded, max_panels = self.buffer_steps.enter(constant(plan.schedule.block_panels))
         panels = self.role("panels", self.partition.panels)
@@ -128,7 +134,7 @@ class ConvolutionWriter(Blocked):
         blocks = greatest(quotient_up(panels, greatest(max_panels, 1)), 1)
         return [
             *banded,
-            ir.Let("block_columns", quotient_up(panels, blocks) * self._width),
+            let(LOOP.block_columns, quotient_up(panels, blocks) * self._width),
             ir.Let("row_stop", least(row_stop, rows)),
             ir.Let("column_stop", least(column_stop, columns)),
         ]
@@ -143,42 +149,42 @@ class ConvolutionWriter(Blocked):
         """Return the levels: blocks of rows, of columns, chunks of channels, panels, strips."""
         tile, form = self.tile, self.form
         rows = self.role("block_rows", self.plan.blocks.rows)
-        columns = variable("block_columns")
-        first_row = variable("first_tile") * tile.rows
-        first_column = variable("first_panel") * self._width
-        remaining = variable("row_stop") - variable("row0")
-        end = least(variable("column0") + columns, variable("column_stop"))
+        columns = LOOP.block_columns
+        first_row = RECTANGLE.first_tile * tile.rows
+        first_column = RECTANGLE.first_panel * self._width
+        remaining = variable("row_stop") - LOOP.row0
+        end = least(LOOP.column0 + columns, variable("column_stop"))
         all_channels, channels = greatest(self._channels, 1), self._chunk_channels
-        width = least(variable("columns") - variable("column"), self._width)
+        width = least(LOOP.columns - LOOP.column, self._width)
         pack = self.buffer_steps.choose(self.buffer_steps.head(), self._pack_windows())
-        strips: ir.Value = variable("rows")
+        strips: ir.Value = LOOP.rows
         if self.plan.runs_by_position:
             used = self._runs_by_position
             pack = [ir.If(used, tuple(position_steps(self.strips, *self.rows)), tuple(pack))]
             strips = select(used, 0, strips)
         return [
             Level(
-                "row0", first_row, variable("row_stop"), rows,
-                [ir.Let("rows", least(remaining, rows))],
+                LOOP.row0, first_row, variable("row_stop"), rows,
+                [let(LOOP.rows, least(remaining, rows))],
             ),
             Level(
-                "column0", first_column, variable("column_stop"), columns,
+                LOOP.column0, first_column, variable("column_stop"), columns,
                 [
-                    ir.Let("columns", end),
+                    let(LOOP.columns, end),
                     ir.Let("x_unit", self.at(form.x_start, ((w.name, w.x) for w in form.loops))),
-                    ir.Let("y_unit", self.at(0, ((w.name, w.y) for w in form.loops))),
-                    ir.Let("w_unit", self.weights.start()),
+                    let(LOOP.y_unit, self.at(0, ((w.name, w.y) for w in form.loops))),
+                    let(LOOP.w_unit, self.weights.start()),
                 ],
             ),
-            Level("channel0", 0, all_channels, channels, self._chunk()),
+            Level(LOOP.channel0, 0, all_channels, channels, self._chunk()),
             Level(
-                "column", variable("column0"), variable("columns"), self._width,
+                LOOP.column, LOOP.column0, LOOP.columns, self._width,
                 [
-                    ir.Let("width", width), *images_of(self.columns, self.sizes),
+                    let(LOOP.width, width), *images_of(self.columns, self.sizes),
                     *self._taps(), *pack,
                 ],
             ),
-            Level("row", 0, strips, tile.rows * STRIP, self.strips.steps()),
+            Level(LOOP.row, 0, strips, tile.rows * STRIP, self.strips.steps()),
         ]  # fmt: skip
 
     @property
@@ -195,16 +201,16 @@ class ConvolutionWriter(Blocked):
     def _chunk(self) -> list[ir.Step]:
         """Return the variables of a chunk of channels, for all panels and tiles."""
         value, form = self.sizes.value, self.form
-        channels = least(self._channels - variable("channel0"), self._chunk_channels)
-        end = variable("channel0") + self._chunk_channels
+        channels = least(self._channels - LOOP.channel0, self._chunk_channels)
+        end = LOOP.channel0 + self._chunk_channels
         last = end >= self._channels
-        first = select(variable("channel0").equals(0), 1, constant(0))
-        x = variable("x_unit") + variable("channel0") * value(form.channels.x)
+        first = select(LOOP.channel0.equals(0), 1, constant(0))
+        x = variable("x_unit") + LOOP.channel0 * value(form.channels.x)
         return [
-            ir.Let("channels", channels),
-            ir.Let("first", first),
-            ir.Let("last", last),
-            ir.Let("x_at", x),
+            let(LOOP.channels, channels),
+            let(LOOP.first, first),
+            let(LAST, last),
+            let(LOOP.x_at, x),
             *self.weights.copy(),
             *self.buffer_steps.unknown(),
             *self.buffer_steps.choose(self.buffer_steps.make(), ()),
@@ -214,11 +220,11 @@ class ConvolutionWriter(Blocked):
         """Return the range of taps of a panel."""
         valid_taps, value = self.plan.valid_taps, self.sizes.value
         if valid_taps is None:
-            k = variable("channels") * value(self.form.window)
-            return [ir.Let("k", k), ir.Let("span", variable("k"))]
-        first, width = variable("column"), variable("width")
+            k = LOOP.channels * value(self.form.window)
+            return [let(LOOP.k, k), let(LOOP.span, LOOP.k)]
+        first, width = LOOP.column, LOOP.width
         if self.plan.joins:
-            first, width = select(JOINED, 0, first), select(JOINED, variable("run"), width)
+            first, width = select(JOINED, 0, first), select(JOINED, LOOP.run, width)
         row = self.buffer_steps.row(value(product(step.extent for step in self.form.positions[1:])))
         return valid_taps.range(value, first, width, row)
 
@@ -231,8 +237,8 @@ class ConvolutionWriter(Blocked):
             return []
         own = {}
         if self.plan.joins:
-            x = variable("x_at") + variable("image") * variable("x_image")
-            own = {"x_at": x, "column": variable("place"), "width": variable("run")}
+            x = LOOP.x_at + LOOP.image * LOOP.x_image
+            own = {"x_at": x, "column": LOOP.place, "width": LOOP.run}
         rows, *merged = (
             call(made, dst=ir.Address("scratch", constant(0)), **own) for made in self.windows
         )

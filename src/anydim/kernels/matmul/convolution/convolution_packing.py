@@ -16,17 +16,16 @@ from contextlib import ExitStack, contextmanager
 from anydim.base.dtypes import boolean
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, index_sum, quotient, quotient_up
+from anydim.kernels.codegen.register_transpose import strided_lanes
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, iota, least, select, shuffle, variable
+from anydim.kernels.matmul.convolution.convolution_variables import PACK, VALID_TAPS
 from anydim.kernels.matmul.convolution_form import Windows
 from anydim.kernels.matmul.transposed import matrix_transpose_library
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import product
 
-PACK_SCALARS = ("x_at", "column", "width", "channels")
-IMAGE_SCALARS = ("images", "x_image")  # count and stride of images of `width` columns each
-VALID_TAPS = ("seen", "unseen")  # range of valid taps along the outermost axis: start, stop
 SHUFFLED_STRIDES = 4
 ChannelOffset = Callable[[ir.Value], ir.Value]  # the offset of a channel
 
@@ -66,14 +65,15 @@ class WindowPack:
         self.code = Writer()
         self._images()
         pointers = (ir.Pointer(name, self.form.dtype) for name in ("x", "dst"))
-        own = (*PACK_SCALARS, *IMAGE_SCALARS * self.joined, *VALID_TAPS * self.skips_taps)
-        scalars = map(ir.Scalar, (*own, *self.sizes.names))
+        own: tuple[ir.Var, ...] = (PACK.x_at, PACK.column, PACK.width, PACK.channels)
+        own += (PACK.images, PACK.x_image) * self.joined + VALID_TAPS * self.skips_taps
+        scalars = map(ir.Scalar, (*(each.name for each in own), *self.sizes.names))
         return ir.Function(self.name, (*pointers, *scalars), self.code.written)
 
     def _images(self) -> None:
         """Pack images in order: a vector may extend into the next image, which overwrites it."""
         with self._each_image() as (x, to):
-            self.first, self.begin = variable("x_at") + x, variable("column") - to
+            self.first, self.begin = PACK.x_at + x, PACK.column - to
             self._rows()
 
     @contextmanager
@@ -82,15 +82,15 @@ class WindowPack:
         if not self.joined:
             yield constant(0), constant(0)
             return
-        with self.code.range(0, variable("images")) as image:
-            x, to = image * variable("x_image"), image * variable("width")
+        with self.code.range(0, PACK.images) as image:
+            x, to = image * PACK.x_image, image * PACK.width
             yield self.code.let(x), self.code.let(to)
 
     def _rows(self) -> None:
         """Pack the segments of the panel within one row of positions."""
         code, value, axes = self.code, self.sizes.value, self.form.positions
-        column, extent = variable("column"), value(self.last.extent)
-        end = column + variable("width")
+        column, extent = PACK.column, value(self.last.extent)
+        end = column + PACK.width
         with code.range(quotient(column, extent), quotient(end - 1, extent) + 1) as line:
             start = code.let(line * extent)
             begin = code.let(greatest(column, start))
@@ -133,7 +133,7 @@ class WindowPack:
         form, value = self.form, self.sizes.value
         *outer, tap = form.taps
         self.taps = {tap.name: constant(0)}
-        with self.code.range(0, variable("channels")) as channel, self._over(outer):
+        with self.code.range(0, PACK.channels) as channel, self._over(outer):
             steps = (self.taps[each.name] * value(each.x) for each in outer)
             x = index_sum(self.x, channel * value(form.channels.x), *steps)
             row = self._tap_number() + channel * self._window
@@ -156,7 +156,7 @@ class WindowPack:
             for tap in taps:
                 start, stop = constant(0), self.sizes.value(tap.extent)
                 if self.skips_taps and tap.name == self.form.taps[0].name:
-                    start, stop = map(variable, VALID_TAPS)
+                    start, stop = VALID_TAPS
                 self.taps[tap.name] = loops.enter_context(self.code.range(start, stop))
             yield
 
@@ -164,7 +164,7 @@ class WindowPack:
         """Return the number of a tap among the taps of a channel."""
         taps = [self.taps[tap.name] for tap in self.form.taps]
         if self.skips_taps:
-            taps[0] = taps[0] - variable(VALID_TAPS[0])
+            taps[0] = taps[0] - PACK.seen
         return tap_number(self.form, taps, self.sizes)
 
     @property
@@ -172,7 +172,7 @@ class WindowPack:
         """Number of taps."""
         if not self.skips_taps:
             return self.sizes.value(self.form.window)
-        first, stop = map(variable, VALID_TAPS)
+        first, stop = VALID_TAPS
         rest = product(tap.extent for tap in self.form.taps[1:])
         return (stop - first) * self.sizes.value(rest)
 
@@ -192,7 +192,7 @@ class WindowPack:
         self._each_channel(source, target)
 
     def _each_channel(self, source: ChannelOffset, target: ChannelOffset) -> None:
-        with self.code.range(0, variable("channels")) as channel:
+        with self.code.range(0, PACK.channels) as channel:
             found = self._loaded(self.code.let(source(channel)))
             self.code.emit(ir.Store("dst", target(channel), found))
 
@@ -284,13 +284,3 @@ def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Func
     pointers = (ir.Pointer(name, form.dtype) for name in ("w", "dst"))
     scalars = map(ir.Scalar, ("w_at", "rows", "channels", *sizes.names))
     return ir.Function("weights", (*pointers, *scalars), code.written)
-
-
-def strided_lanes(part: int, stride: int, lanes: int) -> tuple[int, ...]:
-    """Return shuffle indices that merge one more loaded part into the lanes selected so far."""
-
-    def chosen(lane: int) -> int:
-        own, offset = divmod(lane * stride, lanes)
-        return lanes + offset if own == part else offset if part == 1 and own == 0 else lane
-
-    return tuple(map(chosen, range(lanes)))

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Machine
+from anydim.kernels.limits import Limits
 from anydim.kernels.matmul.convolution.batched_columns import (
     MAX_POSITIONS,
     Columns,
@@ -20,6 +21,7 @@ from anydim.kernels.matmul.epilogue import target_of
 from anydim.kernels.matmul.register_tile import LINE, Tile
 from anydim.kernels.matmul.schedules import Convolution
 from anydim.kernels.matmul.tile_epilogue import TileEpilogue, tile_epilogue_of
+from anydim.kernels.matmul.window_geometry import ALL_TAPS
 from anydim.kernels.matmul.work_partition import (
     MAX_STEPS,
     MAX_STEPS_PACKED,
@@ -44,7 +46,6 @@ from anydim.sizes import (
 
 _NARROW = 2  # factor of a chunk's products where panels are narrow
 _NOTHING = as_size(0)
-_FEW_PANELS, _MANY_TILES = 4, 16  # bounds for threads that share weights, and read all windows
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,8 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
     form, epilogue, tile = cropped(given), tile_epilogue_of(given, group), schedule.tile
     columns = columns_of(form, given, epilogue, schedule)
     copied, line_buffer = ALWAYS, None
-    valid_taps = None if machine.max_lanes else valid_taps_of(form)
+    every = machine.max_lanes or schedule.version == ALL_TAPS
+    valid_taps = None if every else valid_taps_of(form)
     if schedule.packed:
         skipped = (
             given.window - form.window if valid_taps is None else rest_of(given) - valid_taps.rest
@@ -196,12 +198,12 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
     assert target is not None, "forms have a result of the type of the sums"
     return Plan(
         given, form, epilogue, schedule, machine, target.tensor, columns, copied, line_buffer,
-        valid_taps, _cut(form, columns, schedule, more),
+        valid_taps, _cut(form, columns, schedule, more, machine.limits),
     )  # fmt: skip
 
 
 def _cut(
-    form: Windows, columns: Columns[OuterLoop], schedule: Convolution, more: bool
+    form: Windows, columns: Columns[OuterLoop], schedule: Convolution, more: bool, limits: Limits
 ) -> WindowBlocks:
     """Return blocks of even size, within the limits of the schedule.
 
@@ -221,7 +223,7 @@ def _cut(
     chunks = maximum(ceil_div(form.channels.extent, limit), 1)
     around = product(extent for _, extent in columns.loops)
     full = panels * tile.width
-    few = at_most(panels, _FEW_PANELS) & at_least(tiles, _MANY_TILES)
+    few = at_most(panels, limits.window_panels) & at_least(tiles, limits.window_tiles)
     return WindowBlocks(
         rows=ceil_div(tiles, maximum(row_blocks, 1)) * tile.rows,
         channels=maximum(ceil_div(form.channels.extent, chunks), 1),
@@ -229,6 +231,6 @@ def _cut(
             columns.loops, tiles,
             columns.joined.where(maximum(columns.all, full), columns.all),
             tile.width, tile.lanes, few, work_of(around, form.rows, tiles, columns.all, form.k),
-            MAX_STEPS_PACKED if schedule.packed else MAX_STEPS,
+            MAX_STEPS_PACKED if schedule.packed else MAX_STEPS, limits.product_steps,
         ),
     )  # fmt: skip

@@ -56,7 +56,7 @@ def _lower(form: Windows, schedule: Convolution, task: Task) -> Launch:
     plan = plan_of(task.group, form, schedule, task.machine)
     writer = ConvolutionWriter(task.group, plan)
     packing = _panels(form, schedule.tile) if schedule.packed else None
-    reason = _reason(form, schedule, plan.finished)
+    reason = _reason(schedule, plan.finished)
     return writer.launch(schedule, {"w": packing}, form.work, reason)
 
 
@@ -70,7 +70,7 @@ def _panels(form: Windows, tile: Tile) -> Panels:
     return Panels(tile.rows, batch, k, rows, known_number(form.w_start))
 
 
-def _reason(form: Windows, schedule: Convolution, finished: bool) -> str:
+def _reason(schedule: Convolution, finished: bool) -> str:
     kind = "a matrix product" if schedule.direct else "windows packed into panels"
     epilogue = "its epilogue computed in registers" if finished else "its epilogue fused"
     weights = "constant weights packed at load time" if schedule.packed else "weights packed on use"

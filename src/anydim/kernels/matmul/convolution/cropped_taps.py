@@ -8,6 +8,7 @@ without the cropped taps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -43,7 +44,7 @@ def cropped(form: Windows) -> Windows:
     return form
 
 
-def first_taps(given: Windows, form: Windows) -> list[Size]:
+def first_taps(given: Windows) -> list[Size]:
     """Return the first tap of each axis of a cropped form."""
     starts = []
     for tap in given.taps:
@@ -65,6 +66,15 @@ def _kept(form: Windows, tap: WindowAxis, bound: Bound) -> tuple[Size, Size] | N
     return first, maximum(stop - first, 0)
 
 
+def tap_strides(code: Writer, kept: Sequence[ir.Value]) -> tuple[list[ir.Value], ir.Value]:
+    """Return the distances of kept taps along each axis, and the taps of a channel."""
+    strides, window = list[ir.Value](), constant(1)
+    for extent in reversed(kept):
+        strides.insert(0, window)
+        window = code.let(window * extent)
+    return strides, window
+
+
 def kept_weights_function(
     given: Windows, sizes: SizeParameters, rows: int, lanes: int
 ) -> ir.Function:
@@ -76,17 +86,15 @@ def kept_weights_function(
     code, value = Writer(), sizes.value
     axes = range(len(given.taps))
     firsts, kept = ([variable(f"{name}{n}") for n in axes] for name in (FIRST, KEPT))
-    inner = [constant(1)]
-    for extent in reversed(kept):
-        inner.insert(0, code.let(inner[0] * extent))
-    window, run = inner[0], code.let(kept[-1] * rows)
+    inner, window = tap_strides(code, kept)
+    run = code.let(kept[-1] * rows)
     with ExitStack() as loops:
         row = loops.enter_context(code.range(0, variable("rows"), rows))
         taps = [loops.enter_context(code.range(0, extent)) for extent in kept[:-1]]
         at = loops.enter_context(code.range(0, run, lanes))
         mask = code.let(first_lanes(run - at, lanes))
         theirs = [tap + first for tap, first in zip((*taps, constant(0)), firsts)]
-        own = index_sum(*(tap * step for tap, step in zip(taps, inner[1:])))
+        own = index_sum(*(tap * step for tap, step in zip(taps, inner)))
         to = code.let(row * (variable("channels") * window) + own * rows + at)
         source = row * variable("w_row") + tap_number(given, theirs, sizes) * rows
         source = code.let(variable("w_at") + source + at)

@@ -29,14 +29,14 @@ from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, register, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked
-from anydim.kernels.matmul.convolution.convolution_micro_kernels import line_buffer_libraries
 from anydim.kernels.matmul.convolution.convolution_packing import (
     SHUFFLED_STRIDES,
-    VALID_TAPS,
     WindowPack,
 )
-from anydim.kernels.matmul.convolution.convolution_tile import ENTRY
+from anydim.kernels.matmul.convolution.convolution_variables import LOOP, PACK, VALID_TAPS
 from anydim.kernels.matmul.convolution_form import Windows
+from anydim.kernels.matmul.convolution_micro_kernels import line_buffer_libraries
+from anydim.kernels.matmul.convolution_tile import ENTRY
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.kernels.matmul.register_tile import Tile
 from anydim.kernels.matmul.window_geometry import Bound, WindowAxis
@@ -207,11 +207,8 @@ class LineBufferPack(WindowPack):
         line, last = value(buffer.line), buffer.dimensions[-1]
         plane = code.let(variable("lines") * line)
         steps = [range(dimension.step) for dimension in buffer.dimensions]
-        with (
-            code.range(0, variable("channels")) as channel,
-            code.range(0, line, self.lanes) as i,
-        ):
-            x = code.let(variable("x_at") + channel * value(self.form.channels.x))
+        with code.range(0, PACK.channels) as channel, code.range(0, line, self.lanes) as i:
+            x = code.let(PACK.x_at + channel * value(self.form.channels.x))
             to = code.let(channel * plane * buffer.phases + i)
             valid = code.let(first_lanes(line - i, self.lanes))
             for phase, firsts in enumerate(every(*steps)):
@@ -263,7 +260,7 @@ class LineBufferPack(WindowPack):
         code, value, buffer = self.code, self.sizes.value, self.buffer
         at, line = code.variable(buffer.tile.vectors * ENTRY), value(buffer.line)
         plane = code.let(variable("lines") * line)
-        with code.range(0, variable("channels")) as channel, self._over(self.form.taps):
+        with code.range(0, PACK.channels) as channel, self._over(self.form.taps):
             phase: ir.Value = channel
             found: ir.Value = constant(0)
             for dimension in buffer.dimensions:
@@ -273,7 +270,7 @@ class LineBufferPack(WindowPack):
                 found = found * line + moved
             code.emit(ir.Store("table", at(), phase * plane + found))
             at += 1
-        own = VALID_TAPS if self.skips_taps else ()
+        own = (each.name for each in VALID_TAPS) if self.skips_taps else ()
         return self._written("steps", ("table",), ("lines", "channels", *own))
 
     def head(self) -> ir.Function:
@@ -287,7 +284,7 @@ class LineBufferPack(WindowPack):
         code, value, buffer = self.code, self.sizes.value, self.buffer
         own, width = value(buffer.dimensions[-1].position.extent), value(buffer.width)
         for vector in range(buffer.tile.vectors):
-            column = code.let(variable("column") + vector * self.lanes)
+            column = code.let(PACK.column + vector * self.lanes)
             row = code.let(quotient(column, width))
             along = code.let(column - row * width)
             begin = (row - variable("row")) * value(buffer.line) + along
@@ -364,7 +361,7 @@ class LineBufferSteps:
     def _lines(self) -> ir.Value:
         """Rows of each phase."""
         assert self.buffer is not None
-        rows = quotient(variable("columns") - 1, self._width) + 1 - self._first_row
+        rows = quotient(LOOP.columns - 1, self._width) + 1 - self._first_row
         return rows + self.buffer.further
 
     def head(self) -> list[ir.Step]:
@@ -372,7 +369,7 @@ class LineBufferSteps:
         if self.buffer is None:
             return []
         _, table, head = self.functions
-        now = list(map(variable, VALID_TAPS)) if self.skips_taps else [constant(0), constant(0)]
+        now = [*VALID_TAPS] if self.skips_taps else [constant(0), constant(0)]
         first, last = (register(known).differs(at) for known, at in zip(_KNOWN, now))
         notes = (ir.Assign(known, at) for known, at in zip(_KNOWN, now))
         return [
@@ -402,7 +399,7 @@ class LineBufferSteps:
     @property
     def _first_row(self) -> ir.Value:
         """The first row of a block of columns."""
-        return quotient(variable("column0"), self._width)
+        return quotient(LOOP.column0, self._width)
 
 
 def line_buffer_steps(

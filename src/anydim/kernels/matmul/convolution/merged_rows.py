@@ -17,9 +17,10 @@ from anydim.base.dtypes import float32, int32, int64
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, index_sum, quotient
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
-from anydim.kernels.ir import constant, greatest, least, select, variable
+from anydim.kernels.ir import constant, greatest, least, select
 from anydim.kernels.limits import Limits
 from anydim.kernels.matmul.convolution.convolution_packing import ChannelOffset, WindowPack
+from anydim.kernels.matmul.convolution.convolution_variables import PACK
 from anydim.kernels.matmul.convolution_form import Windows
 from anydim.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, within_vectors
 from anydim.kernels.matmul.window_geometry import Bound, LayerSizes
@@ -28,7 +29,6 @@ from anydim.sizes import Condition, Size, at_most, product
 
 _MAX_POSITIONS = 1 << 24  # maximum positions along an axis and of the outer axes: they are int32
 _STRIDE = 32
-_FEW = 4  # channels up to which masks of long rows cost more than vectors that end with a row
 _FAR = 1 << 30
 
 
@@ -68,7 +68,7 @@ class MergedPack(WindowPack):
         assert isinstance(self.sizes, LayerSizes)
         found = self.sizes.role("merged_rows", self.when.flag).differs(0)
         if self.gathered and self.joined:
-            found = found & (variable("images") <= 1)
+            found = found & (PACK.images <= 1)
         return found
 
     def _right(self) -> Condition:
@@ -79,7 +79,8 @@ class MergedPack(WindowPack):
     def _pays(self) -> Condition:
         """Return the condition under which merged rows are faster."""
         last, before = self.last.extent, self.form.positions[-2]
-        few = (self.form.channels.extent.constant or _FEW) < _FEW
+        least = self.limits.merged_panel_channels
+        few = (self.form.channels.extent.constant or least) < least
         gathers = self.lanes // self.limits.merged_panel_gathers
         max_extent = gathers if self.gathered else self.lanes if few else _MAX_POSITIONS
         found = at_most(last, max_extent)
@@ -95,9 +96,9 @@ class MergedPack(WindowPack):
         it.
         """
         code, lanes = self.code, self.lanes
-        end = code.let(variable("column") + variable("width"))
-        last = code.let((variable("width") - 1) / lanes * lanes + variable("column"))
-        with code.range(0, variable("width"), lanes) as before, ExitStack() as loops:
+        end = code.let(PACK.column + PACK.width)
+        last = code.let((PACK.width - 1) / lanes * lanes + PACK.column)
+        with code.range(0, PACK.width, lanes) as before, ExitStack() as loops:
             at = code.let(last - before)
             self._lane_positions(at)
             self.valid_lanes = code.let(first_lanes(end - at, self.lanes))
@@ -148,11 +149,11 @@ class MergedPack(WindowPack):
             self.offsets = self.code.let(sum(more, first))
             self.near = self.code.let(within_vectors(self.offsets, self.valid_lanes))
         steps = (self.positions[name] * step for name, step in strides)
-        self.x = self.code.let(index_sum(variable("x_at"), *steps))
-        self.to = self.code.let(at - variable("column"))
+        self.x = self.code.let(index_sum(PACK.x_at, *steps))
+        self.to = self.code.let(at - PACK.column)
         if self.joined:  # the next image overwrites zeros after a vector
-            short = variable("width") <= self.lanes
-            self.step = self.code.let(select(short, constant(self.lanes), variable("width")))
+            short = PACK.width <= self.lanes
+            self.step = self.code.let(select(short, constant(self.lanes), PACK.width))
 
     def _inside_of(self, tap: str) -> None:
         """Compute the lanes that are in bounds along the bounds of a tap."""
@@ -182,7 +183,7 @@ class MergedPack(WindowPack):
             return
         with self.code.when(self.load_masks[0].any):
             self._channels_of_images(source, target)
-        with self.code.otherwise(), self.code.range(0, variable("channels")) as channel:
+        with self.code.otherwise(), self.code.range(0, PACK.channels) as channel:
             self._zeros(self.code.let(target(channel)))
 
     def _channels_of_images(self, source: ChannelOffset, target: ChannelOffset) -> None:
@@ -194,7 +195,7 @@ class MergedPack(WindowPack):
         if not self.joined:
             self.code.emit(ir.Store("dst", to, zero))
             return
-        end = self.code.let(to + variable("images") * variable("width"))
+        end = self.code.let(to + PACK.images * PACK.width)
         with self.code.range(to, end, self.step) as at:
             self.code.emit(ir.Store("dst", at, zero))
 

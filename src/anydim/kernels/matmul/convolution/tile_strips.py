@@ -11,9 +11,13 @@ from functools import partial
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import loop
-from anydim.kernels.ir import constant, least, number, select, variable
+from anydim.kernels.ir import constant, least, let, number, select, variable
 from anydim.kernels.matmul.blocked_loops import Blocked
-from anydim.kernels.matmul.convolution.convolution_micro_kernels import (
+from anydim.kernels.matmul.convolution.convolution_plan import Plan
+from anydim.kernels.matmul.convolution.convolution_variables import JOINED, LAST, LOOP
+from anydim.kernels.matmul.convolution.line_buffer import LineBufferSteps
+from anydim.kernels.matmul.convolution.weight_blocks import COPIED, Weights
+from anydim.kernels.matmul.convolution_micro_kernels import (
     STRIP,
     called,
     images,
@@ -21,24 +25,20 @@ from anydim.kernels.matmul.convolution.convolution_micro_kernels import (
     strip_function,
     strips,
 )
-from anydim.kernels.matmul.convolution.convolution_plan import Plan
-from anydim.kernels.matmul.convolution.convolution_tile import (
+from anydim.kernels.matmul.convolution_tile import (
     ADDS,
     CAPS,
     FLOORS,
     LineBufferMicro,
     Micro,
 )
-from anydim.kernels.matmul.convolution.line_buffer import LineBufferSteps
-from anydim.kernels.matmul.convolution.weight_blocks import COPIED, Weights
 from anydim.kernels.matmul.matmul_kernel import call
 from anydim.kernels.matmul.tile_epilogue import TileEpilogue
 from anydim.lang.tree import Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import ALWAYS
 
-FIRST = variable("first").differs(0)
-LAST, JOINED = (ir.Var(ir.FLAG, name) for name in ("last", "joined"))
+FIRST = LOOP.first.differs(0)
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Strips:
     def steps(self) -> list[ir.Step]:
         """Return the steps of several tiles; after the last chunk of channels, the epilogue."""
         plan, value = self.plan, self.kernel.sizes.value
-        offset: ir.Value = variable("column")
+        offset: ir.Value = LOOP.column
         if plan.joins:
-            offset = variable("image") * variable("y_image") + variable("place")
+            offset = LOOP.image * LOOP.y_image + LOOP.place
         row_y = value(plan.form.row_y)
-        row = variable("y_unit") + variable("m") * row_y
-        remaining = variable("rows") - variable("row")
+        row = LOOP.y_unit + LOOP.m * row_y
+        remaining = LOOP.rows - LOOP.row
         sums = ir.Address(self.y, variable("y_at"))
         panel_steps = tuple(self._sums(sums, row_y, self._b(plan.schedule.direct)))
         if plan.joins:
@@ -72,8 +72,8 @@ class Strips:
             else self._sums(sums, row_y, line_buffer, LineBufferMicro)
         )
         return [
-            ir.Let("m", variable("row0") + variable("row")),
-            ir.Let("height", least(remaining, plan.tile.rows * STRIP)),
+            let(LOOP.m, LOOP.row0 + LOOP.row),
+            let(LOOP.height, least(remaining, plan.tile.rows * STRIP)),
             *self.buffer_steps.choose([ir.Let("y_at", row), *banded], panel_steps),
         ]
 
@@ -84,8 +84,8 @@ class Strips:
     def _joined_sums(self) -> list[ir.Step]:
         """Return the sums of a strip in scratch, and the copies to their images."""
         plan, value, epilogue = self.plan, self.kernel.sizes.value, self.plan.epilogue
-        row = variable("block_columns")
-        at = variable("row") * row + variable("column") - variable("column0")
+        row = LOOP.block_columns
+        at = LOOP.row * row + LOOP.column - LOOP.column0
         at = at * plan.form.dtype.bytes + value(plan.scratch.sums_at)
         sums = ir.Address("scratch", at)
 
@@ -93,7 +93,7 @@ class Strips:
             library = images(plan.form.dtype, plan.tile.lanes, into)
             self.kernel.needs(library)
             y, y_row = ir.Address(tensor, variable("y_at")), value(plan.form.row_y)
-            own = {"rows": variable("height"), "c_row": row, "y_row": y_row}
+            own = {"rows": LOOP.height, "c_row": row, "y_row": y_row}
             step = call(library.functions[0], sums=sums, y=y, **own)
             return ir.If(FIRST if into else LAST, (step,))
 
@@ -107,7 +107,7 @@ class Strips:
         kind: type[Micro] = Micro,
     ) -> list[ir.Step]:  # fmt: skip
         """Return the sums of a strip, and their epilogue."""
-        strip = self.call(sums, sums_row, kind, b=b[0], b_row=b[1], columns=variable("width"))
+        strip = self.call(sums, sums_row, kind, b=b[0], b_row=b[1], columns=LOOP.width)
         copied, packed = (strip(**own) for own in self.weights.tile())
         step: ir.Step = copied if self.plan.copied == ALWAYS else packed
         if self.plan.copied.constant is None:
@@ -129,7 +129,7 @@ class Strips:
         if epilogue.more is not None:  # read before y is written: `more` may share its memory
             if sums.buffer != "scratch":
                 more = ir.Address(self.kernel.buffers[epilogue.more.tensor], variable("y_at"))
-            finish = variable("first") * ADDS
+            finish = LOOP.first * ADDS
         limits = FLOORS * (epilogue.low is not None) + CAPS * (epilogue.high is not None)
         if limits:
             finish = finish + select(LAST, limits, constant(0))
@@ -138,7 +138,7 @@ class Strips:
         return partial(
             call, strip_function(library.name, dtype, kind=kind), c=sums,
             bias=bias, more=more, bias_step=bias_step, finish=finish, c_row=sums_row,
-            rows=variable("height"), start=variable("first"),
+            rows=LOOP.height, start=LOOP.first,
             low=number(dtype, 0 if epilogue.low is None else epilogue.low),
             high=number(dtype, 0 if epilogue.high is None else epilogue.high), **own,
         )  # fmt: skip
@@ -146,7 +146,7 @@ class Strips:
     def _b(self, direct: bool) -> tuple[ir.Address, ir.Value]:
         """Return the address of a panel, and the stride of its rows."""
         if direct:
-            at = variable("x_at") + variable("column")
+            at = LOOP.x_at + LOOP.column
             return ir.Address("x", at), self.kernel.sizes.value(self.plan.form.channels.x)
         return ir.Address("scratch", constant(0)), constant(self.plan.panel_row)
 
@@ -155,7 +155,7 @@ class Strips:
         assert form is not None
         step = self.kernel.sizes.value(form.stride("m"))
         loops = ((w.name, form.stride(w.name)) for w in self.plan.form.loops)
-        at = self.kernel.at(form.constant, loops) + variable("m") * step
+        at = self.kernel.at(form.constant, loops) + LOOP.m * step
         return ir.Address(self.kernel.buffers[read.tensor], at), step
 
     def _epilogue(
@@ -165,12 +165,12 @@ class Strips:
         form, value = self.plan.form, self.kernel.sizes.value
         own: dict[str, ir.Value | ir.Address] = {
             "sums_row": sums_row, "out_row": value(form.row_y),
-            "row0": variable("m"), "rows": variable("height"),
+            "row0": LOOP.m, "rows": LOOP.height,
         }  # fmt: skip
         out: ir.Value = variable("y_at")
         if sums.buffer != "scratch":
-            first: ir.Value = variable("column")
-            count: ir.Value = variable("width")
+            first: ir.Value = LOOP.column
+            count: ir.Value = LOOP.width
             if kind is LineBufferMicro:
                 first, stop = (
                     self.buffer_steps.output_position(first),
@@ -181,11 +181,11 @@ class Strips:
             return call(epilogue, sums=ir.Address(sums.buffer, out), **own)
         images_of = self.plan.columns.loop
         assert images_of is not None, "images that are joined have a loop"
-        image, run = variable("number"), variable("run")
-        own |= {"column0": constant(0), "columns": run, images_of.name: variable("image") + image}
+        image, run = variable("number"), LOOP.run
+        own |= {"column0": constant(0), "columns": run, images_of.name: LOOP.image + image}
         at = ir.Address("scratch", sums.offset + image * run * form.dtype.bytes)
-        out = out + image * variable("y_image")
-        return loop("number", 0, variable("images"), 1, call(epilogue, sums=at, out_at=out, **own))
+        out = out + image * LOOP.y_image
+        return loop("number", 0, LOOP.images, 1, call(epilogue, sums=at, out_at=out, **own))
 
 
 def libraries(plan: Plan) -> tuple[ir.Library, ...]:

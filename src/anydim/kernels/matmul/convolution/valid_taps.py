@@ -12,13 +12,12 @@ from collections.abc import Callable
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
-from anydim.kernels.ir import greatest, variable
-from anydim.kernels.matmul.convolution.convolution_packing import SHUFFLED_STRIDES, VALID_TAPS
+from anydim.kernels.ir import greatest, let
+from anydim.kernels.matmul.convolution.convolution_packing import SHUFFLED_STRIDES
+from anydim.kernels.matmul.convolution.convolution_variables import LOOP, PACK
 from anydim.kernels.matmul.convolution_form import Windows
 from anydim.kernels.matmul.window_geometry import Bound, taps_inside
 from anydim.sizes import Size, product
-
-FROM, TO = VALID_TAPS
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class ValidTaps:
 
     @property
     def kept(self) -> ir.Value:
-        return variable(TO) - variable(FROM)
+        return PACK.unseen - PACK.seen
 
     def range(
         self, value: Callable[[Size], ir.Value], first: ir.Value, width: ir.Value, row: ir.Value
@@ -48,10 +47,10 @@ class ValidTaps:
         low, high = quotient(first, row), quotient(last, row)
         start, stop = taps_inside(self.bound, low, high, self.taps, value)
         return [
-            ir.Let(FROM, start),
-            ir.Let(TO, greatest(stop, variable(FROM))),
-            ir.Let("k", variable("channels") * self.kept * value(self.rest)),
-            ir.Let("span", greatest(self.kept * value(self.rest), 1)),
+            let(PACK.seen, start),
+            let(PACK.unseen, greatest(stop, PACK.seen)),
+            let(LOOP.k, LOOP.channels * self.kept * value(self.rest)),
+            let(LOOP.span, greatest(self.kept * value(self.rest), 1)),
         ]
 
 

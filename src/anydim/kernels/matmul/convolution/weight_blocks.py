@@ -8,17 +8,17 @@ from functools import partial
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import index_sum
-from anydim.kernels.ir import constant, select, variable
+from anydim.kernels.ir import constant, select
 from anydim.kernels.matmul.blocked_loops import Blocked
 from anydim.kernels.matmul.convolution.convolution_packing import weights_function
 from anydim.kernels.matmul.convolution.convolution_plan import Plan
+from anydim.kernels.matmul.convolution.convolution_variables import LOOP, PACK
 from anydim.kernels.matmul.convolution.cropped_taps import (
     FIRST,
     KEPT,
     first_taps,
     kept_weights_function,
 )
-from anydim.kernels.matmul.convolution.valid_taps import FROM
 from anydim.kernels.matmul.convolution_form import Windows
 from anydim.kernels.matmul.matmul_kernel import call, packed_at
 from anydim.sizes import NEVER, Size, align_up
@@ -44,9 +44,9 @@ class Weights:
         kernel, form = self.kernel, self.plan.form
         if not self.plan.schedule.packed:
             first = kernel.at(form.w_start, ((walk.name, walk.w) for walk in form.loops))
-            return first + variable("row0") * kernel.sizes.value(form.row_w)
+            return first + LOOP.row0 * kernel.sizes.value(form.row_w)
         group = align_up(form.rows, self.plan.tile.rows) * self.plan.given.k
-        row = variable("row0") * self.row
+        row = LOOP.row0 * self.row
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
         return index_sum(row, *packed_at(loops, group, kernel.role))
 
@@ -57,10 +57,10 @@ class Weights:
             return []
         if not plan.schedule.packed:
             dst, step = self._copy, value(plan.form.channels.w)
-            at = variable("w_unit") + variable("channel0") * step
+            at = LOOP.w_unit + LOOP.channel0 * step
             return [call(self.functions[0], dst=dst, w_at=at)]
         copy = self.copying()
-        starts = first_taps(plan.given, plan.form)
+        starts = first_taps(plan.given)
         own = {f"{FIRST}{n}": value(start) for n, start in enumerate(starts)}
         own |= {f"{KEPT}{n}": value(tap.extent) for n, tap in enumerate(plan.form.taps)}
         copied = ir.Let("copied", self.kernel.sizes.holds(plan.copied))
@@ -69,18 +69,18 @@ class Weights:
     def copying(self) -> Callable[..., ir.Call]:
         """Return a partial call that copies taps of a chunk of packed weights; takes the taps."""
         dst = self._copy
-        at = variable("w_unit") + variable("channel0") * self._channel
+        at = LOOP.w_unit + LOOP.channel0 * self._channel
         return partial(call, self.functions[0], dst=dst, w_at=at, w_row=self.row)
 
     def tile(self) -> list[dict[str, ir.Value | ir.Address]]:
         """Return the arguments of a tile call with copied weights, and with weights as packed."""
         given, form = self.plan.given, self.plan.form
-        k = variable("channels") * self.kernel.sizes.value(form.window)
-        k0 = variable("channel0") * self._channel
+        k = LOOP.channels * self.kernel.sizes.value(form.window)
+        k0 = LOOP.channel0 * self._channel
         kept, copied = self._kept(form, ())
-        first, packed = self._kept(given, first_taps(given, form)[:1])
-        at = (variable("row") * k + kept) * form.dtype.bytes + self._copy.offset
-        first = variable("w_unit") + variable("row") * self.row + k0 + first
+        first, packed = self._kept(given, first_taps(given)[:1])
+        at = (LOOP.row * k + kept) * form.dtype.bytes + self._copy.offset
+        first = LOOP.w_unit + LOOP.row * self.row + k0 + first
         return [
             {"a": ir.Address("scratch", at), "a_row": k, **copied},
             {"a": ir.Address("w", first), "a_row": self.row, **packed},
@@ -93,11 +93,11 @@ class Weights:
         """
         valid_taps, value = self.plan.valid_taps, self.kernel.sizes.value
         if valid_taps is None:
-            return constant(0), {"span": variable("k"), "gap": constant(0)}
+            return constant(0), {"span": LOOP.k, "gap": constant(0)}
         tap = value(valid_taps.rest * self.plan.tile.rows)
         gap = (value(held.taps[0].extent) - valid_taps.kept) * tap
-        span = select(gap.equals(0), variable("k"), variable("span"))
-        return index_sum(variable(FROM), *map(value, firsts)) * tap, {"span": span, "gap": gap}
+        span = select(gap.equals(0), LOOP.k, LOOP.span)
+        return index_sum(PACK.seen, *map(value, firsts)) * tap, {"span": span, "gap": gap}
 
     @property
     def _channel(self) -> ir.Value:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine
-from anydim.kernels.matmul.convolution.batched_columns import Columns, joined_columns
 from anydim.kernels.matmul.int8.im2col import Image
 from anydim.kernels.matmul.int8.int8_form import BytesForm, ByteWalk
 from anydim.kernels.matmul.int8.packed_layout import WORD, Layout
 from anydim.kernels.matmul.int8.stride_phases import Phases
+from anydim.kernels.matmul.panel_columns import Columns, joined_columns
 from anydim.kernels.matmul.register_tile import LINE, Tile
 from anydim.kernels.matmul.work_partition import WorkPartition, work_of
 from anydim.kernels.schedule import ANY
@@ -28,7 +28,6 @@ from anydim.sizes import (
 
 MAX_ROWS = 256  # maximum rows of a block
 _FASTER, _TILED = 4, 20  # speed relative to floats; with tile instructions and packed words
-_FEW_PANELS, _MANY_ROWS = 4, 128  # up to, and from which on, threads share the rows alone
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def cut_of(
     version: str = ANY,
 ) -> ByteBlocks:
     """Return panels of even width and blocks of even height; packed rows fill part of a cache."""
-    row_bytes = layout.row * WORD
+    row_bytes, limits = layout.row * WORD, machine.limits
     panels = ceil_div(form.n.extent, layout.width)
     columns = as_size(layout.width)
     if not layout.b_packed:
@@ -91,12 +90,13 @@ def cut_of(
     b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
     work = work_of(around, form.m.extent, tiles, joined.all, form.tap_count * form.k)
     only_rows = layout.b_packed and not layout.a_packed  # columns would make each thread pack a
-    few_panels = ALWAYS if only_rows else at_most(joined.panels, _FEW_PANELS)
-    min_rows = max(machine.threads, 2) * tile.rows if only_rows else _MANY_ROWS
+    few_panels = ALWAYS if only_rows else at_most(joined.panels, limits.byte_panels)
+    min_rows = max(machine.threads, 2) * tile.rows if only_rows else limits.byte_rows
     partition = WorkPartition(
         joined.loops, tiles, whole, width,
         tile.lanes, few_panels & at_least(form.m.extent, min_rows),
         ceil_div(work, _TILED if layout.depth > 1 and layout.b_packed else _FASTER),
+        grain=limits.product_steps,
     )  # fmt: skip
     rows = ceil_div(tiles, blocks) * tile.rows
     images = maximum(joined.width // maximum(joined.positions, 1), 1)

@@ -18,7 +18,7 @@ from anydim.kernels import ir
 from anydim.kernels.ir import number, shuffle, variable
 from anydim.kernels.matmul.int8.int8_form import BytesForm
 from anydim.kernels.matmul.int8.int8_micro_kernels import dot
-from anydim.kernels.matmul.int8.int8_packing import FLIP, BytesPack
+from anydim.kernels.matmul.int8.int8_packing import FLIP, PACK, BytesPack
 from anydim.kernels.matmul.int8.packed_layout import WORD, Layout
 from anydim.lang.tree import Cast
 
@@ -32,7 +32,7 @@ def supports_few_rows(form: BytesForm, layout: Layout) -> bool:
     return (
         not (layout.b_packed or layout.a.has_zero or form.taps or form.columns)
         and parts is not None
-        and all(stride.constant == 1 for _, stride in parts[1][-1:])
+        and all(stride.constant == 1 for _, stride in parts.own[-1:])
         and (form.m.extent.constant or 0) <= MAX_ROWS
     )
 
@@ -43,7 +43,7 @@ def few_rows(pack: BytesPack) -> ir.Function:
     A row of sums at dst has WIDE elements.
     """
     code, root, lanes = pack.code, pack.root(), pack.lanes
-    count, vector = variable("count"), ir.Type(int32, lanes)
+    count, vector = PACK.count, ir.Type(int32, lanes)
     with code.range(0, variable("rows")) as i, code.range(0, count, lanes * WORD) as at:
         for j in range(WORD):
             code.emit(ir.Store("dst", i * WIDE + at + j * lanes, number(int32, 0, lanes)))
@@ -54,7 +54,7 @@ def few_rows(pack: BytesPack) -> ir.Function:
         def columns(at: ir.Value, mask: ir.Value | None) -> None:
             parts: list[ir.Value] = [number(uint8, 0, lanes * WORD)] * WORD
             for byte, level in enumerate(levels):
-                column = {"n": variable("first") + at}
+                column = {"n": PACK.first + at}
                 own = level.inner(column, lane="n", lanes=lanes * WORD, mask=mask)
                 parts[byte] = own.name(own.value(Cast(uint8, pack.form.b.read), uint8))
                 pack.code.take(own.steps)

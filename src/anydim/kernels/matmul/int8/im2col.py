@@ -20,7 +20,7 @@ from anydim.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, least, number, register, variable
 from anydim.kernels.matmul.int8.int8_form import BytesForm
-from anydim.kernels.matmul.int8.int8_packing import BytesPack
+from anydim.kernels.matmul.int8.int8_packing import PACK, BytesPack
 from anydim.kernels.matmul.int8.packed_layout import WORD
 from anydim.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, within_vectors
 from anydim.lang.tree import Expr, Read
@@ -158,7 +158,7 @@ class ImagePack:
         vector, wide = ir.Type(int32, lanes), ir.Type(int64, lanes)
         for name in ("places", "runs"):
             code.emit(ir.Stack(name, int64, pack.layout.width))
-        code.emit(ir.Declare("sum", number(int32, 0, lanes)))
+        code.emit(ir.Declare(self.pack.sum.name, number(int32, 0, lanes)))
         with pack.hoisting(root):
             code.take(self._window_offsets())
             name, extent = columns_of(pack.form)[-1]
@@ -169,7 +169,7 @@ class ImagePack:
                 contiguous = ir.number(ir.FLAG.dtype, 0)
             with code.when(contiguous):
                 self._runs(root, vector, run)
-            with code.otherwise(), code.range(0, variable("count"), lanes) as j:
+            with code.otherwise(), code.range(0, PACK.count, lanes) as j:
                 offsets = code.let(ir.Load(wide, "places", j))
                 load: Callable[[ir.Value], ir.Value] = partial(self._gathered, vector, offsets)
                 if permutes:
@@ -198,10 +198,10 @@ class ImagePack:
         """Copy columns run by run, at most a vector at a time."""
         code, lanes = self.pack.code, vector.lanes
         column = code.variable(constant(0))
-        with code.loop(lambda: column() < variable("count")):
+        with code.loop(lambda: column() < PACK.count):
             j = code.let(column())
             at = code.let(ir.Load(ir.INDEX, "places", j))
-            remaining = least(extent - ir.Load(ir.INDEX, "runs", j), variable("count") - j)
+            remaining = least(extent - ir.Load(ir.INDEX, "runs", j), PACK.count - j)
             length = code.let(least(remaining, lanes))
             with code.when(length.equals(lanes)):
                 self._copy(root, j, lambda by: ir.Load(vector, "image", at + by), None)
@@ -224,7 +224,7 @@ class ImagePack:
             columns.insert(0, (self.image.images, as_size(1), self.image.words * self.image.plane))
         at: list[ir.Value] = [value(self.image.steps.constant)]
         starts: list[ir.Step] = []
-        rest: ir.Value = variable("first")
+        rest: ir.Value = PACK.first
         advance: list[ir.Step] = []
         for number_, (name, extent, step) in enumerate(reversed(columns)):
             index = f"at_{name}"
@@ -245,8 +245,8 @@ class ImagePack:
                 ir.Assign("place", register("place") + value(step)),
                 *wrapped,
             ]
-        whole = quotient_up(variable("count"), self.pack.lanes) * self.pack.lanes
-        more = variable("column") + 1 < variable("count")
+        whole = quotient_up(PACK.count, self.pack.lanes) * self.pack.lanes
+        more = variable("column") + 1 < PACK.count
         return [
             *starts,
             ir.Declare("place", index_sum(*at)),
@@ -272,6 +272,6 @@ class ImagePack:
                 further = index_sum(*taps, g * value(image.plane))
                 pack.stored(load(further), number_ * words + g, j, mask)
 
-        pack.code.emit(ir.Assign("sum", number(int32, 0, pack.lanes)))
+        pack.code.emit(ir.Assign(self.pack.sum.name, number(int32, 0, pack.lanes)))
         pack.taps(root, tap)
         pack.column_sums(j, mask)

@@ -38,17 +38,30 @@ Parts = tuple[tuple[Size, Size], ...]
 
 
 @dataclass(frozen=True)
+class FactorParts:
+    """The (extent, stride) of the axes of a read: loops, m or n (`own`), taps, k."""
+
+    loops: Parts
+    own: Parts
+    taps: Parts
+    k: Parts
+
+    @property
+    def all(self) -> tuple[Parts, ...]:
+        return self.loops, self.own, self.taps, self.k
+
+
+@dataclass(frozen=True)
 class Bytes:
     """A factor: the read of its bytes, and its zero point (int32; None for 0).
 
-    `parts` are the (extent, stride) of the read's axes: loops, m or n, taps, k; None where it has
-    no strides.
+    `parts` is None where the read has no strides.
     """
 
     read: Read
     dtype: DType
     zero: Expr | None
-    parts: tuple[Parts, Parts, Parts, Parts] | None = None
+    parts: FactorParts | None = None
     start: Size = as_size(0)
 
 
@@ -366,8 +379,8 @@ class _Reading:
             return tuple((x.extent, form.stride(x.name)) for x in axes)
 
         loops = [x for x in order[0] if form.stride(x.name).constant != 0]
-        all_parts = (parts(loops), parts(order[own]), parts(order[3]), parts(inner))
-        return replace(moved, parts=all_parts, start=form.constant)
+        found = FactorParts(parts(loops), parts(order[own]), parts(order[3]), parts(inner))
+        return replace(moved, parts=found, start=form.constant)
 
 
 def _fill_ratio(axes: Sequence[Axis]) -> float:

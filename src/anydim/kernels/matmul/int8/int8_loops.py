@@ -34,6 +34,7 @@ from anydim.kernels.matmul.int8.int8_packing import BytesPack
 from anydim.kernels.matmul.int8.packed_layout import COLUMN_SUMS, ROW_SUMS, WORD, Layout, corrected
 from anydim.kernels.matmul.int8.stride_phases import UNSORTED, Phases, PhasesPack, phases_of
 from anydim.kernels.matmul.matmul_kernel import call, packed_at, roles_of
+from anydim.kernels.matmul.work_partition import RECTANGLE
 from anydim.kernels.versions import checked_version, taken
 from anydim.lang.tree import Group, Index, TensorType
 from anydim.lang.tree.affine import Affine, reads
@@ -169,7 +170,7 @@ class BytesWriter(Blocked):
         return (ir.If(self.sizes.compared(self.few), tuple(self._few()), tuple(every)),)
 
     def enter(self) -> list[ir.Step]:
-        stop = variable("stop_tile") * self.tile.rows
+        stop = RECTANGLE.stop_tile * self.tile.rows
         rows = self.sizes.value(self.form.m.extent)
         image: list[ir.Step] = self._image(constant(0)) if self.image else []
         if self.joins and image:
@@ -180,7 +181,7 @@ class BytesWriter(Blocked):
         """Return the levels: blocks of rows, panels of columns, tiles."""
         value, cut = self.sizes.value, self.cut.columns
         rows, columns = value(self.cut.rows), value(cut.width)
-        first = variable("first_tile") * self.tile.rows
+        first = RECTANGLE.first_tile * self.tile.rows
         remaining = value(cut.all) - variable("column0")
         return [
             Level(
@@ -193,7 +194,7 @@ class BytesWriter(Blocked):
                 ],
             ),
             Level(
-                "panel", variable("first_panel"), variable("stop_panel"), 1,
+                "panel", RECTANGLE.first_panel, RECTANGLE.stop_panel, 1,
                 [
                     ir.Let("column0", variable("panel") * columns),
                     ir.Let("columns", least(remaining, columns)),
@@ -318,9 +319,9 @@ class BytesWriter(Blocked):
 
     def _few(self) -> list[ir.Step]:
         """Compute a whole rectangle of a few rows, with the epilogue."""
-        value, first = self.sizes.value, variable("first_panel")
+        value, first = self.sizes.value, RECTANGLE.first_panel
         rows, columns = value(self.form.m.extent), value(self.cut.columns.width)
-        stop = least(variable("stop_panel") * columns, value(self.form.n.extent))
+        stop = least(RECTANGLE.stop_panel * columns, value(self.form.n.extent))
         a = "a" if self.layout.a_packed else "scratch"
         a_at = variable("a_at") * WORD
         sums = call(

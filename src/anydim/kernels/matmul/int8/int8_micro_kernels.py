@@ -147,11 +147,9 @@ def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
     whole = code.let(round_down(words, tile.unroll))
     for each in sets:
         each.declare()
-    with code.range(0, whole, tile.unroll) as word:
-        for u in range(tile.unroll):
+    for word, last in code.blocks(0, whole, words, tile.unroll, 1):
+        for u in range(1 if last else tile.unroll):
             step(word + u, sets[u % len(sets)])
-    with code.range(whole, words) as word:
-        step(word, sets[0])
     sums, *others = sets
     for other in others:
         for index in sums.indices:

@@ -11,23 +11,33 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from anydim.base.dtypes import int32, uint8
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import quotient
 from anydim.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.kernels.codegen.writer import Writer
-from anydim.kernels.ir import constant, greatest, least, number, select, variable
+from anydim.kernels.ir import constant, greatest, least, number, select, variable, variables
 from anydim.kernels.matmul.int8.int8_form import Bytes, BytesForm
 from anydim.kernels.matmul.int8.int8_micro_kernels import dot
 from anydim.kernels.matmul.int8.packed_layout import WORD, Layout, OperandSign
 from anydim.lang.tree import Apply, Cast, Expr, Literal
 from anydim.sizes import Size, ceil_div
 
-PACK_SCALARS = ("first", "count")
 FLIP = 0x80808080
 _ONES = 0x01010101
 _FIRST = constant(0)
 _PREFIX = "w"  # of local names, distinct from those of a context
-Vectors = Callable[[ir.Value, ir.Value | None], None]  # emits one vector, or a masked part of it
+
+
+@dataclass(frozen=True)
+class PackParameters:
+    """The parameters of packing functions: `count` rows or columns from `first` on."""
+
+    first: ir.Var
+    count: ir.Var
+
+
+PACK = variables(PackParameters)
 
 
 class BytesPack:
@@ -46,7 +56,7 @@ class BytesPack:
     def function(self, name: str, *own: ir.Pointer, more: Sequence[str] = ()) -> ir.Function:
         """Return a function with the code written so far, with `more` scalars."""
         loops = (walk.name for walk in self.form.loops)
-        scalars = (*PACK_SCALARS, *more, *loops, *self.sizes.names)
+        scalars = (PACK.first.name, PACK.count.name, *more, *loops, *self.sizes.names)
         pointers = (ir.Pointer("dst", uint8), *own, *self.pointers)
         body, self.code = self.code.written, Writer(_PREFIX)
         return ir.Function(name, (*pointers, *map(ir.Scalar, scalars)), body)
@@ -89,8 +99,8 @@ class BytesPack:
     def rows(self) -> ir.Function:
         """Return the function that writes rows `first` to `first + count` of a to dst."""
         code, root = self.code, self.root()
-        with self.hoisting(root), code.range(0, variable("count")) as i:
-            row = root.inner({"m": variable("first") + i})
+        with self.hoisting(root), code.range(0, PACK.count) as i:
+            row = root.inner({"m": PACK.first + i})
             at = code.let(i * self.sizes.value(self.layout.row * WORD))
             with self.hoisting(row):
                 self.taps(row, lambda level, tap: self._bytes(level, at, tap))
@@ -101,7 +111,7 @@ class BytesPack:
     def _bytes(self, level: ScalarLowering, row_at: ir.Value, tap: ir.Value) -> None:
         """Write the bytes of one tap of a row."""
         parts = self.form.a.parts
-        contiguous = parts is not None and all(stride.constant == 1 for _, stride in parts[3][-1:])
+        contiguous = parts is not None and all(stride.constant == 1 for _, stride in parts.k[-1:])
         lanes = self.lanes * WORD if contiguous else self.lanes
         byte = _byte(self.form.a, self.layout.a)
         start = row_at + tap * (self.sizes.value(self._words()) * WORD)
@@ -138,7 +148,7 @@ class BytesPack:
 
     def panel(self) -> ir.Function:
         """Return the function that writes columns `first` to `first + count` as a panel to dst."""
-        root, first, count = self.root(), variable("first"), variable("count")
+        root, first, count = self.root(), PACK.first, PACK.count
         self.code.emit(ir.Declare(self.sum.name, number(int32, 0, self.lanes)))
         with self.hoisting(root):
             if self.form.columns:

@@ -76,7 +76,7 @@ def _panels(factor: Bytes, sign: OperandSign, layout: Layout, width: int) -> Byt
     if not packed or factor.parts is None:
         return None
 
-    batch, own, taps, k = (known_parts(part) for part in factor.parts)
+    batch, own, taps, k = (known_parts(part) for part in factor.parts.all)
     unsigned = layout.a_unsigned == (width == 1)
     start, by = known_number(factor.start), (layout.b if width == 1 else layout.a).factor
     depth = layout.depth

@@ -104,7 +104,7 @@ def layout_of(form: BytesForm, width: int, depth: int, constants: frozenset[str]
 def _is_packed(factor: Bytes, constants: frozenset[str]) -> bool:
     if factor.read.tensor not in constants or factor.parts is None:
         return False
-    return factor.start.constant is not None and are_known(*factor.parts)
+    return factor.start.constant is not None and are_known(*factor.parts.all)
 
 
 def _sign_of(factor: Bytes, unsigned: bool) -> OperandSign:

@@ -24,7 +24,7 @@ from anydim.kernels.inference import free_axes
 from anydim.kernels.ir import constant, convert, number, register, select, splat, variable
 from anydim.kernels.matmul.int8.im2col import axis_name, columns_of, overlaps
 from anydim.kernels.matmul.int8.int8_form import BytesForm
-from anydim.kernels.matmul.int8.int8_packing import BytesPack
+from anydim.kernels.matmul.int8.int8_packing import PACK, BytesPack
 from anydim.kernels.matmul.int8.packed_layout import WORD
 from anydim.lang.tree import Expr, Index, Read, TensorType
 from anydim.lang.tree.affine import Affine, address, affine, row_major_strides, to_expr
@@ -262,17 +262,17 @@ class PhasesPack:
     def panel(self) -> ir.Function:
         """Return the function that writes columns `first` to `first + count` as a panel to dst."""
         pack, code, root, lanes = self.pack, self.pack.code, self.pack.root(), self.pack.lanes
-        vector, count = ir.Type(int32, lanes), variable("count")
+        vector, count = ir.Type(int32, lanes), PACK.count
         for dimension in self.image.dimensions:
             code.emit(ir.Stack(f"{dimension.name}s", int32, pack.layout.width))
-        code.emit(ir.Declare("sum", number(int32, 0, lanes)))
+        code.emit(ir.Declare(self.pack.sum.name, number(int32, 0, lanes)))
         with pack.hoisting(root):
             code.take(self._columns())
             outside = [code.let(word) for word in pack.outside(root)]
             with code.range(0, count, lanes) as j:
                 few = code.let(first_lanes(count - j, lanes))
                 at = [code.let(ir.Load(vector, f"{s.name}s", j)) for s in self.image.dimensions]
-                code.emit(ir.Assign("sum", number(int32, 0, lanes)))
+                code.emit(ir.Assign(self.pack.sum.name, number(int32, 0, lanes)))
                 pack.taps(root, lambda _, tap: self._tap(tap, j, at, few, outside))
                 pack.column_sums(j, None)
         return pack.function("panel", ir.Pointer("image", int32))
@@ -284,7 +284,7 @@ class PhasesPack:
         """Copy all words of a tap, for a vector of columns at positions `at`."""
         pack, code, value, lanes = self.pack, self.pack.code, self.pack.sizes.value, self.pack.lanes
         dimensions = self.image.dimensions
-        start, phases = variable("first") + j, constant(0)
+        start, phases = PACK.first + j, constant(0)
         strides = row_major_strides(tuple(dimension.extent for dimension in dimensions))
         for axis, (dimension, stride, column) in enumerate(zip(dimensions, strides, at)):
             steps = (pack.tap_at[name] * value(step) for name, step in dimension.taps.terms)
@@ -316,7 +316,7 @@ class PhasesPack:
         value, dimensions = self.pack.sizes.value, self.image.dimensions
         starts: list[ir.Step] = []
         advance: tuple[ir.Step, ...] = ()
-        rest: ir.Value = variable("first")
+        rest: ir.Value = PACK.first
         for dimension in reversed(dimensions):
             above = quotient(rest, value(dimension.extent))
             starts.append(
@@ -334,4 +334,4 @@ class PhasesPack:
             ir.Store(f"{s.name}s", variable("column"), convert(register(f"at_{s.name}"), int32))
             for s in dimensions
         ]
-        return [*starts, loop("column", 0, variable("count"), 1, *stores, *advance)]
+        return [*starts, loop("column", 0, PACK.count, 1, *stores, *advance)]

@@ -25,11 +25,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from anydim.base.dtypes import float32, int8
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import index_sum, quotient, quotient_up, split_index
 from anydim.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.kernels.codegen.writer import Writer
-from anydim.kernels.ir import constant, greatest, least, register, select, variable
+from anydim.kernels.ir import START, STOP, constant, greatest, least, register, select, variable
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.epilogue import read_by
 from anydim.kernels.matmul.matmul_kernel import ProductKernel, call, roles_of
@@ -48,6 +49,16 @@ from anydim.sizes import Size, as_size, maximum, minimum, product
 _MANY = 3  # minimum tiles of rows for which weights are decoded first
 _WORTH = 60_000  # bytes of weights that pay for another thread: about 2 us
 _TILES = 16  # maximum tiles that share them: their sums are in the first-level cache
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Byte offsets in scratch: sums of rows by block, sums of tiles, decoded weights, rows of A."""
+
+    sums: int
+    tiles: int
+    weights: int
+    a: int
 
 
 class NarrowWriter(ProductKernel):
@@ -96,13 +107,13 @@ class NarrowWriter(ProductKernel):
         return blocks if blocks * block <= self.machine.l2_bytes // 2 else 0
 
     @property
-    def offsets(self) -> tuple[int, int, int, int]:
-        """Byte offsets in scratch: row sums of blocks, sums of tiles, decoded weights, A."""
+    def offsets(self) -> Offsets:
+        """Byte offsets of the parts of scratch."""
         rows = self.tile.heights[-1] * (_TILES if self.part else 1)
         made = -(-rows * self.form.groups * float32.bytes // LINE) * LINE
         weights = made + rows * self.tile.width * float32.bytes
         a = weights + self.part * self.block * self.tile.width * float32.bytes
-        return 0, made, weights, a
+        return Offsets(0, made, weights, a)
 
     @property
     def scratch(self) -> Size:
@@ -111,7 +122,7 @@ class NarrowWriter(ProductKernel):
         rows = as_size(height)
         if self.part:
             rows = minimum(maximum(self.form.product.m.extent, height), height * _TILES)
-        return rows * (self.padded * float32.bytes) + self.offsets[-1]
+        return rows * (self.padded * float32.bytes) + self.offsets.a
 
     # ---- functions -----------------------------------------------------------------------------
 
@@ -143,7 +154,7 @@ class NarrowWriter(ProductKernel):
         Yields the number of the position, which shares rows of A.
         """
         code, value, form = self.code, self.sizes.value, self.form.product
-        with code.range(variable("start"), variable("stop")) as unit:
+        with code.range(START, STOP) as unit:
             loops = ((walk.name, value(walk.extent)) for walk in reversed(form.loops))
             assert isinstance(unit, ir.Var)
             code.take(split_index(unit.name, ("panel", constant(self.panels)), *loops))
@@ -170,7 +181,9 @@ class NarrowWriter(ProductKernel):
         requested = code.let(requested)
         with code.when(register("ready").differs(requested)):
             a = ir.Address("a", self.a_at + row * value(form.m.a))
-            to, sums = (ir.Address("scratch", constant(at)) for at in (self.offsets[-1], 0))
+            to, sums = (
+                ir.Address("scratch", constant(at)) for at in (self.offsets.a, self.offsets.sums)
+            )
             steps = {"row": value(form.m.a), "k_step": value(form.k.a)}
             code.emit(call(self.prepare, a=a, to=to, sums=sums, **steps, **counts))
             code.emit(ir.Assign("ready", requested))
@@ -184,7 +197,7 @@ class NarrowWriter(ProductKernel):
         sums = (row * self.form.groups + first) * float32.bytes
         scales = variable("panel") * self.form.groups + first
         arguments = (
-            ir.Address("scratch", a + self.offsets[-1]), ir.Address("scratch", sums), weights,
+            ir.Address("scratch", a + self.offsets.a), ir.Address("scratch", sums), weights,
             ir.Address("s", scales * self.tile.width), ir.Address("scratch", to), groups,
             *map(constant, (self.block, self.padded, self.form.groups)), first,
         )  # fmt: skip
@@ -199,8 +212,8 @@ class NarrowWriter(ProductKernel):
 
     def _many(self) -> None:
         """Compute blocks of tiles that share decoded weights."""
-        code, tiles, (_, made_at, weights_at, _) = self.code, self.tiles, self.offsets
-        weights = ir.Address("scratch", constant(weights_at))
+        code, tiles, made_at = self.code, self.tiles, self.offsets.tiles
+        weights = ir.Address("scratch", constant(self.offsets.weights))
         with code.range(0, tiles, _TILES) as first_tile:
             last_tile = code.let(least(tiles, first_tile + _TILES))
             first_row = code.let(self._first_row(first_tile))
@@ -228,7 +241,7 @@ class NarrowWriter(ProductKernel):
     def _few(self) -> None:
         """Compute all tiles of a few rows, panel by panel."""
         code, heights = self.code, self.tile.heights
-        zero, to = constant(0), constant(self.offsets[1])
+        zero, to = constant(0), constant(self.offsets.tiles)
         with self._units() as block, code.range(0, self.tiles) as tile:
             row0, rows = self._rows_of(tile)
             height: ir.Value = constant(heights[-1])

@@ -15,7 +15,7 @@ from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.ir import constant, least, select, variable
 from anydim.kernels.matmul.blocked_loops import Level
-from anydim.kernels.matmul.contraction.contraction_micro_kernels import (
+from anydim.kernels.matmul.contraction_micro_kernels import (
     contraction_libraries,
     prefix_of,
 )
@@ -32,7 +32,7 @@ from anydim.kernels.matmul.winograd.channels_last_transforms import (
 from anydim.kernels.matmul.winograd.winograd_form import Images
 from anydim.kernels.matmul.winograd.winograd_kernel import WinogradKernel
 from anydim.kernels.matmul.winograd.winograd_transforms import PRODUCTS, VectorEpilogue
-from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, RECTANGLE, WorkPartition, work_of
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, at_least, ceil_div
@@ -120,14 +120,14 @@ class AcrossWriter(WinogradKernel):
         ]
 
     def enter(self) -> list[ir.Step]:
-        stop = variable("stop_tile") * self.tile.rows
+        stop = RECTANGLE.stop_tile * self.tile.rows
         windows = self.sizes.role("all_windows", self.images.windows)
         return [ir.Let("stop_window", least(stop, windows))]
 
     def levels(self) -> list[Level]:
         """Return the levels: blocks of windows, panels, products, tiles."""
         width, block = self.tile.width, self.schedule.block
-        first = variable("first_tile") * self.tile.rows
+        first = RECTANGLE.first_tile * self.tile.rows
         remaining = variable("stop_window") - variable("first")
         columns = self.sizes.role("all_columns", self.form.n.extent) - variable("column0")
         return [
@@ -139,7 +139,7 @@ class AcrossWriter(WinogradKernel):
                 ],
             ),
             Level(
-                "panel", variable("first_panel"), variable("stop_panel"), 1,
+                "panel", RECTANGLE.first_panel, RECTANGLE.stop_panel, 1,
                 [
                     ir.Let("column0", variable("panel") * width),
                     ir.Let("columns", least(columns, width)),

@@ -13,7 +13,7 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import index_sum, loop
 from anydim.kernels.ir import constant, least, number, variable
 from anydim.kernels.matmul.blocked_loops import Level
-from anydim.kernels.matmul.convolution.convolution_micro_kernels import (
+from anydim.kernels.matmul.convolution_micro_kernels import (
     STRIP,
     called,
     strip_function,
@@ -30,7 +30,7 @@ from anydim.kernels.matmul.winograd.winograd_transforms import (
     Spread,
     windows_across,
 )
-from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of
+from anydim.kernels.matmul.work_partition import MAX_STEPS_PACKED, RECTANGLE, WorkPartition, work_of
 from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import NEVER, Size, align_up, ceil_div
@@ -85,7 +85,7 @@ class WinogradWriter(WinogradKernel):
 
     def enter(self) -> list[ir.Step]:
         form = self.form
-        stop = least(variable("stop_tile") * self.tile.rows, self.sizes.value(form.rows))
+        stop = least(RECTANGLE.stop_tile * self.tile.rows, self.sizes.value(form.rows))
         return [
             ir.Let("row_stop", stop),
             ir.Let("x_unit", self.at(form.x_start, ((walk.name, walk.x) for walk in form.loops))),
@@ -100,7 +100,7 @@ class WinogradWriter(WinogradKernel):
         results = loop("m", 0, variable("rows"), 1, *self._results())
         return [
             Level(
-                "panel", variable("first_panel"), variable("stop_panel"), 1,
+                "panel", RECTANGLE.first_panel, RECTANGLE.stop_panel, 1,
                 [
                     ir.Let("column", variable("panel") * tile.width),
                     ir.Let("width", least(remaining, tile.width)),
@@ -108,7 +108,7 @@ class WinogradWriter(WinogradKernel):
                 ],
             ),
             Level(
-                "row0", variable("first_tile") * tile.rows, variable("row_stop"), rows,
+                "row0", RECTANGLE.first_tile * tile.rows, variable("row_stop"), rows,
                 [ir.Let("rows", least(rows_left, rows)), ir.Let("w_unit", self._weights())],
                 [results],
             ),

@@ -13,13 +13,12 @@ weights are packed for both.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from anydim.base import settings
 from anydim.base.dtypes import float32
 from anydim.kernels.launch import Launch, known_number, known_parts
-from anydim.kernels.matmul.contraction import contraction_template as contraction
-from anydim.kernels.matmul.convolution import convolution_template as convolution
 from anydim.kernels.matmul.register_tile import tile_of
 from anydim.kernels.matmul.schedules import Winograd, WinogradAcross
 from anydim.kernels.matmul.winograd.channels_last import AcrossWriter
@@ -41,7 +40,7 @@ def _propose_planes(found: Planes, task: Task) -> Winograd | None:
     return Winograd(*tile.options, 64 // tile.rows)
 
 
-def _lower_planes(found: Planes, schedule: Winograd, task: Task) -> Launch:
+def _lower_planes(plain: Template, found: Planes, schedule: Winograd, task: Task) -> Launch:
     form = found.form
     batch, k, rows = (known_parts(part) for part in form.w_parts)
     panels = ProductPanels(
@@ -52,7 +51,7 @@ def _lower_planes(found: Planes, schedule: Winograd, task: Task) -> Launch:
     def transformed(schedule: Any) -> Launch:
         return writer.launch(schedule, {"w": panels}, form.work, _REASON)
 
-    return _versioned(transformed, schedule, found, convolution.TEMPLATE, task)
+    return _versioned(transformed, schedule, found, plain, task)
 
 
 def _propose_images(found: Images, task: Task) -> WinogradAcross | None:
@@ -63,7 +62,7 @@ def _propose_images(found: Images, task: Task) -> WinogradAcross | None:
     return WinogradAcross(*tile.options, block)
 
 
-def _lower_images(found: Images, schedule: WinogradAcross, task: Task) -> Launch:
+def _lower_images(plain: Template, found: Images, schedule: WinogradAcross, task: Task) -> Launch:
     form = found.form
     batch, k, n = (known_parts(part) for part in form.b_parts)
     panels = ProductPanels(
@@ -74,7 +73,7 @@ def _lower_images(found: Images, schedule: WinogradAcross, task: Task) -> Launch
     def transformed(schedule: Any) -> Launch:
         return writer.launch(schedule, {"w": panels}, form.work, f"{_REASON}, along channels")
 
-    return _versioned(transformed, schedule, found, contraction.TEMPLATE, task)
+    return _versioned(transformed, schedule, found, plain, task)
 
 
 def _versioned(
@@ -93,9 +92,17 @@ def _versioned(
     return versioned_launch(versions, schedule)
 
 
-PLANES = form_template(
-    "winograd", Winograd, planes_of, _propose_planes, _lower_planes, keeps=True, least_lanes=2
-)
-IMAGES = form_template(
-    "winograd_across", WinogradAcross, images_of, _propose_images, _lower_images, keeps=True
-)
+def planes_template(plain: Template) -> Template:
+    """Return the template of channels-first tensors; `plain` is that of plain convolutions."""
+    lower = partial(_lower_planes, plain)
+    return form_template(
+        "winograd", Winograd, planes_of, _propose_planes, lower, keeps=True, least_lanes=2
+    )
+
+
+def images_template(plain: Template) -> Template:
+    """Return the template of channels-last tensors; `plain` is that of plain convolutions."""
+    lower = partial(_lower_images, plain)
+    return form_template(
+        "winograd_across", WinogradAcross, images_of, _propose_images, lower, keeps=True
+    )

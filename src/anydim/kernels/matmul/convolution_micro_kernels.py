@@ -23,14 +23,15 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import least, variable
-from anydim.kernels.matmul.convolution.convolution_tile import LineBufferMicro, Micro, Tall
-from anydim.kernels.matmul.matmul_kernel import call, function_library
+from anydim.kernels.matmul.convolution_tile import GIVEN, LineBufferMicro, Micro, Tall
+from anydim.kernels.matmul.matmul_kernel import call, function_library, shared_library
 from anydim.kernels.matmul.register_tile import Tile
 from anydim.sizes import Size
 
-_SCALARS = (
-    "k", "span", "gap", "b_row", "c_row", "bias_step", "rows", "columns", "start", "finish",
-)  # fmt: skip
+_SCALARS = tuple(each.name for each in (
+    GIVEN.k, GIVEN.span, GIVEN.gap, GIVEN.b_row, GIVEN.c_row, GIVEN.bias_step, GIVEN.rows,
+    GIVEN.columns, GIVEN.start, GIVEN.finish,
+))  # fmt: skip
 STRIP = 4  # tiles per strip
 _INTERLEAVED = {4: 2, 2: 6}  # the first entry that fits is used
 
@@ -58,11 +59,9 @@ def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Libr
     The first has tiles of all rows, the second tiles of fewer rows, and `tile`.
     """
     prefix = prefix_of(tile, dtype)
-    few = f"{prefix}_few"
-    portable = dtype in ir.PORTABLE
     return (
-        ir.Library(prefix, partial(_whole, tile, dtype, prefix), prefix, portable),
-        ir.Library(few, partial(_few, tile, dtype, prefix), few, portable),
+        shared_library(prefix, dtype, partial(_whole, tile, dtype, prefix)),
+        shared_library(f"{prefix}_few", dtype, partial(_few, tile, dtype, prefix)),
     )
 
 
@@ -70,10 +69,7 @@ def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Libr
 def line_buffer_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
     """Return full-height tiles that read a line buffer, and strips of them (last library)."""
     prefix = prefix_of(tile, dtype, LineBufferMicro)
-    portable = dtype in ir.PORTABLE
-    one = ir.Library(
-        prefix, partial(_tiles, tile, dtype, prefix, LineBufferMicro), prefix, portable
-    )
+    one = shared_library(prefix, dtype, partial(_tiles, tile, dtype, prefix, LineBufferMicro))
     return one, strips(tile, dtype, f"{prefix}_whole", LineBufferMicro)
 
 
@@ -110,7 +106,7 @@ def _tiles(
     tile: Tile, dtype: DType, prefix: str, kind: type[Micro] = Micro
 ) -> tuple[ir.Function, ...]:
     """Return the micro-kernels of all rows, and `whole`, which dispatches by columns."""
-    vectors = quotient_up(variable("columns"), tile.lanes)
+    vectors = quotient_up(GIVEN.columns, tile.lanes)
     every = {n: f"{prefix}_{tile.rows}x{n}" for n in range(1, tile.vectors + 1)}
     body = ir.Switch(vectors, _cases(dtype, every, kind))
     return (
@@ -142,7 +138,7 @@ def tile_function(
         *(ir.Pointer(each, dtype) for each in ("a", "b")),
         *(ir.Pointer(each, dtype, alias=True) for each in ("c", "bias", "more")),
         *kind.more,
-        *(ir.Scalar(each) for each in _SCALARS),
+        *map(ir.Scalar, _SCALARS),
         *(ir.Scalar(each, ir.Type(dtype)) for each in ("low", "high")),
     ]
     return ir.Function(name, tuple(parameters), body, public=public)
@@ -154,7 +150,7 @@ def strip_function(
 ) -> ir.Function:  # fmt: skip
     """Return a `tile_function` of several tiles of rows: A has `a_row` elements for each row."""
     tile = tile_function(name, dtype, body, public, kind)
-    return replace(tile, parameters=(*tile.parameters, ir.Scalar("a_row")))
+    return replace(tile, parameters=(*tile.parameters, ir.Scalar(GIVEN.a_row.name)))
 
 
 @lru_cache(maxsize=32)
@@ -167,16 +163,16 @@ def strips(tile: Tile, dtype: DType, one: str, kind: type[Micro] = Micro) -> ir.
     name = f"{one}_strip"
 
     def made() -> tuple[ir.Function, ...]:
-        code, columns = Writer(), variable("columns")
+        code, columns = Writer(), GIVEN.columns
         row = code.variable(0)
-        with code.loop(lambda: row() < variable("rows")):
+        with code.loop(lambda: row() < GIVEN.rows):
             at = row()
-            remaining = code.let(variable("rows") - at)
+            remaining = code.let(GIVEN.rows - at)
             own = {
-                "a": ir.Address("a", at * variable("a_row")),
-                "bias": ir.Address("bias", at * variable("bias_step")),
-                "c": ir.Address("c", at * variable("c_row")),
-                "more": ir.Address("more", at * variable("c_row")),
+                "a": ir.Address("a", at * GIVEN.a_row),
+                "bias": ir.Address("bias", at * GIVEN.bias_step),
+                "c": ir.Address("c", at * GIVEN.c_row),
+                "more": ir.Address("more", at * GIVEN.c_row),
             }
             rows = code.let(least(remaining, tile.rows))
             tiles = call(tile_function(one, dtype, kind=kind), **own, rows=rows)
@@ -196,7 +192,7 @@ def strips(tile: Tile, dtype: DType, one: str, kind: type[Micro] = Micro) -> ir.
                 row += rows
         return (strip_function(name, dtype, code.written, True, kind),)
 
-    return ir.Library(name, made, name, dtype in ir.PORTABLE)
+    return shared_library(name, dtype, made)
 
 
 @lru_cache(maxsize=16)
@@ -204,7 +200,7 @@ def images(dtype: DType, lanes: int, into: bool) -> ir.Library:
     """Return the library that copies rows of sums to their images, or back with `into`."""
     name = f"windows_{dtype}_{lanes}_images{'_in' * into}"
     pointers = (ir.Pointer(each, dtype, alias=True) for each in ("sums", "y"))
-    scalars = map(ir.Scalar, ("rows", "c_row", "y_row", "images", "run", "y_image"))
+    scalars = ("rows", "c_row", "y_row", "images", "run", "y_image")
 
     def write(code: Writer) -> None:
         run = variable("run")
@@ -220,20 +216,20 @@ def images(dtype: DType, lanes: int, into: bool) -> ir.Library:
             found = ir.Load(ir.Type(dtype, lanes), source, offset, mask)
             code.emit(ir.Store(target, to, found, mask))
 
-    return function_library(name, (*pointers, *scalars), write, dtype in ir.PORTABLE)
+    return function_library(name, pointers, write, dtype, scalars)
 
 
 def _tile(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     """Return the function for `rows` x `columns`, at most a full tile."""
-    vectors = quotient_up(variable("columns"), tile.lanes)
-    key = variable("rows") * (tile.vectors + 1) + vectors
+    vectors = quotient_up(GIVEN.columns, tile.lanes)
+    key = GIVEN.rows * (tile.vectors + 1) + vectors
     names = {
         rows * (tile.vectors + 1) + count: f"{prefix}_{rows}x{count}"
         for rows in range(1, tile.rows)
         for count in range(1, tile.vectors + 1)
     }
     some = ir.Switch(key, _cases(dtype, names))
-    all_rows = variable("rows").equals(tile.rows)
+    all_rows = GIVEN.rows.equals(tile.rows)
     whole = call(tile_function(f"{prefix}_whole", dtype))
     body = ir.If(all_rows, (whole,), (some,))
     return tile_function(f"{prefix}_tile", dtype, (body,), public=True)

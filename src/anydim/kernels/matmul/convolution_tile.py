@@ -9,16 +9,37 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from anydim.base.dtypes import DType, int64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, round_down
 from anydim.kernels.codegen.writer import Writer
-from anydim.kernels.ir import constant, operate, register, select, splat, variable
+from anydim.kernels.ir import constant, operate, register, select, splat, variables
 from anydim.kernels.matmul.accumulators import Accumulators, multiply_add
 from anydim.kernels.matmul.register_tile import LINE, Tile
 
 ADDS, FLOORS, CAPS = 1, 2, 4  # flags of `finish`
 ENTRY = 6  # slots per vector of a tile at the start of a line buffer's table
 _AHEAD = 256  # prefetch distance in elements of A
+
+
+@dataclass(frozen=True)
+class TileParameters:
+    """The size parameters of a tile; `a_row` is that of a strip of tiles."""
+
+    k: ir.Var
+    span: ir.Var
+    gap: ir.Var
+    b_row: ir.Var
+    c_row: ir.Var
+    bias_step: ir.Var
+    rows: ir.Var
+    columns: ir.Var
+    start: ir.Var
+    finish: ir.Var
+    a_row: ir.Var
+
+
+GIVEN = variables(TileParameters)
 
 
 class Micro:
@@ -52,23 +73,21 @@ class Micro:
 
     def _columns(self) -> None:
         """Compute the values of columns that all k-steps share."""
-        remaining = variable("columns") - (self.vectors - 1) * self.lanes
+        remaining = GIVEN.columns - (self.vectors - 1) * self.lanes
         self.mask = self.code.let(first_lanes(remaining, self.lanes))
 
     def _products(self) -> None:
-        code, unroll, span = self.code, self.unroll, variable("span")
+        code, unroll, span = self.code, self.unroll, GIVEN.span
         whole = code.let(round_down(span, unroll))
         for name in ("a_at", "b_at"):
             code.emit(ir.Declare(name, constant(0)))
-        with code.range(0, variable("k"), span):
-            with code.range(0, whole, unroll):
-                self._steps(unroll)
-            with code.range(whole, span):
-                self._steps(1)
-            self._move("a_at", variable("gap"))
+        with code.range(0, GIVEN.k, span):
+            for _, last in code.blocks(0, whole, span, unroll, 1):
+                self._steps(1 if last else unroll)
+            self._move("a_at", GIVEN.gap)
 
     def _at(self, i: int, j: int) -> ir.Value:
-        return variable("c_row") * i + j * self.lanes
+        return GIVEN.c_row * i + j * self.lanes
 
     def _mask(self, j: int) -> ir.Value | None:
         return self.mask if j == self.vectors - 1 else None
@@ -80,13 +99,13 @@ class Micro:
         code, sums = self.code, self.sums
         offsets = {index: self._at(*index) for index in sums.indices}
         sums.declare()
-        with code.when(variable("start").differs(0)):
+        with code.when(GIVEN.start.differs(0)):
             for at in offsets.values():
                 code.emit(ir.Prefetch("more", at))
             for at in offsets.values():
                 code.emit(ir.Prefetch("c", at, write=True))
             for i in range(self.rows):
-                bias = ir.Load(ir.Type(self.dtype), "bias", variable("bias_step") * i)
+                bias = ir.Load(ir.Type(self.dtype), "bias", GIVEN.bias_step * i)
                 start = code.let(splat(bias, self.lanes))
                 for j in range(self.vectors):
                     sums[i, j] = start
@@ -101,7 +120,7 @@ class Micro:
             code.emit(ir.Prefetch("a", register("a_at") + (_AHEAD + offset)))
         for first in range(0, unroll * rows, rows):
             b = [code.let(each) for each in self._b()]
-            self._move("b_at", variable("b_row"))
+            self._move("b_at", GIVEN.b_row)
             offsets = [register("a_at") + (first + i) for i in range(self.rows)]
             self.sums.add([ir.Load(ir.Type(self.dtype), "a", at) for at in offsets], b)
         self._move("a_at", unroll * rows)
@@ -117,7 +136,7 @@ class Micro:
         code, sums = self.code, self.sums
 
         def when(flag: int) -> AbstractContextManager[None]:
-            return code.when((variable("finish") & flag).differs(0))
+            return code.when((GIVEN.finish & flag).differs(0))
 
         with when(ADDS):
             for index in sums.indices:
@@ -148,7 +167,7 @@ class LineBufferMicro(Micro):
         ]
 
     def _load(self, tensor: str, i: int, j: int) -> ir.Value:
-        at = variable("c_row") * i + self.others[j]
+        at = GIVEN.c_row * i + self.others[j]
         more = ir.Load(self.vector, tensor, at, self.further[j])
         return select(self.further[j], more, super()._load(tensor, i, j))
 
@@ -157,14 +176,14 @@ class LineBufferMicro(Micro):
         for j in range(self.vectors):
             with self.code.when((self.first[j] < self.lanes) & (self.first[j] < self.stop[j])):
                 for i in range(self.rows):
-                    at = variable("c_row") * i + self.others[j]
+                    at = GIVEN.c_row * i + self.others[j]
                     self.code.emit(ir.Store("c", at, self.sums[i, j], self.further[j]))
 
     def _word(self, at: ir.Value) -> ir.Value:
         return self.code.let(ir.Load(ir.INDEX, "table", at))
 
     def _at(self, i: int, j: int) -> ir.Value:
-        return variable("c_row") * i + self.positions[j]
+        return GIVEN.c_row * i + self.positions[j]
 
     def _mask(self, j: int) -> ir.Value:
         return self.masks[j]
@@ -195,10 +214,10 @@ class Tall(Micro):
         offsets = {(j, t): constant((j * self.tiles + t) * self.rows) for j, t in parts.indices}
         parts.declare()
         with code.range(0, self.tiles * self.rows) as row:
-            bias = code.let(ir.Load(self.vector, "bias", row * variable("bias_step")))
+            bias = code.let(ir.Load(self.vector, "bias", row * GIVEN.bias_step))
             for at, offset in self._row(row):
                 before = ir.Load(self.vector, "c", offset)
-                first = select(variable("start").differs(0), bias, before)
+                first = select(GIVEN.start.differs(0), bias, before)
                 code.emit(ir.Store("sums", at, first))
         for part, at in offsets.items():
             parts[part] = ir.Load(self.column, "sums", at)
@@ -212,7 +231,7 @@ class Tall(Micro):
 
     def _row(self, row: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
         """Return the offsets of a row's sums in memory and in C."""
-        rows, offset = self.tiles * self.rows, self.code.let(row * variable("c_row"))
+        rows, offset = self.tiles * self.rows, self.code.let(row * GIVEN.c_row)
         return [(row + j * rows, offset + j) for j in range(self.vectors)]
 
     def _finished(self, at: ir.Value, offset: ir.Value) -> ir.Value:
@@ -224,19 +243,19 @@ class Tall(Micro):
             (FLOORS, lambda value: operate("max", value, ir.Var(scalar, "low"))),
             (CAPS, lambda value: operate("min", value, ir.Var(scalar, "high"))),
         ):
-            enabled = (variable("finish") & flag).differs(0)
+            enabled = (GIVEN.finish & flag).differs(0)
             found = code.let(select(enabled, changed(found), found))
         return found
 
     def _steps(self, unroll: int) -> None:
         code, rows = self.code, self.rows
         for u in range(unroll):
-            further = (variable("a_row") * (t * rows) + u * rows for t in range(self.tiles))
+            further = (GIVEN.a_row * (t * rows) + u * rows for t in range(self.tiles))
             offsets = [register("a_at") + at for at in further]
             a = [code.let(ir.Load(self.column, "a", at)) for at in offsets]
             for j in range(self.vectors):
                 b = code.let(splat(ir.Load(self.vector, "b", register("b_at") + j), rows))
                 for t in range(self.tiles):
                     self.parts[j, t] = multiply_add(a[t], b, self.parts[j, t])
-            self._move("b_at", variable("b_row"))
+            self._move("b_at", GIVEN.b_row)
         self._move("a_at", unroll * rows)

@@ -17,6 +17,7 @@ from anydim.kernels.codegen.vector_loops import store_prefetches
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import constant, greatest, least, number, register, select
 from anydim.kernels.matmul.accumulators import multiply_add
+from anydim.kernels.matmul.matmul_kernel import shared_library
 from anydim.kernels.matmul.register_tile import (
     PrefetchB,
     Tile,
@@ -43,11 +44,9 @@ def contraction_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
     of up to `tile.rows` rows with the loops around them, and narrower and higher tiles.
     """
     prefix = prefix_of(tile, dtype)
-    others = f"{prefix}_others"
-    portable = dtype in ir.PORTABLE
     return (
-        ir.Library(prefix, partial(_functions, tile, dtype, prefix), prefix, portable),
-        ir.Library(others, partial(_others, tile, dtype, prefix), others, portable),
+        shared_library(prefix, dtype, partial(_functions, tile, dtype, prefix)),
+        shared_library(f"{prefix}_others", dtype, partial(_others, tile, dtype, prefix)),
     )
 
 
@@ -162,10 +161,8 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
 
     some = tile.thin(k)
     even = code.let(round_down(all_rows, some))
-    with code.range(0, even, some) as i:
-        written(i, some)
-    with code.range(even, all_rows) as i:
-        written(i, 1)
+    for i, last in code.blocks(0, even, all_rows, some, 1):
+        written(i, 1 if last else some)
     return ir.Function(f"{prefix}_thin{k}", strip_pointers(dtype), code.written)
 
 

@@ -1,0 +1,197 @@
+"""Promise: the process stays below --memory, whatever clients send, however slowly they read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anydim.serving import AsyncBatcher
+from tests.unit.server.running import running
+from tests.unit.server.test_protocol import HEAD
+from tests.unit.serving.models import scaled
+
+for _package in ("starlette", "uvicorn", "httptools", "grpc"):
+    pytest.importorskip(_package)
+import grpc  # noqa: E402
+
+from anydim.server.repository import Loaded  # noqa: E402
+from anydim.server.rest import Infer  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc")
+
+LIMIT = 160 << 20
+PATH = "/v2/models/scaled/infer"
+WIDE = 90_000  # elements of a row
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Any]:
+    scaled().save(tmp_path / "scaled.anydim")
+    with running(str(tmp_path), "--memory", f"{LIMIT >> 20}MiB") as made:
+        yield made
+
+
+def highest(server: Any) -> int:
+    """The most bytes that the server's process had."""
+    text = Path(f"/proc/{server.process.pid}/status").read_text("utf-8")
+    return int(text.split("VmHWM:")[1].split()[0]) << 10
+
+
+def request(rows: int, is_binary: bool, spaces: int = 0, width: int = WIDE) -> bytes:
+    """A request for all results of some rows, as it goes over a connection."""
+    data = np.full((rows, width), 0.1, np.float32)
+    row = {"name": "x", "datatype": "FP32", "shape": list(data.shape),
+           "parameters": {"binary_data_size": data.nbytes}}  # fmt: skip
+    names = [{"name": "y", "parameters": {"binary_data": is_binary}}]
+    head = json.dumps({"inputs": [row], "outputs": names}).encode() + b" " * spaces
+    lines = (f"POST {PATH} HTTP/1.1", "host: x", f"content-length: {len(head) + data.nbytes}",
+             f"{HEAD}: {len(head)}", "", "")  # fmt: skip
+    return "\r\n".join(lines).encode() + head + data.tobytes()
+
+
+def connected(server: Any) -> socket.socket:
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+    made.settimeout(30)
+    made.connect(("127.0.0.1", server.port))
+    return made
+
+
+def read(client: socket.socket) -> tuple[int, bytes]:
+    """Status and body of an answer."""
+    with client.makefile("rb") as file:
+        status, headers = int(file.readline().split()[1]), {}
+        while line := file.readline().strip().lower():
+            name, _, value = line.partition(b":")
+            headers[name] = value.strip()
+        if b"content-length" in headers:
+            return status, file.read(int(headers[b"content-length"]))
+        parts = []
+        while size := int(file.readline(), 16):
+            parts.append(file.read(size))
+            file.readline()
+        return status, b"".join(parts)
+
+
+@pytest.mark.parametrize("is_binary", (True, False), ids=("binary", "JSON"))
+def test_clients_that_do_not_read(server: Any, is_binary: bool) -> None:
+    rows, count = (24, 24) if is_binary else (6, 6)
+    data, expected = request(rows, is_binary), np.full((rows, WIDE), 0.2, np.float32)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(connected(server)) for _ in range(count)]
+        for client in clients:
+            client.sendall(data)
+            time.sleep(0.05)
+        threading.Event().wait(0.5)
+        answers = [read(client) for client in clients]
+    assert highest(server) < LIMIT
+    assert {status for status, _ in answers} == {200, 503} if is_binary else {200}
+    for status, body in answers:
+        if status == 503:
+            assert b"are in use" in body
+        elif is_binary:
+            assert body.endswith(expected.tobytes())
+        else:
+            (output,) = json.loads(body)["outputs"]
+            assert output["data"] == expected.reshape(-1).tolist()
+    found = server.json("GET", "/status")[1]["memory"]
+    assert found["requests"] == 0 and found["calls"] == 0
+
+
+def test_a_long_head_is_not_kept_with_the_tensors_behind_it() -> None:
+    data = request(1, True, 1 << 20, 10)
+    head, body = data.split(b"\r\n\r\n", 1)
+    pairs = [line.lower().split(b": ") for line in head.split(b"\r\n")[1:]]
+    messages = [{"type": "http.request", "body": body}]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop() if messages else await asyncio.Future()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        async with AsyncBatcher({"scaled": scaled()}) as batcher:
+            form = batcher.engine.models["scaled"].form
+            kept, own = list[int](), form.run
+
+            def look(items: Any) -> Any:
+                row = items[0].content.rows["x"][0]
+                while isinstance(row.base, np.ndarray):
+                    row = row.base
+                kept.append(len(memoryview(row.base).obj))
+                return own(items)
+
+            form.run = look  # type: ignore[method-assign]
+            loaded = Loaded("scaled", 1, Path("scaled"), scaled())
+            state: Any = SimpleNamespace(
+                batcher=batcher, most_body=1 << 30,
+                repository=SimpleNamespace(find=lambda *_: loaded),
+            )  # fmt: skip
+            await Infer(state)({"path": PATH, "headers": pairs}, receive, send)
+            assert kept == [40]
+
+    asyncio.run(run())
+    assert sent[0]["status"] == 200
+
+
+def test_bodies_without_a_declared_length(server: Any) -> None:
+    data = request(24, True)
+    head, body = data.split(b"\r\n\r\n", 1)
+    lines = [line for line in head.split(b"\r\n") if b"content-length: " not in line.lower()
+             or line.startswith(HEAD.encode())]  # fmt: skip
+    head = b"\r\n".join([*lines, b"transfer-encoding: chunked", b"", b""])
+    pieces = [body[begin : begin + (1 << 20)] for begin in range(0, len(body), 1 << 20)]
+    whole = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    with connected(server) as client:
+        client.sendall(head + whole)
+        status, answer = read(client)
+    assert status == 200 and answer.endswith(np.full((24, WIDE), 0.2, np.float32).tobytes())
+    assert highest(server) < LIMIT
+
+
+def test_many_large_messages_over_grpc(server: Any) -> None:
+    """Messages count once they have arrived, and answers until they have left."""
+    from anydim.server.messages import SERVICE, message
+
+    data = np.full((20, WIDE), 0.1, np.float32)
+    row = {"name": "x", "datatype": "FP32", "shape": data.shape}
+    given = message("ModelInferRequest")(
+        model_name="scaled", inputs=[row], outputs=[{"name": "y"}],
+        raw_input_contents=[data.tobytes()],
+    )  # fmt: skip
+
+    async def one(call: Any) -> str:
+        try:
+            found = await call(given, timeout=60)
+        except grpc.RpcError as error:
+            assert "are in use" in error.details()
+            return error.code().name
+        assert found.raw_output_contents[0] == np.full_like(data, 0.2).tobytes()
+        return "OK"
+
+    async def run() -> list[str]:
+        options = [("grpc.max_receive_message_length", -1)]
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc_port}", options) as channel:
+            call = channel.unary_unary(
+                f"/{SERVICE}/ModelInfer", request_serializer=lambda m: m.SerializeToString(),
+                response_deserializer=message("ModelInferResponse").FromString,
+            )  # fmt: skip
+            return await asyncio.gather(*(one(call) for _ in range(24)))
+
+    statuses = asyncio.run(run())
+    assert "OK" in statuses and set(statuses) <= {"OK", "UNAVAILABLE"}
+    assert server.json("GET", "/status")[1]["memory"]["requests"] == 0
