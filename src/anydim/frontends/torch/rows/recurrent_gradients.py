@@ -15,7 +15,7 @@ from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
-from anydim.lang.surface.stored import stored_definition
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.surface.syntax import Definition
 
 _LSTM = """def lstm_gradient(
@@ -97,7 +97,7 @@ def _definition(name: str, reverse: bool) -> Definition:
     text = _TEXTS[name]
     for word, own in words.items():
         text = text.replace(word, own)
-    return stored_definition(text, text.split("(")[0].removeprefix("def "))
+    return parse_definition(text, text.split("(")[0].removeprefix("def "))
 
 
 @dataclass(frozen=True)
