@@ -1,4 +1,4 @@
-"""Latency and throughput of `anydim serve` beside LitServe and kserve with onnxruntime.
+"""Latency and throughput of `anydim serve` beside LitServe, kserve and Ray Serve with onnxruntime.
 
     python -m bench.serving encoder.onnx --python peers/bin/python --rates 40,80,120
     python -m bench.serving encoder.onnx --only anydim --bits 2000
@@ -10,7 +10,8 @@ Requests of natural lengths, of which a share are outliers of 512 tokens, leave 
 the rates. Servers run in turn on the last core with one thread, the client on the first one.
 With `--crops`, requests are images [3, 48, width] for a recogniser of text, of lognormal widths
 from 48 to 424; padded groups then have other results. `--python` is an interpreter with litserve,
-kserve and onnxruntime. LitServe runs with batches of 1, 8 and 32; kserve's server has none.
+kserve, ray[serve] and onnxruntime, or with those that `--only` names. LitServe and Ray Serve have
+batches of 1, 8 and 32; kserve has none.
 
 `--bits` compares every answer with a call of its request alone. `--burst` sends bursts above the
 capacity and samples the memory of the server. `--cost` is the time that the batcher itself takes
@@ -137,7 +138,8 @@ def _servers(options: argparse.Namespace, saved: Path, crops: Crops | None) -> l
     protocol, plain = (crops.protocol, crops.json) if crops else (_protocol, _json)
     result = crops.result if crops else RESULT
     made = [Server("anydim", ours, port, protocol)]
-    for name, batches, request in (("kserve", (1,), protocol), ("litserve", BATCHES, plain)):
+    peers = (("kserve", (1,), protocol), ("litserve", BATCHES, plain), ("ray", BATCHES, plain))
+    for name, batches, request in peers:
         script = str(_SERVERS / f"with_{name}.py")
         made += [
             Server(f"{name}-{size}", [options.python, script, options.model, str(port), str(size),

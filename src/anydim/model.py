@@ -23,6 +23,7 @@ from anydim.program.callable_program import CallableProgram
 from anydim.program.compile_report import CompileReport, KernelTexts
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Lists
+from anydim.runtime.threads import known_threads
 from anydim.sizes import LARGEST, Size, as_size
 from anydim.variants.compiled_variants import Fitted
 
@@ -154,17 +155,17 @@ class Model(Fitted, CallableProgram):
 
     def export(
         self, folder: str | os.PathLike[str], name: str = "", target: str = "native",
-        code: str = "c",
+        code: str = "c", *, threads: int | str = 1,
     ) -> None:  # fmt: skip
         """Write a folder of C for programs without Python: header, code, weights, example.
-
-        The program runs on one thread.
 
         Args:
             folder: The folder.
             name: Prefix of all symbols. Empty: derived from the model's name.
             target: Processor of the code, as in `save`.
             code: `"c"`: C text for any compiler; `"llvm"`: objects.
+            threads: Most threads of a run, as in `compile`. Above 1, the program needs POSIX
+                threads; its caller sets the number, which is 1 at first.
 
         Raises:
             OptionError: The model has branches, loops or data-dependent sizes, the name is no C
@@ -179,7 +180,7 @@ class Model(Fitted, CallableProgram):
         path = path_of("folder", folder)
         made_by = import_module("anydim.targets.targets").target
         wanted = made_by(text_of("code", code), text_of("target", target))
-        made = self._compiled.again(wanted, cores=1).made
+        made = self._compiled.again(wanted, cores=known_threads(threads)).made
         import_module("anydim.deploy.export.export").export(
             path, text_of("name", name), made, wanted
         )

@@ -69,7 +69,7 @@ class StringModel(StringCalls, Model):
 
     def export(
         self, folder: str | os.PathLike[str], name: str = "", target: str = "native",
-        code: str = "c",
+        code: str = "c", *, threads: int | str = 1,
     ) -> None:  # fmt: skip
         """Raise OptionError: there are no string operators in C."""
         raise OptionError(f"{self.name} works on strings, and such models cannot be exported")

@@ -9,7 +9,8 @@ import pytest
 
 from anydim.base import settings
 from tests.golden.files import CASES, IN_C, SHOWN, c_text, read_corpus, read_text, stages_text
-from tests.golden.record import differences, kept, why_not
+from tests.golden.lowered import lines, lowered
+from tests.golden.record import differences, fixed_machine, kept, why_not
 from tests.kernel_targets import has_compiler, needs_compiler
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
@@ -53,6 +54,15 @@ def test_differences_are_told_in_words() -> None:
         "p: the text of kernel c changed, its name did not",
         "p: bits of the results at n=1 changed",
     ]
+
+
+def test_programs_lower_to_the_kernels_that_are_compiled() -> None:
+    """`python -m tests.golden.lowered` compares trees without compiling."""
+    with fixed_machine():
+        found = lines(lowered(CASES["dense_gelu"].source(), CASES["dense_gelu"].dims))
+    assert {line.split()[-1] for line in found} == {
+        *read_corpus()["dense_gelu"]["kernels"].values()
+    }
 
 
 @pytest.mark.slow

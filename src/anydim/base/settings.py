@@ -135,7 +135,7 @@ KNOBS = (
     ),
     Knob(
         "limits", _text, str,
-        "Limits between versions of kernels, as `part_work=131072, few_byte_rows=2`.",
+        "Limits between versions of kernels, as `part_work=131072, few_byte_rows=3`.",
         "those that `anydim calibrate` measured on this machine",
     ),
     Knob(

@@ -37,13 +37,14 @@ def export(request: Request, output: str, name: str, target: str, inputs: Sequen
     """Write a header, code, weights, an example and a Makefile of MODEL.
 
     The C program says sizes and hands over arrays; memory is its own or malloc's, errors are
-    numbers with texts. It runs on one thread. With --code c (without --code, too) kernels are C
-    text for any compiler with GCC's vector types, with --code llvm objects for the processor.
+    numbers with texts. It sets its number of threads, up to --threads (1). With --code c (without
+    --code, too) kernels are C text for any compiler with GCC's vector types, with --code llvm
+    objects for the processor.
 
     \b
     Examples:
       anydim export encoder.onnx -o encoder/ --dim batch=0..64 --dim seq=1..512
-      anydim export encoder.onnx -o encoder/ --target aarch64 --name enc
+      anydim export encoder.onnx -o encoder/ --target aarch64 --name enc --threads 4
       anydim export kernels.tc:norm -o norm/ --code llvm --target x86-64-v3
     """
     if Path(output).exists() and not Path(output).is_dir():
@@ -52,5 +53,5 @@ def export(request: Request, output: str, name: str, target: str, inputs: Sequen
     console = Console(request.quiet)
     model = compiled(console, request, arrays.read(inputs), "exporting")
     with console.task(f"exporting to {output}"):
-        model.export(output, name, target, request.code or "c")
+        model.export(output, name, target, request.code or "c", threads=request.cores or 1)
     console.note(f"wrote {output}; `make -C {output}` builds its example")

@@ -247,6 +247,94 @@ def test_what_depends_on_sizes_alone_is_right_in_any_arena(tmp_path: Path) -> No
     assert (done.returncode, done.stdout) == (0, b"")
 
 
+_THREADS = """
+#include "scorer.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static int tasks(void) { /* threads of this process; 0 where the system does not tell */
+  DIR *all = opendir("/proc/self/task");
+  int found = 0;
+  while (all && readdir(all)) {
+    found++;
+  }
+  if (all) {
+    closedir(all);
+  }
+  return found ? found - 2 : 0;
+}
+
+static int come_to(int wanted) { /* a thread that was joined is listed for a moment */
+  struct timespec moment = {0, 1000000};
+  for (int tries = 0; tasks() && tasks() != wanted && tries < 5000; tries++) {
+    nanosleep(&moment, NULL);
+  }
+  return !tasks() || tasks() == wanted;
+}
+
+int main(void) {
+  static const int counts[] = {1, 4, 2, 0, 100, 3, -1};
+  static const int64_t rows[] = {4096, 1, 500, 0, 4096};
+  static float x[4096 * 64], first[4096 * 64], y[4096 * 64];
+  const void *inputs[] = {x};
+  void *outputs[] = {first}, *others[] = {y};
+  scorer *model = NULL, *other = NULL;
+  for (int n = 0; n < 4096 * 64; n++) {
+    x[n] = (float)(n * 7919 % 1000) / 500 - 1;
+  }
+  if (SCORER_THREADS != 4 || scorer_open("scorer.weights", &model) ||
+      scorer_open("scorer.weights", &other)) {
+    return 1;
+  }
+  for (int each = 0; each < 7; each++) {
+    int wanted = counts[each] > 4 ? 4 : counts[each] < 1 ? 1 : counts[each];
+    if (scorer_set_threads(model, counts[each]) || !come_to(wanted)) {
+      printf("%d threads of %d\\n", tasks(), wanted);
+      return 2;
+    }
+    for (int run = 0; run < 60; run++) {
+      int64_t sizes[] = {rows[run % 5], 64};
+      size_t bytes = (size_t)sizes[0] * 64 * sizeof(float);
+      if (scorer_bind(model, sizes) || scorer_bind(other, sizes) ||
+          scorer_run(other, inputs, outputs, NULL) || scorer_run(model, inputs, others, NULL)) {
+        return 3;
+      }
+      if (memcmp(first, y, bytes)) {
+        printf("run %d on %d threads differs\\n", run, wanted);
+        return 4;
+      }
+    }
+  }
+  scorer_set_threads(model, 4);
+  scorer_close(model);
+  scorer_close(other);
+  return !come_to(1);
+}
+"""
+
+
+@pytest.mark.parametrize("code", ("c", "llvm"))
+def test_results_are_the_same_on_any_number_of_threads(code: str, tmp_path: Path) -> None:
+    g, random = ad.Builder("scorer"), np.random.default_rng(0)
+    x = g.input("x", ad.float32, (g.dim("n", 0, 4096), 64))
+    wide, back = (g.constant(random.standard_normal(s, np.float32)) for s in ((64, 256), (256, 64)))
+    g.output("y", g.softmax(g.matmul(g.tanh(g.matmul(x, wide)), back), axis=-1))
+    model = ad.compile(g, threads=1)
+    model.export(tmp_path / "made", code=code, threads=4)
+    build(tmp_path / "made")
+    for n in (0, 1, 777, 4096):
+        assert_same(model, tmp_path / "made", {"x": floats(random, n, 64)})
+    (tmp_path / "made" / "threads.c").write_text(_THREADS, "utf-8")
+    command = [CC, "-std=c11", "-Wall", "-D_POSIX_C_SOURCE=200809L", "threads.c", "libscorer.a",
+               "-lm", "-pthread", "-o", "threads"]  # fmt: skip
+    subprocess.run(command, cwd=tmp_path / "made", check=True)
+    done = subprocess.run(["./threads"], cwd=tmp_path / "made", capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
 def test_what_cannot_be_exported(tmp_path: Path) -> None:
     model = ad.compile(KINDS["encoder"].build())
     for name in ("int", "2d", "a b", "f32x4", "x" * 80):

@@ -25,8 +25,8 @@ from tests.unit.kernels.test_row_versions import BOX, TEMPLATES, group_of
 
 def test_limits_print_and_parse() -> None:
     assert str(DEFAULTS) == "" and parse_limits("") == DEFAULTS
-    other = replace(DEFAULTS, part_work=100000, few_byte_rows=2)
-    assert str(other) == "part_work=100000, few_byte_rows=2"
+    other = replace(DEFAULTS, part_work=100000, few_byte_rows=3)
+    assert str(other) == "part_work=100000, few_byte_rows=3"
     assert parse_limits(f" {other} ") == other
 
 

@@ -14,14 +14,15 @@ import anydim as ad
 from anydim.base import settings
 from anydim.kernels.launch import Machine
 from anydim.kernels.matmul.convolution import convolution_template as convolution
-from anydim.kernels.matmul.winograd import winograd_template as winograd
 from anydim.kernels.matmul.winograd.winograd_form import Planes, planes_of
 from anydim.kernels.template import Task
+from anydim.kernels.templates import TEMPLATES
 from anydim.sizes import ALWAYS
 from anydim.targets.llvm.host import machine as host_machine
 from tests.unit.kernels.convolution_cases import BOX, Case, convolved
 from tests.unit.kernels.launching import Prepared
 
+PLANES = next(each for each in TEMPLATES if each.name == "winograd")
 AVX2 = Machine(32, 16)
 SMALL = Machine(16, 16, 4 * 1024, 64 * 1024)
 SIDES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 28, 31, 63, 64, 65, 66, 67, 130)
@@ -46,7 +47,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def prepared(name: str, machine: Machine) -> Prepared:
     constants = frozenset({"w", "b"})
-    return Prepared(CASES[name].group(), [winograd.PLANES], BOX, machine, constants)
+    return Prepared(CASES[name].group(), [PLANES], BOX, machine, constants)
 
 
 def check(name: str, made: Prepared, sizes: Mapping[str, int], parts: int, compiled: bool) -> None:
@@ -132,7 +133,7 @@ def test_nothing_outside_is_touched_anywhere(name: str, always: None) -> None:
 def test_left_to_the_plain_way(case: Case) -> None:
     constants = frozenset({"w"}) if case.constant else frozenset()
     with pytest.raises(AssertionError, match="no template"):
-        Prepared(case.group(), [winograd.PLANES], BOX, host_machine(), constants)
+        Prepared(case.group(), [PLANES], BOX, host_machine(), constants)
 
 
 def test_what_follows_is_done_with_it() -> None:

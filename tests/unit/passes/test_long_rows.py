@@ -9,7 +9,7 @@ import pytest
 
 import anydim as ad
 from anydim.kernels.limits import DEFAULTS
-from anydim.kernels.rows.row_body import PIECE
+from anydim.kernels.work_estimate import PIECE
 
 LONG = DEFAULTS.shared_row
 LENGTHS = (0, 1, 15, 17, PIECE - 1, PIECE, PIECE + 1, LONG - 1, LONG, LONG + 1, 100_003)

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -177,17 +178,30 @@ def test_an_onnx_file_is_compiled_with_ragged_rows(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_full_disk_for_the_log_is_no_end(folder: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     with open("/dev/full", "w", encoding="utf-8") as full:
         process = subprocess.Popen(
-            [sys.executable, "-c",
-             "import sys, threading; from anydim.server.state import start_log\n"
-             "log = start_log(False)\n"
-             "for _ in range(9): log.info('loaded', extra={'facts': {'model': 'x'}})\n"
-             "print('alive', flush=True)"],
-            stdout=subprocess.PIPE, stderr=full, text=True,
-            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            [sys.executable, "-m", "anydim", "serve", str(folder), "--no-grpc", f"--port={port}"],
+            stderr=full, env={**os.environ, "PYTHONPATH": str(SOURCE)},
         )  # fmt: skip
-        assert process.communicate(timeout=30)[0] == "alive\n"
+    try:
+        body, headers = binary(tokens(5))
+        for _ in range(600):
+            try:
+                client = HTTPConnection("127.0.0.1", port, timeout=30)
+                client.request("POST", INFER, body, headers)
+                break
+            except ConnectionError:
+                assert process.poll() is None
+                time.sleep(0.1)
+        assert client.getresponse().status == 200
+        client.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
 
 
 def test_a_model_that_does_not_fit_beside_the_others_is_not_loaded(tmp_path: Path) -> None:

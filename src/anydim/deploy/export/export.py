@@ -55,7 +55,8 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
         )
     ((_, constants),) = interface.tables
     weights = weights_of(constants, made.arrays)
-    program = Exported(called, signature, interface, weights, code.processor, objects)
+    threads = made.program.threads
+    program = Exported(called, signature, interface, weights, code.processor, threads, objects)
     files |= {file: text.encode() for file, text in texts(program).items()}
     files[f"{called}.weights"] = weights.head + weights.content
     try:

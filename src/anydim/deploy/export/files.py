@@ -10,8 +10,18 @@ from anydim.base.records import dataclass
 from anydim.deploy.export.naming import constants, symbol
 from anydim.deploy.export.texts import text_of
 from anydim.deploy.export.weights import Weights
+from anydim.native.threads import POOL_WORDS
 from anydim.runtime.interface import Interface
-from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, EMPTY, POINTERS
+from anydim.runtime.layout import (
+    ARENA,
+    ARENA_BYTES,
+    CODE,
+    CONSTANTS,
+    EMPTY,
+    PARALLEL,
+    POINTERS,
+    POOL,
+)
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.targets.c.compilers import MEANING, machine_flags
 from anydim.targets.processor import Processor
@@ -22,13 +32,14 @@ _CONTROL = re.compile(r"[^ -~]")
 
 @dataclass(frozen=True)
 class Exported:
-    """The data for the templates. `objects` are existing object files."""
+    """The data for the templates. `threads` are the most of a call, `objects` existing files."""
 
     name: str
     signature: Signature
     interface: Interface
     weights: Weights
     processor: Processor
+    threads: int
     objects: Sequence[str] = ()
 
 
@@ -61,6 +72,9 @@ def _names(program: Exported) -> dict[str, str]:
         "size_count": str(sum(spec.rank for spec in signature.inputs)),
         "bind": symbol(program.name, functions["bind"]),
         "run": symbol(program.name, functions["run"]),
+        "worker": symbol(program.name, functions["worker"]),
+        "stop": symbol(program.name, functions["stop"]),
+        "threads": str(program.threads),
     }
 
 
@@ -111,10 +125,12 @@ def _tables(program: Exported) -> dict[str, str]:
     named = [symbol(program.name, kernel) for kernel in kernels]
     numbers = {
         "words": interface.words, "word_arena_bytes": ARENA_BYTES, "word_arena": ARENA,
+        "word_parallel": PARALLEL, "word_pool": POOL,
         "word_constants": CONSTANTS, "word_code": CODE, "word_pointers": POINTERS,
         "word_shapes": interface.shapes, "constant_count": len(program.weights.offsets),
         "check_count": interface.bound, "text_count": len(failures),
         "weights_bytes": program.weights.bytes, "setup_count": len(interface.setups),
+        **{f"pool_{name}": word for name, word in POOL_WORDS.items()},
     }  # fmt: skip
     return {
         **{name: str(number) for name, number in numbers.items()},
@@ -155,4 +171,5 @@ def _making(program: Exported) -> dict[str, str]:
         "meaning": " ".join(MEANING),
         "machine": " ".join(machine_flags(program.processor)),
         "objects": " ".join(program.objects),
+        "thread_library": " -pthread" if program.threads > 1 else "",
     }

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from anydim.base.dtypes import float32, int32
 from anydim.kernels import ir
@@ -50,11 +51,8 @@ def largest_scores(plan: Plan, unit: ScalarLowering) -> tuple[ir.Step, ...]:
         line = Buffer(code, "scores", float32).part(code.let(number * plan.stride))
         row, before = unit.inner({plan.form.query.name: query}), code.here
         maximum = code.variable(constant(MINUS_INFINITY, float32, plan.lanes))
-        whole, keys = LOOP.whole, LOOP.keys
-        with code.range(0, whole, plan.lanes) as column:
-            _scores(code, plan, row, line, column, maximum, None)
-        with code.when(whole < keys):
-            _scores(code, plan, row, line, whole, maximum, plan.inside)
+        scores = partial(_scores, code, plan, row, line, maximum)
+        code.sweep(0, LOOP.keys, plan.lanes, scores, LOOP.whole, plan.inside)
         code.take(row.steps, before)
         top = _across(code, _larger, maximum()).extract(0)
         if plan.blocks:
@@ -69,9 +67,8 @@ def largest_scores(plan: Plan, unit: ScalarLowering) -> tuple[ir.Step, ...]:
 
 
 def _scores(
-    code: Writer, plan: Plan, row: ScalarLowering, line: Buffer, column: ir.Value,
-    maximum: Variable,
-    mask: ir.Value | None,
+    code: Writer, plan: Plan, row: ScalarLowering, line: Buffer, maximum: Variable,
+    column: ir.Value, mask: ir.Value | None,
 ) -> None:  # fmt: skip
     """Compute a vector of scores, and include its unmasked lanes in `maximum`."""
 

@@ -143,15 +143,21 @@ class Writer:
     def sweep(
         self, start: Like, stop: ir.Value, lanes: int,
         body: Callable[[ir.Value, ir.Value | None], None],
+        whole: ir.Value | None = None, mask: ir.Value | None = None,
     ) -> None:  # fmt: skip
-        """`body(index of lane 0, mask)` for whole vectors (no mask), then for the remainder."""
+        """`body(index of lane 0, mask)` for whole vectors (no mask), then for the remainder.
+
+        Where whole vectors end, and the mask of the remainder, may be known before.
+        """
         low = valued(start)
-        whole = self.let(low + round_down(stop - low, lanes))
+        if whole is None:
+            whole = self.let(low + round_down(stop - low, lanes))
         with self.range(low, whole, lanes) as at:
             body(at, None)
         if lanes > 1:
             with self.when(whole < stop):
-                body(whole, self.let(first_lanes(stop - whole, lanes)))
+                rest = self.let(first_lanes(stop - whole, lanes)) if mask is None else mask
+                body(whole, rest)
 
     def blocks(
         self, start: Like, whole: Like, stop: Like, step: int, rest: int = 0, name: str = ""

@@ -23,15 +23,17 @@ from anydim.kernels import ir
 from anydim.kernels.codegen.arithmetic import first_lanes, quotient_up
 from anydim.kernels.codegen.writer import Writer
 from anydim.kernels.ir import least, variable
-from anydim.kernels.matmul.convolution_tile import GIVEN, LineBufferMicro, Micro, Tall
+from anydim.kernels.matmul.convolution_tile import (
+    GIVEN,
+    LineBufferMicro,
+    Micro,
+    Tall,
+    TileParameters,
+)
 from anydim.kernels.matmul.matmul_kernel import call, function_library, shared_library
 from anydim.kernels.matmul.register_tile import Tile
 from anydim.sizes import Size
 
-_SCALARS = tuple(each.name for each in (
-    GIVEN.k, GIVEN.span, GIVEN.gap, GIVEN.b_row, GIVEN.c_row, GIVEN.bias_step, GIVEN.rows,
-    GIVEN.columns, GIVEN.start, GIVEN.finish,
-))  # fmt: skip
 STRIP = 4  # tiles per strip
 _INTERLEAVED = {4: 2, 2: 6}  # the first entry that fits is used
 
@@ -138,7 +140,7 @@ def tile_function(
         *(ir.Pointer(each, dtype) for each in ("a", "b")),
         *(ir.Pointer(each, dtype, alias=True) for each in ("c", "bias", "more")),
         *kind.more,
-        *map(ir.Scalar, _SCALARS),
+        *(ir.Scalar(each) for each in TileParameters.__annotations__ if each != GIVEN.a_row.name),
         *(ir.Scalar(each, ir.Type(dtype)) for each in ("low", "high")),
     ]
     return ir.Function(name, tuple(parameters), body, public=public)

@@ -196,13 +196,8 @@ class _Micro:
     def __init__(
         self, tile: Tile, rows: int, vectors: int, dtype: DType, prefetch: PrefetchB
     ) -> None:
-        self.tile, self.rows, self.vectors, self.dtype, self.prefetch = (
-            tile,
-            rows,
-            vectors,
-            dtype,
-            prefetch,
-        )
+        self.tile, self.rows, self.vectors = tile, rows, vectors
+        self.dtype, self.prefetch = dtype, prefetch
         self.code, self.vector = Writer(), ir.Type(dtype, tile.lanes)
         self.sums = Accumulators(self.code, self.vector, rows, vectors)
 

@@ -475,10 +475,8 @@ class _Kernel:
             with code.range(0, self.levels[cycle]) as level:
                 for case, column in columns.items():
                     at = code.let(level * width + column)
-                    end, widest = (
-                        ends[layout.cases[case]["definition"]],
-                        self.widest["widest", case],
-                    )
+                    end = ends[layout.cases[case]["definition"]]
+                    widest = self.widest["widest", case]
                     count = table[at + COUNT]
                     table[at + AT] = end()
                     table[at + FIRST] = self.counts[case]()

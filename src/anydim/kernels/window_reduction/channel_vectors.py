@@ -112,11 +112,8 @@ class Planes:
         """Where an image has few positions: up to four vectors if rows fill at most half a
         vector, else up to two, except for one or two rows that fill their vectors, or small windows
         of stride 1."""
-        positions, width, lanes = (
-            self.rows.extent * self.width,
-            self.image_axes[-1].extent,
-            self.lanes,
-        )
+        positions, lanes = self.rows.extent * self.width, self.lanes
+        width = self.image_axes[-1].extent
         short = at_most(positions, 4 * lanes) & at_most(width, lanes // 2)
         wide = at_most(positions, 2 * lanes)
         if not self._steps and (self._taps or _FEW) <= _FEW:

@@ -209,10 +209,8 @@ class SlidingWriter:
 
     def _merged(self, image: Image) -> tuple[ir.Step, ...]:
         """Vectors of several whole rows."""
-        scope, copies = (
-            ScalarLowering(self.context),
-            1 if image.gathered else min(self.vectors, _FEW),
-        )
+        scope = ScalarLowering(self.context)
+        copies = 1 if image.gathered else min(self.vectors, _FEW)
         columns = MergedColumns(self.wide, scope, image)
         step = scope.name(columns.height * copies)
         rows, row = image.rows.name, variable("row")

@@ -135,10 +135,8 @@ def _row(vector: ir.Type, code: Writer) -> None:
 
 def _rows_of_a(vector: ir.Type, code: Writer) -> None:
     lanes, columns, turn = vector.lanes, variable("columns"), variable("turn")
-    whole, further = (
-        code.let(quotient(columns, lanes * ACCUMULATORS) * lanes),
-        code.let(accumulator_stride(turn)),
-    )
+    whole = code.let(quotient(columns, lanes * ACCUMULATORS) * lanes)
+    further = code.let(accumulator_stride(turn))
 
     def copied(source: ir.Value, target: ir.Value, at: ir.Value, masked: bool) -> None:
         starts = [at * ACCUMULATORS + u * lanes for u in range(ACCUMULATORS)]

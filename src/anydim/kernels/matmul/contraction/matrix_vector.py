@@ -111,10 +111,7 @@ def _row(vector: ir.Type, code: Writer) -> None:
 
     def swept(body: Callable[[ir.Value, ir.Value | None], ir.Step]) -> None:
         """Emit a step for all columns."""
-        with code.range(0, whole, lanes) as column:
-            code.emit(body(column, None))
-        with code.when(whole < columns):
-            code.emit(body(whole, mask))
+        code.sweep(0, columns, lanes, lambda *at: code.emit(body(*at)), whole, mask)
 
     def steps(first: ir.Value, count: int) -> None:
         """Emit `count` k-steps over all columns."""
@@ -224,10 +221,7 @@ def _dots(vector: ir.Type, code: Writer) -> None:
         with code.range(0, many, _CHAINS * lanes) as at:
             for index, total in enumerate(chains):
                 add(total, at + index * lanes)
-        with code.range(many, whole, lanes) as at:
-            add(chains[0], at)
-        with code.when(whole < k):
-            add(chains[0], whole, mask)
+        code.sweep(many, k, lanes, partial(add, chains[0]), whole, mask)
         summed = code.let(ir.Reduce(scalar, "add", sum(chains[1:], chains[0])))
         begin = ir.Load(scalar, "init", i * init_row)
         code.emit(ir.Store("c", i * c_row, summed + begin))
@@ -240,10 +234,8 @@ def _short(vector: ir.Type, code: Writer) -> None:
     """
     lanes, scalar, zero = vector.lanes, ir.Type(vector.dtype), number(vector.dtype, 0, vector.lanes)
     k, rows, a_row, init_row, c_row = load_scalars(code, "k", "rows", "a_row", "init_row", "c_row")
-    whole, contiguous = (
-        code.let(round_down(k, lanes)),
-        code.let(c_row.equals(1) & init_row.equals(0)),
-    )
+    whole = code.let(round_down(k, lanes))
+    contiguous = code.let(c_row.equals(1) & init_row.equals(0))
     mask, totals = code.let(first_lanes(k - whole, lanes)), min(lanes, _CHAINS)
     code.emit(ir.Stack("totals", vector.dtype, lanes * lanes))
 
@@ -258,10 +250,7 @@ def _short(vector: ir.Type, code: Writer) -> None:
             at = [code.let(least(first + i + u, rows - 1) * a_row) for u in range(totals)]
             for u in range(totals):
                 code.emit(ir.Declare(f"t{u}", zero))
-            with code.range(0, whole, lanes) as k0:
-                add(at, k0)
-            with code.when(whole < k):
-                add(at, whole, mask)
+            code.sweep(0, k, lanes, partial(add, at), whole, mask)
             for u in range(totals):
                 code.emit(ir.Store("totals", (i + u) * lanes, ir.Get(vector, f"t{u}")))
         sums = [ir.Load(vector, "totals", constant(i * lanes)) for i in range(lanes)]

@@ -163,11 +163,8 @@ def line_buffer_of(
     It has at most `max_k` k-steps and `max_bytes`. Its use must not depend on the batch: it
     determines the chunks of channels, and they determine the bits.
     """
-    dimensions, window, rows = (
-        _window_dimensions(form, given),
-        given.window.constant,
-        form.rows.constant,
-    )
+    dimensions = _window_dimensions(form, given)
+    window, rows = given.window.constant, form.rows.constant
     channels = form.channels.extent.constant
     if not dimensions or not window or not rows or rows % tile.rows or not channels:
         return None

@@ -172,10 +172,8 @@ class Strips:
             first: ir.Value = LOOP.column
             count: ir.Value = LOOP.width
             if kind is LineBufferMicro:
-                first, stop = (
-                    self.buffer_steps.output_position(first),
-                    self.buffer_steps.output_position(first + count),
-                )
+                ends = first, first + count
+                first, stop = map(self.buffer_steps.output_position, ends)
                 count, out = stop - first, out + first
             own |= {"column0": first, "columns": count, "out_at": out}
             return call(epilogue, sums=ir.Address(sums.buffer, out), **own)

@@ -1,0 +1,98 @@
+"""Promise: a client that is slow, with its head, its body or its answer, is disconnected."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+uvicorn = pytest.importorskip("uvicorn")
+pytest.importorskip("httptools")
+
+from anydim.server import connections  # noqa: E402
+from anydim.server.answers import answer  # noqa: E402
+
+LONG = 64 << 20  # bytes of an answer, above what systems buffer
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"
+Seen = list[str]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Seen]]:
+    """The port of a server with short limits, and what its application saw."""
+    for name in ("HEAD_SECONDS", "BODY_SECONDS", "SEND_SECONDS"):
+        monkeypatch.setattr(connections, name, 0.2)
+    seen: Seen = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (message := await receive()).get("more_body"):
+            pass
+        if message["type"] == "http.disconnect":
+            seen.append("left")
+            return
+        await answer(send, (200, bytes(LONG if scope["method"] == "GET" else 5), []))
+        seen.append("answered")
+
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        server = uvicorn.Server(uvicorn.Config(
+            app, http=connections.BoundedProtocol, ws="none", lifespan="off", log_config=None,
+        ))  # fmt: skip
+        thread = threading.Thread(target=server.run, args=([bound],))
+        thread.start()
+        yield bound.getsockname()[1], seen
+        server.should_exit = True
+        thread.join(30)
+
+
+def closed(client: socket.socket) -> bool:
+    """Whether the server closes a connection; what it sends before is read."""
+    client.settimeout(30)
+    try:
+        while client.recv(1 << 20):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize("sent", (b"", b"GET / HT", GET[:-2], POST, POST + b"a" * 99))
+def test_heads_and_bodies_that_do_not_come(served: tuple[int, Seen], sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", served[0])) as client:
+        client.sendall(sent)
+        assert closed(client)
+    assert served[1] in ([], ["left"])
+
+
+def test_answers_that_are_not_taken(served: tuple[int, Seen]) -> None:
+    with socket.create_connection(("127.0.0.1", served[0])) as client:
+        client.sendall(GET)
+        end = time.monotonic() + 30
+        while not served[1] and time.monotonic() < end:
+            time.sleep(0.01)
+        assert served[1]  # the request has ended though nothing was read
+        client.settimeout(30)
+        taken = 0
+        with pytest.raises(ConnectionError):
+            while part := client.recv(1 << 20):
+                taken += len(part)
+            raise ConnectionError
+        assert taken < LONG
+
+
+def test_a_client_that_takes_its_answer_slowly_gets_it(served: tuple[int, Seen]) -> None:
+    with socket.create_connection(("127.0.0.1", served[0])) as client:
+        client.settimeout(30)
+        client.sendall(POST + b"a" * 100)
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+        client.sendall(GET)
+        taken = 0
+        while taken < LONG:
+            taken += len(client.recv(1 << 20))
+            if taken % 16 == 0:
+                time.sleep(0.001)
+    assert served[1] == ["answered", "answered"]
