@@ -16,16 +16,18 @@ class Encoder(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.config = load_config()
-        weights = load_weights()
-        self.weights: dict[str, torch.Tensor] = {
-            name: torch.from_numpy(array.copy()) for name, array in weights.items()
-        }
+        for name, array in load_weights().items():
+            weight = torch.nn.Parameter(torch.from_numpy(array.copy()), requires_grad=False)
+            self.register_parameter(name.replace(".", "_"), weight)
+
+    def weight(self, name: str) -> torch.Tensor:
+        return getattr(self, name.replace(".", "_"))
 
     def dense(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        return linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
+        return linear(x, self.weight(f"{name}.weight"), self.weight(f"{name}.bias"))
 
     def norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        scale, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+        scale, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
         return layer_norm(x, (x.shape[-1],), scale, bias, 1e-12)
 
     def layer(self, x: torch.Tensor, bias: torch.Tensor, name: str) -> torch.Tensor:
@@ -47,10 +49,9 @@ class Encoder(torch.nn.Module):
         return self.norm(self.dense(hidden, f"{name}.output.dense") + x, f"{name}.output.LayerNorm")
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        table = self.weights
-        x = table["embeddings.word_embeddings.weight"][ids]
-        x = x + table["embeddings.position_embeddings.weight"][: ids.shape[1]]
-        x = x + table["embeddings.token_type_embeddings.weight"][0]
+        x = self.weight("embeddings.word_embeddings.weight")[ids]
+        x = x + self.weight("embeddings.position_embeddings.weight")[: ids.shape[1]]
+        x = x + self.weight("embeddings.token_type_embeddings.weight")[0]
         x = self.norm(x, "embeddings.LayerNorm")
         bias = (1.0 - mask[:, None, None, :].to(x.dtype)) * torch.finfo(x.dtype).min
         for number in range(self.config.layers):

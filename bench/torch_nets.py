@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import anydim as ad
 from anydim.base.records import dataclass
 from tests.torch.nets import Block, Residual
-from tests.torch.training_nets import CLASSES, Decoder, Encoder, Images, Perceptron
+from tests.torch.training_nets import CLASSES, Decoder, Encoder, Images, Perceptron, Series
 
 Inputs = Callable[[int, int], tuple[torch.Tensor, ...]]
 
@@ -90,6 +91,44 @@ class Waves(nn.Module):
         return self.head(x).log_softmax(-1)
 
 
+class Tagging(nn.Module):
+    """Two layers of LSTM in both directions over embedded tokens."""
+
+    def __init__(self, width: int = 128) -> None:
+        super().__init__()
+        self.words = nn.Embedding(1000, width)
+        self.lstm = nn.LSTM(width, width, 2, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(2 * width, 20)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.lstm(self.words(ids))[0])
+
+
+_OWN = ad.define("""
+def rms_norm(float(...p,C) x, float(C) gain) -> (y) {
+  square(...p) +=! x(...p,c) * x(...p,c)
+  y(...p,c) = x(...p,c) * rsqrt(square(...p) / C + 1e-5) * gain(c)
+}
+def decayed(float(B,S,C) x, float(C) decay) -> (y) {
+  for t in S { y(b,t,c) = sigmoid(decay(c)) * (y(b,t-1,c) else 0) + x(b,t,c) }
+}
+""")
+
+
+class Own(nn.Module):
+    """Definitions in the middle: a normalisation, and a recurrence over tokens."""
+
+    def __init__(self, width: int = 128) -> None:
+        super().__init__()
+        self.words, self.inner = nn.Embedding(20, width), nn.Linear(width, width)
+        self.gain, self.decay = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.head = nn.Linear(width, CLASSES)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = F.silu(self.inner(_OWN.rms_norm(self.words(ids), self.gain)))
+        return self.head(_OWN.decayed(x, self.decay)[:, -1])
+
+
 def _minilm() -> nn.Module:
     from bench.torch_minilm import Encoder as MiniLM
 
@@ -121,6 +160,7 @@ CALLED = {
     "residual": Network(Residuals, _images(64)),
     "separable": Network(Separable, _images(64)),
     "waves": Network(Waves, lambda b, n: (torch.randn(b, 320 * n),)),
+    "tagging": Network(Tagging, _ids(1000)),
     "layers": Network(_layers, lambda b, n: (torch.randn(b, n, 256),)),
 }
 """Networks that are called."""
@@ -130,6 +170,8 @@ TRAINED = {
     "images": Network(lambda: Images(32), _images(24)),
     "encoder": Network(lambda: Encoder(128), _ids(20)),
     "decoder": Network(lambda: Decoder(128), _ids(20)),
+    "series": Network(lambda: Series(128), _ids(20)),
+    "own": Network(Own, _ids(20)),
 }
 """Networks that are trained, with scores of `CLASSES` classes."""
 

@@ -8,6 +8,9 @@ Random numbers are drawn by torch's default generator: a seed gives the numbers 
 
 In a graph without gradients, parameters and buffers are constants of the model, which shares their
 memory. A change in place is noticed at the next call, and the model is compiled again.
+
+The import changes what torch traces, for all backends of the process: recurrent layers stay whole
+(`recurrent_tracing`), and sizes that are equal in the first call are not assumed to stay equal.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any
 
 import numpy
 import torch
+import torch.fx.experimental._config
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import detect_fake_mode
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -33,6 +37,7 @@ from anydim.entry import compile
 from anydim.frontends.torch.decompositions import decompositions
 from anydim.frontends.torch.drawn_numbers import DrawnNumbers
 from anydim.frontends.torch.importer import Imported, Program, import_graph
+from anydim.frontends.torch.recurrent_tracing import trace_whole
 from anydim.model import Model
 
 _LOG = logging.getLogger("torch._dynamo.backends.anydim")
@@ -265,5 +270,7 @@ def _is_written(position: int) -> bool:
     return bool(metadata.input_info[position].mutates_data)
 
 
+torch.fx.experimental._config.use_duck_shape = False  # sizes equal by accident may differ later
+trace_whole()
 if not entry_points(group="torch_dynamo_backends", name="anydim"):
     torch._dynamo.register_backend(backend, name="anydim")  # not installed: torch cannot find it

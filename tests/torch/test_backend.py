@@ -67,6 +67,16 @@ def test_twenty_sizes_are_one_compile() -> None:
     assert counters["stats"]["unique_graphs"] == 1
 
 
+def test_sizes_equal_in_the_first_call_may_differ_later() -> None:
+    module = nn.Sequential(nn.Linear(8, 8), nn.GELU()).eval()
+    call = compiled(module, fullgraph=True)
+    with torch.no_grad():
+        for batch, length in ((8, 8), (8, 5), (5, 8), (3, 7)):
+            x = torch.randn(batch, length, 8)
+            torch.testing.assert_close(call(x), module(x), rtol=1e-4, atol=1e-5)
+    assert counters["stats"]["unique_graphs"] == 1
+
+
 class Own(nn.Module):
     """A definition in the middle."""
 

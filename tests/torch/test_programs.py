@@ -13,6 +13,7 @@ from torch.export import Dim  # noqa: E402
 
 import anydim as ad  # noqa: E402
 from anydim.frontends.torch.importer import Program, import_graph  # noqa: E402
+from anydim.frontends.torch.opening import opened  # noqa: E402
 
 
 class Scale(torch.nn.Module):
@@ -220,3 +221,34 @@ def test_torch_is_not_imported_before_it_is_used() -> None:
     code = "import anydim as ad, sys; g = ad.Builder(); x = g.input('x', 'float32', ('n',)); "
     code += "g.output('y', g.exp(x)); ad.compile(g); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Resized(torch.nn.Module):
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.interpolate(x, **self.options)
+
+
+@pytest.mark.parametrize(("factor", "operators"), [(2.0, ["resize"]), (0.5, ["resize"]), (1.7, [])])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_resampling_by_a_factor(mode: str, factor: float, operators: list[str]) -> None:
+    """One operator if sizes of the result are expressions; torch's decomposition otherwise."""
+    module = Resized(scale_factor=factor, mode=mode)
+    shapes = ({0: Dim("n"), 2: Dim("h", min=4, max=99), 3: Dim("w", min=4, max=99)},)
+    x = torch.randn(2, 3, 10, 8)
+    nodes = opened(module, (x,), shapes).graph.nodes
+    assert [node.operator for node in nodes if node.operator == "resize"] == operators
+    model = ad.compile(module, (x,), dynamic_shapes=shapes)
+    for batch, height, width in ((2, 10, 8), (1, 4, 7), (3, 31, 13)):
+        x = torch.randn(batch, 3, height, width)
+        torch.testing.assert_close(model(x)["output"], module(x), rtol=1e-4, atol=1e-5)
+
+
+def test_pooling_of_whole_images_is_one_mean() -> None:
+    module = torch.nn.AdaptiveAvgPool2d(1)
+    shapes = ({0: Dim("n"), 2: Dim("h", min=2), 3: Dim("w", min=2)},)
+    nodes = opened(module, (torch.ones(2, 3, 4, 5),), shapes).graph.nodes
+    assert [node.operator for node in nodes].count("reduce_mean") == 1

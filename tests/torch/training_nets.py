@@ -95,6 +95,21 @@ class Decoder(nn.Module):
         return self.head(F.dropout(x, 0.2).amax(2))
 
 
+class Series(nn.Module):
+    """Two layers of LSTM in both directions with dropout between, then a GRU."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.words = nn.Embedding(20, width)
+        self.lstm = nn.LSTM(width, width, 2, dropout=0.1, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(2 * width, width, batch_first=True)
+        self.head = nn.Linear(width, CLASSES)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x, _ = self.lstm(self.words(ids))
+        return self.head(self.gru(x)[1][-1])
+
+
 def _vectors(batch: int, length: int) -> tuple[torch.Tensor, ...]:
     return (torch.randn(batch, 8),)
 
@@ -112,4 +127,5 @@ NETS = (
     Net("images", Images, _images),
     Net("encoder", Encoder, _tokens),
     Net("decoder", Decoder, _tokens),
+    Net("series", Series, _tokens),
 )

@@ -4,6 +4,9 @@ python -m tests.torch.op_db out.json                     all entries, float32
 python -m tests.torch.op_db out.json --dtype int64       another element type
 python -m tests.torch.op_db out.json --match conv        entries whose names hold a text
 python -m tests.torch.op_db out.json --again wrong       those of out.json with this outcome
+python -m tests.torch.op_db out.json --backend anydim --backend openvino --backend tvm
+
+With several backends, each entry runs with all of them before the next entry.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +27,44 @@ _SECONDS = 90.0  # for one entry
 
 
 class Worker:
-    """A process that runs entries, replaced when one takes too long or ends it."""
+    """A process that runs entries, replaced when a backend takes too long or ends it."""
 
-    def __init__(self, backend: str, count: int) -> None:
-        self.command = [sys.executable, "-m", "tests.torch.op_db.worker", backend, str(count)]
-        self.process: subprocess.Popen[str] | None = None
+    def __init__(self, backends: Sequence[str], count: int) -> None:
+        self.backends = backends
+        self.command = [sys.executable, "-m", "tests.torch.op_db.worker", str(count)]
+        self.process: subprocess.Popen[bytes] | None = None
 
-    def run(self, entry: str, dtype: str) -> dict[str, Any]:
+    def run(self, entry: str, dtype: str) -> Iterator[dict[str, Any]]:
+        """The outcome of an entry with each backend."""
+        left = list(self.backends)
+        while left:
+            for line in self._lines(f"{entry} {dtype} {','.join(left)}\n", len(left)):
+                left.pop(0)
+                yield json.loads(line)
+            if left:
+                self.stop()
+                key = {"backend": left.pop(0), "entry": entry, "dtype": dtype}
+                late = {"outcome": "failed", "why": "no answer in time", "seconds": _SECONDS}
+                yield key | late
+
+    def _lines(self, request: str, count: int) -> Iterator[str]:
+        """Lines of the answer until all have come, or one does not."""
         process = self.process or self._started()
         assert process.stdin is not None
         try:
-            process.stdin.write(f"{entry} {dtype}\n")
-            process.stdin.flush()
-            line = self._line(_SECONDS)
+            process.stdin.write(request.encode())
         except BrokenPipeError:
-            line = ""
-        if line:
-            made: dict[str, Any] = json.loads(line)
-            return made
-        self.stop()
-        return {"entry": entry, "dtype": dtype, "outcome": "failed", "why": "no answer in time",
-                "seconds": _SECONDS}  # fmt: skip
+            return
+        for _ in range(count):
+            line = self._line(_SECONDS)
+            if not line:
+                return
+            yield line
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _started(self) -> subprocess.Popen[bytes]:
         self.process = subprocess.Popen(
             self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True,
+            stderr=subprocess.DEVNULL, bufsize=0,
         )  # fmt: skip
         self._line(300.0)
         return self.process
@@ -57,7 +73,7 @@ class Worker:
         assert self.process is not None and self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
-            return self.process.stdout.readline() if selector.select(seconds) else ""
+            return self.process.stdout.readline().decode() if selector.select(seconds) else ""
 
     def stop(self) -> None:
         if self.process is not None:
@@ -66,8 +82,10 @@ class Worker:
             self.process = None
 
 
-def run_all(wanted: list[str], arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """The outcomes of entries, by a few processes."""
+def run_all(
+    wanted: list[str], arguments: argparse.Namespace, keep: Callable[[list[dict[str, Any]]], None]
+) -> list[dict[str, Any]]:
+    """The outcomes of entries with each backend, by a few processes; `keep` gets some early."""
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in wanted:
         waiting.put(name)
@@ -80,9 +98,10 @@ def run_all(wanted: list[str], arguments: argparse.Namespace) -> list[dict[str, 
                 name = waiting.get_nowait()
             except queue.Empty:
                 break
-            found.append(worker.run(name, arguments.dtype))
-            if len(found) % 50 == 0:
-                print(len(found), "of", len(wanted), file=sys.stderr, flush=True)
+            found.extend(worker.run(name, arguments.dtype))
+            if waiting.qsize() % 20 == 0:
+                print(waiting.qsize(), "entries left", file=sys.stderr, flush=True)
+                keep(found)
         worker.stop()
 
     threads = [threading.Thread(target=serve) for _ in range(arguments.jobs)]
@@ -93,42 +112,53 @@ def run_all(wanted: list[str], arguments: argparse.Namespace) -> list[dict[str, 
     return found
 
 
-def _key(each: dict[str, Any]) -> tuple[str, str]:
-    return each["entry"], each["dtype"]
+def _key(each: dict[str, Any]) -> tuple[str, str, str]:
+    return each["backend"], each["entry"], each["dtype"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--backend", default="anydim")
+    parser.add_argument("--backend", action="append")
     parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--match", default="")
     parser.add_argument("--again", default="")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--every", type=int, default=1)
     arguments = parser.parse_args()
+    arguments.backend = arguments.backend or ["anydim"]
     before = {}
     if arguments.out.exists():
         before = {_key(each): each for each in json.loads(arguments.out.read_text("utf-8"))}
     if arguments.again:
         outcomes = arguments.again.split(",")
         wanted = [
-            name for (name, dtype), each in before.items()
-            if dtype == arguments.dtype and each["outcome"] in outcomes
+            name for (backend, name, dtype), each in before.items()
+            if backend == arguments.backend[0] and dtype == arguments.dtype
+            and each["outcome"] in outcomes
         ]  # fmt: skip
     else:
         from tests.torch.op_db import cases
 
         wanted = list(cases.entries())
     wanted = [name for name in wanted if arguments.match in name][:: arguments.every]
-    made = {_key(each): each for each in run_all(wanted, arguments)}
-    results = sorted({**before, **made}.values(), key=_key)
-    arguments.out.write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n", "utf-8")
-    print(dict(Counter(each["outcome"] for each in results if each["dtype"] == arguments.dtype)))
+
+    def keep(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        whole = {**before, **{_key(each): each for each in list(found)}}
+        results = [whole[key] for key in sorted(whole)]
+        arguments.out.write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n", "utf-8")
+        return results
+
+    found = run_all(wanted, arguments, keep)
+    made, results = {_key(each) for each in found}, keep(found)
+    for backend in arguments.backend:
+        own = (each["outcome"] for each in results
+               if (each["backend"], each["dtype"]) == (backend, arguments.dtype))  # fmt: skip
+        print(backend, dict(Counter(own)))
     for each in results:
         if each["outcome"] in ("wrong", "failed", "refused") and _key(each) in made:
-            print(each["outcome"], each["entry"], each["why"][:220])
+            print(each["backend"], each["outcome"], each["entry"], each["why"][:220])
 
 
 if __name__ == "__main__":

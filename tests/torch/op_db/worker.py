@@ -1,4 +1,4 @@
-"""Runs entries: reads `entry dtype` lines, writes one JSON line for each."""
+"""Runs entries: reads lines `entry dtype backend,backend`, writes a JSON line per backend."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import sys
 import time
 import warnings
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -16,15 +18,54 @@ from tests.torch.op_db import backends, cases
 from tests.torch.op_db.judge import difference
 
 _DATABASE = "torch.testing._internal.common_methods_invocations"
-_ORDER = ("right", "fixed", "unexported", "refused", "wrong", "failed")  # the worst counts
+_CHECKS = ("aten::_assert", "aten::sym_")  # no results, or sizes alone
+_ORDER = ("right", "refused", "wrong", "failed")  # the worst counts
 
 
-def judged(case: cases.Case, backend: str) -> dict[str, Any]:
-    """The outcome of one case: at the exported size, at two others, and empty."""
+@dataclass(frozen=True)
+class Exported:
+    """A case, its exported program, and whether its default decomposition is of core ATen alone."""
+
+    case: cases.Case
+    program: Any
+    is_core: bool
+
+
+def exported(name: str, dtype: torch.dtype, count: int) -> list[Exported] | dict[str, Any]:
+    """The cases of an entry that export, or why none does."""
+    found, why = [], "no samples"
     try:
-        program = cases.export(case)
+        for case in cases.cases(name, dtype, count):
+            try:
+                program = cases.export(case)
+            except Exception as error:
+                why = _first(error)
+            else:
+                found.append(Exported(case, program, _is_core(program)))
     except Exception as error:
-        return {"outcome": "unexported", "why": _first(error)}
+        why = f"samples: {_first(error)}"
+    return found or {"outcome": "unexported", "why": why}
+
+
+def _is_core(program: Any) -> bool:
+    try:
+        with torch.no_grad():
+            nodes = program.run_decompositions(_defaults()).graph.nodes
+    except Exception:
+        return False
+    targets = {node.target for node in nodes if isinstance(node.target, torch._ops.OpOverload)}
+    return all(torch.Tag.core in each.tags for each in targets
+               if not each._schema.name.startswith(_CHECKS))  # fmt: skip
+
+
+@cache
+def _defaults() -> Any:
+    return torch.export.default_decompositions()
+
+
+def judged(given: Exported, backend: str) -> dict[str, Any]:
+    """The outcome of one case: at the exported size, at two others, and empty."""
+    case, program = given.case, given.program
     try:
         run = backends.BACKENDS[backend](program)
     except backends.Refused as error:
@@ -83,29 +124,33 @@ def _first(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(lines[:2])[:400]}"
 
 
-def outcome_of(name: str, dtype: torch.dtype, backend: str, count: int) -> dict[str, Any]:
+def outcome_of(
+    name: str, dtype: torch.dtype, backend: str, count: int,
+    given: list[Exported] | dict[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """The worst outcome of an entry's cases that export."""
-    try:
-        found = [judged(case, backend) for case in cases.cases(name, dtype, count)]
-    except Exception as error:
-        return {"outcome": "unexported", "why": f"samples: {_first(error)}"}
-    exported = [each for each in found if each["outcome"] != "unexported"]
-    if not exported:
-        return found[0] if found else {"outcome": "unexported", "why": "no samples"}
-    return max(exported, key=lambda each: _ORDER.index(each["outcome"]))
+    given = exported(name, dtype, count) if given is None else given
+    if isinstance(given, dict):
+        return given
+    found = [{"core": each.is_core, **judged(each, backend)} for each in given]
+    return max(found, key=lambda each: _ORDER.index(each["outcome"]))
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    backend, count = sys.argv[1], int(sys.argv[2])
+    count = int(sys.argv[1])
     print("ready", flush=True)
     for line in sys.stdin:
-        name, dtype = line.split()
-        start = time.perf_counter()
-        made = outcome_of(name, getattr(torch, dtype), backend, count)
-        made |= {"entry": name, "dtype": dtype, "seconds": round(time.perf_counter() - start, 2)}
-        print(json.dumps(made), flush=True)
+        name, kind, wanted = line.split()
+        dtype = getattr(torch, kind)
+        given = exported(name, dtype, count)
+        for backend in wanted.split(","):
+            start = time.perf_counter()
+            made = {"backend": backend, "entry": name, "dtype": kind}
+            made |= outcome_of(name, dtype, backend, count, given)
+            made |= {"seconds": round(time.perf_counter() - start, 2)}
+            print(json.dumps(made), flush=True)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,10 @@ def expected(name: str, given: list[numpy.ndarray]) -> numpy.ndarray:
     dilations = attributes.get("dilations") or (1,) * rank
     outside = -numpy.inf if kind == "max_pool" else 0.0
     wide = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:])]
+    for axis in range(rank):  # a window that is longer than its axis is cut
+        short = (kernel[axis] - 1) * dilations[axis] + 1 - x.shape[2 + axis] - sum(wide[2 + axis])
+        if x.shape[2 + axis] and 0 < short < strides[axis]:
+            wide[2 + axis] = (wide[2 + axis][0], wide[2 + axis][1] + short)
     padded = numpy.pad(x, wide, constant_values=outside)
     counts = [
         max(0, (padded.shape[2 + a] - (kernel[a] - 1) * dilations[a] - 1) // strides[a] + 1)

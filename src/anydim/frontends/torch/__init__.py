@@ -15,6 +15,9 @@ Nothing here is imported before a torch program is compiled: torch is an optiona
     importer.py            a graph of torch.fx, node by node
     decompositions.py      what torch decomposes before
     fused_layers.py        layers that eager torch runs as one operator
+    recurrent_operators.py LSTM, GRU and RNN as operators of torch, with gradients
+    recurrent_tracing.py   torch.compile with recurrent layers kept whole
+    resampling.py          resampling by a factor
     exporting.py           export with recurrent layers kept whole
     opening.py             exported programs, files and modules
     outline.py             what a file holds, for `ad.inspect`

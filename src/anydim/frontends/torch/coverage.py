@@ -31,18 +31,26 @@ numbers are compared by type and shape.
 
     python -m tests.torch.op_db {path}.json --samples 1
     python -m tests.torch.op_db {path}.json --samples 1 --dtype int64 --every 4
+    python -m tests.torch.op_db {path}.json --samples 1 --every 4 \\
+        --backend anydim --backend openvino --backend tvm
     python -m anydim.frontends.torch.coverage {path}.md
 """
+_OWN = "anydim"
 _WORDS = {
     "right": "right at all sizes", "refused": "refused with an error", "wrong": "wrong",
     "failed": "an error at a size",
 }  # fmt: skip
 
 
-def page(results: dict[str, list[dict[str, Any]]], path: Path) -> str:
-    """The page, from the results by element type."""
+def page(found: list[dict[str, Any]], path: Path) -> str:
+    """The page, from the results of backends by entry and element type."""
     head = _HEAD.format(path=path.with_suffix(""))
-    lines = [*head.splitlines(), *_summary(results), "", *_misses(results), "", *_rows()]
+    results: dict[str, list[dict[str, Any]]] = {}
+    for each in found:
+        if each["backend"] == _OWN:
+            results.setdefault(each["dtype"], []).append(each)
+    lines = [*head.splitlines(), *_summary(results), "", *_beside(found), "", *_misses(results),
+             "", *_rows()]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
@@ -51,12 +59,36 @@ def _summary(results: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     yield "| element type | exported | right | share | refused | wrong or failed |"
     yield "|---|---|---|---|---|---|"
     for dtype, found in results.items():
-        counts = Counter(each["outcome"] for each in found)
-        exported = sum(counts[word] for word in _WORDS)
-        share = f"{100 * counts['right'] / exported:.1f} %" if exported else ""
-        bad = counts["wrong"] + counts["failed"]
-        cells = (dtype, exported, counts["right"], share, counts["refused"], bad)
-        yield f"| {' | '.join(map(str, cells))} |"
+        yield f"| {dtype} | {_counted(found)} |"
+
+
+def _counted(found: list[dict[str, Any]]) -> str:
+    """Cells: exported, right, share, refused, wrong or failed."""
+    counts = Counter(each["outcome"] for each in found)
+    exported = sum(counts[word] for word in _WORDS)
+    share = f"{100 * counts['right'] / exported:.1f} %" if exported else ""
+    bad = counts["wrong"] + counts["failed"]
+    return " | ".join(map(str, (exported, counts["right"], share, counts["refused"], bad)))
+
+
+def _beside(found: list[dict[str, Any]]) -> Iterator[str]:
+    """The backends on the float32 entries that all of them ran."""
+    own = [each for each in found if each["dtype"] == "float32"]
+    others = sorted({each["backend"] for each in own} - {_OWN})
+    by_backend = {
+        name: {each["entry"]: each for each in own if each["backend"] == name}
+        for name in (_OWN, *others)
+    }
+    common = set.intersection(*(set(each) for each in by_backend.values()))
+    core = {name for name in common if by_backend[_OWN][name].get("core")}
+    yield "Backends that read exported programs, on the float32 entries that all of them ran in one"
+    yield "run, and on those whose default decomposition is of core ATen alone:"
+    yield ""
+    yield "| backend | entries | exported | right | share | refused | wrong or failed |"
+    yield "|---|---|---|---|---|---|---|"
+    for title, names in (("all", common), ("core ATen", core)):
+        for backend, entries in by_backend.items():
+            yield f"| {backend} | {title} | {_counted([entries[name] for name in names])} |"
 
 
 def _misses(results: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
@@ -90,10 +122,7 @@ def _rows() -> Iterator[str]:
 def main() -> None:
     path = Path(sys.argv[1])
     found = json.loads(path.with_suffix(".json").read_text("utf-8"))
-    results: dict[str, list[dict[str, Any]]] = {}
-    for each in found:
-        results.setdefault(each["dtype"], []).append(each)
-    path.write_text(page(results, path), "utf-8")
+    path.write_text(page(found, path), "utf-8")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from torch._export.utils import _get_decomp_for_cia
 from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 
 from anydim.frontends.torch.fused_layers import FUSED
+from anydim.frontends.torch.resampling import RESAMPLING
 from anydim.frontends.torch.rows import OVERLOADS
 
 
@@ -37,5 +38,5 @@ def _table(is_exported: bool) -> dict[Any, Callable[..., Any]]:
                 overload.name(), "CompositeImplicitAutograd")}  # fmt: skip
     composite = {**dict(core.items()), **kept}
     tables = (decomposition_table, composite) if is_exported else (composite, decomposition_table)
-    found = {**tables[0], **tables[1], **FUSED}
+    found = {**tables[0], **tables[1], **FUSED, **RESAMPLING}
     return {overload: made for overload, made in found.items() if str(overload) not in OVERLOADS}

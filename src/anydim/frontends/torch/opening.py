@@ -17,8 +17,9 @@ from anydim.base.records import dataclass
 from anydim.base.torch_sources import is_module
 from anydim.base.user_values import shown
 from anydim.frontends.torch.decompositions import decompositions
-from anydim.frontends.torch.exporting import register, whole_layers
+from anydim.frontends.torch.exporting import whole_layers
 from anydim.frontends.torch.importer import Imported, Program, import_graph
+from anydim.frontends.torch.recurrent_operators import register
 from anydim.graph.nodes import Graph
 from anydim.sizes import Dim, given_dims
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from anydim.frontends.graph_builder import Value
     from anydim.frontends.torch.builder import TorchBuilder
 
-_LARGEST_DENOMINATOR = 1 << 20
+LARGEST_DENOMINATOR = 1 << 20
 
 
 def _quotient(number: Size, divisor: Size) -> Size:
@@ -116,7 +116,7 @@ def _ratio(expression: Any, symbols: dict[str, Size]) -> tuple[Size, Size]:
         return size_of(expression.args[0], symbols), as_size(1)
     if expression.is_Number:
         ratio = Fraction(float(expression))
-        if ratio.denominator > _LARGEST_DENOMINATOR or ratio < 0:
+        if ratio.denominator > LARGEST_DENOMINATOR or ratio < 0:
             raise Refused(f"the size expression {expression}")
         return as_size(ratio.numerator), as_size(ratio.denominator)
     if kind in ("IntTrueDiv", "FloatTrueDiv"):

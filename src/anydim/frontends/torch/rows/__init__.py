@@ -12,6 +12,7 @@
     convolution_gradients  gradients of convolutions
     attention.py           scaled dot-product attention
     recurrent.py           LSTM, GRU, RNN
+    recurrent_gradients    gradients of LSTM, GRU, RNN
     indexing.py            reads and writes at indices
     creation.py            tensors from sizes and numbers, random ones included
     special.py             special functions, by the tables of coefficients.py
@@ -37,6 +38,7 @@ from anydim.frontends.torch.rows import (
     lists,
     normalisation,
     recurrent,
+    recurrent_gradients,
     reductions,
     special,
     views,
@@ -44,8 +46,8 @@ from anydim.frontends.torch.rows import (
 
 _SUBJECTS = (
     elementwise, activations, views, reductions, linear, normalisation, convolution,
-    convolution_gradients, attention, recurrent, indexing, creation, data_sized, special,
-    factorisations, lists,
+    convolution_gradients, attention, recurrent, recurrent_gradients, indexing, creation,
+    data_sized, special, factorisations, lists,
 )  # fmt: skip
 
 OVERLOADS: dict[str, Build] = {

@@ -133,20 +133,16 @@ def adaptive_average(rank: int) -> Build:
 
     def build(g: TorchBuilder, x: Value, sizes: Sizes) -> Value:
         (x,) = g.worked(x)
-        for axis, size in enumerate(sizes, start=len(x.shape) - rank):
-            x = _adapted(g, x, axis, as_size(size))
+        by_axis = {axis: as_size(size) for axis, size in enumerate(sizes, len(x.shape) - rank)}
+        whole = tuple(axis for axis, size in by_axis.items() if size.constant == 1)
+        if whole:
+            x = g.reduce_mean(x, axes=whole, keepdims=True)
+        for axis, size in by_axis.items():
+            if not g.proved(x.shape[axis], "==", size):
+                x = along(g, "adaptive_mean", x, axis, S=size)
         return x
 
     return build
-
-
-def _adapted(g: TorchBuilder, x: Value, axis: int, size: Size) -> Value:
-    extent = x.shape[axis]
-    if size.constant == 1:
-        return g.reduce_mean(x, axes=(axis,), keepdims=True)
-    if g.proved(extent, "==", size):
-        return x
-    return along(g, "adaptive_mean", x, axis, S=size)
 
 
 def adaptive_max(rank: int) -> Build:
