@@ -210,15 +210,18 @@ class Engine:
         """Forget a request: it does not run, or its results are dropped; also `release`."""
         with self._lock:
             if request.state == WAITING:
-                request.state = CANCELLED
-                request.served.measures.cancelled += 1
-                request.lane.lines.drop()
-                self._forget(request)
-                self._free(request)
+                self._cancel_waiting(request)
             elif request.state == RUNNING:
                 request.keep = 0  # freed when its call ends
             else:
                 self._free(request)
+
+    def _cancel_waiting(self, request: Request) -> None:
+        request.state = CANCELLED
+        request.served.measures.cancelled += 1
+        request.lane.lines.drop()
+        self._forget(request)
+        self._free(request)
 
     def expire(self, request: Request) -> bool:
         """End a request whose deadline is over if it still waits; its error is not delivered."""
@@ -414,17 +417,17 @@ class Engine:
 
     def close(self, drain: bool, seconds: float | None) -> None:
         """Take no more requests; with `drain`, run those that wait, else cancel them."""
+        cancelled = list[Request]()
         with self._lock:
             self._is_closed = True
-            waiting = [r for lane in self.lanes for r in lane.lines.waiting()]
-        if not drain:
-            for request in waiting:
+            if not drain:
+                cancelled = [r for lane in self.lanes for r in lane.lines.waiting()]
+            for request in cancelled:
                 request.error = BusyError(f"{request.served.name}: the server stops")
-                self.cancel(request)
-            deliver(waiting)
-        with self._lock:
+                self._cancel_waiting(request)
             for lane in self.lanes:
                 lane.wake.notify_all()
+        deliver(cancelled)
         end = None if seconds is None else perf_counter() + seconds
         for thread in self._threads:
             thread.join(None if end is None else max(0.0, end - perf_counter()))
@@ -434,7 +437,7 @@ class Engine:
 
 
 def _without_frame(error: BaseException) -> BaseException:
-    """An error that keeps neither its requests, by the frame that caught it, nor their arrays."""
+    """Drop references from the traceback to requests and arrays."""
     each: BaseException | None = error
     while each is not None:
         clear_frames(each.__traceback__)

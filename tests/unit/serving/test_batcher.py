@@ -266,6 +266,30 @@ def test_close_without_drain_ends_what_waits() -> None:
     assert first.result(0)["total"] == 1
 
 
+def test_close_and_a_worker_do_not_both_end_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker is free to take requests while close makes their errors."""
+    batcher = Batcher(scaled())
+    held = Held(batcher, "scaled")
+    futures = [batcher.submit(np.float32([1]))]
+    assert held.begun.wait(10)
+    futures += [batcher.submit(np.float32([n])) for n in range(4)]
+
+    def slow(problem: str) -> ad.BusyError:
+        held.release()
+        time.sleep(0.1)
+        return ad.BusyError(problem)
+
+    monkeypatch.setattr("anydim.serving.engine.BusyError", slow)
+    batcher.close(drain=False)
+    assert futures[0].result(0)["total"] == 1
+    for future in futures[1:]:
+        with pytest.raises(ad.BusyError, match="the server stops"):
+            future.result(0)
+    found = batcher.metrics()
+    assert found["models"]["scaled"]["cancelled"] == 4
+    assert found["memory"]["requests"] == found["queue"]["waiting"] == 0
+
+
 # ---- memory ------------------------------------------------------------------------------------
 
 
