@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from anydim.base.amounts import bytes_of
-from anydim.base.errors import OptionError, TimeLimitError
+from anydim.base.errors import InputError, OptionError, TimeLimitError
 from anydim.base.keywords import public
 from anydim.base.user_values import text_of, whole_within
 from anydim.program.callable_program import CallableProgram
@@ -288,7 +288,13 @@ class AsyncBatcher(_Serving):
         )
 
     async def outcome(self, request: Request) -> Results:
-        """The results of a request. Cancelling the task cancels the request."""
+        """The results of a request, once. Cancelling the task cancels the request.
+
+        Raises the errors of the request; InputError if its outcome was taken before.
+        """
+        if request.future is None:
+            raise InputError("the outcome of this request was taken before",
+                             "keep its results, or submit it again")  # fmt: skip
         timer = None
         if request.deadline is not None:
             loop = asyncio.get_running_loop()

@@ -555,6 +555,18 @@ def test_asyncio_results_cancelling_and_deadlines() -> None:
     asyncio.run(run())
 
 
+def test_an_outcome_is_taken_once() -> None:
+    async def run() -> None:
+        async with AsyncBatcher(encoder()) as batcher:
+            for ids in (tokens(3), np.int64([[10_000]])):  # no word
+                request = batcher.submit({"input_ids": ids})
+                await asyncio.gather(batcher.outcome(request), return_exceptions=True)
+                with pytest.raises(ad.InputError, match="outcome of this request was taken before"):
+                    await batcher.outcome(request)
+
+    asyncio.run(run())
+
+
 def test_costs_follow_what_was_measured() -> None:
     with Batcher(encoder()) as batcher:
         for n in range(30):
