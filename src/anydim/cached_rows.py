@@ -247,11 +247,13 @@ class CachedRows:
         return sum((spec.bytes for spec in specs), arena)
 
     def cache_room(self, memory: int, step: int) -> int:
-        """Most bytes of caches within `memory` beside steps of `step` bytes.
+        """Most bytes of caches within `cache_limit`, and within `memory` beside steps of `step`
+        bytes.
 
         While the memory of caches grows, one of them is there twice.
         """
-        return max(0, min(memory - step, self._slabs.most_within(memory)))
+        limits = [memory - step, self._slabs.most_within(memory)]
+        return max(0, min(limits if self._limit is None else [*limits, self._limit]))
 
     def limit_caches(self, most: int) -> None:
         """Set the most bytes of the caches of all rows, at most `cache_limit`; memory above it is

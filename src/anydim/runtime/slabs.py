@@ -122,7 +122,7 @@ class Slabs:
         taken, most = (exact_bytes_text(n * self.bytes_per_element) for n in (used, limit))
         raise MemoryLimitError(
             f"{self.model}: the caches of {len(self.rows)} rows would take {taken}, "
-            f"above `cache_limit`, {most}",
+            f"above their limit of {most}",
             "let rows leave, or raise the limit",
         )
 

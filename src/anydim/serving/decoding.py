@@ -128,12 +128,14 @@ class _Decoding:
         needed = self._model.cache_bytes([len(prompt) + most])
         end = None if deadline is None else perf_counter() + deadline
         made = Decoded(prompt, most, frozenset(stop), choose, send, end, needed)
-        if needed > self._room([made]):
+        room = self._room([made])
+        if needed > room:
             raise MemoryLimitError(
                 f"{counted(len(prompt), 'token')} and {most} more take {exact_bytes_text(needed)} "
                 f"of caches and {exact_bytes_text(self._step_bytes([made]))} of a step, above the "
-                f"limit of {exact_bytes_text(self._memory)}",
-                "raise the limit, shorten the prompt, or generate less",
+                f"limit: within {exact_bytes_text(self._memory)}, caches may take "
+                f"{exact_bytes_text(room)}",
+                "raise the limit of memory or of caches, shorten the prompt, or generate less",
             )
         with self._lock:
             if self._is_closed or len(self._waiting) >= self._queue:
@@ -202,12 +204,20 @@ class _Decoding:
                 room = self._room([*self._active, first])
                 if len(self._active) >= self._most_rows or self._held + first.bytes > room:
                     return
-                self._model.limit_caches(room)
-                first.row = self._model.join()
-                self._held += first.bytes
-                self._active.append(first)
-                self._counts["sequences"] += 1
+                self._join(first, room)
             heapq.heappop(self._waiting)
+
+    def _join(self, sequence: Decoded, room: int) -> None:
+        """Give a sequence a row. An error, as of rows that others made, ends the sequence."""
+        try:
+            self._model.limit_caches(room)
+            sequence.row = self._model.join()
+        except Exception as error:
+            sequence.send(error)
+            return
+        self._held += sequence.bytes
+        self._active.append(sequence)
+        self._counts["sequences"] += 1
 
     def _step_bytes(self, sequences: Sequence[Decoded]) -> int:
         """Most bytes of a step of sequences: all are at their ends, and one has a chunk."""

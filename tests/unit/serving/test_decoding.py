@@ -135,6 +135,47 @@ def test_packing_of_caches_is_within_the_limit(model: Any) -> None:
         assert model.cache_room(memory, 2 * memory) == 0
 
 
+def test_caches_of_sequences_are_within_cache_limit(network: bytes) -> None:
+    options = {"ragged": {"s": "b"}, "threads": 1, "room": 4}
+    limit = ad.cached(network, **options).cache_bytes([32])
+    model = ad.cached(network, cache_limit=limit, **options)
+    assert model.cache_room(1 << 40, 0) == limit
+    with Decoder(model) as made:
+        with pytest.raises(ad.MemoryLimitError, match=f"caches may take {limit} bytes"):
+            made.generate(prompt(20), 13)
+        running = [made.generate(prompt(20), 12) for _ in range(3)]  # the others wait
+        first, *others = [list(tokens) for tokens in running]
+    assert others == [first] * 2
+    model.leave(model.join())
+    assert first == alone(model, prompt(20), 12, 128)
+
+
+def test_rows_of_others_end_a_sequence_and_not_the_decoder(model: Any) -> None:
+    row = model.join()
+    model.step({row: prompt(300)})
+    with Decoder(model, memory="130KiB") as made:
+        with pytest.raises(ad.MemoryLimitError, match="caches of 1 rows would take") as caught:
+            list(made.generate(prompt(3), 5))
+        assert "cache_limit" not in str(caught.value)
+        model.leave(row)
+        assert list(made.generate(prompt(3), 5)) == alone(model, prompt(3), 5, 128)
+        assert made.metrics()["rows"] == made.metrics()["bytes"]["caches"] == 0
+
+
+def test_a_failed_allocation_ends_a_sequence_and_not_the_decoder(model: Any) -> None:
+    own = model.limit_caches
+
+    def failing(most: int) -> None:
+        model.limit_caches = own
+        raise MemoryError
+
+    model.limit_caches = failing
+    with Decoder(model) as made:
+        with pytest.raises(MemoryError):
+            list(made.generate(prompt(3), 5))
+        assert len(list(made.generate(prompt(3), 5))) == 5
+
+
 def test_asyncio_streams(model: Any) -> None:
     expected = {n: alone(model, prompt(n), 9, 128) for n in (3, 8, 20)}
 
