@@ -30,6 +30,7 @@ from anydim.passes.ragged.groups import with_fixed_sizes, with_sizes
 from anydim.passes.ragged.placement import mask_inputs
 from anydim.passes.ragged.rows import RaggedRows, auto_dims, known_dims
 from anydim.program.batches.work import work
+from anydim.runtime.arrays import as_array
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.ragged import RowSizes, shared_sizes
 from anydim.runtime.slabs import Slab, SlabKind, Slabs
@@ -174,8 +175,11 @@ class CachedRows:
 
         Raises InputError for arrays that do not fit.
         """
-        given = {name: numpy.asarray(array) for name, array in by_names("caches", caches).items()}
         where = f"{self.model.name}: row {row}"
+        given = {
+            name: as_array(array, f"{where}: cache '{name}'")
+            for name, array in by_names("caches", caches).items()
+        }
         if set(given) != self._own:
             raise InputError(f"{where}: its caches are {listed(sorted(self._own))}")
         lengths = set()
@@ -381,7 +385,9 @@ class CachedRows:
 
     def _array(self, row: int, name: str, given: Any) -> numpy.ndarray:
         """The array of a row; raises InputError for one of another rank."""
-        array = numpy.asarray(given)
+        array = given
+        if type(given) is not numpy.ndarray:
+            array = as_array(given, f"{self.model.name}: row {row}: input '{name}'")
         port = self._ports.get(name)
         spec = self._packing.specs.get(name)
         rank = len(port.shape) if port is not None else spec.rank - 1

@@ -10,7 +10,7 @@ import pytest
 
 import anydim as ad
 from anydim.serving import Batcher
-from tests.unit.serving.models import encoder, images, scaled, tokens
+from tests.unit.serving.models import dependent, encoder, images, scaled, tokens
 
 Case = Callable[[], Any]
 ROW = np.ones(3, np.float32)
@@ -79,6 +79,48 @@ CASES: dict[str, tuple[type[Exception], Case, str]] = {
         "calls is 0\n  give how many calls may run at once",
     ),
 }  # fmt: skip
+
+
+def along_rows(inputs: Any) -> Any:
+    with Batcher({}) as batcher:
+        batcher.add("dependent", dependent(), batch="batch")
+        return batcher(inputs)
+
+
+UNEVEN = [[1, 2], [3]]
+UNEVEN_CASES: dict[str, tuple[Case, str]] = {
+    "elements of a ragged request": (
+        lambda: ask(scaled(), {"x": [UNEVEN, [3]]}), "input 'x' of scaled",
+    ),
+    "a number beside a list": (lambda: ask(scaled(), {"x": [1, [2]]}), "input 'x' of scaled"),
+    "a mask": (
+        lambda: ask(encoder(), {"input_ids": tokens(3), "attention_mask": [UNEVEN]}),
+        "input 'attention_mask' of minilm",
+    ),
+    "a request without ragged dims": (
+        lambda: ask(images(), {"x": UNEVEN}), "input 'x' of images",
+    ),
+    "a request along batch": (lambda: along_rows({"x": UNEVEN}), "input 'x' of dependent"),
+    "an item": (
+        lambda: list(scaled().map([{"x": UNEVEN}])), "item 0: input 'x' of scaled",
+    ),
+    "an item without ragged dims": (
+        lambda: list(images().map([{"x": UNEVEN}], batch="batch")), "item 0: input 'x' of images",
+    ),
+    "a row of a call": (
+        lambda: encoder()(input_ids=[[1], UNEVEN]), "minilm: input 'input_ids': row 1",
+    ),
+    "a row of a ragged batch": (lambda: ad.Ragged.of([UNEVEN]), "row 0"),
+    "values of a ragged batch": (lambda: ad.Ragged(UNEVEN, [0, 1]), "values"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNEVEN_CASES)
+def test_lists_of_unequal_lengths_are_named(name: str) -> None:
+    case, where = UNEVEN_CASES[name]
+    with pytest.raises(ad.InputError) as caught:
+        case()
+    assert str(caught.value).startswith(f"{where}: list is not an array: ")
 
 
 @pytest.mark.parametrize("name", CASES)

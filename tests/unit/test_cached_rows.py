@@ -122,6 +122,7 @@ class Spy:
 
     def __init__(self, executable: Any, told: list[Any]) -> None:
         self.executable, self.told = executable, told
+        self.signature = executable.signature
 
     def __call__(self, feeds: Any, into: Any) -> Any:
         self.told.append(feeds)
@@ -248,6 +249,7 @@ def test_mistakes(network: bytes) -> None:
         ({one: {"id": words(1)}}, "row 0: 'id' is no input of rows"),
         ({one: {"keys_0": words(1)}}, "row 0: the model owns the cache 'keys_0'"),
         ({one: {}}, "row 0: input 'ids' is missing"),
+        ({one: [[1, 2], [3]]}, "row 0: input 'ids': list is not an array"),
         ({one: words(1).astype(np.float32)}, "ids"),
         ({one: [WORDS]}, "ids|Gather"),
     ]
@@ -263,6 +265,7 @@ def test_mistakes(network: bytes) -> None:
     for caches, text in (
         ({}, "its caches are 'keys_0'"),
         ({**held, "keys_0": held["keys_0"][:, :1]}, "caches of '1', '2' elements"),
+        ({**held, "keys_0": [[1, 2], [3]]}, "row 0: cache 'keys_0': list is not an array"),
         ({**held, "keys_0": held["keys_0"][0]}, "'keys_0' is float32"),
         ({**held, "keys_0": held["keys_0"].astype(np.float64)}, "'keys_0' is float32"),
     ):

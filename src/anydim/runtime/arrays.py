@@ -121,6 +121,26 @@ def _foreign(value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str) -> num
         ) from None
 
 
+def as_array(value: Any, where: str) -> numpy.ndarray:
+    """As `numpy.asarray`; raises InputError, prefixed by `where`, for lists of unequal lengths."""
+    try:
+        return numpy.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{where}: {type(value).__name__} is not an array: {error}",
+            "give an array, or lists of equal lengths",
+        ) from None
+
+
+def rank_of(value: Any) -> int:
+    """The number of axes of an argument; -1 for lists of unequal lengths, which `plain` refuses."""
+    rank = getattr(value, "ndim", None)
+    try:
+        return numpy.ndim(value) if rank is None else int(rank)
+    except ValueError:
+        return -1
+
+
 def is_negated(value: Any) -> bool:
     """Whether an array has torch's negative bit set, as `x.conj().imag` has."""
     negated = getattr(value, "is_neg", None)

@@ -13,6 +13,7 @@ from anydim.base.errors import DimError, InputError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.keywords import public
 from anydim.base.text import listed
+from anydim.runtime.arrays import as_array
 from anydim.runtime.lists import RaggedPort, RowTable
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Dim, Size
@@ -37,8 +38,8 @@ class Ragged:
     def __init__(
         self, values: Any, offsets: Any, shapes: Sequence[tuple[int, ...]] | None = None
     ) -> None:
-        self.values = numpy.asarray(values)
-        self.offsets = numpy.asarray(offsets)
+        self.values = as_array(values, "values")
+        self.offsets = as_array(offsets, "offsets")
         found = self.offsets
         if (
             self.values.ndim == 0
@@ -69,7 +70,7 @@ class Ragged:
         Raises:
             InputError: The rows differ in more than the size of axis 0, or there are none.
         """
-        held = [numpy.asarray(row) for row in rows]
+        held = [as_array(row, f"row {number}") for number, row in enumerate(rows)]
         if not held:
             raise InputError("a ragged batch of no rows has no element type",
                              "give ad.Ragged(values, offsets) for it")  # fmt: skip
@@ -412,7 +413,10 @@ def _read(
             f"{where} is {type(given).__name__}, expected a list of rows",
             "give one array per row, or ad.Ragged(values, offsets)",
         )
-    rows = [numpy.asarray(row) for row in given]
+    rows = [
+        row if type(row) is numpy.ndarray else as_array(row, f"{where}: row {number}")
+        for number, row in enumerate(given)
+    ]
     if not rows:
         fixed = [size.constant or 0 for size in port.shape[1:]]
         return numpy.zeros(0 if port.flat else (0, *fixed), dtype), [()] * rank

@@ -31,6 +31,7 @@ from anydim.base.errors import (
 from anydim.base.keywords import public
 from anydim.base.text import counted, listed
 from anydim.base.user_values import whole_within
+from anydim.runtime.arrays import as_array
 from anydim.serving.sampling import Choose, largest
 from anydim.sizes import LARGEST
 
@@ -120,7 +121,7 @@ class _Decoding:
         send: Callable[[Any], None], priority: int, deadline: float | None,
     ) -> Decoded:  # fmt: skip
         """Let a sequence wait for a row."""
-        prompt = numpy.asarray(tokens)
+        prompt = as_array(tokens, "a prompt")
         if prompt.ndim != 1 or not prompt.size or prompt.dtype.kind not in "iu":
             raise InputError(f"a prompt is {prompt.dtype}{list(prompt.shape)}",
                              "give tokens: integers [n], at least one")  # fmt: skip

@@ -15,6 +15,7 @@ from anydim.program.batches.map_arguments import axis_of, wanted_results
 from anydim.program.batches.ragged_map import RowInput, row_inputs
 from anydim.program.batches.work import work
 from anydim.program.callable_program import CallableProgram
+from anydim.runtime.arrays import as_array
 from anydim.runtime.ragged import Packing, Ragged, check_ones, joined
 from anydim.serving.costs import Costs
 from anydim.serving.item import Item
@@ -122,9 +123,9 @@ class RaggedForm:
         if type(value) is numpy.ndarray and value.dtype == each.dtype and not each.axis:
             if value.ndim == each.row.rank + 1 and 0 < len(value) <= MOST_ROWS:
                 return list(value), False
-        if isinstance(value, (list, tuple, Ragged)) and len(value) and hasattr(value[0], "ndim"):
+        if _is_list_of_rows(value):
             return [each.read(row, self.name)[0] for row in value], False
-        array = value if isinstance(value, numpy.ndarray) else numpy.asarray(value)
+        array = as_array(value, f"input '{name}' of {self.name}")
         if array.ndim != each.row.rank + 1:
             return [each.read(value, self.name)[0]], True
         if each.axis:
@@ -378,6 +379,17 @@ class RaggedForm:
     def trim(self) -> None:
         """As `Form.trim`."""
         self.executable.trim()
+
+
+def _is_list_of_rows(value: Any) -> bool:
+    """Whether a value is a list of arrays, or of lists of unequal lengths."""
+    if not isinstance(value, (list, tuple, Ragged)) or not len(value):
+        return False
+    first = value[0]
+    return hasattr(first, "ndim") or (
+        isinstance(first, (list, tuple))
+        and any(isinstance(row, (list, tuple)) and len(row) != len(first) for row in value)
+    )
 
 
 @lru_cache(1024)

@@ -78,6 +78,8 @@ def test_rows_of_any_form_are_requests() -> None:
         assert both["y"].tolist() == [[2, 4], [6, 8]] and both["total"].tolist() == [3, 7]
         many = batcher({"x": [one, two[0]]})
         assert [row.tolist() for row in many["y"]] == [[2, 4, 6], [2, 4]]
+        lists = batcher({"x": [[1.0, 2.0, 3.0], [1.0, 2.0]]})
+        assert [row.tolist() for row in lists["y"]] == [[2, 4, 6], [2, 4]]
         assert many["total"].tolist() == [6, 3]
         for shape in ((0, 5), (3, 0), (0, 0)):
             none = batcher({"x": np.zeros(shape, np.float32)})

@@ -113,8 +113,8 @@ def test_what_does_not_fit_is_refused_and_memory_stays_below_the_limit(model: An
     with Decoder(model, memory=limit) as made:
         with pytest.raises(ad.MemoryLimitError, match=r"and 100 more take .* of a step"):
             made.generate(prompt(100), 100)
-        for wrong in ([], [[1]], [1.5], "a"):
-            with pytest.raises(ad.InputError, match="a prompt is"):
+        for wrong in ([], [[1]], [1.5], "a", [[1, 2], [3]]):
+            with pytest.raises(ad.InputError, match=r"a prompt(: list)? is"):
                 made.generate(wrong, 3)
         running = [made.generate(prompt(n), 20) for n in range(2, 12)]
         assert [next(tokens) for tokens in running[:3]]

@@ -19,7 +19,7 @@ from anydim.base.errors import DimError, InputError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.program.binding import Source
-from anydim.runtime.arrays import Wrap, plain, wrapper
+from anydim.runtime.arrays import Wrap, plain, rank_of, wrapper
 from anydim.runtime.signature import Signature, TensorSpec
 
 Arrays = Mapping[str, numpy.ndarray]
@@ -75,7 +75,7 @@ class Layout:
         specs = self.signature.inputs
         values = values_of(given, self.signature.name, [spec.name for spec in specs])
         single = self.batch is not None and all(
-            axis is None or _rank(value) == spec.rank - 1
+            axis is None or rank_of(value) == spec.rank - 1
             for value, spec, axis in zip(values, specs, self.axes)
         )
         arrays, shared = [], []
@@ -241,11 +241,6 @@ def alike(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str | None:
         if not same:
             return name
     return None
-
-
-def _rank(value: Any) -> int:
-    rank = getattr(value, "ndim", None)
-    return numpy.ndim(value) if rank is None else int(rank)
 
 
 def _other(shape: tuple[Any, ...], axis: int) -> tuple[Any, ...]:

@@ -28,7 +28,7 @@ from anydim.program.batches.map_arguments import axis_of, wanted_results
 from anydim.program.batches.mapping import FEW, KNOWN, Job, Ran, Windows, near
 from anydim.program.batches.work import Columns, Rates, work
 from anydim.program.program import Program
-from anydim.runtime.arrays import Wrap, plain, wrapper
+from anydim.runtime.arrays import Wrap, as_array, plain, rank_of, wrapper
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import RaggedPort, RowTable
 from anydim.runtime.ragged import Lengths, Packing, check_ones, joined
@@ -57,11 +57,9 @@ class RowInput:
             if value.ndim == self.row.rank:
                 return value, True
         if self.dtype is None:
-            value = numpy.asarray(value)
+            value = as_array(value, f"input '{self.row.name}' of {model}")
         row, axis = self.row, self.axis
-        rank = getattr(value, "ndim", None)
-        rank = numpy.ndim(value) if rank is None else int(rank)
-        single = axis is None or rank != row.rank + 1
+        single = axis is None or rank_of(value) != row.rank + 1
         if axis is not None and not single:
             shape = list(row.shape)
             shape.insert(axis, Size.symbol("batch"))
