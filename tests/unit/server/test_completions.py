@@ -239,6 +239,9 @@ def test_models_and_readiness(server: Any) -> None:
     (found,) = server.json("GET", "/v1/models")[1]["data"]
     assert found["id"] == "writer" and found["owned_by"] == "anydim" and found["created"] > 0
     assert server.json("GET", "/v1/models/writer")[1] == found
+    for name, hint in (("nope", "models: 'writer'"), ("writre", "did you mean 'writer'?")):
+        status, missing = server.json("GET", f"/v1/models/{name}")
+        assert status == 404 and hint in missing["error"]["message"]
     assert server.json("GET", "/v2/health/ready")[0] == 200
     assert server.request("GET", "/")[0] == 200 and server.json("GET", "/status")[0] == 200
 
