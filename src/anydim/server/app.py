@@ -13,7 +13,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from anydim.base.errors import OptionError, UserError
-from anydim.server.answers import Receive, Scope, Send
+from anydim.server.answers import is_old, undivided
+from anydim.server.asgi import Receive, Scope, Send
 from anydim.server.completions import Completions
 from anydim.server.embeddings import Embeddings, Tokenizers, failure
 from anydim.server.history import History
@@ -34,6 +35,8 @@ def application(state: State, tokenizers: Tokenizers, history: History) -> App:
     others = _routed(state, tokenizers, history, infer)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if is_old(scope):
+            send = undivided(send)
         is_infer = scope.get("method") == "POST" and names_of(scope["path"]) is not None
         await (infer if is_infer else others)(scope, receive, send)
 

@@ -190,6 +190,16 @@ def test_clients_that_leave_end_their_sequences(server: Any) -> None:
     assert int(tokens.rpartition(" ")[2]) < 12 * 500
 
 
+def test_a_client_of_http_1_0_gets_a_stream_as_a_whole(server: Any) -> None:
+    body = json.dumps({"prompt": [1], "max_tokens": 3, "stream": True}).encode()
+    head = f"POST {PATH} HTTP/1.0\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(head + body)
+        head, _, text = b"".join(iter(lambda: client.recv(1 << 16), b"")).partition(b"\r\n\r\n")
+    assert b"content-length: %d" % len(text) in head and b"chunked" not in head
+    assert text.count(b"data: ") == 4 and text.endswith(b"data: [DONE]\n\n")
+
+
 def test_many_clients_at_once(server: Any, alone: Any) -> None:
     expected = {n: list(alone.generate(np.array(prompt(n)), 10)) for n in range(1, 13)}
     wrong = list[Any]()
