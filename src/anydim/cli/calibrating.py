@@ -6,7 +6,7 @@ from importlib import import_module
 
 import click
 
-from anydim.base.cache_folder import limits_path, limits_text, remove
+from anydim.base.cache_folder import limits_path, remove
 from anydim.base.text import table
 from anydim.report.console import Console
 
@@ -38,4 +38,5 @@ def calibrate(show: bool, reset: bool, quiet: bool) -> None:
             for each in found
         ]
         console.table(table(("limit", "default", "measured", "saved"), rows))
-    console.result(f"limits: {limits_text() or 'the defaults'}")
+    limits = str(import_module("anydim.kernels.limits").limits_in_use())
+    console.result(f"limits: {limits or 'the defaults'}")

@@ -36,8 +36,8 @@ from anydim.report.console import Console
 def export(request: Request, output: str, name: str, target: str, inputs: Sequence[str]) -> None:
     """Write a header, code, weights, an example and a Makefile of MODEL.
 
-    The C program says sizes and hands over arrays; memory is its own or malloc's, errors are
-    numbers with texts. It sets its number of threads, up to --threads (1). With --code c (without
+    The C program passes sizes and arrays; memory is its own or malloc's, errors are numbers with
+    texts. The caller sets the number of threads, up to --threads. With --code c (without
     --code, too) kernels are C text for any compiler with GCC's vector types, with --code llvm
     objects for the processor.
 

@@ -226,7 +226,7 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     ),
     click.option(
         "--threads", type=int, metavar="N",
-        help="Number of cores for a call.  [default: all that the process may use]",
+        help="Number of cores for a call.  [default: all that the process may use; 1 for export]",
     ),
     click.option(
         "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",

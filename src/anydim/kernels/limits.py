@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 
+from anydim.base import settings
+from anydim.base.cache_folder import limits_text
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
@@ -25,7 +27,7 @@ class Limits:
         merged_window_rows: Rows of windows that a vector holds, from which they are merged.
         merged_window_gathers: The same where the lanes are gathered.
         single_window_rows: Rows of an image up to which rows share no loads of their windows.
-        merged_panel_rows: Rows of positions that a third of a vector's lanes, or so, must hold.
+        merged_panel_rows: Rows of positions that a third of a vector's lanes must hold.
         merged_panel_gathers: The same where the lanes are gathered.
         few_byte_rows: Rows of an int8 product up to which B is not packed; at most 4.
         few_byte_vectors: Vectors of columns from which that is so.
@@ -104,6 +106,14 @@ its probe (`python -m bench.kernels.limits`); `few_byte_rows` 1.34 with vectors 
 other ranges are half and twice the default. Some limits cannot be moved by a factor of two: next to
 their range one version takes more than 1.3 of the time of the other.
 """
+
+
+def limits_in_use() -> Limits:
+    """The limits of the settings, else those measured on this machine, else the defaults.
+
+    Raises OptionError for settings that are no limits.
+    """
+    return parse_limits(limits_text(), kept=not settings.limits)
 
 
 def parse_limits(text: str, kept: bool = False) -> Limits:

@@ -232,8 +232,9 @@ def version_at(site: Site, sizes: Mapping[str, int]) -> tuple[str, str]:
     for number, (name, when) in enumerate(site.versions):
         if when.holds(sizes):
             earlier = (
-                f"{other}{', which is forced,' if other == forced else ''} is for {needs}"
+                f"{other}{', which is forced,' if forced else ''} is for {needs}"
                 for other, needs in site.versions[:number]
+                if not forced or other == forced
             )
             return name, "it is forced" if name == forced else "; ".join(earlier)
     return "", ""

@@ -13,10 +13,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from anydim.base.errors import OptionError, UserError
-from anydim.server.answers import Receive, Scope, Send
+from anydim.server.answers import is_old, undivided
+from anydim.server.asgi import Receive, Scope, Send
 from anydim.server.completions import Completions
 from anydim.server.embeddings import Embeddings, Tokenizers, failure
 from anydim.server.history import History
+from anydim.server.repository import unknown
 from anydim.server.rest import Infer, names_of
 from anydim.server.state import State, metadata_of, status_of, text_of
 from anydim.server.tensors import parsed
@@ -33,6 +35,8 @@ def application(state: State, tokenizers: Tokenizers, history: History) -> App:
     others = _routed(state, tokenizers, history, infer)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if is_old(scope):
+            send = undivided(send)
         is_infer = scope.get("method") == "POST" and names_of(scope["path"]) is not None
         await (infer if is_infer else others)(scope, receive, send)
 
@@ -91,20 +95,20 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
             return JSONResponse({"ready": False, "error": text_of(error)}, 404)
         return JSONResponse({"ready": True})
 
+    def known() -> dict[str, Any]:
+        return {**state.repository.loaded, **state.decoders}
+
     def described(name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": int(state.started), "owned_by": "anydim"}
 
     async def models(request: Request) -> Response:
-        found = [described(name) for name in (*state.repository.loaded, *state.decoders)]
-        return JSONResponse({"object": "list", "data": found})
+        return JSONResponse({"object": "list", "data": [described(name) for name in known()]})
 
     async def described_model(request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in state.decoders:
-            try:
-                state.repository.find(name)
-            except UserError as error:
-                return JSONResponse(failure(error), status_of(error))
+        if name not in known():
+            error = unknown(name, known())
+            return JSONResponse(failure(error), status_of(error))
         return JSONResponse(described(name))
 
     one, version = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"

@@ -7,16 +7,17 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from anydim.base.errors import InputError, UserError
-from anydim.server.answers import Receive, Scope, Send, answer, json_answer
+from anydim.server.answers import answer, json_answer
+from anydim.server.asgi import Gone, Receive, Scope, Send, watched
 from anydim.server.decoders import Generation, find, generation_of
 from anydim.server.embeddings import Tokenizers, failed, failure, is_tokens
 from anydim.server.pieces import Pieces
-from anydim.server.rest import Body, Gone, left
+from anydim.server.rest import Body
 from anydim.server.state import State
 from anydim.server.tensors import parsed
 
@@ -45,16 +46,16 @@ class Completions:
             body = Body(self._state, scope)
             head = parsed(await body.read(receive))
             made = _Sequences(self._state, self._tokenizers, head)
-            events = made.events(receive)
+            events = made.events(scope, receive)
             if head.get("stream") is True:
                 await self._stream(send, made, events)
             else:
-                await answer(send, json_answer(await made.whole(events)))
+                await answer(send, json_answer(await made.whole(events)), scope)
         except Gone:
             pass
         except Exception as error:
             self._log(error, scope)
-            await answer(send, failed(error))
+            await answer(send, failed(error), scope)
         finally:
             if body is not None:
                 body.free()
@@ -102,17 +103,17 @@ class _Sequences:
         ]
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
+        self._forget: Callable[[], object] = lambda: None  # ends the wait for the client to go
         self._count, self._created = 0, int(time.time())
         self._id = f"cmpl-{uuid.uuid4().hex}"
         options = head.get("stream_options")
         self.wants_usage = isinstance(options, dict) and options.get("include_usage") is True
 
-    async def events(self, receive: Receive) -> AsyncIterator[Event]:
+    async def events(self, scope: Scope, receive: Receive) -> AsyncIterator[Event]:
         """What happens, as it happens. Raises the error of a sequence, or Gone."""
         loop, left_over = asyncio.get_running_loop(), len(self._prompts)
-        watch = loop.create_task(left(receive))
-        watch.add_done_callback(lambda _: self._queue.put_nowait(Gone()))
-        self._tasks = [watch] + [
+        self._forget = watched(scope, receive, lambda: self._queue.put_nowait(Gone()))
+        self._tasks = [
             loop.create_task(self._generate(number)) for number in range(len(self._prompts))
         ]
         while left_over:
@@ -154,6 +155,7 @@ class _Sequences:
 
     async def close(self) -> None:
         """End what still runs."""
+        self._forget()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

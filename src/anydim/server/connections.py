@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from anydim.server.rest import WATCHERS
+from anydim.server.asgi import CLIENT, Client
 
 MOST_HEAD = 1 << 16  # bytes of a request's line and headers
 HEAD_SECONDS = 20.0  # for them to arrive
@@ -28,7 +27,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Wait for the first head."""
         super().connection_made(transport)
-        self._watchers = set[Callable[[], None]]()
+        self._peer = Client()
         transport.set_write_buffer_limits(0)
         self._expect()
 
@@ -45,7 +44,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Wait for the rest of a head."""
         super().on_message_begin()
-        self.scope[WATCHERS] = self._watchers  # type: ignore[literal-required]
+        self.scope[CLIENT] = self._peer  # type: ignore[literal-required]
         self._expect()
 
     def on_headers_complete(self) -> None:
@@ -67,12 +66,11 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timers, and tell who watches the client."""
+        """Forget the timers, and call the disconnect callbacks."""
         self._stop()
         self._sent()
         super().connection_lost(exc)
-        for each in tuple(self._watchers):
-            each()
+        self._peer.leave()
 
     def _expect(self, in_head: bool = True, seconds: float = HEAD_SECONDS) -> None:
         self._stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,15 @@ from anydim.server.answers import (
     JSON,
     Answer,
     Parts,
-    Receive,
-    Scope,
-    Send,
     answer,
     elements,
     json_answer,
     written,
 )
+from anydim.server.asgi import Gone, Receive, Scope, Send
 from anydim.server.decoders import ServedDecoder
 from anydim.server.repository import Loaded
-from anydim.server.rest import Body, Gone, awaited
+from anydim.server.rest import Body, awaited
 from anydim.server.state import State, status_of, text_of
 from anydim.server.tensors import parsed
 from anydim.serving.requests import Request
@@ -93,13 +92,14 @@ class Embeddings:
         try:
             body = Body(state, scope)
             head = parsed(await body.read(receive))
-            await answer(send, await self._answer(head, requests, scope, receive))
+            given = await self._answer(head, requests, scope, receive)
+            await answer(send, given, scope)
         except Gone:
             pass
         except Exception as error:
             if not isinstance(error, UserError):
                 state.log.error("fault", exc_info=error, extra={"facts": {"path": scope["path"]}})
-            await answer(send, failed(error))
+            await answer(send, failed(error), scope)
         finally:
             if body is not None:
                 body.free()
@@ -124,7 +124,8 @@ class Embeddings:
         found = [await awaited(self._state, requests[0], scope, receive)] if requests else []
         found += await asyncio.gather(*map(self._state.batcher.outcome, requests[1:]))
         vectors = [each[result] if is_pooled else each[result].mean(axis=0) for each in found]
-        parts = _document(loaded.name, sum(map(len, rows)), vectors, form)
+        count = sum(map(len, rows))
+        parts = partial(_document, loaded.name, count, vectors, form)
         return 200, Parts(None, parts), [JSON]
 
     def _model(self, name: Any) -> Loaded:

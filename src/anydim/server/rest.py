@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -12,13 +10,13 @@ from urllib.parse import unquote
 import numpy
 
 from anydim.base.errors import InputError, MemoryLimitError, UserError
-from anydim.server.answers import JSON, Answer, Receive, Scope, Send, answer, json_answer
+from anydim.server.answers import JSON, Answer, answer, json_answer
+from anydim.server.asgi import Gone, Receive, Scope, Send, watched
 from anydim.server.state import State, status_of, text_of
-from anydim.server.tensors import Asked, answered, asked, parsed
+from anydim.server.tensors import Asked, answered, asked, is_long, parsed
 from anydim.serving.requests import Request
 
 JSON_FACTOR = 8  # bytes of memory that a byte of JSON takes while it is read
-WATCHERS = "anydim.watchers"  # of a scope: what to call when the client goes away
 _MOST_DIGITS = 19
 _LONG_HEAD = 1 << 12  # bytes of JSON; longer ones are not kept with the arrays behind them
 HEAD = b"inference-header-content-length"  # the header with the length of the JSON
@@ -27,10 +25,6 @@ HEAD = b"inference-header-content-length"  # the header with the length of the J
 def error_answer(error: BaseException) -> Answer:
     """The answer for an error, as the protocol has it."""
     return json_answer({"error": text_of(error)}, status_of(error))
-
-
-class Gone(Exception):
-    """The client went away."""
 
 
 class Body:
@@ -149,27 +143,6 @@ async def awaited(state: State, request: Request, scope: Scope, receive: Receive
         forget()
 
 
-def watched(scope: Scope, receive: Receive, gone: Callable[[], None]) -> Callable[[], object]:
-    """Have `gone` called when the client goes away; what is returned ends that.
-
-    Connections of the server tell it themselves. A task that waits for it takes 50 us more.
-    """
-    watchers: set[Callable[[], None]] | None = scope.get(WATCHERS)
-    if watchers is not None:
-        watchers.add(gone)
-        return partial(watchers.discard, gone)
-    watch = asyncio.ensure_future(left(receive))
-    watch.add_done_callback(lambda task: None if task.cancelled() else gone())
-    return watch.cancel
-
-
-async def left(receive: Receive) -> None:
-    """Wait until the client goes away."""
-    with suppress(Exception):
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-
 class Infer:
     """POST /v2/models/{name}[/versions/{version}]/infer"""
 
@@ -197,18 +170,19 @@ class Infer:
             found.inputs.clear()
             del head, rest
             results = await awaited(state, request, scope, receive)
-            text, length = answered(name, str(loaded.version), found, results)
+            made = partial(answered, name, str(loaded.version), found, results)
+            text, length = await asyncio.to_thread(made) if is_long(found, results) else made()
             headers = [JSON]
             if length is not None:
                 headers = [(b"content-type", b"application/octet-stream"),
                            (HEAD, b"%d" % length)]  # fmt: skip
-            await answer(send, (200, text, headers))
+            await answer(send, (200, text, headers), scope)
         except Gone:
             pass
         except Exception as error:
             if not isinstance(error, UserError):
                 state.log.error("fault", exc_info=error, extra={"facts": {"path": scope["path"]}})
-            await answer(send, error_answer(error))
+            await answer(send, error_answer(error), scope)
         finally:
             if body is not None:
                 body.free()

@@ -273,14 +273,15 @@ def inputs_of(request: Any) -> dict[str, numpy.ndarray]:
     return found
 
 
-async def start(state: State, host: str, port: int) -> tuple[Any, int]:
-    """A running gRPC server, and its port; raises RuntimeError for a port that is taken."""
+async def start(state: State, address: str) -> tuple[Any, int]:
+    """A running gRPC server at an address with a port, and its port; raises RuntimeError for a
+    port that is taken."""
     size = state.most_body + _OVERHEAD
     server = grpc.aio.server(options=[
         ("grpc.max_receive_message_length", size), ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0), ("grpc.max_metadata_size", 1 << 14),
     ])  # fmt: skip
     server.add_generic_rpc_handlers((Service(state).handlers(),))
-    bound = server.add_insecure_port(f"{host}:{port}")
+    bound = server.add_insecure_port(address)
     await server.start()
     return server, bound

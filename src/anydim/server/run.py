@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -36,6 +37,7 @@ from anydim.serving.process_memory import bound_the_allocator, resident_bytes, r
 
 BODY_SHARE = 8  # a body takes at most this part of the memory for requests
 STOP_SECONDS = 30  # for requests to end after a signal
+_NO_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # of an address that no interface has
 _SWITCH = 5e-4  # seconds until a thread that waits for the interpreter gets it
 
 
@@ -103,7 +105,7 @@ class _Served:
         samples = asyncio.create_task(history.run())
         rpc = await self._start_rpc(state)
         try:
-            await server.serve([bound])
+            await server.serve(bound)
         finally:
             state.is_stopping = True
             samples.cancel()
@@ -122,11 +124,11 @@ class _Served:
             return None
         made = import_module("anydim.server.rpc")
         try:
-            rpc, port = await made.start(state, settings.host, settings.grpc_port)
+            rpc, port = await made.start(state, _address(settings.host, settings.grpc_port))
         except RuntimeError as error:
             raise OptionError(f"port {settings.grpc_port} cannot be bound: {error}",
                               "give another --grpc-port, or --no-grpc") from None  # fmt: skip
-        self._log.info("grpc", extra={"facts": {"address": f"{settings.host}:{port}"}})
+        self._log.info("grpc", extra={"facts": {"address": _address(settings.host, port)}})
         return rpc
 
     def _room(self) -> int:
@@ -209,19 +211,52 @@ class _Served:
             self._batcher.engine.budget.limit = max(0, room)
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    """A socket that does not listen yet; raises OptionError for an address that cannot be bound."""
+def _bound(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of a host that this machine has, all with one port. None listens
+    yet. Raises OptionError for a host without an address, or an address that cannot be bound."""
+    made: list[socket.socket] = []
+    missing: OSError | None = None
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
-        )[0]
-        made = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY for this protocol
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        for family, _, _, _, (address, _, *scope) in dict.fromkeys(found):
+            chosen = made[0].getsockname()[1] if made else port
+            try:
+                made.append(_socket(family, (address, chosen, *scope)))
+            except OSError as error:
+                if error.errno not in _NO_ADDRESS:
+                    raise
+                missing = error
+        if missing is not None and not made:
+            raise missing
+    except (OSError, UnicodeError) as error:
+        for each in made:
+            each.close()
+        raise _unbound(host, port, error) from None
+    return made
+
+
+def _socket(family: int, address: tuple[Any, ...]) -> socket.socket:
+    """A socket that is bound to an address; asyncio sets TCP_NODELAY for this protocol."""
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
-    except OSError as error:
-        raise OptionError(f"{host}, port {port} cannot be bound: {error.strerror}",
-                          "give another --host or --port") from None  # fmt: skip
+    except OSError:
+        made.close()
+        raise
     return made
+
+
+def _unbound(host: str, port: int, error: OSError | UnicodeError) -> OptionError:
+    """The error for an address that cannot be bound."""
+    reason = getattr(error, "strerror", None) or str(error)
+    return OptionError(f"{host}, port {port} cannot be bound: {reason}",
+                       "give another --host or --port")  # fmt: skip
+
+
+def _address(host: str, port: int) -> str:
+    """A host with its port; addresses of IPv6 stand in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class _Server(uvicorn.Server):
@@ -237,12 +272,15 @@ class _Server(uvicorn.Server):
         self._state = state
 
     async def startup(self, sockets: Any = None) -> None:
-        """Bind the port, and log the address."""
-        await super().startup(sockets)
+        """Listen, and log the addresses; raises OptionError if another process listens there."""
+        try:
+            await super().startup(sockets)
+        except OSError as error:
+            raise _unbound(self.config.host, self.config.port, error) from None
         for each in getattr(self, "servers", ()):
             for bound in each.sockets:
                 host, port = bound.getsockname()[:2]
-                facts = {"url": f"http://{host}:{port}/"}
+                facts = {"url": f"http://{_address(host, port)}/"}
                 self._state.log.info("ready", extra={"facts": facts})
 
     @contextlib.contextmanager

@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy
@@ -268,7 +269,8 @@ def _of_json(where: str, data: Any, dtype: numpy.dtype, shape: tuple[int, ...]) 
 def answered(
     model: str, version: str, asked: Asked, results: Mapping[str, Any]
 ) -> tuple[bytes | Parts, int | None]:
-    """The body of an answer, and the length of its head; None if all of it is JSON."""
+    """The body of an answer, and the length of its head; None if all of it is JSON. To find the
+    length of a long head, it is written once more."""
     about = {"model_name": model, "model_version": version}
     if asked.id:
         about["id"] = asked.id
@@ -284,16 +286,23 @@ def answered(
             part = raw(array)
             row["parameters"] = {"binary_data_size": len(part)}
             parts.append(part)
-    if sum(array.size for _, array in rows if array is not None) <= NUMBERS:
+    if not is_long(asked, results):
         text = written({**about, "outputs": [_with_data(*pair) for pair in rows]})
         if not parts:
             return text, None
-        return Parts(len(text) + sum(map(len, parts)), (text, *parts)), len(text)
+        return Parts(len(text) + sum(map(len, parts)), lambda: (text, *parts)), len(text)
+    head = partial(_head, about, rows)
     if not parts:
-        return Parts(None, _head(about, rows)), None
-    size = sum(map(len, _head(about, rows)))
+        return Parts(None, head), None
+    size = sum(map(len, head()))
     whole = size + sum(map(len, parts))
-    return Parts(whole, itertools.chain(_head(about, rows), parts)), size
+    return Parts(whole, lambda: itertools.chain(head(), parts)), size
+
+
+def is_long(asked: Asked, results: Mapping[str, Any]) -> bool:
+    """Whether more than `NUMBERS` elements are written as JSON."""
+    sizes = (array.size for name, array in results.items() if not asked.is_binary(name))
+    return sum(sizes) > NUMBERS
 
 
 def _with_data(row: dict[str, Any], array: numpy.ndarray | None) -> dict[str, Any]:

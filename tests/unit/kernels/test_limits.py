@@ -15,7 +15,7 @@ from anydim.base.cache_folder import limits_path, limits_text
 from anydim.base.errors import OptionError
 from anydim.calibration_probes import probes
 from anydim.kernels.launch import Machine
-from anydim.kernels.limits import DEFAULTS, RANGES, Limits, parse_limits
+from anydim.kernels.limits import DEFAULTS, RANGES, Limits, limits_in_use, parse_limits
 from anydim.passes.recipes import machine_text, parse_machine
 from anydim.targets.processor import described
 from anydim.targets.targets import target
@@ -151,3 +151,16 @@ def test_a_program_on_disk_belongs_to_its_limits(tmp_path: Path) -> None:
     assert [version for version, _ in found] == ["rows", "single_rows", "rows"]
     loaded = settings.target == "llvm"  # programs of other targets are not kept
     assert ["load" in seconds for _, seconds in found] == [False, False, loaded]
+
+
+def test_limits_in_use_are_valid(tmp_path: Path) -> None:
+    with settings.override(cache_dir=tmp_path, use_cache=True):
+        path = limits_path()
+        assert path is not None
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        for kept in (b"few_byte_rows=0, gone=2", b"\xff\xfe=1"):
+            Path(path).write_bytes(kept)
+            assert limits_in_use() == parse_limits(kept.decode("ascii", "replace"), kept=True)
+            assert parse_limits(str(limits_in_use())) == limits_in_use()
+    with settings.override(limits="part_work=1"), pytest.raises(OptionError, match="part_work"):
+        limits_in_use()

@@ -190,6 +190,16 @@ def test_clients_that_leave_end_their_sequences(server: Any) -> None:
     assert int(tokens.rpartition(" ")[2]) < 12 * 500
 
 
+def test_a_client_of_http_1_0_gets_a_stream_as_a_whole(server: Any) -> None:
+    body = json.dumps({"prompt": [1], "max_tokens": 3, "stream": True}).encode()
+    head = f"POST {PATH} HTTP/1.0\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(head + body)
+        head, _, text = b"".join(iter(lambda: client.recv(1 << 16), b"")).partition(b"\r\n\r\n")
+    assert b"content-length: %d" % len(text) in head and b"chunked" not in head
+    assert text.count(b"data: ") == 4 and text.endswith(b"data: [DONE]\n\n")
+
+
 def test_many_clients_at_once(server: Any, alone: Any) -> None:
     expected = {n: list(alone.generate(np.array(prompt(n)), 10)) for n in range(1, 13)}
     wrong = list[Any]()
@@ -239,6 +249,9 @@ def test_models_and_readiness(server: Any) -> None:
     (found,) = server.json("GET", "/v1/models")[1]["data"]
     assert found["id"] == "writer" and found["owned_by"] == "anydim" and found["created"] > 0
     assert server.json("GET", "/v1/models/writer")[1] == found
+    for name, hint in (("nope", "models: 'writer'"), ("writre", "did you mean 'writer'?")):
+        status, missing = server.json("GET", f"/v1/models/{name}")
+        assert status == 404 and hint in missing["error"]["message"]
     assert server.json("GET", "/v2/health/ready")[0] == 200
     assert server.request("GET", "/")[0] == 200 and server.json("GET", "/status")[0] == 200
 

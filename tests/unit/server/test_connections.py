@@ -1,4 +1,5 @@
-"""Promise: a client that is slow, with its head, its body or its answer, is disconnected."""
+"""Promise: a client that is slow, with its head, its body or its answer, is disconnected; a long
+answer holds up no other request, and ends when its client goes away."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,12 +16,22 @@ uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("httptools")
 
 from anydim.server import connections  # noqa: E402
-from anydim.server.answers import answer  # noqa: E402
+from anydim.server.answers import PIECE, Parts, answer  # noqa: E402
 
 LONG = 64 << 20  # bytes of an answer, above what systems buffer
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+PARTS = GET.replace(b"/ ", b"/parts ")
 POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"
 Seen = list[str]
+COUNT = 1500  # parts of an answer, each of a millisecond
+
+
+def parts(seen: Seen) -> Iterator[bytes]:
+    """An answer that is made while it is sent."""
+    for _ in range(COUNT):
+        time.sleep(0.001)
+        seen.append("part")
+        yield bytes(PIECE)
 
 
 @pytest.fixture
@@ -35,7 +47,10 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Seen]]:
         if message["type"] == "http.disconnect":
             seen.append("left")
             return
-        await answer(send, (200, bytes(LONG if scope["method"] == "GET" else 5), []))
+        body: Any = bytes(LONG if scope["method"] == "GET" else 5)
+        if scope["path"] == "/parts":
+            body = Parts(None, partial(parts, seen))
+        await answer(send, (200, body, []), scope)
         seen.append("answered")
 
     with socket.create_server(("127.0.0.1", 0)) as bound:
@@ -96,3 +111,41 @@ def test_a_client_that_takes_its_answer_slowly_gets_it(served: tuple[int, Seen])
             if taken % 16 == 0:
                 time.sleep(0.001)
     assert served[1] == ["answered", "answered"]
+
+
+def seconds(port: int) -> float:
+    """How long a short request takes."""
+    begin = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(POST + b"a" * 100)
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+    return time.monotonic() - begin
+
+
+@pytest.mark.parametrize("sent", (PARTS, PARTS + GET), ids=("alone", "pipelined"))
+def test_an_answer_ends_when_its_client_goes_away(
+    served: tuple[int, Seen], caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    port, seen = served
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(sent)
+        assert client.recv(1000)
+    assert seconds(port) < 0.5
+    end = time.monotonic() + 30
+    while seen.count("answered") < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert seen.count("answered") == 2 and seen.count("part") < COUNT // 2
+    assert "raised exception" not in caplog.text
+
+
+def test_an_answer_that_is_taken_at_once_holds_up_no_other(served: tuple[int, Seen]) -> None:
+    port, seen = served
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(PARTS)
+        reader = threading.Thread(target=closed, args=(client,))
+        reader.start()
+        while "part" not in seen:
+            time.sleep(0.001)
+        assert seconds(port) < 0.5 and seen.count("part") < COUNT
+        client.shutdown(socket.SHUT_RDWR)
+        reader.join(30)

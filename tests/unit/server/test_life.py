@@ -14,6 +14,7 @@ import threading
 import time
 from http.client import HTTPConnection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,9 @@ def test_mistakes_end_the_start_with_a_reason(folder: Path, tmp_path: Path) -> N
         assert status == 2 and "cannot be bound: Address already in use" in text
     status, text = started(str(folder), "--host", "no.such.host.invalid")
     assert status == 2 and "no.such.host.invalid, port 0 cannot be bound" in text
+    for host in ("a..b", "a" * 80 + ".invalid"):
+        status, text = started(str(folder), "--host", host)
+        assert status == 2 and f"{host}, port 0 cannot be bound" in text
     status, text = started(str(tmp_path / "nothing.anydim"))
     assert status == 2 and "there is no file or folder" in text
     status, text = started(str(tmp_path))
@@ -151,7 +155,8 @@ def test_answers_do_not_wait_for_acknowledgements() -> None:
             found.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
-        with _bound("127.0.0.1", 0) as bound:
+        (made,) = _bound("127.0.0.1", 0)
+        with made as bound:
             server = await asyncio.start_server(connected, sock=bound)
             reader, writer = await asyncio.open_connection(*bound.getsockname())
             await reader.read()
@@ -160,6 +165,72 @@ def test_answers_do_not_wait_for_acknowledgements() -> None:
         return found
 
     assert asyncio.run(run()) == [1]
+
+
+def test_two_servers_that_start_together() -> None:
+    from anydim.server.run import _bound, _Server
+
+    (first,) = _bound("127.0.0.1", 0)
+    port = first.getsockname()[1]
+    second = _bound("127.0.0.1", port)  # before the first one listens
+    settings: Any = SimpleNamespace(host="127.0.0.1", port=port, queue=1)
+    with first:
+        first.listen()
+        server = _Server(None, settings, SimpleNamespace(log=None))  # type: ignore[arg-type]
+        with pytest.raises(ad.OptionError, match=f"port {port} cannot be bound: Address already"):
+            asyncio.run(server.serve(second))
+    for each in second:
+        each.close()
+
+
+ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.1", "192.0.2.1")  # one twice, one of no machine
+
+
+def resolved(addresses: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each host have these addresses."""
+
+    def found(host: str, port: int, **options: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (each, port))
+                for each in addresses]  # fmt: skip
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+
+
+def test_all_addresses_of_a_host_are_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    from anydim.server.run import _bound
+
+    resolved(ADDRESSES, monkeypatch)
+    made = _bound("several", 0)
+    names = [each.getsockname() for each in made]
+    assert [host for host, _ in names] == ["127.0.0.1", "127.0.0.2"]
+    assert len({port for _, port in names}) == 1
+    made[1].listen()
+    made[0].close()
+    with pytest.raises(ad.OptionError, match=r"several, port .* Address already in use"):
+        _bound("several", names[0][1])
+    made[1].close()
+    again = _bound("several", names[0][1])  # the error left no socket behind
+    for each in again:
+        each.close()
+    resolved(ADDRESSES[3:], monkeypatch)
+    with pytest.raises(ad.OptionError, match="Cannot assign requested address"):
+        _bound("none", 0)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6")
+def test_addresses_of_ipv6_stand_in_brackets(folder: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6")
+    with running(str(folder), "--host", "::1") as server:
+        assert server.grpc_port
+        urls = [line["url"] for line in server.lines if line.get("event") == "ready"]
+        assert urls == [f"http://[::1]:{server.port}/"]
+        client = HTTPConnection("::1", server.port, timeout=30)
+        client.request("GET", "/v2/health/ready")
+        assert client.getresponse().status == 200
+        client.close()
 
 
 def test_an_onnx_file_is_compiled_with_ragged_rows(tmp_path: Path) -> None:

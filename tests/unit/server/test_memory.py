@@ -49,12 +49,15 @@ def highest(server: Any) -> int:
     return int(text.split("VmHWM:")[1].split()[0]) << 10
 
 
-def request(rows: int, is_binary: bool, spaces: int = 0, width: int = WIDE) -> bytes:
-    """A request for all results of some rows, as it goes over a connection."""
+def request(
+    rows: int, is_binary: bool, spaces: int = 0, width: int = WIDE, more: tuple[str, ...] = ()
+) -> bytes:
+    """A request for y of some rows, and for `more` as bytes, as it goes over a connection."""
     data = np.full((rows, width), 0.1, np.float32)
     row = {"name": "x", "datatype": "FP32", "shape": list(data.shape),
            "parameters": {"binary_data_size": data.nbytes}}  # fmt: skip
-    names = [{"name": "y", "parameters": {"binary_data": is_binary}}]
+    names: list[Any] = [{"name": "y", "parameters": {"binary_data": is_binary}}]
+    names += [{"name": name, "parameters": {"binary_data": True}} for name in more]
     head = json.dumps({"inputs": [row], "outputs": names}).encode() + b" " * spaces
     lines = (f"POST {PATH} HTTP/1.1", "host: x", f"content-length: {len(head) + data.nbytes}",
              f"{HEAD}: {len(head)}", "", "")  # fmt: skip
@@ -108,6 +111,25 @@ def test_clients_that_do_not_read(server: Any, is_binary: bool) -> None:
             assert output["data"] == expected.reshape(-1).tolist()
     found = server.json("GET", "/status")[1]["memory"]
     assert found["requests"] == 0 and found["calls"] == 0
+
+
+@pytest.mark.parametrize("version", (b"HTTP/1.0", b"HTTP/1.1"))
+@pytest.mark.parametrize("more", ((), ("total",)), ids=("JSON", "JSON and binary"))
+def test_long_answers_hold_up_no_other(server: Any, version: bytes, more: tuple[str, ...]) -> None:
+    head, body = request(24, False, more=more).split(b"\r\n\r\n", 1)
+    took, answers = list[float](), list[tuple[int, bytes]]()
+    with connected(server) as client:
+        client.sendall(head.replace(b"HTTP/1.1", version) + b"\r\n\r\n" + body)
+        reader = threading.Thread(target=lambda: answers.append(read(client)))
+        reader.start()
+        while reader.is_alive():
+            begin = time.monotonic()
+            assert server.json("GET", "/v2/health/live") == (200, {"live": True})
+            took.append(time.monotonic() - begin)
+        reader.join()
+    ((status, text),) = answers
+    assert status == 200 and len(text) > 20 * 24 * WIDE
+    assert max(took) < 0.5, took
 
 
 @pytest.mark.parametrize("path", (PATH, "/v1/embeddings", "/v1/completions"))

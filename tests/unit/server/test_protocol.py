@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from http.client import HTTPConnection
 from typing import Any
 
 import numpy as np
@@ -185,6 +186,26 @@ def test_embeddings_of_tokens(server: Any) -> None:
         given = {"model": "encoder", "input": wrong}
         status, found = server.json("POST", "/v1/embeddings", given)
         assert 400 <= status < 500 and found["error"]["message"], wrong
+
+
+@pytest.mark.parametrize("version", (10, 11))
+@pytest.mark.parametrize("count", (1, 200))
+def test_only_long_answers_to_clients_of_http_1_1_are_chunked(
+    server: Any, version: int, count: int
+) -> None:
+    client = HTTPConnection("127.0.0.1", server.port, timeout=30)
+    client._http_vsn = version  # type: ignore[attr-defined]
+    client._http_vsn_str = f"HTTP/1.{version - 10}"  # type: ignore[attr-defined]
+    client.request(
+        "POST", "/v1/embeddings", json.dumps({"model": "encoder", "input": [[1]] * count})
+    )
+    found = client.getresponse()
+    text = found.read()
+    client.close()
+    is_chunked = version == 11 and count == 200
+    assert found.getheader("transfer-encoding") == ("chunked" if is_chunked else None)
+    assert found.getheader("content-length") == (None if is_chunked else str(len(text)))
+    assert len(json.loads(text)["data"]) == count
 
 
 def test_embeddings_of_another_width_are_refused(server: Any) -> None:

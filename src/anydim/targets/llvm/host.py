@@ -6,9 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from anydim.base import settings
-from anydim.base.cache_folder import limits_text
 from anydim.kernels.launch import Machine
-from anydim.kernels.limits import parse_limits
+from anydim.kernels.limits import limits_in_use
 from anydim.runtime.cpu import tiles_allowed
 from anydim.targets.llvm.llvm_api import reported_text
 from anydim.targets.processor import NATIVE, Processor
@@ -39,7 +38,7 @@ def this_machine() -> Processor:
         registers=registers,
         l1_bytes=_cache_bytes("1") or Processor.l1_bytes,
         l2_bytes=_cache_bytes("2") or Processor.l2_bytes,
-        limits=parse_limits(limits_text(), kept=not settings.limits),
+        limits=limits_in_use(),
     )
 
 

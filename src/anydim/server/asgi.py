@@ -1,0 +1,63 @@
+"""What an application is called with (ASGI), and whether its client is there still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+CLIENT = "anydim.client"  # of a scope: the Client of its connection
+
+
+class Gone(Exception):
+    """The client went away."""
+
+
+class Client:
+    """The client of a connection, for all requests of it."""
+
+    def __init__(self) -> None:
+        self.is_gone = False
+        self.callbacks = set[Callable[[], None]]()  # called when it goes away
+
+    def leave(self) -> None:
+        """The connection is lost: call the disconnect callbacks."""
+        self.is_gone = True
+        for each in tuple(self.callbacks):
+            each()
+
+
+def is_gone(scope: Scope) -> bool:
+    """Whether the client of a request is known to have gone away."""
+    client: Client | None = scope.get(CLIENT)
+    return client is not None and client.is_gone
+
+
+def watched(scope: Scope, receive: Receive, gone: Callable[[], None]) -> Callable[[], object]:
+    """Register a disconnect callback; returns its unregister function.
+
+    `gone` is called at once if the client has gone already. Connections without a `Client` take a
+    task that waits for messages, and 50 us more.
+    """
+    client: Client | None = scope.get(CLIENT)
+    if client is not None:
+        client.callbacks.add(gone)
+        if client.is_gone:
+            gone()
+        return partial(client.callbacks.discard, gone)
+    watch = asyncio.ensure_future(_left(receive))
+    watch.add_done_callback(lambda task: None if task.cancelled() else gone())
+    return watch.cancel
+
+
+async def _left(receive: Receive) -> None:
+    """Wait until the client goes away."""
+    with suppress(Exception):
+        while (await receive())["type"] != "http.disconnect":
+            pass
