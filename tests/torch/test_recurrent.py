@@ -6,8 +6,6 @@ Tolerance: 1e-4 of each element plus 1e-5 (float32). One compile serves all leng
 from __future__ import annotations
 
 import copy
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,19 +16,9 @@ from torch import nn  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
 import anydim.torch_backend  # noqa: E402, F401  registers the backend
+from tests.torch.compiling import anew  # noqa: E402, F401  before and after each test
 
 SIZES = ((4, 3), (9, 5), (6, 2))  # length, batch
-
-
-@pytest.fixture(autouse=True)
-def anew(caplog: Any) -> Iterator[None]:
-    """Each test starts without compiled code, and no graph of it runs in torch."""
-    torch._dynamo.reset()
-    counters.clear()
-    torch.manual_seed(0)
-    with caplog.at_level(logging.WARNING, logger="torch._dynamo.backends.anydim"):
-        yield
-    assert [record.getMessage() for record in caplog.records] == []
 
 
 def compiled(module: Any, backend: str = "anydim") -> Any:

@@ -6,8 +6,7 @@ Tolerance: 1e-4 of each element plus 1e-5 (float32), at changing sizes, with one
 from __future__ import annotations
 
 import copy
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,18 +17,8 @@ from torch import nn  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
 import anydim.torch_backend  # noqa: E402, F401  registers the backend
+from tests.torch.compiling import anew  # noqa: E402, F401  before and after each test
 from tests.torch.training_nets import NETS, Net  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def anew(caplog: Any) -> Iterator[None]:
-    """Each test starts without compiled code, and no graph of it runs in torch."""
-    torch._dynamo.reset()
-    counters.clear()
-    torch.manual_seed(0)
-    with caplog.at_level(logging.WARNING, logger="torch._dynamo.backends.anydim"):
-        yield
-    assert [record.getMessage() for record in caplog.records] == []
 
 
 def compiled(function: Any) -> Any:
