@@ -53,20 +53,28 @@ def ordered(proto: Any) -> Any:
     return own
 
 
-def _sort(graph: Any) -> None:
-    """Sort nodes in place, stable in the order of the file. Raises CycleError."""
+def _sort(graph: Any) -> dict[str, None]:
+    """Sort nodes in place, stable in the order of the file; gives the names read from outside.
+
+    Every graph is visited once, at any depth of nesting. Raises CycleError.
+    """
     makers = {
         name: number for number, node in enumerate(graph.node) for name in node.output if name
     }
     sorter: TopologicalSorter[int] = TopologicalSorter()
+    outside: dict[str, None] = {}
     for number, node in enumerate(graph.node):
+        read = dict.fromkeys(filter(None, node.input))
         for body in _bodies(node):
-            _sort(body)
-        sorter.add(number, *(makers[name] for name in names_read([node]) if name in makers))
-    nodes = [graph.node[number] for number in sorter.static_order()]
-    kept = [type(node).FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(kept)
+            read |= _sort(body)
+        sorter.add(number, *(makers[name] for name in read if name in makers))
+        outside |= read
+    order = list(sorter.static_order())
+    if order != sorted(order):
+        places = iter(sorted(range(len(order)), key=order.__getitem__))
+        graph.node.sort(key=lambda node: next(places))
+    own = {*makers, *_given(graph)}
+    return {name: None for name in outside if name not in own}
 
 
 def _given(graph: Any) -> Iterator[str]:

@@ -178,13 +178,13 @@ class _Cutting:
         self._refuse_unknown([*early, *late])
         self._refuse_between(core, late)
         early_made = names_made(early)
+        after = {*names_read(late), *requested}
         core_outputs = [
-            name for name in names_made(core) if name in {*names_read(late), *requested}
+            name
+            for name in names_made(core)
+            if name in after and (name not in self.fixed or name in requested)
         ]
-        core_outputs = [
-            name for name in core_outputs if name not in self.fixed or name in requested
-        ]
-        wanted = {*names_read(core), *names_read(late), *requested}
+        wanted = {*names_read(core), *after}
         early_outputs = [name for name in early_made if name in wanted]
         late_outputs = [name for name in names_made(late) if name in requested]
         return StringParts(
