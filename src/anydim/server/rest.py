@@ -128,6 +128,8 @@ def options_of(found: Asked) -> dict[str, Any]:
 async def awaited(state: State, request: Request, scope: Scope, receive: Receive) -> Any:
     """The results of a request; cancels it if the client goes away."""
     outcome: asyncio.Future[Any] = request.future
+    if outcome.done():
+        return await state.batcher.outcome(request)
 
     def gone() -> None:
         if not outcome.done():
@@ -165,8 +167,9 @@ class Infer:
             found = asked(parsed(head), rest)
             body.free()  # its arrays count as the request's
             request = state.batcher.submit(
-                found.inputs, name, outputs=found.outputs, keep=1, **options_of(found)
-            )
+                found.inputs, name, outputs=found.outputs, keep=1,
+                within=state.seconds_on_the_loop(), **options_of(found),
+            )  # fmt: skip
             found.inputs.clear()
             del head, rest
             results = await awaited(state, request, scope, receive)
