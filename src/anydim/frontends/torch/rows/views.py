@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 from anydim.base.dtypes import int64
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import Number, TorchBuilder
+from anydim.frontends.torch.memory_order import memory_order
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
-from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import Size, as_size, maximum, minimum, product
 
 Sizes: TypeAlias = "Sequence[int | Size]"
 
@@ -181,14 +182,24 @@ def pad(mode: str) -> Build:
 def as_strided(
     g: TorchBuilder, x: Value, sizes: Sizes, strides: Sizes, offset: Any = None
 ) -> Value:
-    """Elements of the flat tensor at an offset plus strides times indices."""
-    flat = g.flat(x)
+    """Elements of the tensor in memory at an offset plus strides times indices."""
+    return g.gather(g.flat(_in_memory(g, x)), _strided(g, sizes, strides, offset), axis=0)
+
+
+def _strided(g: TorchBuilder, sizes: Sizes, strides: Sizes, offset: Any) -> Value:
+    """An offset plus strides times indices."""
     rank = len(sizes)
     place = g.scalar(as_size(offset or 0), int64)
     for axis, (size, stride) in enumerate(zip(sizes, strides)):
         steps = g.mul(g.positions(as_size(size)), g.scalar(as_size(stride), int64))
         place = g.add(place, g.reshape(steps, shape=_along(size, axis, rank)))
-    return g.gather(flat, place, axis=0)
+    return place
+
+
+def _in_memory(g: TorchBuilder, x: Value) -> Value:
+    """x with its axes in the order in which torch has them in memory."""
+    order = memory_order(g.source)
+    return x if order == tuple(range(len(order))) else g.transpose(x, perm=order)
 
 
 def _along(size: Any, axis: int, rank: int) -> tuple[Any, ...]:
@@ -308,12 +319,10 @@ def put_flat(g: TorchBuilder, x: Value, places: Value, source: Value) -> Value:
 def as_strided_scatter(
     g: TorchBuilder, x: Value, source: Value, sizes: Sizes, strides: Sizes, offset: Any = None
 ) -> Value:
-    places = as_strided(g, g.positions(g.elements(x)), sizes, strides, offset)
-    return put_flat(g, x, places, source)
-
-
-def chunk_count(extent: Size, parts: int) -> Size:
-    return ceil_div(extent, parts)
+    order = memory_order(g.source)
+    made = put_flat(g, _in_memory(g, x), _strided(g, sizes, strides, offset), source)
+    back = tuple(sorted(range(len(order)), key=order.__getitem__))
+    return made if order == tuple(range(len(order))) else g.transpose(made, perm=back)
 
 
 ROWS: dict[str, Build] = {
