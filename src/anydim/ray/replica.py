@@ -12,10 +12,11 @@ from anydim.deploy.load import load
 from anydim.program.callable_program import CallableProgram
 from anydim.ray.packages import ray_module
 from anydim.server.answers import Parts
+from anydim.server.json_bodies import parsed
 from anydim.server.repository import Loaded
 from anydim.server.rest import HEAD, options_of, split
 from anydim.server.state import metadata_of, status_of, text_of
-from anydim.server.tensors import answered, asked, parsed
+from anydim.server.tensors import answered, asked
 from anydim.serving import AsyncBatcher
 from anydim.serving.process_memory import bound_the_allocator, room_within
 

@@ -7,7 +7,8 @@ extra `serve`).
     run.py           start, ports, memory, end
     app.py           routes; page.html is the page at /
     rest.py          inference over REST; rpc.py over gRPC, with messages.py
-    tensors.py       tensors as JSON and as bytes
+    tensors.py       tensors as JSON and as bytes; heads.py keeps the JSON of earlier requests
+    json_bodies.py   JSON of requests, long JSON in pieces
     embeddings.py    /v1/embeddings
     completions.py   /v1/completions; decoders.py, pieces.py
     repository.py    files and versions of models

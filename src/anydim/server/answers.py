@@ -17,7 +17,7 @@ from anydim.server.asgi import Message, Scope, Send, is_gone
 Headers = list[tuple[bytes, bytes]]
 
 PIECE = 1 << 16  # bytes of a body that are written at once
-NUMBERS = 1 << 13  # elements that are written as JSON at once
+NUMBERS = 1 << 11  # elements that are written as JSON at once: a millisecond
 JSON = (b"content-type", b"application/json")
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 

@@ -18,10 +18,10 @@ from anydim.server.asgi import Receive, Scope, Send
 from anydim.server.completions import Completions
 from anydim.server.embeddings import Embeddings, Tokenizers, failure
 from anydim.server.history import History
+from anydim.server.json_bodies import parsed
 from anydim.server.repository import unknown
 from anydim.server.rest import Infer, names_of
 from anydim.server.state import State, metadata_of, status_of, text_of
-from anydim.server.tensors import parsed
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from anydim.base.errors import InputError, UserError
@@ -16,10 +17,10 @@ from anydim.server.answers import answer, json_answer
 from anydim.server.asgi import Gone, Receive, Scope, Send, watched
 from anydim.server.decoders import Generation, find, generation_of
 from anydim.server.embeddings import Tokenizers, failed, failure, is_tokens
+from anydim.server.json_bodies import parsed
 from anydim.server.pieces import Pieces
-from anydim.server.rest import Body
+from anydim.server.rest import LONG_TEXT, MOST_TEXT, Body, aside
 from anydim.server.state import State
-from anydim.server.tensors import parsed
 
 MOST_PROMPTS = 64  # of a request
 _MOST_STOPS, _MOST_STOP = 4, 256  # texts, characters
@@ -43,9 +44,11 @@ class Completions:
         """Answer a request."""
         body = made = None
         try:
-            body = Body(self._state, scope)
-            head = parsed(await body.read(receive))
-            made = _Sequences(self._state, self._tokenizers, head)
+            body = Body(self._state, scope, most=MOST_TEXT)
+            text = await body.read(receive)
+            head = parsed(text)
+            begin = partial(_Sequences, self._state, self._tokenizers, head)
+            made = await aside(len(text) > LONG_TEXT, begin)
             events = made.events(scope, receive)
             if head.get("stream") is True:
                 await self._stream(send, made, events)

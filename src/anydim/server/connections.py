@@ -13,6 +13,7 @@ MOST_HEAD = 1 << 16  # bytes of a request's line and headers
 HEAD_SECONDS = 20.0  # for them to arrive
 BODY_SECONDS = 60.0  # for the body to arrive
 SEND_SECONDS = 60.0  # for a client to take what was written last
+_HEAD, _BODY, _NOTHING = "head", "body", "nothing"
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -20,7 +21,8 @@ class BoundedProtocol(HttpToolsProtocol):
     too slow. Writing waits until the system has all that was written before."""
 
     _head = 0
-    _in_head = True
+    _part = _HEAD  # of a request that is expected
+    _timed: str | None = None  # the part that the timer is for
     _timer: asyncio.TimerHandle | None = None
     _sending: asyncio.TimerHandle | None = None
 
@@ -29,7 +31,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._peer = Client()
         transport.set_write_buffer_limits(0)
-        self._expect()
+        self._time()
 
     def pause_writing(self) -> None:
         """The client has to take what was written."""
@@ -45,22 +47,27 @@ class BoundedProtocol(HttpToolsProtocol):
         """Wait for the rest of a head."""
         super().on_message_begin()
         self.scope[CLIENT] = self._peer  # type: ignore[literal-required]
-        self._expect()
+        self._part, self._timed = _HEAD, None
 
     def on_headers_complete(self) -> None:
         """Wait for the body."""
-        self._expect(False, BODY_SECONDS)
+        self._part = _BODY
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """The request is complete."""
-        self._stop()
+        self._part = _NOTHING
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Close the connection if a head that is not complete has too many bytes."""
+        """Close the connection if a head that is not complete has too many bytes. A request that
+        is complete needs no timer."""
         super().data_received(data)
-        if self._timer is not None and self._in_head:
+        if self._part == _NOTHING and self._is_idle():
+            self._part = _HEAD  # empty lines before one
+        if self._part != self._timed:
+            self._time()
+        if self._part == _HEAD:
             self._head += len(data)
             if self._head > MOST_HEAD:
                 self.transport.close()
@@ -72,10 +79,18 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         self._peer.leave()
 
-    def _expect(self, in_head: bool = True, seconds: float = HEAD_SECONDS) -> None:
+    def _is_idle(self) -> bool:
+        """Whether nothing is left to answer, and no timer ends the connection."""
+        is_answered = self.cycle is None or self.cycle.response_complete
+        return is_answered and self.timeout_keep_alive_task is None
+
+    def _time(self) -> None:
+        """Close the connection if the part that is expected does not arrive."""
         self._stop()
-        self._head, self._in_head = 0, in_head
-        self._timer = self.loop.call_later(seconds, self.transport.close)
+        self._head, self._timed = 0, self._part
+        if self._part != _NOTHING:
+            seconds = HEAD_SECONDS if self._part == _HEAD else BODY_SECONDS
+            self._timer = self.loop.call_later(seconds, self.transport.close)
 
     def _stop(self) -> None:
         if self._timer is not None:

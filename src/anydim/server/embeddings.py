@@ -25,13 +25,14 @@ from anydim.server.answers import (
 )
 from anydim.server.asgi import Gone, Receive, Scope, Send
 from anydim.server.decoders import ServedDecoder
+from anydim.server.json_bodies import parsed
 from anydim.server.repository import Loaded
-from anydim.server.rest import Body, awaited
+from anydim.server.rest import LONG_TEXT, MOST_TEXT, Body, aside, awaited
 from anydim.server.state import State, status_of, text_of
-from anydim.server.tensors import parsed
 from anydim.serving.requests import Request
 
 MOST_TEXTS = 2048  # of a request
+_SUBMITTED = 16  # requests that are submitted before other work has its turn
 _FLOATS = ("float", "base64")
 
 
@@ -90,9 +91,10 @@ class Embeddings:
         """Answer a request."""
         body, requests, state = None, list[Request](), self._state
         try:
-            body = Body(state, scope)
-            head = parsed(await body.read(receive))
-            given = await self._answer(head, requests, scope, receive)
+            body = Body(state, scope, most=MOST_TEXT)
+            text = await body.read(receive)
+            is_long = len(text) > LONG_TEXT
+            given = await self._answer(parsed(text), is_long, requests, scope, receive)
             await answer(send, given, scope)
         except Gone:
             pass
@@ -107,20 +109,23 @@ class Embeddings:
                 state.batcher.release(request)
 
     async def _answer(
-        self, head: Mapping[str, Any], requests: list[Request], scope: Scope, receive: Receive
-    ) -> Answer:
+        self, head: Mapping[str, Any], is_long: bool, requests: list[Request], scope: Scope,
+        receive: Receive,
+    ) -> Answer:  # fmt: skip
         loaded = self._model(head.get("model"))
         form = head.get("encoding_format", "float")
         if form not in _FLOATS:
             raise InputError(f"encoding_format is {form!r}", "float or base64")
-        rows = self._tokens(loaded, head.get("input"))
+        rows = await aside(is_long, partial(self._tokens, loaded, head.get("input")))
         result, is_pooled, width = embedding_of(loaded)
         dimensions = head.get("dimensions")
         if dimensions is not None and dimensions != width:
             raise InputError(f"'dimensions' is {str(dimensions)[:40]}, and embeddings of "
                              f"'{loaded.name}' have {width}", "leave it out")  # fmt: skip
-        for row in rows:
+        for number, row in enumerate(rows, 1):
             requests.append(self._submit(loaded, row, result))
+            if number % _SUBMITTED == 0:
+                await asyncio.sleep(0)
         found = [await awaited(self._state, requests[0], scope, receive)] if requests else []
         found += await asyncio.gather(*map(self._state.batcher.outcome, requests[1:]))
         vectors = [each[result] if is_pooled else each[result].mean(axis=0) for each in found]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import numpy
@@ -12,12 +13,17 @@ import numpy
 from anydim.base.errors import InputError, MemoryLimitError, UserError
 from anydim.server.answers import JSON, Answer, answer, json_answer
 from anydim.server.asgi import Gone, Receive, Scope, Send, watched
+from anydim.server.heads import Heads
+from anydim.server.json_bodies import LONG, parsed_long
 from anydim.server.state import State, status_of, text_of
-from anydim.server.tensors import Asked, answered, asked, is_long, parsed
+from anydim.server.tensors import Asked, answered, asked, is_long
 from anydim.serving.requests import Request
 
+Made = TypeVar("Made")
 JSON_FACTOR = 8  # bytes of memory that a byte of JSON takes while it is read
 _MOST_DIGITS = 19
+MOST_TEXT = 1 << 21  # bytes of a body of texts or tokens
+LONG_TEXT = 1 << 12  # bytes of such a body that holds up the event loop
 _LONG_HEAD = 1 << 12  # bytes of JSON; longer ones are not kept with the arrays behind them
 HEAD = b"inference-header-content-length"  # the header with the length of the JSON
 
@@ -31,12 +37,15 @@ class Body:
     """The body of a request, whose bytes count against the limit until `free`.
 
     Bytes of JSON count `JSON_FACTOR` times; one that `may_have_tensors` behind its JSON says where
-    they begin. Raises MemoryLimitError for one above the limit, BusyError if memory is short, Gone
-    if the client left. `connections.py` closes connections whose bodies do not arrive.
+    they begin. `most` are the bytes of a body that is no list of tensors; None: what fits. Raises
+    MemoryLimitError for one above the limit, BusyError if memory is short, Gone if the client left.
+    `connections.py` closes connections whose bodies do not arrive.
     """
 
-    def __init__(self, state: State, scope: Scope, may_have_tensors: bool = False) -> None:
-        self._state, self._held = state, 0
+    def __init__(
+        self, state: State, scope: Scope, may_have_tensors: bool = False, most: int | None = None
+    ) -> None:
+        self._state, self._held, self._most = state, 0, most
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self._factor = 1 if may_have_tensors and HEAD in self.headers else JSON_FACTOR
         declared = self.headers.get(b"content-length", b"0")
@@ -48,6 +57,8 @@ class Body:
 
     def _check(self, size: int) -> None:
         most = self._state.most_body // self._factor
+        if self._most is not None:
+            most = min(most, self._most)
         if size > most:
             raise MemoryLimitError(f"the body has {size} bytes, above the limit of {most} bytes",
                                    "send tensors as binary data, or split the request")  # fmt: skip
@@ -125,9 +136,16 @@ def options_of(found: Asked) -> dict[str, Any]:
     return options
 
 
+async def aside(is_long: bool, work: Callable[[], Made]) -> Made:
+    """What some work makes, in another thread if it is long."""
+    return await asyncio.to_thread(work) if is_long else work()
+
+
 async def awaited(state: State, request: Request, scope: Scope, receive: Receive) -> Any:
     """The results of a request; cancels it if the client goes away."""
     outcome: asyncio.Future[Any] = request.future
+    if outcome.done():
+        return await state.batcher.outcome(request)
 
     def gone() -> None:
         if not outcome.done():
@@ -147,7 +165,15 @@ class Infer:
     """POST /v2/models/{name}[/versions/{version}]/infer"""
 
     def __init__(self, state: State) -> None:
-        self._state = state
+        self._state, self._heads = state, Heads()
+        self._reads = asyncio.Lock()  # one long JSON at a time
+
+    async def _asked(self, head: memoryview, rest: memoryview) -> Asked:
+        """A request of its JSON and of the bytes behind it. Raises InputError."""
+        if len(head) <= LONG:
+            return self._heads.asked(head, rest)
+        async with self._reads:
+            return await asyncio.to_thread(lambda: asked(parsed_long(head), rest))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -162,16 +188,17 @@ class Infer:
             head, rest = body.split(await body.read(receive))
             if len(head) > _LONG_HEAD:
                 rest = memoryview(bytes(rest))
-            found = asked(parsed(head), rest)
+            found = await self._asked(head, rest)
             body.free()  # its arrays count as the request's
             request = state.batcher.submit(
-                found.inputs, name, outputs=found.outputs, keep=1, **options_of(found)
-            )
+                found.inputs, name, outputs=found.outputs, keep=1,
+                within=state.seconds_on_the_loop(), **options_of(found),
+            )  # fmt: skip
             found.inputs.clear()
             del head, rest
             results = await awaited(state, request, scope, receive)
             made = partial(answered, name, str(loaded.version), found, results)
-            text, length = await asyncio.to_thread(made) if is_long(found, results) else made()
+            text, length = await aside(is_long(found, results), made)
             headers = [JSON]
             if length is not None:
                 headers = [(b"content-type", b"application/octet-stream"),

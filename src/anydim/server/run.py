@@ -270,6 +270,7 @@ class _Server(uvicorn.Server):
             limit_concurrency=2 * settings.queue + 64,
         ))  # fmt: skip
         self._state = state
+        state.tasks = self.server_state.tasks
 
     async def startup(self, sockets: Any = None) -> None:
         """Listen, and log the addresses; raises OptionError if another process listens there."""

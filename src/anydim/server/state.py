@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import anydim
@@ -29,6 +29,7 @@ from anydim.serving import AsyncBatcher
 from anydim.serving.report import prometheus
 
 EXTENSIONS = ["binary_tensor_data", "model_repository", "model_repository(unload_dependents)"]
+CALL_ON_THE_LOOP = 0.020  # seconds
 _STATUS: tuple[tuple[type[BaseException], int], ...] = (
     (MemoryLimitError, 413), (BusyError, 503), (OutOfMemoryError, 503), (TimeLimitError, 504),
     (InputError, 400), (OptionError, 404), (UserError, 400),
@@ -54,8 +55,14 @@ class State:
         self.batcher, self.repository, self.most_body = batcher, repository, most_body
         self.decoders: dict[str, ServedDecoder] = {}
         self.is_stopping = False
+        self.tasks: Collection[Any] = ()  # of requests over HTTP that are not answered
+        self.rpc_calls = 0  # calls over gRPC that are not answered
         self.started = time.time()
         self.log = logging.getLogger("anydim.server")
+
+    def seconds_on_the_loop(self) -> float:
+        """How long a call may hold up the event loop: not at all beside other requests."""
+        return CALL_ON_THE_LOOP if len(self.tasks) + self.rpc_calls <= 1 else 0.0
 
     @property
     def is_ready(self) -> bool:

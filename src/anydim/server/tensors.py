@@ -6,10 +6,9 @@ Nothing that a client sends is used as a size before it is compared with the byt
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy
@@ -18,6 +17,7 @@ from anydim.base.dtypes import DType, bfloat16
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.server.answers import NUMBERS, Parts, elements, plain, written
+from anydim.server.json_bodies import Numbers
 
 MOST_AXES = 32
 MOST_SIZE = 1 << 31  # of an axis
@@ -54,6 +54,20 @@ class Asked:
         return self.binary.get(name, self.binary_default)
 
 
+@dataclass(frozen=True)
+class Row:
+    """An input as a client described it: `size` are its bytes behind the JSON, None if its elements
+    are `data` in the JSON. `where` names it in errors."""
+
+    name: str
+    where: str
+    dtype: numpy.dtype
+    shape: tuple[int, ...]
+    size: int | None
+    data: Any
+
+
+@lru_cache(64)
 def datatype(dtype: DType | numpy.dtype) -> str:
     """The protocol's name of an element type."""
     found = getattr(dtype, "numpy", dtype)
@@ -62,39 +76,41 @@ def datatype(dtype: DType | numpy.dtype) -> str:
     return DATATYPES.get(str(found.name), str(found.name).upper())
 
 
-def parsed(text: bytes | memoryview) -> dict[str, Any]:
-    """A JSON object; raises InputError for anything else."""
-    try:
-        found = json.loads(str(text, "utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the request is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"the request is {type(found).__name__}, expected an object")
-    return found
-
-
 def asked(head: Mapping[str, Any], rest: memoryview) -> Asked:
     """A request of its JSON head, and of the bytes behind it. Raises InputError."""
-    inputs: dict[str, numpy.ndarray] = {}
-    rows = _list(head, "inputs")
+    return asked_for(head, arrays_of(rows_of(head), rest))
+
+
+def rows_of(head: Mapping[str, Any]) -> tuple[Row, ...]:
+    """The inputs that a head describes; raises InputError."""
+    rows = tuple(map(_described, _list(head, "inputs")))
+    names = set[str]()
     for row in rows:
-        name, where, dtype, shape = _described(row)
-        if name in inputs:
-            raise InputError(f"{where} is given twice")
-        size = _parameters(row, where).get("binary_data_size")
+        if row.name in names:
+            raise InputError(f"{row.where} is given twice")
+        names.add(row.name)
+    return rows
+
+
+def arrays_of(rows: Sequence[Row], rest: memoryview) -> dict[str, numpy.ndarray]:
+    """The arrays of inputs, of their JSON or of the bytes behind it; raises InputError."""
+    found: dict[str, numpy.ndarray] = {}
+    for row in rows:
+        size = row.size
         if size is None:
-            inputs[name] = _of_json(where, row.get("data"), dtype, shape)
+            found[row.name] = _of_json(row.where, row.data, row.dtype, row.shape)
             continue
-        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= len(rest):
-            raise InputError(f"{where}: binary_data_size is {size!r}, {len(rest)} bytes are left")
-        inputs[name] = of_bytes(where, rest[:size], dtype, shape)
+        if size > len(rest):
+            raise _wrong_size(row.where, size, f"{len(rest)} bytes are left")
+        found[row.name] = of_bytes(row.where, rest[:size], row.dtype, row.shape)
         rest = rest[size:]
     if len(rest):
         raise InputError(f"{len(rest)} bytes stand behind the last input")
-    return _asked(head, inputs)
+    return found
 
 
-def _asked(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> Asked:
+def asked_for(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> Asked:
+    """A request with these inputs; its head specifies the rest. Raises InputError."""
     names: list[str] = []
     binary: dict[str, bool] = {}
     for row in _list(head, "outputs") if head.get("outputs") else ():
@@ -110,6 +126,10 @@ def _asked(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> Asked:
         inputs, _id(head.get("id")), tuple(dict.fromkeys(names)) or None, binary,
         parameters.get("binary_data_output") is True, parameters,
     )  # fmt: skip
+
+
+def _wrong_size(where: str, size: Any, why: str) -> InputError:
+    return InputError(f"{where}: binary_data_size is {size!r}, {why}")
 
 
 def _id(given: Any) -> str:
@@ -134,16 +154,15 @@ def _parameters(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     return found
 
 
-def _described(row: Any) -> tuple[str, str, numpy.dtype, tuple[int, ...]]:
+def _described(row: Any) -> Row:
     if not isinstance(row, dict) or not isinstance(row.get("name"), str):
         raise InputError("an input has no name")
     where = f"input '{row['name']}'"
-    return (
-        row["name"],
-        where,
-        dtype_of(where, row.get("datatype")),
-        shape_of(where, row.get("shape")),
-    )
+    dtype, shape = dtype_of(where, row.get("datatype")), shape_of(where, row.get("shape"))
+    size = _parameters(row, where).get("binary_data_size")
+    if size is not None and (type(size) is not int or size < 0):
+        raise _wrong_size(where, size, "expected a number of bytes")
+    return Row(row["name"], where, dtype, shape, size, row.get("data") if size is None else None)
 
 
 def dtype_of(where: str, name: Any) -> numpy.dtype:
@@ -243,10 +262,24 @@ def raw(array: numpy.ndarray) -> Any:
 
 
 def _of_json(where: str, data: Any, dtype: numpy.dtype, shape: tuple[int, ...]) -> numpy.ndarray:
+    if isinstance(data, Numbers) and dtype.kind != "O":
+        return data.array(where, dtype, shape, partial(_elements, where, dtype))
     if not isinstance(data, list):
-        raise InputError(f"{where}: 'data' is {type(data).__name__}, expected a list of numbers")
+        raise InputError(f"{where}: 'data' is {type(data).__name__}, expected a list of "
+                         f"{'strings' if dtype.kind == 'O' else 'numbers'}")  # fmt: skip
     if dtype.kind == "O":
         return strings_of(where, _flat(data, len(shape)), shape)
+    found = _elements(where, dtype, data)
+    if found.size != math.prod(shape):
+        raise InputError(
+            f"{where}: {list(shape)} has {math.prod(shape)} elements, got {found.size}"
+        )
+    return found.reshape(shape)
+
+
+def _elements(where: str, dtype: numpy.dtype, data: Sequence[Any]) -> numpy.ndarray:
+    """An array of elements of JSON, of any shape; raises InputError for other types, and for
+    numbers outside of the dtype."""
     try:
         found = numpy.array(data) if data else numpy.zeros(0, dtype)
     except (ValueError, OverflowError, RecursionError) as error:
@@ -254,16 +287,12 @@ def _of_json(where: str, data: Any, dtype: numpy.dtype, shape: tuple[int, ...]) 
     kinds = "iuf" if dtype.name == "bfloat16" else _KINDS[dtype.kind]
     if found.size and found.dtype.kind not in kinds:
         raise InputError(f"{where}: its data has type {found.dtype}, expected {datatype(dtype)}")
-    if found.size != math.prod(shape):
-        raise InputError(
-            f"{where}: {list(shape)} has {math.prod(shape)} elements, got {found.size}"
-        )
     if dtype.kind in "iu" and found.size:
         limits = numpy.iinfo(dtype)
         if int(found.min()) < limits.min or int(found.max()) > limits.max:
             raise InputError(f"{where}: a number does not fit {datatype(dtype)}")
     with numpy.errstate(over="ignore"):
-        return found.astype(dtype).reshape(shape)
+        return found.astype(dtype)
 
 
 def answered(
@@ -274,6 +303,8 @@ def answered(
     about = {"model_name": model, "model_version": version}
     if asked.id:
         about["id"] = asked.id
+    elif all(map(asked.is_binary, results)):
+        return _in_bytes(model, version, results)
     rows: list[tuple[dict[str, Any], Any]] = []
     parts = []
     for name, array in results.items():
@@ -297,6 +328,28 @@ def answered(
     size = sum(map(len, head()))
     whole = size + sum(map(len, parts))
     return Parts(whole, lambda: itertools.chain(head(), parts)), size
+
+
+def _in_bytes(model: str, version: str, results: Mapping[str, Any]) -> tuple[Parts, int]:
+    """The body of an answer with results as bytes, and the length of its head."""
+    parts = [raw(array) for array in results.values()]
+    rows = tuple([(name, array.dtype, array.shape, len(part))
+                  for (name, array), part in zip(results.items(), parts)])  # fmt: skip
+    head = _head_of_bytes(model, version, rows)
+    return Parts(len(head) + sum(map(len, parts)), lambda: (head, *parts)), len(head)
+
+
+@lru_cache(1024)
+def _head_of_bytes(
+    model: str, version: str, rows: tuple[tuple[str, numpy.dtype, tuple[int, ...], int], ...]
+) -> bytes:
+    """The JSON of an answer before results as bytes, which repeats."""
+    outputs = [
+        {"name": name, "datatype": datatype(dtype), "shape": list(shape),
+         "parameters": {"binary_data_size": size}}
+        for name, dtype, shape, size in rows
+    ]  # fmt: skip
+    return written({"model_name": model, "model_version": version, "outputs": outputs})
 
 
 def is_long(asked: Asked, results: Mapping[str, Any]) -> bool:

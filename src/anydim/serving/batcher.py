@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
+from threading import get_ident
 from time import perf_counter
 from typing import Any
 
@@ -230,10 +231,13 @@ class _Loop:
     """Sets the outcomes of futures of an event loop, those of a group at once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+        self.loop, self._thread = loop, get_ident()
 
     def deliver(self, requests: list[Request]) -> None:
         """As `Sink.deliver`."""
+        if get_ident() == self._thread:
+            _settle(requests)
+            return
         with suppress(RuntimeError):  # the loop is closed: no caller waits
             self.loop.call_soon_threadsafe(_settle, requests)
 
@@ -271,21 +275,26 @@ class AsyncBatcher(_Serving):
 
     def submit(
         self, inputs: Any, model: str | None = None, *, outputs: Sequence[str] | None = None,
-        priority: int = 0, deadline: float | None = None, keep: int = 0,
+        priority: int = 0, deadline: float | None = None, keep: int = 0, within: float = 0.0,
     ) -> Request:  # fmt: skip
         """Let a request wait for its call, for `outcome`. Arguments and errors are those of
         `Batcher.submit`.
 
         Args:
             keep: How often the results count against the limit until `release`.
+            within: Most seconds that the event loop may stand still: a request that takes less,
+                by what was measured before, runs at once if no other waits or runs.
         """
         loop = asyncio.get_running_loop()
         sink = self._sink
         if sink is None or sink.loop is not loop:
             sink = self._sink = _Loop(loop)
-        return self.engine.submit(
-            inputs, sink, loop.create_future(), model, priority, deadline, outputs, keep
-        )
+        future, engine = loop.create_future(), self.engine
+        if within:
+            return engine.call(
+                inputs, sink, future, model, priority, deadline, outputs, keep, within
+            )
+        return engine.submit(inputs, sink, future, model, priority, deadline, outputs, keep)
 
     async def outcome(self, request: Request) -> Results:
         """The results of a request, once. Cancelling the task cancels the request.

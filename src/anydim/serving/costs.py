@@ -33,6 +33,11 @@ class Costs:
         """The average of measured over predicted seconds."""
         return exp(self._ratio)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether enough calls were measured."""
+        return self._calls >= _FIRST
+
     def taken(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
         """Bytes of the arena, of inputs and of outputs of a call."""
         key = tuple(sizes.values())

@@ -38,6 +38,8 @@ STRETCH = 10.0  # times its predicted time, a request may wait before others pas
 LONG = 6.0  # times the average time
 LEAST_LONG = 0.004  # seconds
 NICE = 10  # of the thread for long requests
+OVERRUN = 2.0  # times its bound, a call of a thread that should not wait may take
+PAUSE = 20.0  # times its own time, such threads make no calls after one that took longer
 _AVERAGED = 64  # requests of the average time
 _KNOWN = 16  # requests before it is used
 
@@ -148,20 +150,27 @@ class Engine:
 
     def call(
         self, given: Any, sink: Sink, future: Any, model: str | None, priority: int,
-        deadline: float | None, outputs: Sequence[str] | None,
+        deadline: float | None, outputs: Sequence[str] | None, keep: int = 0,
+        within: float | None = None,
     ) -> Request:  # fmt: skip
         """Run a request in the thread of its caller if no other waits or runs; else as `submit`.
 
-        Results are delivered in both cases. No thread is woken for a lone request.
+        Results are delivered in both cases. No thread is woken for a lone request. With `within`,
+        it runs so only if that takes less than these seconds, by what was measured before. A call
+        that took longer than `OVERRUN` times as much turns that off for its model for `PAUSE`
+        times its own time.
         """
-        request = self._read(given, sink, future, model, priority, deadline, outputs, 0)
+        request = self._read(given, sink, future, model, priority, deadline, outputs, keep)
         with self._lock:
             self._admit(request)
-            group = self._lone(request)
+            group = self._lone(request) if _is_short(request, within) else None
             if group is None:
                 self._enter(request)
         if group is not None:
             self._run(group)
+            taken = request.ended - request.started
+            if within is not None and taken > OVERRUN * within:
+                request.served.pause_ends = request.ended + PAUSE * taken
         return request
 
     def _lone(self, request: Request) -> Group | None:
@@ -434,6 +443,15 @@ class Engine:
         with self._lock:  # calls that callers run themselves
             left = None if end is None else max(0.0, end - perf_counter())
             self._changed.wait_for(lambda: not self.groups, left)
+
+
+def _is_short(request: Request, within: float | None) -> bool:
+    """Whether a call is known to take less than some seconds; None: any does."""
+    if within is None:
+        return True
+    served = request.served
+    is_known = served.form.costs.is_known and request.arrived >= served.pause_ends
+    return is_known and request.seconds < within
 
 
 def _without_frame(error: BaseException) -> BaseException:

@@ -17,6 +17,7 @@ class Served:
         self.measures = Measures()
         self.waiting = self.running = 0  # requests
         self.is_closed = False
+        self.pause_ends = 0.0  # when threads that should not wait may call it again
 
 
 class Lane:

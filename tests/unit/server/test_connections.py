@@ -75,12 +75,22 @@ def closed(client: socket.socket) -> bool:
     return True
 
 
-@pytest.mark.parametrize("sent", (b"", b"GET / HT", GET[:-2], POST, POST + b"a" * 99))
+@pytest.mark.parametrize("sent", (b"", b"\r\n", b"GET / HT", GET[:-2], POST, POST + b"a" * 99))
 def test_heads_and_bodies_that_do_not_come(served: tuple[int, Seen], sent: bytes) -> None:
     with socket.create_connection(("127.0.0.1", served[0])) as client:
         client.sendall(sent)
         assert closed(client)
     assert served[1] in ([], ["left"])
+
+
+@pytest.mark.parametrize("sent", (b"\r\n", b"GET / HT", POST, POST + b"a" * 99))
+def test_what_does_not_come_after_an_answer(served: tuple[int, Seen], sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", served[0])) as client:
+        client.sendall(POST + b"a" * 100)
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+        client.sendall(sent)
+        assert closed(client)
+    assert served[1] in (["answered"], ["answered", "left"])
 
 
 def test_answers_that_are_not_taken(served: tuple[int, Seen]) -> None:

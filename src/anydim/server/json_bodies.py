@@ -1,0 +1,178 @@
+"""JSON of requests. Long JSON is read in pieces: `json.loads` keeps the interpreter from all other
+threads until it ends, a second for 50 MB."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import InputError
+
+LONG = 1 << 17  # bytes of JSON that are not read at once
+_PIECE = 1 << 15  # bytes that are
+_LEAST = 1 << 12  # bytes of a list that is left for later
+_MOST_MARKS = 1 << 19  # strings and structure of long JSON
+_MOST_REST = 1 << 20  # bytes of long JSON besides strings and lists that are left for later
+_MOST_STRINGS = 1 << 23  # bytes
+_WINDOW = 64  # bytes in which a list begins, or ends
+_MARK = re.compile(rb'["{}:]')
+_QUOTE = re.compile(rb'["\\]')
+_SPACE = b" \t\r\n"
+_FLAT = bytes.maketrans(b"[]", b"  ")
+_OTHERS = bytes(set(range(256)) - set(b"[],"))
+_AS_ZEROS = bytes.maketrans(_OTHERS, b"0" * len(_OTHERS))
+
+Convert = Callable[[Sequence[Any]], numpy.ndarray]
+
+
+def parsed(text: bytes | memoryview, lists: Mapping[str, Numbers] | None = None) -> dict[str, Any]:
+    """A JSON object; raises InputError for anything else. Strings that are keys of `lists` stand
+    for these."""
+
+    def placed(found: dict[str, Any]) -> dict[str, Any]:
+        known = lists or {}
+        return {key: known.get(each, each) if isinstance(each, str) else each
+                for key, each in found.items()}  # fmt: skip
+
+    try:
+        found = json.loads(str(text, "utf-8"), object_hook=placed if lists else None)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the request is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"the request is {type(found).__name__}, expected an object")
+    return found
+
+
+class Numbers:
+    """A long list of numbers in JSON that was not read yet."""
+
+    def __init__(self, text: memoryview) -> None:
+        self._text = text
+
+    def array(
+        self, where: str, dtype: numpy.dtype, shape: tuple[int, ...], convert: Convert
+    ) -> numpy.ndarray:
+        """Its elements, each piece converted by `convert`. They are a flat list, or lists that are
+        nested as the shape. Raises InputError for others, or another number of them."""
+        count, begin = math.prod(shape), 0
+        if count > len(self._text):
+            raise InputError(f"{where}: {list(shape)} has {count} elements, its data has fewer")
+        made, structure = numpy.empty(count, dtype), list[bytes]()
+        for piece in self._pieces(where):
+            structure.append(piece.translate(None, _OTHERS))
+            values = convert(_values(where, piece))
+            part = made[begin : begin + len(values)]
+            part[:] = values[: len(part)]
+            begin += len(values)
+        if begin != count:
+            raise InputError(f"{where}: {list(shape)} has {count} elements, got {begin}")
+        found = b"".join(structure)
+        if found != _structure((count,)) and not (count and found == _structure(shape)):
+            raise InputError(f"{where}: its data is no flat list, and not nested as {list(shape)}")
+        return made.reshape(shape)
+
+    def _pieces(self, where: str) -> Iterator[bytes]:
+        """The text, cut behind commas."""
+        begin, size = 0, len(self._text)
+        while begin < size:
+            piece = bytes(self._text[begin : begin + _PIECE])
+            if begin + len(piece) < size:
+                end = piece.rfind(b",") + 1
+                if not end:
+                    raise InputError(f"{where}: its data has an element of {_PIECE} bytes")
+                piece = piece[:end]
+            yield piece
+            begin += len(piece)
+
+
+def _values(where: str, piece: bytes) -> list[Any]:
+    """The elements of a piece of a list."""
+    shape = piece.translate(_AS_ZEROS, _SPACE)
+    flat = piece.translate(_FLAT).rstrip()
+    try:
+        if b"0[" in shape or b"]0" in shape:
+            raise ValueError("a comma is missing")
+        found: list[Any] = json.loads(b"[" + flat.removesuffix(b",") + b"]")
+    except ValueError as error:
+        raise InputError(f"{where}: its data is no list of numbers: {error}") from None
+    return found
+
+
+def _structure(shape: tuple[int, ...]) -> bytes:
+    """Brackets and commas of lists that are nested as a shape without zeros."""
+    made = b""
+    for size in reversed(shape):
+        made = b"[" + (made + b",") * (size - 1) + made + b"]"
+    return made
+
+
+def parsed_long(text: memoryview) -> dict[str, Any]:
+    """As `parsed`, in pieces: long lists of numbers that are values of an object are `Numbers`.
+
+    Raises InputError, also for long JSON that consists of other things.
+    """
+    kept, lists, name = list[bytes](), dict[str, Numbers](), secrets.token_hex(8)
+    begin = 0  # of what is not kept yet
+    for start, end in _long_values(text):
+        key = f"{name}{len(lists)}"
+        kept += [bytes(text[begin:start]), json.dumps(key).encode()]
+        lists[key] = Numbers(text[start:end])
+        begin = end
+    kept.append(bytes(text[begin:]))
+    return parsed(b"".join(kept), lists)
+
+
+def _long_values(text: memoryview) -> Iterator[tuple[int, int]]:
+    """Where long lists without strings and objects begin and end that are values of an object."""
+    marks = strings = rest = begin = 0
+    before = 0  # the mark before
+    while begin < len(text):
+        end = _found(_MARK, text, begin)
+        found = _list_in(text, begin, end) if before == ord(":") else None
+        if found is None:
+            rest += end - begin
+        else:
+            yield found
+        before, begin, marks = text[end] if end < len(text) else 0, end + 1, marks + 1
+        if before == ord('"'):
+            begin = _end_of_string(text, end)
+            strings += begin - end
+        if marks > _MOST_MARKS or rest > _MOST_REST or strings > _MOST_STRINGS:
+            raise InputError("the JSON is long, and most of it is no list of numbers",
+                             "send tensors as binary data, or split the request")  # fmt: skip
+
+
+def _found(what: re.Pattern[bytes], text: memoryview, begin: int) -> int:
+    """Where a pattern is found; the end of the text if it is not."""
+    for start in range(begin, len(text), _PIECE):
+        found = what.search(text, start, start + _PIECE)
+        if found is not None:
+            return found.start()
+    return len(text)
+
+
+def _end_of_string(text: memoryview, begin: int) -> int:
+    """The end of a string that begins with its quote."""
+    begin += 1
+    while (found := _found(_QUOTE, text, begin)) < len(text):
+        if text[found] == ord('"'):
+            return found + 1
+        begin = found + 2
+    return len(text)
+
+
+def _list_in(text: memoryview, begin: int, end: int) -> tuple[int, int] | None:
+    """Where a list begins and ends that a part of the text consists of; None if it is short, or
+    something else."""
+    if end - begin < _LEAST:
+        return None
+    head, tail = bytes(text[begin : begin + _WINDOW]), bytes(text[end - _WINDOW : end])
+    start = begin + len(head) - len(head.lstrip(_SPACE))
+    stop = end - _WINDOW + len(tail.rstrip(_SPACE).removesuffix(b",").rstrip(_SPACE))
+    return (start, stop) if text[start] == ord("[") and text[stop - 1] == ord("]") else None

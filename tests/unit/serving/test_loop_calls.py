@@ -1,0 +1,118 @@
+"""Promise: a lone short request runs in the thread of the event loop, and holds it up for no longer
+than a bound."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anydim as ad
+from anydim.serving import AsyncBatcher, engine
+from anydim.serving.costs import _FIRST
+from tests.unit.serving.models import scaled
+
+LONG = 60.0  # seconds; calls take less
+
+
+class Noted:
+    """A batcher of a small model that notes the threads of its calls."""
+
+    def __init__(self, batcher: AsyncBatcher) -> None:
+        self.batcher, self.threads = batcher, list[int]()
+        self.form: Any = batcher.engine.models["scaled"].form
+        self.seconds = 0.0  # that a call takes longer
+        self._run, self.form.run = self.form.run, self.run
+
+    def run(self, items: Any) -> Any:
+        self.threads.append(threading.get_ident())
+        time.sleep(self.seconds)
+        return self._run(items)
+
+    async def send(self, count: int = 3, within: float = LONG) -> bool:
+        """Whether a request ran in the thread of the event loop."""
+        request = self.batcher.submit(np.ones(count, np.float32), within=within)
+        found = await self.batcher.outcome(request)
+        assert found["total"] == count and found["y"].shape == (count,)
+        return self.threads[-1] == threading.get_ident()
+
+
+def served(test: Callable[[Noted], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        async with AsyncBatcher(scaled()) as batcher:
+            noted = Noted(batcher)
+            await test(noted)
+            assert batcher.engine.budget.is_clear
+
+    asyncio.run(run())
+
+
+async def known(noted: Noted) -> None:
+    """Measure as many calls as it takes to know what calls take."""
+    for _ in range(_FIRST):
+        assert not await noted.send()
+
+
+def test_a_lone_short_request_runs_on_the_loop_once_its_time_is_known() -> None:
+    async def test(noted: Noted) -> None:
+        await known(noted)
+        for count in (0, 1, 7):
+            assert await noted.send(count)
+        assert not await noted.send(within=0.0)
+        assert not await noted.send(within=1e-9)
+        assert noted.batcher.metrics()["models"]["scaled"]["done"] == _FIRST + 5
+
+    served(test)
+
+
+def test_requests_beside_others_do_not_run_on_the_loop() -> None:
+    async def test(noted: Noted) -> None:
+        await known(noted)
+        noted.seconds = 0.05
+        asked = [np.ones(count, np.float32) for count in (1, 2, 3)]
+        requests = [noted.batcher.submit(asked[0])]
+        requests += [noted.batcher.submit(each, within=LONG) for each in asked[1:]]
+        for count, request in enumerate(requests, 1):
+            assert (await noted.batcher.outcome(request))["total"] == count
+        assert threading.get_ident() not in noted.threads
+
+    served(test)
+
+
+def test_a_call_above_its_bound_keeps_its_model_off_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "PAUSE", 5.0)
+
+    async def test(noted: Noted) -> None:
+        await known(noted)
+        noted.seconds = 0.2
+        assert await noted.send(within=0.05)
+        noted.seconds, end = 0.0, time.perf_counter() + 5 * 0.2
+        noted.form.costs._ratio = -100.0  # calls are predicted to be short
+        while time.perf_counter() < end - 0.5:
+            assert not await noted.send(within=0.05)
+            noted.form.costs._ratio = -100.0
+        await asyncio.sleep(max(0.0, noted.batcher.engine.models["scaled"].pause_ends
+                                - time.perf_counter()))  # fmt: skip
+        assert await noted.send(within=0.05)
+
+    served(test)
+
+
+def test_an_error_on_the_loop_is_the_outcome_of_its_request() -> None:
+    async def test(noted: Noted) -> None:
+        await known(noted)
+        noted.form.run = lambda items: 1 // 0
+        request = noted.batcher.submit(np.ones(3, np.float32), within=LONG)
+        with pytest.raises(ZeroDivisionError):
+            await noted.batcher.outcome(request)
+        with pytest.raises(ad.InputError):
+            noted.batcher.submit(np.ones(3, np.float64), within=LONG)
+
+    served(test)
