@@ -124,7 +124,7 @@ def _of_arrays(model: ad.Model, given: Any, **arrays: np.ndarray) -> dict[str, n
 def test_structures_are_arrays(name: str, tmp_path: Path) -> None:
     text, entry, draw = KINDS[name]
     model, random = compiled(text, entry, tmp_path), np.random.default_rng(3)
-    program = in_turns(model, tmp_path / "made", threads=2)
+    program = in_turns(model, tmp_path / "made", threads=2, code="llvm")
     for size in (0, 1, 2, 7, 17, 40):
         given, arrays = draw(random, size)
         assert_same_bits(partial(_of_arrays, model, given), program, arrays)
@@ -150,14 +150,14 @@ def test_arrays_that_fit_no_structure_are_errors(tmp_path: Path) -> None:
 
 def test_loops_that_data_ends(tmp_path: Path) -> None:
     model = compiled(COLLATZ, "collatz", tmp_path)
-    program = in_turns(model, tmp_path / "made", threads=2)
+    program = in_turns(model, tmp_path / "made", threads=2, code="llvm")
     for x in ([], [1], [27, 0, 1, 97], range(1, 60)):
         assert_same_bits(model, program, {"x": np.array(x, np.int64)})
 
 
 def test_recursion_beyond_its_bound_is_an_error(tmp_path: Path) -> None:
     model = compiled(FIB, "fib", tmp_path)
-    program = in_turns(model, tmp_path / "made")
+    program = in_turns(model, tmp_path / "made", code="llvm")
     for n in (-1, 0, 1, 2, 13, 20, 21, 40, 2**40):
         assert_same_bits(model, program, {"n": np.array(n)})
     done = outcome(program, {"n": np.array(40)})

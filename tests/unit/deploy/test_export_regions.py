@@ -256,19 +256,21 @@ def assert_same_at_sizes(
 # ---- tests -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["looped", "detector"])
-def test_the_bits_of_the_models_own_calls(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name, code", [("looped", "c"), ("detector", "llvm")])
+def test_the_bits_of_the_models_own_calls(name: str, code: str, tmp_path: Path) -> None:
     model = ad.compile(KINDS[name].build())
-    program = in_turns(model, tmp_path / name)
+    program = in_turns(model, tmp_path / name, code=code)
     assert_same_at_sizes(model, program, KINDS[name].draw, (0, 1, 7, 16, 17, 50))
     done = run(tmp_path / name, KINDS[name].draw(np.random.default_rng(1), 13))
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_loops_that_data_ends_around_branches_and_loops(threads: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads, code", [(1, "llvm"), (4, "c")])
+def test_loops_that_data_ends_around_branches_and_loops(
+    threads: int, code: str, tmp_path: Path
+) -> None:
     model = ad.compile(while_running())
-    program = in_turns(model, tmp_path / "made", threads=threads)
+    program = in_turns(model, tmp_path / "made", threads=threads, code=code)
     assert_same_at_sizes(model, program, draw_running, (0, 1, 2, 7, 13, 40), times=4)
 
 
@@ -279,9 +281,8 @@ WRONG: list[tuple[int, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize("code", ["c", "llvm"])
-def test_sizes_out_of_bounds_are_errors(code: str, tmp_path: Path) -> None:
-    program = in_turns(ad.compile(while_running()), tmp_path / "made", code=code)
+def test_sizes_out_of_bounds_are_errors(tmp_path: Path) -> None:
+    program = in_turns(ad.compile(while_running()), tmp_path / "made", code="llvm")
     for n, count, text in WRONG:
         drawn_at = draw_running(np.random.default_rng(n), n)
         done = outcome(program, {**drawn_at, "count": np.array(count)})
