@@ -14,7 +14,7 @@ from anydim.base.errors import InputError, UserError
 from anydim.server.decoders import generation_of
 from anydim.server.messages import SERVICE, message
 from anydim.server.rest import options_of
-from anydim.server.rpc_arrivals import LOOKAHEAD, STREAM, Arrivals, longest_message
+from anydim.server.rpc_arrivals import LOOKAHEAD, STREAM, Arrivals, Parse, longest_message
 from anydim.server.state import State, metadata_of, status_of, text_of
 from anydim.server.tensors import (
     Asked,
@@ -51,6 +51,7 @@ class Service:
 
     def __init__(self, state: State) -> None:
         self._state, self._arrivals = state, Arrivals(state)
+        self._parse = message("ModelInferRequest").FromString
         self._made = {name: message(name) for name in (
             "ServerLiveResponse", "ServerReadyResponse", "ModelReadyResponse",
             "ServerMetadataResponse", "ModelMetadataResponse", "ModelInferResponse",
@@ -61,25 +62,23 @@ class Service:
     def handlers(self) -> Any:
         """The handlers of its methods."""
         found = {}
-        for name in ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
-                     "ModelInfer", "RepositoryIndex", "RepositoryModelLoad",
-                     "RepositoryModelUnload"):  # fmt: skip
+        for name in (*_EMPTY, "ModelReady", "ModelMetadata", "ModelInfer", "RepositoryIndex",
+                     "RepositoryModelLoad", "RepositoryModelUnload"):  # fmt: skip
+            parse = None if name in _EMPTY else message(f"{name}Request").FromString
             found[name] = grpc.stream_unary_rpc_method_handler(  # so that we read the message
-                self._guarded(getattr(self, name), name in _EMPTY),
-                message(f"{name}Request").FromString,
-                lambda made: made.SerializeToString(),
+                self._guarded(getattr(self, name), parse), None, _serialized
             )
         found["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-            self.ModelStreamInfer, message("ModelInferRequest").FromString,
-            lambda made: made.SerializeToString(),
-        )  # fmt: skip
+            self.ModelStreamInfer, None, _serialized
+        )
         return grpc.method_handlers_generic_handler(SERVICE, found)
 
-    def _guarded(self, handler: Handler, is_empty: bool) -> Handler:
-        """The handler, with errors as the protocol's codes. An empty message is not read."""
+    def _guarded(self, handler: Handler, parse: Parse | None) -> Handler:
+        """The handler, with errors as the protocol's codes. Without `parse`, its message is empty,
+        and is not read."""
 
         async def call(messages: Any, context: Any) -> Any:
-            found, failure = await self._outcome(handler, is_empty, context)
+            found, failure = await self._outcome(handler, parse, context)
             if failure is not None:
                 await context.abort(*failure)
             return found
@@ -87,13 +86,13 @@ class Service:
         return call
 
     async def _outcome(
-        self, handler: Handler, is_empty: bool, context: Any
+        self, handler: Handler, parse: Parse | None, context: Any
     ) -> tuple[Any, tuple[grpc.StatusCode, str] | None]:
         """What a handler returns, or the code and the text of its error. No error that is raised
         beyond this one keeps the message in its traceback."""
         try:
             with self._arrivals.call(LOOKAHEAD):
-                request = None if is_empty else await self._arrivals.only(context)
+                request = None if parse is None else await self._arrivals.only(context, parse)
                 return await handler(request, context), None
         except UserError as error:
             code = _CODES.get(status_of(error), grpc.StatusCode.INTERNAL)
@@ -174,7 +173,11 @@ class Service:
         """What the next request of a stream is answered, one response or more; nothing at its end.
         The request is free when this ends."""
         made = self._made["ModelStreamInferResponse"]
-        request = await self._arrivals.following(context)
+        try:
+            request = await self._arrivals.following(context, self._parse)
+        except InputError as error:
+            yield made(error_message=text_of(error))
+            return
         if request is None:
             return
         if request.model_name in self._state.decoders:
@@ -229,6 +232,11 @@ class Service:
         for name, array in results.items():
             response.outputs.add(name=name, datatype=datatype(array.dtype), shape=array.shape)
             response.raw_output_contents.append(bytes(raw(array)))
+
+
+def _serialized(made: Any) -> bytes:
+    found: bytes = made.SerializeToString()
+    return found
 
 
 def _fail(response: Any, request: Any, error: UserError) -> None:

@@ -8,11 +8,12 @@ there is room for the longest one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from anydim.base.errors import BusyError, InputError, TimeLimitError
 from anydim.server.connections import BODY_SECONDS
@@ -30,6 +31,10 @@ _POLL = 0.002  # seconds
 def longest_message(most_body: int) -> int:
     """The most bytes of a message, by the limit of bodies over HTTP."""
     return min(most_body, max(LEAST_MESSAGE, most_body // MESSAGE_SHARE)) + _OVERHEAD
+
+
+Parse = Callable[[bytes], Any]
+"""Makes a message of its bytes; raises DecodeError for others."""
 
 
 class Arrivals:
@@ -52,23 +57,24 @@ class Arrivals:
             self._state.rpc_calls -= 1
             self._engine.unhold(bytes)
 
-    async def only(self, context: Any) -> Any:
-        """The message of a call that has one. Raises InputError if it has none, TimeLimitError if
-        it does not arrive, BusyError if there is no room for it."""
+    async def only(self, context: Any, parse: Parse) -> Any:
+        """The message of a call that has one. Raises InputError if it has none, or a malformed one,
+        TimeLimitError if it does not arrive, BusyError if there is no room for it."""
         async with self._room():
             try:
                 found = await asyncio.wait_for(context.read(), BODY_SECONDS)
             except asyncio.TimeoutError:
                 raise TimeLimitError("the message did not arrive in time") from None
-        if found is grpc.aio.EOF:
-            raise InputError("the call has no message, or one above the limit")
-        return found
+            if found is grpc.aio.EOF:
+                raise InputError("the call has no message, or one above the limit")
+            return _parsed(found, parse)
 
-    async def following(self, context: Any) -> Any:
-        """The next message of a stream, whose room it takes while it waits; None at its end."""
+    async def following(self, context: Any, parse: Parse) -> Any:
+        """The next message of a stream, whose room it takes while it waits; None at its end. Raises
+        InputError for a malformed one."""
         async with self._room():
             found = await context.read()
-        return None if found is grpc.aio.EOF else found
+            return None if found is grpc.aio.EOF else _parsed(found, parse)
 
     @asynccontextmanager
     async def _room(self) -> AsyncIterator[None]:
@@ -90,3 +96,10 @@ class Arrivals:
         except BusyError:
             return False
         return True
+
+
+def _parsed(given: bytes, parse: Parse) -> Any:
+    try:
+        return parse(given)
+    except DecodeError:
+        raise InputError(f"the message of {len(given)} bytes is malformed") from None
