@@ -33,6 +33,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from anydim.base.errors import OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import listed
+from anydim.complex_model import complex_tensor
 from anydim.entry import compile
 from anydim.frontends.torch.decompositions import decompositions
 from anydim.frontends.torch.drawn_numbers import DrawnNumbers
@@ -165,7 +166,7 @@ class _Part:
             each if each.position is not None else _named(next(outputs), each.is_number)
             for each in self.results
         ]
-        self.positions = imported.placeholders
+        self.positions, self.complex_names = imported.placeholders, imported.complex_names
         self.model: Model | None = None
         if imported.graph.outputs:
             self.model = compile(imported.graph, **self.wanted)
@@ -221,8 +222,10 @@ class _Part:
         found: Mapping[str, Any] = {}
         whole = self.drawn.arguments(arguments)
         if self.model is not None:
-            given = [whole[position] for position in self.positions]
-            found = self.model(**{name: self.plain(v) for name, v in zip(self.names, given)})
+            given = {name: whole[position] for name, position in zip(self.names, self.positions)}
+            for name in self.complex_names & given.keys():
+                given[name] = torch.view_as_real(given[name].resolve_conj())
+            found = self.model(**{name: self.plain(v) for name, v in given.items()})
         return [self._result(each, whole, found) for each in self.results]
 
     def _result(self, each: _Result, arguments: Sequence[Any], found: Mapping[str, Any]) -> Any:
@@ -233,7 +236,8 @@ class _Part:
         made = found[each.name]
         if each.is_number:
             return int(made)
-        return made if isinstance(made, torch.Tensor) else torch.from_numpy(made)
+        tensor = made if isinstance(made, torch.Tensor) else torch.from_numpy(made)
+        return complex_tensor(tensor) if each.name in self.complex_names else tensor
 
 
 def _named(result: Any, is_number: bool) -> _Result:

@@ -8,6 +8,7 @@ Nothing here is imported before a torch program is compiled: torch is an optiona
     sizes.py               torch's symbolic sizes as size expressions
     record.py              the row of an overload
     builder.py             the builder that rows use
+    complex_values.py      complex tensors as pairs of real ones
     definitions.tc         definitions that rows use
     symbols.py             dims from symbols: names and bounds
     control_flow.py        cond and while_loop

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from anydim.frontends.torch.rows import OVERLOADS
+from anydim.frontends.torch.rows import SUBJECTS, complex_numbers, full_name
 
 _HEAD = """# Operators of torch
 
@@ -114,9 +114,15 @@ def _reason(text: str) -> str:
 
 def _rows() -> Iterator[str]:
     yield "## Overloads with a row"
-    yield ""
-    names = sorted(OVERLOADS)
-    yield ", ".join(f"`{name}`" for name in names)
+    for subject in (*SUBJECTS, complex_numbers):
+        overloads: dict[str, list[str]] = {}
+        for name in sorted(map(full_name, subject.ROWS)):
+            operator, _, overload = name.rpartition(".")
+            overloads.setdefault(operator, []).append(f"`{overload}`")
+        title = subject.__name__.rpartition(".")[2].replace("_", " ").capitalize()
+        yield from ("", f"### {title}", "", "| operator | overloads |", "|---|---|")
+        for operator, found in overloads.items():
+            yield f"| `{operator.removeprefix('aten.')}` | {', '.join(found)} |"
 
 
 def main() -> None:

@@ -24,9 +24,10 @@ from anydim.frontends.builder import Value
 from anydim.frontends.torch import control_flow
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.called_definitions import definition_of
+from anydim.frontends.torch.complex_values import Complex, is_complex, joined, of_type, split
 from anydim.frontends.torch.promotion import dtype_of
 from anydim.frontends.torch.refusal import Refused
-from anydim.frontends.torch.rows import OVERLOADS
+from anydim.frontends.torch.rows import COMPLEX_OVERLOADS, OVERLOADS
 from anydim.frontends.torch.sizes import RELATIONS, number_of, size_of
 from anydim.frontends.torch.symbols import Naming
 from anydim.graph.nodes import Graph
@@ -64,11 +65,14 @@ class Imported:
 
     `placeholders` are positions among the module's placeholders, in the order of the inputs.
     A result is the name of an output, or a number or None that the module returns as it is.
+    `complex_names` are the inputs and outputs of complex types: real ones of the graph with a last
+    axis of 2.
     """
 
     graph: Graph
     placeholders: tuple[int, ...]
     results: tuple[Any, ...]
+    complex_names: frozenset[str] = frozenset()
 
 
 def import_graph(program: Program) -> Imported:
@@ -85,6 +89,7 @@ class _Importing:
         self.environment: dict[Any, Any] = {}
         self.failures: list[str] = []
         self.placeholders: list[int] = []
+        self.complex_names: set[str] = set()
 
     def run(self) -> Imported:
         nodes = list(self.program.module.graph.nodes)
@@ -109,7 +114,7 @@ class _Importing:
             graph = self.g.graph()
         except GraphError as error:
             raise ModelError(f"{self.program.name}: {error.problem}", error.hint) from None
-        return Imported(graph, tuple(self.placeholders), results)
+        return Imported(graph, tuple(self.placeholders), results, frozenset(self.complex_names))
 
     # ---- inputs and results ----
 
@@ -122,11 +127,17 @@ class _Importing:
         elif isinstance(value, torch.SymInt):
             self.size_input(node, value, name, position)
         elif isinstance(value, torch.Tensor):
-            shape = [self.size(size) for size in value.shape]
-            self.environment[node] = self.g.input(name, dtype_of(value.dtype), shape)
+            self.environment[node] = self.tensor_input(name, value)
             self.placeholders.append(position)
         else:
             self.environment[node] = value
+
+    def tensor_input(self, name: str, value: torch.Tensor) -> Value | Complex:
+        shape = [self.size(size) for size in value.shape]
+        if not value.dtype.is_complex:
+            return self.g.input(name, dtype_of(value.dtype), shape)
+        self.complex_names.add(name)
+        return split(self.g, self.g.input(name, dtype_of(value.dtype), [*shape, as_size(2)]))
 
     def size_input(self, node: Any, value: Any, name: str, position: int) -> None:
         """A size among the inputs: of an axis of a tensor, or a number of its own."""
@@ -147,10 +158,15 @@ class _Importing:
         found = self.g.found(tensor, f"{name}.size", low, high)
         self.g.symbols[symbol.name] = self.environment[node] = found
 
-    def constant(self, tensor: torch.Tensor) -> Value:
+    def constant(self, tensor: torch.Tensor) -> Value | Complex:
         """A parameter, a buffer or a constant, whose memory is shared."""
         dtype_of(tensor.dtype)
         plain = tensor.detach()
+        if plain.dtype.is_complex:
+            return split(self.g, self.array(torch.view_as_real(plain.resolve_conj())))
+        return self.array(plain)
+
+    def array(self, plain: torch.Tensor) -> Value:
         if not plain.numel() or not plain.is_contiguous() or plain.device.type != "cpu":
             plain = plain.cpu().contiguous()
         return self.g.constant(shared_array(plain, "a constant"))
@@ -168,12 +184,15 @@ class _Importing:
         value = self.value(result) if isinstance(result, torch.fx.Node) else result
         if isinstance(value, Size):
             value = self.g.scalar(value, int64)
-        if not isinstance(value, Value):
+        if not isinstance(value, (Value, Complex)):
             if isinstance(getattr(result, "meta", {}).get("val"), torch.Tensor):
                 self.failures.append(f"a further result ({result.name}): not supported")
             return value
         while name in self.g._types:  # an input may have this name
             name += "_out"
+        if isinstance(value, Complex):
+            self.complex_names.add(name)
+            value = joined(self.g, value)
         self.g.output(name, value)
         return name
 
@@ -208,15 +227,19 @@ class _Importing:
         overload = _overload(node)
         if overload in _ASSERTIONS:
             return self.asserted(node)
-        row = OVERLOADS.get(overload)
         arguments, named = self.arguments(node)
         called = definition_of(overload)
         if called is not None:
             definition, attributes = called
             return self.finished(node, self.g.call(definition, *arguments, **attributes))
-        if row is None:
-            raise Refused("not supported")
         self.expect(node, value)
+        if self.g.is_complex or is_complex([*arguments, *named.values()]):
+            row = COMPLEX_OVERLOADS.get(overload)
+        else:
+            row = OVERLOADS.get(overload)
+        if row is None:
+            known = overload in OVERLOADS
+            raise Refused("not supported for complex numbers" if known else "not supported")
         return self.finished(node, row(self.g, *arguments, **named))
 
     def part(self, values: Any, position: int) -> Any:
@@ -242,6 +265,7 @@ class _Importing:
             else {0}
         )
         first = value[0] if isinstance(value, (list, tuple)) and value else value
+        self.g.is_complex = isinstance(first, torch.Tensor) and first.dtype.is_complex
         if isinstance(first, torch.Tensor):
             self.g.result, self.g.rank = dtype_of(first.dtype), first.dim()
 
@@ -271,8 +295,6 @@ class _Importing:
             return dtype_of(given)
         if isinstance(given, _SYMBOLIC):
             return self.symbolic(given)
-        if isinstance(given, complex):
-            raise Refused("complex numbers")
         return given
 
     def value(self, node: Any) -> Any:
@@ -292,8 +314,13 @@ class _Importing:
         return self.result(value, results)
 
     def result(self, fake: Any, own: Any) -> Any:
-        if isinstance(fake, torch.Tensor) and isinstance(own, Value):
-            own = self.g.as_type(own, dtype_of(fake.dtype))
+        if isinstance(fake, torch.Tensor) and isinstance(own, (Value, Complex)):
+            dtype = dtype_of(fake.dtype)
+            own = (
+                of_type(self.g, own, dtype)
+                if isinstance(own, Complex)
+                else self.g.as_type(own, dtype)
+            )
             if len(own.shape) != len(fake.shape):
                 raise Refused(f"its result has {len(own.shape)} axes here, {fake.dim()} in torch")
             for size, found in zip(fake.shape, own.shape):
