@@ -266,7 +266,7 @@ class RaggedForm:
         count = end - last.lo
         lengths = {dim.name: [size] * count for dim, size in zip(fixed, row)}
         lengths[last.name] = list(range(last.lo, end))
-        columns: dict[str, list[int]] = {self._batch: [1] * count}
+        columns: dict[str, Sequence[int]] = {self._batch: [1] * count}
         columns.update(zip(self._table.totals, self._packing.counts(lengths, {})))
         columns.update(zip(self._table.longest, lengths.values()))
         self.costs.predict(columns)
