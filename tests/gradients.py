@@ -58,7 +58,8 @@ def check(
         wanted, scale = _difference(
             definition, arrays, attributes, cotangents, place, direction, run
         )
-        assert np.isfinite(found) or not np.isfinite(wanted), (name, found, wanted)
+        if not np.isfinite(found) and np.isfinite(wanted):
+            return float("inf")
         if np.isfinite(wanted):
             worst = max(worst, abs(found - wanted) / max(1.0, scale))
     return worst

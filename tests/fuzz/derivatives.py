@@ -70,7 +70,8 @@ class Writer:
     def statement(self) -> str:
         """One statement, or a loop."""
         kinds = [self.whole, self.whole, self.reduction, self.matrix, self.extreme, self.scatter,
-                 self.change, self.loop, self.loop]  # fmt: skip
+                 self.change, self.fixed, self.sweeps, self.filled, self.loop,
+                 self.loop]  # fmt: skip
         return self.random.choice(kinds)()
 
     def whole(self) -> str:
@@ -97,6 +98,30 @@ class Writer:
         value = self.value(self.reads("k"))
         kind = self.random.choice(("max", "min"))
         return f"{self.vector()}(i) {kind}=! w(i,k) + ({value}) where i in 0:N, k in 0:N"
+
+    def fixed(self) -> str:
+        """Elements at positions that do not depend on the index: none is read if N is 0."""
+        reads = [
+            *self.reads("i"),
+            f"{self.pick(self.vectors)}({self.random.choice(('0', 'N - 1'))})",
+        ]
+        return f"{self.vector()}(i) = {self.value(reads[::-1])} where i in 0:N"
+
+    def sweeps(self) -> str:
+        """A vector that inner iterations of a loop write, each time from the sweep before."""
+        x = self.pick(self.vectors)
+        y = self.vector()
+        value = self.value([f"{y}(s)", f"{x}(s)", f"({y}(s - 1) else 0.5)"])
+        sweep = f"if t == 0 {{ {y}(s) = {x}(s) }} else {{ {y}(s) = sin({value}) }}"
+        return f"for t in 0:3 {{ for s in 0:N {{ {sweep} }} }}"
+
+    def filled(self) -> str:
+        """A vector that the iterations of a loop in a branch fill, and change."""
+        d, z = self.name("d"), self.name("s")
+        self.scalars.append(z)
+        value = self.value([f"{self.pick(self.vectors)}(k)", f"({d}(k - 1) else 0.5)", "c"])
+        body = f"{d}(k) = tanh({value})  {z} = sin({z} * {d}(k))  {d}(k) = {d}(k) * {z}"
+        return f"{z} = c * 1.0\n  if N > 2 {{ for k in 0:N {{ {body} }} }}"
 
     def scatter(self) -> str:
         value = self.value(self.reads("j"))

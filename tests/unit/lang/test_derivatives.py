@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import anydim as ad
+from anydim.base.errors import UserError
 from anydim.lang.derivatives.scalar import FLAT, NONE, RULES
 from anydim.lang.functions import FUNCTIONS, INSIDE
 from anydim.lang.surface.sequences import is_sequence
 from tests.differentiable import PROGRAMS
-from tests.gradients import TOLERANCE, check
+from tests.gradients import TOLERANCE, check, values
 from tests.unit.lang.test_language_docs import PROGRAMS as OF_DOCS
 from tests.unit.lang.test_language_docs import example, examples
 
@@ -153,6 +154,49 @@ def test_inner_loops_start_from_values_of_outer_iterations():
     for n in SIZES:
         arrays = [np.random.default_rng(n).standard_normal(n), np.array(0.7)]
         assert check(last(text).definition, arrays) < TOLERANCE
+
+
+AT_ALL_SIZES = {
+    "a tensor that only inner loops write is saved once, not set back by each outer iteration": """
+def f(double(N) x, double(H) w) -> (y) {
+  for t in 0:3 { for s in 0:N { if t == 0 { y(s) = x(s) } else { y(s) = sin(y(s)) * x(s) } } }
+}""",
+    "a tensor that iterations of a loop in a branch define is not saved": """
+def f(double(N) x, double(H) w) -> (y) {
+  y = 1.0
+  if N <= 16 {
+    a(i) = x(i)
+    for k in N { b(i) = a(N - 1 - i)  a(i) = a(i) * b(i) + b(k)  y *= a(k) }
+  } else { y = 2.0 }
+}""",
+    "a tensor that a loop in a branch fills is saved": """
+def f(double(N) x, double(H) w) -> (y) {
+  y = 1.0
+  if N > 2 { for k in N { d(k) = (d(k - 1) else 1) * x(k)  y *= d(k)  d(k) = d(k) * y } }
+}""",
+    "an element at a fixed position that nothing reads":
+        "def f(double(N) x, double(H) w) -> (y) { y(i) = x(i) * x(4) }",
+    "an element at the last position":
+        "def f(double(N) x, double(H) w) -> (y) { y(i) = x(N - 1) * x(i) }",
+    "an element of an iteration that nothing reads":
+        "def f(double(N) x, double(H) w) -> (y) { for t in 0:3 { y(t,j) = x(t) * w(j) } }",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", AT_ALL_SIZES.values(), ids=AT_ALL_SIZES)
+def test_derivatives_of_definitions_that_were_wrong(text):
+    called = 0
+    for n in SIZES:
+        for h in (0, 3):
+            rng = np.random.default_rng(n)
+            arrays = [rng.standard_normal(n), rng.standard_normal(h)]
+            try:
+                values(last(text).definition, arrays, {})
+            except UserError:
+                continue
+            called += 1
+            assert check(last(text).definition, arrays) < TOLERANCE, (n, h)
+    assert called >= 3
 
 
 def test_the_second_derivative():

@@ -109,6 +109,8 @@ def defined_first(tensor: str, steps: Sequence[OrderedStep], path: Path, reads: 
                 for arm, body in zip(ARMS, (step.then, step.otherwise))
                 for unused in [not _is_accessed(tensor, body, (*here, arm), own)]
             )
+        if isinstance(step, Loop) and own:
+            return own == inside and here not in own and defined_first(tensor, step.body, here, own)
         if own or tensor in written((step,)):
             return isinstance(step, Statement) and here not in own
     return False

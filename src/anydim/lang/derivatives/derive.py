@@ -89,7 +89,11 @@ def _steps(
     forward = frozenset(name for name in types if not name.endswith(AFTER)) - {*given.values()}
     reverse = Reverse(cotangents, forward - set(results.values()))
     ahead, _ = reverse.block(steps, (), ())
-    made = list(with_expressions((*ahead, *cotangents.block.steps), simplified))
+    made = list(
+        with_expressions(
+            (*reverse.beginnings.values(), *ahead, *cotangents.block.steps), simplified
+        )
+    )
     for tensor, name in results.items():
         if not cotangents.is_defined(tensor):
             made.append(cotangents.zero(tensor))

@@ -18,7 +18,19 @@ from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.lang.derivatives.algebra import call, every, simplified, times, where
 from anydim.lang.derivatives.flow import Contribution, within
-from anydim.lang.tree import Apply, Axis, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
+from anydim.lang.derivatives.survival import size_of, slope_in
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Cast,
+    Expr,
+    Index,
+    Literal,
+    Loop,
+    Read,
+    SizeTerm,
+    TensorType,
+)
 from anydim.lang.tree.affine import (
     Affine,
     affine,
@@ -39,6 +51,7 @@ class Domain:
     left: tuple[Axis, ...]
     reduced: tuple[Axis, ...]
     ranges: tuple[Expr, ...] = ()  # conditions on indices whose range is data
+    loops: tuple[Loop, ...] = ()  # around the statement
     ordered: bool = False  # whether loops or branches are around the statement
 
     @property
@@ -105,6 +118,7 @@ def _solved(
     indices: list[Expr] = []
     axes: list[Axis] = []
     sizes: list[Expr] = []
+    unless_empty: list[Expr] = []
     whole = 0
     for index, extent in zip(given.read.indices, extents):
         form = affine(simplified(index))
@@ -117,6 +131,8 @@ def _solved(
             indices.append(to_expr(known))
             if given.read.default is not None:
                 sizes += within(SizeTerm(known.constant), extent)
+            else:
+                unless_empty += _unproved(known.constant, extent, domain.loops)
             continue
         name = _chosen(known, extent, found, left)
         if name is None:
@@ -133,10 +149,37 @@ def _solved(
         whole += len(made)
     body = _moved(given.value, found, types)
     reduced = tuple(found.open.values())
+    sizes += unless_empty if reduced else []
     update = Update(
         tuple(indices), tuple(axes), reduced, body, tuple(sizes), whole == len(shape) and not sizes
     )
     return _renamed(update)
+
+
+def _unproved(index: Size, extent: Size, loops: Sequence[Loop]) -> list[Expr]:
+    """The conditions of `0 <= index < extent` that do not follow from the ranges of loops.
+
+    They hold wherever the statement reads anything; a sum of no terms is written without a read.
+    """
+    low = high = index
+    for loop in reversed(loops):
+        if loop.variable in index.symbols:
+            start, stop = size_of(loop.start), size_of(loop.stop)
+            slope = slope_in(index, loop.variable)
+            if start is None or stop is None or slope is None:
+                return []
+            ends = (start, stop - 1) if loop.step > 0 else (stop + 1, start)
+            first, last = ends if slope >= 0 else (ends[1], ends[0])
+            low, high = (
+                low.substitute({loop.variable: first}),
+                high.substitute({loop.variable: last}),
+            )
+    lower, upper = within(SizeTerm(index), extent)
+    below, room = low.constant, (extent - 1 - high).constant
+    return [
+        *([] if below is not None and below >= 0 else [lower]),
+        *([] if room is not None and room >= 0 else [upper]),
+    ]
 
 
 def _known(form: Affine, found: _Solution) -> Affine | None:

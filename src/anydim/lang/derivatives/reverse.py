@@ -13,7 +13,7 @@ is copied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
@@ -78,10 +78,15 @@ class _Body:
 
 @dataclass
 class Reverse:
-    """Writes the backward pass into the blocks of `cotangents`."""
+    """Writes the backward pass into the blocks of `cotangents`.
+
+    `beginnings` are definitions that the forward pass starts with: of tensors that are saved before
+    the language knows a value of them.
+    """
 
     cotangents: Cotangents
     forward: frozenset[str]  # tensors of the forward pass
+    beginnings: dict[str, OrderedStep] = field(default_factory=dict)
 
     def block(
         self, steps: Sequence[OrderedStep], path: Path, loops: tuple[Loop, ...]
@@ -204,7 +209,9 @@ class Reverse:
             )
             axes = axes_of(kind)
             at = (_iteration(step), *indices_of(axes))
-            before += self._beginnings(tensor, name, step, here)
+            self._begin(tensor, here)
+            if abs(step.step) > 1:  # only a loop that fills every position in turn defines
+                before.append(Statement(name, axes_of(cotangents.types[name]), ZERO))
             saving.append(Write(name, at, axes, Read(tensor, indices_of(axes))))
             restoring.append(Statement(tensor, axes, Read(name, at)))
         cotangents.emit(_backward(step, (*restoring, *body.steps)))
@@ -212,19 +219,14 @@ class Reverse:
         needs = [*body.needs, *bounds, *_entries(body.saved, here, loops)]
         return [*before, replace(step, body=(*saving, *step.body))], needs
 
-    def _beginnings(self, tensor: str, name: str, loop: Loop, here: Path) -> list[OrderedStep]:
-        """Definitions before a loop that saves a tensor, where the language needs them.
-
-        The tensor may have no value before the loop; the language infers the sizes of what a loop
-        fills only if it fills every position in turn.
-        """
-        cotangents = self.cotangents
-        made: list[OrderedStep] = []
-        if not any(w.path < here for w in writes_in(cotangents.steps) if w.tensor == tensor):
-            made.append(Statement(tensor, axes_of(cotangents.types[tensor]), ZERO))
-        if abs(loop.step) > 1:
-            made.append(Statement(name, axes_of(cotangents.types[name]), ZERO))
-        return made
+    def _begin(self, tensor: str, here: Path) -> None:
+        """Give a tensor that a loop or branch saves a value at the start, if it has none before."""
+        written_before = any(
+            w.path < here for w in writes_in(self.cotangents.steps) if w.tensor == tensor
+        )
+        if not written_before:
+            axes = axes_of(self.cotangents.types[tensor])
+            self.beginnings[tensor] = Statement(tensor, axes, ZERO)
 
     def _branch(
         self, step: Branch, here: Path, loops: tuple[Loop, ...]
@@ -240,6 +242,7 @@ class Reverse:
             restoring = []
             for tensor in body.saved:
                 if tensor not in copies:
+                    self._begin(tensor, here)
                     copies[tensor] = self._copy_name(tensor)
                 restoring.append(copied(tensor, copies[tensor], cotangents.types[tensor]))
             arms.append((*restoring, *body.steps))

@@ -112,7 +112,7 @@ class StepAdjoint:
     def _contribute(self, seed: Read) -> None:
         step = self.step
         ranges, body = split_ranges(step)
-        domain = Domain(step.axes, step.reduced, ranges, len(self.path) > 1)
+        domain = Domain(step.axes, step.reduced, ranges, self.loops, len(self.path) > 1)
         extra: tuple[Expr, ...] = ()
         value: Expr = seed
         if step.combine in ("min", "max"):
