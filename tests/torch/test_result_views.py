@@ -41,6 +41,9 @@ _FUNCTIONS: dict[str, Callable[[Any, int], Any]] = {
     "transpose": lambda x, n: x.t(),
     "expand": lambda x, n: x[:, None].expand(-1, 3, -1),
     "split": lambda x, n: x.split(2),
+    "chunks": lambda x, n: x.chunk(3),
+    "parts": lambda x, n: x.split(n + 1, 1)[1],
+    "columns apart": lambda x, n: x[n:].unbind(1),
     "beside": lambda x, n: (x[n:], x * n),
     "computed": lambda x, n: (x * 2)[n:],
     "several": _several,
@@ -97,6 +100,19 @@ def test_steps_of_a_range_may_be_negative() -> None:
     call = torch.compile(lambda n: torch.arange(512, -512, n) * 2, backend="anydim", dynamic=True)
     for n in (-1, -3, -1000):
         assert call(n).tolist() == torch.arange(512, -512, n).mul(2).tolist()
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("float32", "int32"), ("int32", "float32"), ("bfloat16", "int16"), ("float16", "bfloat16"),
+    ("float64", "int64"), ("int64", "float64"), ("int8", "uint8"),
+])  # fmt: skip
+def test_bits_as_another_type(before: str, after: str) -> None:
+    def f(x: Any) -> Any:
+        return (x + x).view(getattr(torch, after)) * 1
+
+    x = torch.arange(1, 30).to(getattr(torch, before))
+    found, wanted = torch.compile(f, backend="anydim", dynamic=True)(x), f(x)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("size", [0, (0, 3), (3, 0), (2, 3)])

@@ -6,6 +6,7 @@ tensor with memory of its own would give wrong elements.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,6 +44,8 @@ def result_view(result: Any, results: Sequence[Any]) -> ResultView | None:
     root = result
     while _is_view(root):
         root = root.args[0]
+    if not isinstance(root, torch.fx.Node) or not isinstance(root.meta.get("val"), torch.Tensor):
+        return None
     if root.op != "placeholder" and root not in results:
         return None
     graph = torch.fx.Graph()
@@ -58,12 +61,12 @@ def result_view(result: Any, results: Sequence[Any]) -> ResultView | None:
 
 
 def _is_view(node: Any) -> bool:
-    return (
-        isinstance(node, torch.fx.Node)
-        and isinstance(node.target, torch._ops.OpOverload)
-        and node.target.is_view
-        and isinstance(node.meta.get("val"), torch.Tensor)
-    )
+    """Whether a node is a view, several views, or one of several."""
+    if not isinstance(node, torch.fx.Node):
+        return False
+    if node.target is operator.getitem:
+        return _is_view(node.args[0])
+    return isinstance(node.target, torch._ops.OpOverload) and bool(node.target.is_view)
 
 
 def _copied(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from anydim.base.dtypes import int64
+from anydim.base.dtypes import DType, boolean, int64
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import Number, TorchBuilder
 from anydim.frontends.torch.memory_order import memory_order
@@ -41,6 +41,13 @@ def transpose(g: TorchBuilder, x: Value, first: int, second: int) -> Value:
     perm = list(range(rank))
     perm[first], perm[second] = perm[second], perm[first]
     return g.transpose(x, perm=tuple(perm))
+
+
+def bits(g: TorchBuilder, x: Value, dtype: DType) -> Value:
+    """The bits of elements as those of another type of the same width."""
+    if x.dtype.bits != dtype.bits or boolean in (x.dtype, dtype):
+        raise Refused(f"{x.dtype} as {dtype}")
+    return g.bit_cast(x, to=dtype)
 
 
 def transposed(g: TorchBuilder, x: Value) -> Value:
@@ -328,7 +335,7 @@ def as_strided_scatter(
 ROWS: dict[str, Build] = {
     **{f"{name}.default": view for name in
        ("view", "reshape", "_unsafe_view", "view_copy", "_reshape_copy")},
-    "expand.default": expand, "expand_copy.default": expand,
+    "view.dtype": bits, "expand.default": expand, "expand_copy.default": expand,
     "permute.default": permute, "permute_copy.default": permute,
     "transpose.int": transpose, "t.default": transposed,
     "unsqueeze.default": unsqueeze, "unsqueeze_copy.default": unsqueeze,
