@@ -128,6 +128,9 @@ static int arenas(const int64_t *sizes) {
   if (enough != SIZE_MAX) {
     CHECK(in_arena(enough, 1))
   } else {
+    void *arena = block(64);
+    CHECK(@_run(model, inputs, none, arena) == ^_DATA_DECIDES)
+    free(arena);
     CHECK(in_arena(1 << 22, 1))
   }
   used = @_peak_bytes(model);
