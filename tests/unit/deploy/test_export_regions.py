@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 )
 GRAPHS = {**{name: make for name, make in EXAMPLES.items() if name != "listed"}, **CASES}
 SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=all"
-FREE_LOADER = {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+CHECKED = {"ASAN_OPTIONS": "detect_leaks=1"}
 
 
 def while_running() -> ad.Builder:
@@ -199,9 +199,11 @@ int main(int count, char **arguments) {
 """
 
 
-def in_turns(model: ad.Model, folder: Path, flags: str = "-O1", threads: int = 1) -> Path:
+def in_turns(
+    model: ad.Model, folder: Path, flags: str = "-O1", threads: int = 1, code: str = "c"
+) -> Path:
     """Export and build a program that runs in memory of every kind; exit code 3 is a fault."""
-    model.export(folder, "made", threads=threads)
+    model.export(folder, "made", code=code, threads=threads)
     text = _IN_TURNS.replace("@", "made").replace("^", "MADE")
     (folder / "turns.c").write_text(text, "utf-8")
     build(folder, f"CFLAGS={flags}", f"LDFLAGS={flags}")
@@ -219,13 +221,19 @@ def in_turns(model: ad.Model, folder: Path, flags: str = "-O1", threads: int = 1
     return folder / "turns"
 
 
-def assert_same_bits(model: ad.Model, program: Path, inputs: Inputs) -> None:
+def outcome(program: Path, inputs: Inputs) -> subprocess.CompletedProcess[bytes]:
+    """Run a program of `in_turns`."""
     data = b"".join(array.tobytes() for array in inputs.values())
     sizes = [str(size) for array in inputs.values() for size in array.shape]
-    done = subprocess.run(
-        [program, program.parent / "made.weights", *sizes], input=data, capture_output=True,
-        check=False, env=FREE_LOADER,
-    )  # fmt: skip
+    command = [program, program.parent / "made.weights", *sizes]
+    return subprocess.run(command, input=data, capture_output=True, check=False, env=CHECKED)
+
+
+def assert_same_bits(
+    model: Callable[..., dict[str, np.ndarray]], program: Path, inputs: Inputs
+) -> None:
+    """Compare with a model; an error of the model is one of the program."""
+    done = outcome(program, inputs)
     try:
         wanted = b"".join(np.ascontiguousarray(made).tobytes() for made in model(**inputs).values())
     except ad.InputError:
@@ -248,20 +256,148 @@ def assert_same_at_sizes(
 # ---- tests -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["looped", "detector"])
-def test_the_bits_of_the_models_own_calls(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name, code", [("looped", "c"), ("detector", "llvm")])
+def test_the_bits_of_the_models_own_calls(name: str, code: str, tmp_path: Path) -> None:
     model = ad.compile(KINDS[name].build())
-    program = in_turns(model, tmp_path / name)
+    program = in_turns(model, tmp_path / name, code=code)
     assert_same_at_sizes(model, program, KINDS[name].draw, (0, 1, 7, 16, 17, 50))
     done = run(tmp_path / name, KINDS[name].draw(np.random.default_rng(1), 13))
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_loops_that_data_ends_around_branches_and_loops(threads: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads, code", [(1, "llvm"), (4, "c")])
+def test_loops_that_data_ends_around_branches_and_loops(
+    threads: int, code: str, tmp_path: Path
+) -> None:
     model = ad.compile(while_running())
-    program = in_turns(model, tmp_path / "made", threads=threads)
+    program = in_turns(model, tmp_path / "made", threads=threads, code=code)
     assert_same_at_sizes(model, program, draw_running, (0, 1, 2, 7, 13, 40), times=4)
+
+
+WRONG: list[tuple[int, int, str]] = [
+    (41, 0, "bind: input 'x': dim 'n' is above its bound 40; expected shape [n]"),
+    (3, 10, "run: while running: find: dim 'trips' is outside its bounds 0..9, as data defines it"),
+    (3, -1, "run: while running: find: dim 'trips' is outside its bounds 0..9, as data defines it"),
+]
+
+
+def test_sizes_out_of_bounds_are_errors(tmp_path: Path) -> None:
+    program = in_turns(ad.compile(while_running()), tmp_path / "made", code="llvm")
+    for n, count, text in WRONG:
+        drawn_at = draw_running(np.random.default_rng(n), n)
+        done = outcome(program, {**drawn_at, "count": np.array(count)})
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert done.stderr.decode().startswith(f"{text} (error "), done.stderr
+
+
+_IN_PLACE = r"""
+#include "made.h"
+#include <string.h>
+
+int main(void) {
+  float pool[4] = {1, 2, 3, 4}, y[4];
+  const int64_t rows[4] = {1, 2, 0, 1}, sizes[] = {4, 2, 2};
+  const void *inputs[] = {pool, rows};
+  void *apart[] = {y}, *inside[] = {pool}, *none[] = {NULL};
+  made *model;
+  if (made_open("made.weights", &model) || made_bind(model, sizes)) {
+    return 1;
+  }
+  for (int turn = 0; turn < 2; turn++) { /* inputs are written over only as outputs */
+    if (made_run(model, inputs, apart, NULL) || made_run(model, inputs, none, NULL)) {
+      return 2;
+    }
+  }
+  if (pool[0] != 1 || pool[3] != 4 || memcmp(made_output(model, 0), y, sizeof y)) {
+    return 3;
+  }
+  if (made_run(model, inputs, inside, NULL) || memcmp(pool, y, sizeof y) ||
+      made_output(model, 0) != pool) {
+    return 4;
+  }
+  made_close(model);
+  return 0;
+}
+"""
+
+
+def test_an_input_that_is_updated_is_written_over_only_as_an_output(tmp_path: Path) -> None:
+    model = ad.compile(EXAMPLES["updated"]().graph)
+    assert model.executable.interface.updates
+    in_turns(model, tmp_path, SANITIZERS, code="llvm")
+    (tmp_path / "place.c").write_text(_IN_PLACE, "utf-8")
+    command = [str(CC), "-Wall", *SANITIZERS.split(), "place.c", "libmade.a", "-lm", "-o", "place"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    done = subprocess.run(["./place"], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+_THREADS = r"""
+#include "made.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static float x[40];
+static int failed;
+
+static void *serve(void *given) { /* each with a model and an arena of its own */
+  int64_t count = 1 + (given != NULL), sizes[] = {0};
+  float limit = 1e9f, first[40];
+  const void *inputs[] = {x, &limit, &count};
+  void *outputs[MADE_OUTPUTS] = {NULL};
+  made *model;
+  if (made_open("made.weights", &model)) {
+    failed = 1;
+    return NULL;
+  }
+  for (int turn = 0; turn < 3000; turn++) {
+    sizes[0] = turn % 7 ? 40 : 7;
+    int error = made_bind(model, sizes);
+    size_t bytes = (made_arena_bytes(model) + 63) / 64 * 64;
+    void *arena = turn % 3 ? aligned_alloc(64, bytes) : NULL;
+    error = error ? error : made_run(model, inputs, outputs, arena);
+    if (turn == 1) {
+      memcpy(first, made_output(model, 0), sizeof first);
+    }
+    int differs = turn && turn % 7 && memcmp(first, made_output(model, 0), sizeof first);
+    failed |= error || differs;
+    free(arena);
+  }
+  made_close(model);
+  return NULL;
+}
+
+int main(void) {
+  pthread_t other;
+  for (int n = 0; n < 40; n++) {
+    x[n] = (float)n / 40 - 0.3f;
+  }
+  pthread_create(&other, NULL, serve, x);
+  serve(NULL);
+  pthread_join(other, NULL);
+  return failed;
+}
+"""
+
+
+def test_models_run_in_several_threads_at_once(tmp_path: Path) -> None:
+    in_turns(ad.compile(while_running()), tmp_path, code="llvm")
+    (tmp_path / "threads.c").write_text(_THREADS, "utf-8")
+    command = [
+        str(CC),
+        "-O1",
+        "-Wall",
+        "threads.c",
+        "libmade.a",
+        "-lm",
+        "-pthread",
+        "-o",
+        "threads",
+    ]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    done = subprocess.run(["./threads"], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.slow

@@ -89,7 +89,10 @@ def _in_arenas(made: Assembled) -> Assembled:
 
 def _text(source: Source) -> str:
     """Generated C text; suppresses warnings about unused names."""
-    kinds = ("unused-parameter", "unused-variable", "unused-function", "parentheses", "psabi")
+    kinds = (
+        "unused-parameter", "unused-variable", "unused-but-set-variable", "unused-function",
+        "parentheses", "psabi",
+    )  # fmt: skip
     quiet = [f'#pragma GCC diagnostic ignored "-W{kind}"' for kind in kinds]
     return "\n".join([*quiet, "", source.text()])
 
