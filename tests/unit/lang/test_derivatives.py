@@ -178,6 +178,11 @@ def f(double(N) x, double(H) w) -> (y) {
         "def f(double(N) x, double(H) w) -> (y) { y(i) = x(i) * x(4) }",
     "an element at the last position":
         "def f(double(N) x, double(H) w) -> (y) { y(i) = x(N - 1) * x(i) }",
+    "a first element that is multiplied where there is one": """
+def f(double(N) x, double(H) w) -> (y) {
+  for t in 0:N { y(t) = sin(x(t)) }
+  if N > 0 && H > 0 { y(0) *= w(H - 1) }
+}""",
     "an element of an iteration that nothing reads":
         "def f(double(N) x, double(H) w) -> (y) { for t in 0:3 { y(t,j) = x(t) * w(j) } }",
 }  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from anydim.base.dtypes import DType, float32
 from anydim.base.records import dataclass
@@ -17,7 +17,7 @@ from anydim.lang.functions import FUNCTIONS
 from anydim.lang.resolve.scope import new_name
 from anydim.lang.surface import syntax
 from anydim.lang.surface.parser import parse_definition
-from anydim.lang.surface.printer import print_definition
+from anydim.lang.surface.printer import COMBINES, print_definition
 from anydim.lang.surface.syntax import RESERVED, TYPE_NAMES, Definition
 from anydim.lang.tree import (
     Apply,
@@ -192,6 +192,7 @@ class _Surface:
         return self.assignment(step)
 
     def assignment(self, step: Statement | Write) -> syntax.Assignment:
+        step = _combined(step)
         body, ranges = _ranges(step)
         target = self.tensor(step.target)
         indices = step.indices if isinstance(step, Write) else tuple(
@@ -243,6 +244,19 @@ class _Surface:
 
 def _type_name(dtype: DType) -> str:
     return _TYPES.get(dtype.name, dtype.name)
+
+
+def _combined(step: Statement | Write) -> Statement | Write:
+    """`y(i) = y(i) * x` as `y(i) *= x`, from which the language infers no size of y."""
+    if not isinstance(step, Write) or step.combine or step.fresh:
+        return step
+    body, own = step.body, Read(step.target, step.indices)
+    if not isinstance(body, Apply) or body.function not in COMBINES or body.arguments[0] != own:
+        return step
+    value = body.arguments[1]
+    if any(read.tensor == step.target for read in reads(value)):
+        return step
+    return replace(step, combine=body.function, body=value)
 
 
 def _number(value: int | float | bool) -> syntax.Term:
