@@ -138,6 +138,36 @@ def test_tensors_of_one_call(lib: Any) -> None:
     same(lib, "sieve", numpy.int64(30), numpy.zeros(31, bool))
 
 
+@pytest.mark.parametrize("inner", (
+    "if m == 3 { y(d) = x(d) + x(d) }",
+    "if m == 3 { if i == 2 { y(d) = x(d) + x(d) } }",
+    "for t in 0:K { y(d) = x(d) + x(d) }",
+    "for t in 0:K { if t > 0 && m == 3 { y(d) = x(d) + x(d) } }",
+    "if m == 3 { r = 2 }\n y(d) = x(d) * int(r)",
+))  # fmt: skip
+def test_variables_that_iterations_may_leave(inner: str) -> None:
+    loop = f"while i < n {{ {inner}\n i += 1 }}"
+    text = f"""def one(int64 n, int64 m, int(D) x, int(K) k) -> (y) {{
+  i = 0
+  r = 1
+  y(d) = x(d)
+  {loop}
+}}
+def all(int64(B) n, int64(B) m, int(B,D) x, int(K) k) -> (y) {{
+  y(b) = one(n(b), m(b), x(b), k)
+}}"""
+    lib, known = ad.define(text), parse(text)
+    n, m = numpy.array([0, 1, 4, 0, 1, 4]), numpy.array([2, 2, 2, 3, 3, 3])
+    x = numpy.arange(18, dtype=numpy.int32).reshape(6, 3)
+    for k in (0, 1, 2):
+        given = n, m, x, numpy.ones(k, numpy.int32)
+        (expected,) = run(known["all"], list(given)).values()
+        numpy.testing.assert_array_equal(lib.all(*given), expected.values, strict=True)
+        for row in range(6):
+            one = lib.one(n[row], m[row], x[row], given[3])
+            numpy.testing.assert_array_equal(one, expected.values[row], strict=True)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 7])
 def test_tensors_written_in_part(lib: Any, rows: int) -> None:
     random = numpy.random.default_rng(rows)

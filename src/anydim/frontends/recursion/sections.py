@@ -105,6 +105,9 @@ def read_before(
     for item in statements:
         inside = {i.position for i in items((item,))} if isinstance(item, LoopBlock) else set[int]()
         written |= {name for name, position in first.items() if position in inside}
+        earlier = {name for name in variables if first.get(name, -1) < item.position} - written
+        maybe = set(targets(items((item,)))) - _always_written(item)  # else they stay as they are
+        found.update(dict.fromkeys(sorted(maybe & earlier)))
         for inner in items((item,)):
             read = {
                 name for name in reads_of(inner) if first.get(name, -1) <= inner.position
