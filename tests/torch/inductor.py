@@ -120,6 +120,7 @@ def main() -> None:
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--match", default="")
     parser.add_argument("--again", default="")
+    parser.add_argument("--every", type=int, default=1)
     arguments = parser.parse_args()
     if arguments.out is None:
         serve(arguments.path)
@@ -130,6 +131,7 @@ def main() -> None:
     wanted = [name for name in tests_of(arguments.path) if arguments.match in name]
     if arguments.again:
         wanted = [name for name in wanted if results[name]["outcome"] == arguments.again]
+    wanted = wanted[:: arguments.every]
     answers = Answers("tests.torch.inductor", arguments.path)
     for number, name in enumerate(wanted):
         lines = list(answers.lines(name, 1, _SECONDS))
