@@ -130,7 +130,8 @@ def main() -> None:
         results = json.loads(arguments.out.read_text("utf-8"))
     wanted = [name for name in tests_of(arguments.path) if arguments.match in name]
     if arguments.again:
-        wanted = [name for name in wanted if results[name]["outcome"] == arguments.again]
+        kept = {name for name, each in results.items() if each["outcome"] == arguments.again}
+        wanted = [name for name in wanted if name in kept]
     wanted = wanted[:: arguments.every]
     answers = Answers("tests.torch.inductor", arguments.path)
     for number, name in enumerate(wanted):

@@ -102,6 +102,15 @@ def test_steps_of_a_range_may_be_negative() -> None:
         assert call(n).tolist() == torch.arange(512, -512, n).mul(2).tolist()
 
 
+def test_a_squeezed_axis_may_be_1() -> None:
+    """torch compiles that size apart; the result has an axis less."""
+    for function in (lambda x: x.squeeze(0) + 1, lambda x: x.squeeze() * 2):
+        call = torch.compile(function, backend="anydim", dynamic=True)
+        for rows in (3, 1, 5, 1):
+            x = torch.rand(rows, 4)
+            torch.testing.assert_close(call(x), function(x))
+
+
 @pytest.mark.parametrize(("before", "after"), [
     ("float32", "int32"), ("int32", "float32"), ("bfloat16", "int16"), ("float16", "bfloat16"),
     ("float64", "int64"), ("int64", "float64"), ("int8", "uint8"),
