@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from anydim.deploy.export.exported import Exported
+from anydim.deploy.export.literals import comment, string
 from anydim.deploy.export.naming import constants, symbol
 from anydim.deploy.export.tables import tables
 from anydim.native.blocks import ALLOCATE, ARENA
@@ -15,7 +16,6 @@ from anydim.runtime.signature import TensorSpec
 from anydim.targets.c.compilers import MEANING, machine_flags
 
 _SLOT = re.compile(r"@(\w+)@")
-_CONTROL = re.compile(r"[^ -~]")
 
 
 def texts(program: Exported) -> dict[str, str]:
@@ -49,7 +49,7 @@ def _names(program: Exported) -> dict[str, str]:
     return {
         "name": program.name,
         "NAME": program.name.upper(),
-        "model": _comment(signature.name),
+        "model": comment(signature.name),
         "processor": program.processor.name,
         "input_count": str(len(signature.inputs)),
         "output_count": str(len(signature.outputs)),
@@ -74,17 +74,18 @@ def _header(program: Exported) -> dict[str, str]:
     return {
         "inputs": _listed(signature.inputs),
         "outputs": _listed(signature.outputs),
-        "dims": _comment(", ".join(map(str, signature.box.dims)) or "none"),
+        "dims": comment(", ".join(map(str, signature.box.dims)) or "none"),
         "enums": "".join(enums).rstrip("\n"),
         "unless": "" if program.straight else ", unless data\n * decides them",
-        "sizes": _comment(", ".join(sizes) or "there are none"),
-        "sizes_usage": _comment(" ".join(usage)).replace('"', "'").replace("\\", "/"),
+        "sizes": comment(", ".join(sizes) or "there are none"),
+        "sizes_usage": comment(" ".join(usage)),
+        "usage": string(" ".join([f"{program.name}.weights", *usage])),
     }
 
 
 def _listed(specs: Sequence[TensorSpec]) -> str:
     lines = [f" *   {spec.key}: {spec.dtype}[{', '.join(map(str, spec.shape))}]" for spec in specs]
-    return "\n".join(map(_comment, lines)) or " *   none"
+    return "\n".join(map(comment, lines)) or " *   none"
 
 
 def _enum(prefix: str, specs: Sequence[TensorSpec]) -> str:
@@ -93,11 +94,6 @@ def _enum(prefix: str, specs: Sequence[TensorSpec]) -> str:
     names = constants([spec.key for spec in specs])
     rows = ",\n".join(f"  {prefix}_{name} = {n}" for n, name in enumerate(names))
     return f"\nenum {{\n{rows}\n}};\n"
-
-
-def _comment(text: str) -> str:
-    """Text that is safe inside a C comment: no comment delimiters, no control characters."""
-    return _CONTROL.sub("?", text).replace("*/", "* /").replace("/*", "/ *")
 
 
 def _making(program: Exported) -> dict[str, str]:

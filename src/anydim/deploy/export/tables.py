@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from anydim.deploy.export.exported import Exported
+from anydim.deploy.export.literals import string
 from anydim.deploy.export.naming import symbol
 from anydim.deploy.export.texts import text_of
 from anydim.native.threads import POOL_WORDS
@@ -13,8 +13,6 @@ from anydim.runtime import context
 from anydim.runtime.failures import Failure
 from anydim.runtime.interface import Interface
 from anydim.runtime.layout import ARENA, ARENA_BYTES, EMPTY, PARALLEL, POINTERS, POOL
-
-_CONTROL = re.compile(r"[^ -~]")
 
 
 def tables(program: Exported) -> dict[str, str]:
@@ -37,7 +35,7 @@ def tables(program: Exported) -> dict[str, str]:
         "weights_head": ", ".join(map(str, program.weights.head)),
         "offsets": _rows(program.weights.offsets, "0"),
         "tensors": _rows(_tensors(program), "{0, 1, 0, 1}"),
-        "texts": _rows(map(_string, failures), "NULL"),
+        "texts": _rows(map(string, failures), "NULL"),
         "kernels": "".join(f"kernel {name};\n" for name in dict.fromkeys(named)).rstrip("\n"),
         "entries": _rows(named, "NULL"),
         "tables": _rows(filled, "{0, 0, 0}"),
@@ -131,11 +129,3 @@ def _updates(program: Exported) -> Iterator[str]:
 def _rows(values: Iterable[object], empty: str) -> str:
     """Rows of an array initializer, with at least one element."""
     return ",\n".join(f"    {value}" for value in values) or f"    {empty}"
-
-
-def _string(text: str | None) -> str:
-    """A C string literal."""
-    if text is None:
-        return "NULL"
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
-    return '"' + _CONTROL.sub("\\?", escaped) + '"'
