@@ -361,9 +361,22 @@ def _images(batch: int, height: int, width: int) -> tuple[torch.Tensor, ...]:
     return (torch.randn(batch, 3, height, width),)
 
 
+def _trained(module: nn.Module) -> nn.Module:
+    """The module with statistics and scales as training leaves them, not those of nothing."""
+    for each in module.modules():
+        if isinstance(each, nn.BatchNorm2d):
+            nn.init.normal_(each.running_mean, 0, 0.2)
+            nn.init.normal_(each.bias, 0, 0.2)
+            nn.init.uniform_(each.running_var, 0.5, 1.5)
+            nn.init.uniform_(each.weight, 0.5, 1.5)
+    return module
+
+
 def _net(name: str, module: Callable[[], nn.Module]) -> Net:
-    return Net(name, module, _images, ({0: "batch", 2: "height", 3: "width"},), (2, 64, 96),
-               ((1, 64, 64), (3, 71, 83), (2, 128, 96), (4, 97, 66)), auto=True)  # fmt: skip
+    return Net(
+        name, lambda: _trained(module()), _images, ({0: "batch", 2: "height", 3: "width"},),
+        (2, 64, 96), ((1, 64, 64), (3, 71, 83), (2, 128, 96), (4, 97, 66)), auto=True,
+    )  # fmt: skip
 
 
 IMAGE_NETS = tuple(
