@@ -92,6 +92,8 @@ def _built(
     prepared = _compiler().prepared(request)
     if prepared is not None:
         made = compile(prepared.graph, options=prepared.options)
+        if prepared.complex_names:
+            made = import_module("anydim.complex_model").ComplexModel(made, prepared.complex_names)
         if prepared.written:
             made = import_module("anydim.stateful_model").StatefulModel(
                 made, prepared.state, prepared.written

@@ -168,8 +168,8 @@ class Model(Fitted, CallableProgram):
                 threads; its caller sets the number, which is 1 at first.
 
         Raises:
-            OptionError: The model has branches, loops or data-dependent sizes, the name is no C
-                identifier, or as in `save`.
+            OptionError: The model has parts on devices, or a dim that no input determines; the name
+                is no C identifier; or as in `save`.
         """
         elsewhere = (*self.program.devices, *self.program.engines)
         if elsewhere:

@@ -34,14 +34,17 @@ from torch.utils._python_dispatch import _disable_current_modes
 from anydim.base.errors import OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import listed
+from anydim.complex_model import complex_tensor
 from anydim.entry import compile
 from anydim.frontends.torch.decompositions import decompositions
 from anydim.frontends.torch.drawn_numbers import DrawnNumbers
 from anydim.frontends.torch.importer import Imported, Program, import_graph
 from anydim.frontends.torch.recurrent_tracing import trace_whole
+from anydim.frontends.torch.result_views import ResultView, result_view
 from anydim.model import Model
 
 _LOG = logging.getLogger("torch._dynamo.backends.anydim")
+_MOST_BYTES = 1 << 20  # that stand for a number and are allocated
 _OPTIONS = ("threads", "options", "precision", "strategy", "target", "memory_limit", "arenas")
 
 
@@ -124,12 +127,13 @@ def _boxed(call: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class _Result:
-    """A result of a graph: an input by position, an output by name, or a value."""
+    """A result of a graph: an input by position, an output by name, a view, or a value."""
 
     position: int | None = None
     name: str | None = None
     value: Any = None
     is_number: bool = False  # a size, which torch takes as an int
+    view: ResultView | None = None
 
 
 class _Part:
@@ -161,19 +165,22 @@ class _Part:
 
     def _build(self) -> None:
         kept, self.results = self._results()
-        imported = self._imported(kept)
-        outputs = iter(imported.results)
+        imported = self._imported(kept) if kept else None
+        outputs = iter(imported.results if imported else ())
         self.results = [
-            each if each.position is not None else _named(next(outputs), each.is_number)
-            for each in self.results
-        ]
-        self.positions = imported.placeholders
+            _named(next(outputs), each.is_number) if each.position is None and each.view is None
+            else each for each in self.results
+        ]  # fmt: skip
         self.model: Model | None = None
-        if imported.graph.outputs:
+        if imported is not None and imported.graph.outputs:
+            self.imported = imported
             self.model = compile(imported.graph, **self.wanted)
             self.names = tuple(spec.name for spec in self.model.inputs)
             self.plain = _as_array if self._is_numpy(self.model) else _as_tensor
         self.versions = {n: _version(t) for n, t in self.held.items()}
+        self.views = [
+            (number, each.view) for number, each in enumerate(self.results) if each.view is not None
+        ]
 
     def _is_numpy(self, model: Model) -> bool:
         """Whether numpy can hold all inputs and results: its arrays are passed on faster."""
@@ -185,11 +192,16 @@ class _Part:
     def _results(self) -> tuple[list[Any], list[_Result]]:
         """The results that the graph computes, and all results."""
         (given,) = self.output.args
-        places = {node: number for number, node in enumerate(self.placeholders)}
+        self.places = {node: number for number, node in enumerate(self.placeholders)}
+        self.nodes = {node: number for number, node in enumerate(given) if node is not None}
         kept, results = [], []
         for each in given:
-            if each in places:
-                results.append(_Result(position=places[each]))
+            if each in self.places:
+                results.append(_Result(position=self.places[each]))
+                continue
+            view = result_view(each, given)
+            if view is not None:
+                results.append(_Result(view=view))
                 continue
             kept.append(each)
             number = isinstance(each, torch.fx.Node) and isinstance(
@@ -223,9 +235,28 @@ class _Part:
         found: Mapping[str, Any] = {}
         whole = self.drawn.arguments(arguments)
         if self.model is not None:
-            given = [whole[position] for position in self.positions]
-            found = self.model(**{name: self.plain(v) for name, v in zip(self.names, given)})
-        return [self._result(each, whole, found) for each in self.results]
+            found = self.model(**self._given(whole))
+        made = [self._result(each, whole, found) for each in self.results]
+        for number, each in self.views:
+            made[number] = self._view(each, whole, made)
+        return made
+
+    def _given(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        """The inputs of the model."""
+        given = {name: arguments[position]
+                 for name, position in zip(self.names, self.imported.placeholders)}  # fmt: skip
+        for name in self.imported.complex_names & given.keys():
+            given[name] = torch.view_as_real(given[name].resolve_conj())
+        for name in self.imported.negated:
+            given[name] = -given[name]
+        return {name: self.plain(value) for name, value in given.items()}
+
+    def _view(
+        self, view: ResultView, arguments: Sequence[Any], made: Sequence[Any]
+    ) -> torch.Tensor:
+        place = self.places.get(view.root)
+        root = made[self.nodes[view.root]] if place is None else arguments[place]
+        return view.made(root, [arguments[self.places[each]] for each in view.others])
 
     def _result(self, each: _Result, arguments: Sequence[Any], found: Mapping[str, Any]) -> Any:
         if each.position is not None:
@@ -235,7 +266,8 @@ class _Part:
         made = found[each.name]
         if each.is_number:
             return int(made)
-        return made if isinstance(made, torch.Tensor) else torch.from_numpy(made)
+        tensor = made if isinstance(made, torch.Tensor) else torch.from_numpy(made)
+        return complex_tensor(tensor) if each.name in self.imported.complex_names else tensor
 
 
 def _named(result: Any, is_number: bool) -> _Result:
@@ -247,16 +279,23 @@ def _named(result: Any, is_number: bool) -> _Result:
 def _as_tensor(value: Any) -> torch.Tensor:
     """An argument of a model: a number is the size of a tensor of bytes."""
     if isinstance(value, int):
-        return torch.empty(value, dtype=torch.uint8)
+        return torch.from_numpy(_bytes(value))
     return value.detach()
 
 
 def _as_array(value: Any) -> numpy.ndarray:
     """The same as an array that shares the tensor's memory."""
     if isinstance(value, int):
-        return numpy.empty(value, numpy.uint8)
+        return _bytes(value)
     array: numpy.ndarray = value.numpy(force=True)  # detached, without a view of negatives
     return array
+
+
+def _bytes(count: int) -> numpy.ndarray:
+    """An array of that many bytes, whose elements are not read; none for a negative count."""
+    if count <= _MOST_BYTES:
+        return numpy.empty(max(count, 0), numpy.uint8)
+    return numpy.lib.stride_tricks.as_strided(numpy.empty(1, numpy.uint8), (count,), (1,))
 
 
 def _version(tensor: torch.Tensor) -> tuple[int, int]:

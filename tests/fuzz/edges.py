@@ -150,7 +150,8 @@ def slice_(e: Edge) -> None:
     axes = [int(axis) for axis in e.numbers.permutation(rank)[: e.between(1, rank)]]
     far = (-(2**63), -(2**31), -9, -3, -2, -1, 0, 1, 2, 5, 9, 2**31 - 1, 2**63 - 1)
     starts, ends = ([e.one(far) for _ in axes] for _ in range(2))
-    steps = [e.one((1, 1, 2, 3, -1, -2, -7, 9)) for _ in axes]
+    near = (1, 1, 2, 3, -1, -2, -7, 9)
+    steps = [e.one((*near, *near, 2**31 - 1, 2**63 - 1, -(2**63))) for _ in axes]
     named = [axis - rank * e.below(2) for axis in axes]
     inputs = [e.x(rank), e.numbers_in(starts), e.numbers_in(ends), e.numbers_in(named, share=1)]
     e.node("Slice", inputs + ([e.numbers_in(steps, share=0.8)] if e.chance(0.8) else []))

@@ -18,7 +18,7 @@ LAYERS = (
     "graph", "ops", "frontends", "passes", "variants", "deploy", "serving", "checking",
     "compile_progress", "device_placement",
     "compiler", "model", "compile_options", "compile_request",
-    "string_model", "unranked_model", "stateful_model", "program_cache",
+    "string_model", "unranked_model", "stateful_model", "complex_model", "program_cache",
     "compile_source", "entry", "calibration_probes", "calibration", "backend",
     "cached_rows", "cached_model",
     "derivatives", "torch_operators", "torch_backend", "definitions",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 
 import anydim as ad
 from tests.kernel_targets import needs_device
@@ -48,6 +49,7 @@ def detector() -> onnx.ModelProto:
     return model(made)
 
 
+@pytest.mark.slow  # its kernels take PoCL 15 seconds
 @needs_device
 def test_detections_are_those_of_the_host() -> None:
     dims = {"b": ad.Dim(0, 4), "h": ad.Dim(1, 64), "w": ad.Dim(1, 64)}

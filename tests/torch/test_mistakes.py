@@ -46,12 +46,13 @@ def program() -> Any:
 
 
 PROGRAMS: dict[str, tuple[Callable[[], Any], str]] = {
-    "an overload without a row": (lambda: compiled(torch.fft.fft), "aten._fft_r2c.default"),
+    "an overload without a row": (
+        lambda: compiled(lambda x: torch.linalg.ldl_factor(x.T @ x)[0]),
+        "linalg_ldl_factor_ex.default"),
     "another one": (lambda: compiled(lambda x: torch.linalg.eig(x.T @ x)[0].abs()), "linalg_eig"),
-    "a complex number": (lambda: compiled(lambda x: (x * 1j).real), "complex numbers"),
-    "a complex input": (
-        lambda: compiled(lambda x: x.real, X.to(torch.complex64)),
-        "the input .*: tensors of torch.complex64"),
+    "a complex number": (lambda: compiled(lambda x: (x * 1j).tan().real), "complex numbers"),
+    "a function of complex numbers": (
+        lambda: compiled(torch.tan, X.to(torch.complex64)), "aten.tan.default .*complex numbers"),
     "a branch on data": (
         lambda: compiled(lambda x: x if x.sum() > 0 else -x),
         "torch.export cannot export Applied: GuardOnDataDependentSymNode"),

@@ -162,26 +162,26 @@ def test_a_file_is_compiled_inspected_and_saved(tmp_path: Path) -> None:
         numpy.testing.assert_allclose(found, program.module()(x).numpy(), rtol=1e-5, atol=1e-6)
 
 
-class Spectrum(torch.nn.Module):
+class Modes(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.fft.rfft(x).abs()
+        return torch.linalg.eig(x)[0].abs()
 
 
 class Net(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.spectrum = Spectrum()
+        self.modes = Modes()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.spectrum(x)
+        return self.modes(x)
 
 
 def test_a_refusal_names_the_overload_and_the_module() -> None:
     with pytest.raises(ad.ModelError) as caught:
-        ad.compile(Net(), (torch.randn(8),), dynamic_shapes=({0: Dim("n", min=2)},))
+        ad.compile(Net(), (torch.randn(8, 4, 4),), dynamic_shapes=({0: Dim("n", min=2)},))
     assert str(caught.value) == (
         "Net: these operators cannot be compiled: "
-        "aten._fft_r2c.default (spectrum/_fft_r2c): not supported\n"
+        "aten.linalg_eig.default (modes/linalg_eig): not supported\n"
         "  write them with other operators of torch, or run this part in torch\n"
         '(documentation: "Operators of torch")'
     )
@@ -252,3 +252,20 @@ def test_pooling_of_whole_images_is_one_mean() -> None:
     shapes = ({0: Dim("n"), 2: Dim("h", min=2), 3: Dim("w", min=2)},)
     nodes = opened(module, (torch.ones(2, 3, 4, 5),), shapes).graph.nodes
     assert [node.operator for node in nodes].count("reduce_mean") == 1
+
+
+def test_sizes_that_only_assertions_read_are_not_computed() -> None:
+    """torch asserts where in the memory of x the parts begin; a graph has no such number."""
+
+    class Parts(torch.nn.Module):
+        def forward(self, x: torch.Tensor, ends: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return torch.tensor_split(x, ends)
+
+    x = torch.arange(12.0).reshape(6, 2)
+    shapes = ({0: Dim("n")}, None)
+    model = ad.compile(Parts(), (x, torch.tensor([1, 4])), dynamic_shapes=shapes)
+    for count, ends in ((6, (1, 4)), (9, (0, 9)), (2, (1, 1))):
+        x = torch.rand(count, 2)
+        found = model(x, torch.tensor(ends)).values()
+        for own, wanted in zip(found, torch.tensor_split(x, ends), strict=True):
+            torch.testing.assert_close(own, wanted)

@@ -153,7 +153,7 @@ class Builder(GraphBuilder):
         name = text_of("the name of a dim", name)
         if name in self._reserved:
             raise GraphError(f"dim '{name}' is declared already")
-        made = BuilderNode(self, "")
+        made = BuilderNode(self, "", "find")
         dim = made.dim(name, lo, hi)
         if most is not None:
             made.constrain(size_of(self, most) - dim)

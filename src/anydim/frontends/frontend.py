@@ -37,7 +37,9 @@ class Prepared:
 
     `around` makes the model that users get of the compiled one: it may keep state between calls, or
     take and return other values. `state` are tensors of the source by input, which calls do not
-    give; `written` are the results that a call copies into an input, by input.
+    give; `written` are the results that a call copies into an input, by input. `complex_names` are
+    inputs and results that users have as complex arrays: real ones of the graph with a last axis
+    of 2.
     """
 
     graph: Graph
@@ -45,6 +47,7 @@ class Prepared:
     around: Callable[[Any], Any] | None = None
     state: Mapping[str, Any] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
+    complex_names: frozenset[str] = frozenset()
 
 
 class Frontend:

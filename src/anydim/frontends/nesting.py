@@ -33,10 +33,11 @@ Make = Callable[..., Any]
 class BuilderNode:
     """A node of a builder's graph under construction; its own emitter and scope."""
 
-    def __init__(self, builder: GraphBuilder, stem: str) -> None:
+    def __init__(self, builder: GraphBuilder, stem: str, name: str = "") -> None:
+        """`stem` begins the names of its dims, `name` is that of the node, if it differs."""
         self.builder = builder
         self.stem = stem
-        self.source = builder._source(stem)
+        self.source = builder._source(name or stem)
         self.known: dict[str, Known] = {}
 
     @property

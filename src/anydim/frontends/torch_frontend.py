@@ -34,7 +34,10 @@ class TorchFrontend(Frontend):
             opened = _opening().opened(source, options.dims, options.dynamic_shapes)
         graph_options = options.changed(dims=None, dynamic_shapes=None)
         state = {name: tensor.detach() for name, tensor in opened.state.items()}
-        return Prepared(opened.graph, graph_options, state=state, written=opened.written)
+        return Prepared(
+            opened.graph, graph_options, state=state, written=opened.written,
+            complex_names=opened.imported.complex_names,
+        )  # fmt: skip
 
     def read(
         self, source: Any, dims: Mapping[str, Dim], operators: Any, fallback: bool

@@ -54,16 +54,22 @@ class Host:
     requested_dims: tuple[tuple[str, int], ...] = ()
 
 
-def emit(program: Segment) -> Host:
-    """Return the host code; dims that no input determines are read from their slots."""
+def emit(program: Segment, runs: bool = True) -> Host:
+    """Return the host code; dims that no input determines are read from their slots.
+
+    Without `runs`, it is `bind` alone.
+    """
     layout, needed = _layout(program), _needed(program)
     waiting = requested_dims(program.signature, needed)
     checks = EntryChecks.of(program.signature, needed, frozenset(waiting))
 
     def made() -> tuple[ir.Function, ...]:
-        return *_bind(program, checks, layout, waiting), *_run(program, layout, RUN)
+        binding = _bind(program, checks, layout, waiting)
+        return (*binding, *_run(program, layout, RUN)) if runs else tuple(binding)
 
-    code, names = ir.Library("host", made, key_of(repr(program))), program.signature.box.names
+    called, identity = ("host", "") if runs else ("binding", "bind alone: ")
+    code = ir.Library(called, made, key_of(identity + repr(program)))
+    names = program.signature.box.names
     words = tuple((name, layout.first_dim + names.index(name)) for name in waiting)
     return Host(code, layout, checks.first + checks.second, words)
 

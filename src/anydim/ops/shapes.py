@@ -227,6 +227,9 @@ def unsqueeze(types: Types, attributes: Attributes, box: Box) -> Written:
     return Written(definition("unsqueeze", parameters, [body]))
 
 
+_LONGEST_STEP = 1 << 48  # above the elements of any axis
+
+
 def slice_(types: Types, attributes: Attributes, box: Box) -> Written:
     """x[start:end:step] along some axes; negative and large bounds as in Python."""
     expect_inputs("slice", types, 1, 1)
@@ -244,27 +247,34 @@ def slice_(types: Types, attributes: Attributes, box: Box) -> Written:
     values: dict[str, Size] = {}
     extents = []
     for axis, start, end, step in zip(axes, starts, attributes["ends"], steps):
-        first, count = slice_range(types[0].shape[axis], start, end, step, box)
+        stride = _stride(step)
+        first, count = _slice_range(types[0].shape[axis], start, end, stride, box)
         values[f"F{axis}"], values[f"C{axis}"] = first, count
-        stride = indices[axis] if step == 1 else f"{indices[axis]} * ({step})"
-        positions[axis] = stride if first.constant == 0 else f"F{axis} + {stride}"
+        offset = indices[axis] if stride == 1 else f"{indices[axis]} * ({stride})"
+        positions[axis] = offset if first.constant == 0 else f"F{axis} + {offset}"
         extents.append((indices[axis], f"C{axis}"))
     body = f"{target('y', indices)} = {read('x', positions)}{ranges(extents)}"
     text = definition("slice", [parameter("x", numbered("N", rank))], [body], declared(values))
     return Written(text, values)
 
 
-def slice_range(extent: Size, start: Any, end: Any, step: Any, box: Box) -> tuple[Size, Size]:
-    """(first index, count) of extent[start:end:step]."""
+def _stride(step: Any) -> int:
+    """The constant step of a slice, clamped so that its products with positions fit 64 bits."""
     stride = as_size(step).constant
     if not stride:
         raise GraphError(f"operator 'slice': step {step} is not a constant other than 0")
+    return max(-_LONGEST_STEP, min(stride, _LONGEST_STEP))
+
+
+def _slice_range(extent: Size, start: Any, end: Any, stride: int, box: Box) -> tuple[Size, Size]:
+    """(first index, count) of extent[start:end:stride]."""
     first, last = (
         simplify(_clipped(as_size(bound), extent, stride > 0, box), box) for bound in (start, end)
     )
     begin = as_size(start).constant
     if stride > 0:  # an empty slice may use the unclamped start: last is then below it
-        count = ceil_div(last - (first if begin is None or begin < 0 else begin), stride)
+        usual = begin is not None and 0 <= begin <= LARGEST // 2
+        count = ceil_div(last - (begin if usual else first), stride)
     else:
         count = ceil_div(first - last, -stride)
     return first, simplify(maximum(count, 0), box)

@@ -65,9 +65,13 @@ class Moment:
     where: str = ""
     parts: tuple[tuple[str, Size], ...] = ()
 
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        return tuple(size for _, size in self.parts)
+
     @cached_property
     def bytes(self) -> Size:
-        return _sum(size for _, size in self.parts)
+        return _sum(self.sizes)
 
     def beside(self, parts: Iterable[tuple[str, Size]]) -> Moment:
         """Return the same moment plus outer values."""
@@ -208,7 +212,7 @@ class _Walk:
                     held[name] = _bytes(region.values[name], env)
             moments.append(Moment(step.source, tuple(held.items())))
             moments += [moment.beside(before) for moment in inside]
-        return list({moment.bytes: moment for moment in moments}.values())
+        return list({moment.sizes: moment for moment in moments}.values())
 
     def inside(self, region: Region, step: Step, env: Env, times: Size | None) -> Iterator[Moment]:
         """Yield what a step runs, without the values of the region."""

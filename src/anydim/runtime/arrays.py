@@ -37,7 +37,7 @@ def plain(
     Raises InputError with the expected and the given type, and a conversion.
     """
     array = value if isinstance(value, numpy.ndarray) else _foreign(value, spec, dtype, name)
-    if isinstance(array, numpy.ma.MaskedArray):
+    if type(array) is not numpy.ndarray and isinstance(array, numpy.ma.MaskedArray):
         raise InputError(
             f"{_where(spec, name)}: expected a plain array, got a masked array",
             "fill in the masked elements: array.filled(value)",

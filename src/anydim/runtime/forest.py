@@ -199,7 +199,7 @@ def of_numbers(values: Any, dtype: Any) -> numpy.ndarray:
 
 def _array(value: Any, dtype: Any, number: int, fail: Fail) -> numpy.ndarray:
     """A value of a tensor field as an array."""
-    if isinstance(value, numpy.ma.MaskedArray):
+    if type(value) is not numpy.ndarray and isinstance(value, numpy.ma.MaskedArray):
         fail(number, "is a masked array, expected a plain one: array.filled(value)")
     if isinstance(value, (numpy.ndarray, numpy.generic)):
         return numpy.asarray(value)

@@ -14,6 +14,7 @@ from anydim.base.errors import InputError, UserError
 from anydim.server.decoders import generation_of
 from anydim.server.messages import SERVICE, message
 from anydim.server.rest import options_of
+from anydim.server.rpc_arrivals import LOOKAHEAD, STREAM, Arrivals, Parse, longest_message
 from anydim.server.state import State, metadata_of, status_of, text_of
 from anydim.server.tensors import (
     Asked,
@@ -38,7 +39,8 @@ _CONTENTS = {
     "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
     "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
 }  # fmt: skip
-_OVERHEAD = 1 << 16  # bytes of a message beside its tensors
+_MOST_STREAMS = 256  # calls of a connection
+_EMPTY = ("ServerLive", "ServerReady", "ServerMetadata")  # have empty messages
 _COPIES = 4  # of results: arrays, their bytes, the message, and what is on its way
 _FINAL = "triton_final_response"  # the parameter that marks the last one
 Handler = Callable[[Any, Any], Awaitable[Any]]
@@ -48,7 +50,8 @@ class Service:
     """The service `GRPCInferenceService`."""
 
     def __init__(self, state: State) -> None:
-        self._state = state
+        self._state, self._arrivals = state, Arrivals(state)
+        self._parse = message("ModelInferRequest").FromString
         self._made = {name: message(name) for name in (
             "ServerLiveResponse", "ServerReadyResponse", "ModelReadyResponse",
             "ServerMetadataResponse", "ModelMetadataResponse", "ModelInferResponse",
@@ -59,36 +62,46 @@ class Service:
     def handlers(self) -> Any:
         """The handlers of its methods."""
         found = {}
-        for name in ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata",
-                     "ModelInfer", "RepositoryIndex", "RepositoryModelLoad",
-                     "RepositoryModelUnload"):  # fmt: skip
-            found[name] = grpc.unary_unary_rpc_method_handler(
-                self._guarded(getattr(self, name)),
-                message(f"{name}Request").FromString,
-                lambda made: made.SerializeToString(),
+        for name in (*_EMPTY, "ModelReady", "ModelMetadata", "ModelInfer", "RepositoryIndex",
+                     "RepositoryModelLoad", "RepositoryModelUnload"):  # fmt: skip
+            parse = None if name in _EMPTY else message(f"{name}Request").FromString
+            found[name] = grpc.stream_unary_rpc_method_handler(  # so that we read the message
+                self._guarded(getattr(self, name), parse), None, _serialized
             )
         found["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-            self.ModelStreamInfer, message("ModelInferRequest").FromString,
-            lambda made: made.SerializeToString(),
-        )  # fmt: skip
+            self.ModelStreamInfer, None, _serialized
+        )
         return grpc.method_handlers_generic_handler(SERVICE, found)
 
-    def _guarded(self, handler: Handler) -> Handler:
-        """The handler, with errors as the protocol's codes."""
+    def _guarded(self, handler: Handler, parse: Parse | None) -> Handler:
+        """The handler, with errors as the protocol's codes. Without `parse`, its message is empty,
+        and is not read."""
 
-        async def call(request: Any, context: Any) -> Any:
-            try:
-                return await handler(request, context)
-            except UserError as error:
-                code = _CODES.get(status_of(error), grpc.StatusCode.INTERNAL)
-                await context.abort(code, text_of(error))
-            except (asyncio.CancelledError, grpc.aio.AbortError):
-                raise
-            except Exception as error:
-                self._state.log.error("fault", exc_info=error)
-                await context.abort(grpc.StatusCode.INTERNAL, text_of(error))
+        async def call(messages: Any, context: Any) -> Any:
+            found, failure = await self._outcome(handler, parse, context)
+            if failure is not None:
+                await context.abort(*failure)
+            return found
 
         return call
+
+    async def _outcome(
+        self, handler: Handler, parse: Parse | None, context: Any
+    ) -> tuple[Any, tuple[grpc.StatusCode, str] | None]:
+        """What a handler returns, or the code and the text of its error. No error that is raised
+        beyond this one keeps the message in its traceback."""
+        try:
+            with self._arrivals.call(LOOKAHEAD):
+                request = None if parse is None else await self._arrivals.only(context, parse)
+                return await handler(request, context), None
+        except UserError as error:
+            code = _CODES.get(status_of(error), grpc.StatusCode.INTERNAL)
+            return None, (code, text_of(error))
+        except (asyncio.CancelledError, grpc.aio.AbortError):
+            raise
+        except Exception as error:
+            self._state.log.error("fault", exc_info=error)
+            return None, (grpc.StatusCode.INTERNAL, text_of(error))
 
     # ---- health and metadata ---------------------------------------------------------------------
 
@@ -135,28 +148,58 @@ class Service:
         """The answer counts until the client has it."""
         call = _Call(self._state, request)
         context.add_done_callback(lambda _: call.release())
-        return self._answered(request, await call.outcome())
+        response = self._made["ModelInferResponse"]()
+        self._fill(response, request, await call.outcome())
+        return response
 
-    async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> Any:
-        """Answers in the order of the requests; an error is an answer, and the stream goes on."""
+    async def ModelStreamInfer(self, requests: Any, context: Any) -> None:
+        """Answers in the order of the requests; an error is an answer, and the stream goes on. A
+        response is free once it is written; grpcio would keep one that is yielded."""
+        try:
+            with self._arrivals.call(STREAM):
+                is_open = True
+                while is_open:
+                    is_open = False
+                    async for response in self._responses(context):
+                        is_open = True
+                        await context.write(response)
+                        del response
+        except UserError as error:
+            await context.write(
+                self._made["ModelStreamInferResponse"](error_message=text_of(error))
+            )
+
+    async def _responses(self, context: Any) -> AsyncIterator[Any]:
+        """What the next request of a stream is answered, one response or more; nothing at its end.
+        The request is free when this ends."""
         made = self._made["ModelStreamInferResponse"]
-        async for request in requests:
-            if request.model_name in self._state.decoders:
-                async for response in self._generated(request):
-                    yield response
-                continue
-            call = None
+        try:
+            request = await self._arrivals.following(context, self._parse)
+        except InputError as error:
+            yield made(error_message=text_of(error))
+            return
+        if request is None:
+            return
+        if request.model_name in self._state.decoders:
+            async for response in self._generated(request):
+                yield response
+            return
+        response = made()
+        try:
+            call = _Call(self._state, request)
+        except UserError as error:
+            _fail(response, request, error)
+            del request  # it does not count
+            yield response
+            return
+        try:
             try:
-                call = _Call(self._state, request)
-                yield made(infer_response=self._answered(request, await call.outcome()))
+                self._fill(response.infer_response, request, await call.outcome())
             except UserError as error:
-                response = self._made["ModelInferResponse"](
-                    model_name=request.model_name, id=request.id
-                )
-                yield made(error_message=text_of(error), infer_response=response)
-            finally:
-                if call is not None:
-                    call.release()
+                _fail(response, request, error)
+            yield response
+        finally:
+            call.release()
 
     async def _generated(self, request: Any) -> AsyncIterator[Any]:
         """A response for each token of a decoder, and an empty one that is the last."""
@@ -170,25 +213,37 @@ class Service:
             decoder = self._state.decoders[request.model_name].decoder
             async with aclosing(generation.run(decoder, prompt.reshape(-1).tolist())) as tokens:
                 async for token in tokens:
-                    yield made(infer_response=self._answered(
-                        request, {"token": numpy.array([token], numpy.int64)}
-                    ))  # fmt: skip
+                    each = made()
+                    self._fill(each.infer_response, request, {"token": numpy.array([token])})
+                    yield each
             last = response(**about)
             last.parameters[_FINAL].bool_param = True
             yield made(infer_response=last)
         except UserError as error:
             yield made(error_message=text_of(error), infer_response=response(**about))
 
-    def _answered(self, request: Any, results: dict[str, numpy.ndarray]) -> Any:
+    def _fill(self, response: Any, request: Any, results: dict[str, numpy.ndarray]) -> None:
+        """Write results into a response."""
         loaded = self._state.repository.loaded.get(request.model_name)
-        made = self._made["ModelInferResponse"](
-            model_name=request.model_name, id=request.id,
-            model_version=str(loaded.version) if loaded is not None else request.model_version,
-        )  # fmt: skip
+        response.model_name, response.id = request.model_name, request.id
+        response.model_version = (
+            str(loaded.version) if loaded is not None else request.model_version
+        )
         for name, array in results.items():
-            made.outputs.add(name=name, datatype=datatype(array.dtype), shape=array.shape)
-            made.raw_output_contents.append(bytes(raw(array)))
-        return made
+            response.outputs.add(name=name, datatype=datatype(array.dtype), shape=array.shape)
+            response.raw_output_contents.append(bytes(raw(array)))
+
+
+def _serialized(made: Any) -> bytes:
+    found: bytes = made.SerializeToString()
+    return found
+
+
+def _fail(response: Any, request: Any, error: UserError) -> None:
+    """Write an error into a response of a stream."""
+    response.error_message = text_of(error)
+    response.infer_response.model_name = request.model_name
+    response.infer_response.id = request.id
 
 
 class _Call:
@@ -208,8 +263,9 @@ class _Call:
             outputs = tuple(each.name for each in request.outputs) or None
             found = Asked(inputs_of(request), request.id, outputs, {}, True, parameters)
             self._waiting = self._batcher.submit(
-                found.inputs, request.model_name, outputs=outputs, keep=_COPIES, **options_of(found)
-            )
+                found.inputs, request.model_name, outputs=outputs, keep=_COPIES,
+                within=state.seconds_on_the_loop(), **options_of(found),
+            )  # fmt: skip
         except BaseException:
             self.release()
             raise
@@ -276,10 +332,12 @@ def inputs_of(request: Any) -> dict[str, numpy.ndarray]:
 async def start(state: State, address: str) -> tuple[Any, int]:
     """A running gRPC server at an address with a port, and its port; raises RuntimeError for a
     port that is taken."""
-    size = state.most_body + _OVERHEAD
+    size = longest_message(state.most_body)
     server = grpc.aio.server(options=[
         ("grpc.max_receive_message_length", size), ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0), ("grpc.max_metadata_size", 1 << 14),
+        ("grpc.http2.lookahead_bytes", LOOKAHEAD), ("grpc.http2.bdp_probe", 0),
+        ("grpc.max_concurrent_streams", _MOST_STREAMS),
     ])  # fmt: skip
     server.add_generic_rpc_handlers((Service(state).handlers(),))
     bound = server.add_insecure_port(address)

@@ -292,8 +292,9 @@ class AsyncBatcher(_Serving):
         future, engine = loop.create_future(), self.engine
         if within:
             return engine.call(
-                inputs, sink, future, model, priority, deadline, outputs, keep, within
-            )
+                inputs, sink, future, model, priority, deadline, outputs, keep, within,
+                loop.call_soon,
+            )  # fmt: skip
         return engine.submit(inputs, sink, future, model, priority, deadline, outputs, keep)
 
     async def outcome(self, request: Request) -> Results:

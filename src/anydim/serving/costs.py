@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import exp, log
 
 import numpy
@@ -27,6 +27,7 @@ class Costs:
         self._bytes: dict[tuple[int, ...], tuple[int, int, int]] = {}
         self._seconds: dict[tuple[int, ...], float] = {}
         self._ratio, self._calls = 0.0, 0  # the logarithm of measured over predicted seconds
+        work.at({})  # its terms are collected now, not at the first request
 
     @property
     def ratio(self) -> float:
@@ -62,6 +63,12 @@ class Costs:
                 self._seconds = {}
             self._seconds[key] = found
         return found
+
+    def predict(self, columns: Mapping[str, Sequence[int]]) -> None:
+        """Predict many calls at once, by the values of each dim in their order."""
+        sizes = {name: numpy.array(column) for name, column in columns.items()}
+        seconds = Rates().serial(self._work.at(sizes), self._threads).tolist()
+        self._seconds.update(zip(zip(*columns.values()), seconds))
 
     def learn(self, predicted: float, seconds: float) -> None:
         """Take the time of a call, of which `predicted` seconds were expected, into the average."""

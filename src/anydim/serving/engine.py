@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
@@ -42,6 +42,7 @@ OVERRUN = 2.0  # times its bound, a call of a thread that should not wait may ta
 PAUSE = 20.0  # times its own time, such threads make no calls after one that took longer
 _AVERAGED = 64  # requests of the average time
 _KNOWN = 16  # requests before it is used
+Later = Callable[[Callable[[], None]], object]
 
 
 class Engine:
@@ -151,14 +152,14 @@ class Engine:
     def call(
         self, given: Any, sink: Sink, future: Any, model: str | None, priority: int,
         deadline: float | None, outputs: Sequence[str] | None, keep: int = 0,
-        within: float | None = None,
+        within: float | None = None, later: Later | None = None,
     ) -> Request:  # fmt: skip
         """Run a request in the thread of its caller if no other waits or runs; else as `submit`.
 
         Results are delivered in both cases. No thread is woken for a lone request. With `within`,
         it runs so only if that takes less than these seconds, by what was measured before. A call
         that took longer than `OVERRUN` times as much turns that off for its model for `PAUSE`
-        times its own time.
+        times its own time. `later` takes what is left to count once the results are delivered.
         """
         request = self._read(given, sink, future, model, priority, deadline, outputs, keep)
         with self._lock:
@@ -167,7 +168,7 @@ class Engine:
             if group is None:
                 self._enter(request)
         if group is not None:
-            self._run(group)
+            self._run(group, later)
             taken = request.ended - request.started
             if within is not None and taken > OVERRUN * within:
                 request.served.pause_ends = request.ended + PAUSE * taken
@@ -366,8 +367,8 @@ class Engine:
 
     # ---- calls -----------------------------------------------------------------------------------
 
-    def _run(self, group: Group) -> None:
-        """Call the model, and deliver results or errors."""
+    def _run(self, group: Group, later: Later | None = None) -> None:
+        """Call the model, and deliver results or errors; `later` counts results afterwards."""
         requests, form = group.requests, group.form
         items = [request.item for request in requests]
         start = perf_counter()
@@ -383,8 +384,14 @@ class Engine:
                     request.error = _without_frame(error)
         end = perf_counter()
         items.clear()
-        self._ended(group, start, end)
-        deliver(requests)
+        for request in requests:
+            request.ended = end
+        if later is not None and all(request.error is None for request in requests):
+            deliver(requests)
+            later(partial(self._ended, group, start, end))
+        else:
+            self._ended(group, start, end)
+            deliver(requests)
 
     def _run_each(self, form: Form, requests: list[Request]) -> None:
         """Run requests one by one after an error: the others are right."""
@@ -408,7 +415,6 @@ class Engine:
             self.groups -= 1
             group.lane.calls -= 1
             for request in requests:
-                request.ended = end
                 request.served.running -= 1
                 self._end(request, "failed" if request.error is not None else "done")
             self._wake()

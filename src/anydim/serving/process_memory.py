@@ -11,7 +11,7 @@ from anydim.base.errors import MemoryLimitError
 SPARE = 0.05  # of a limit, for connections and the interpreter
 LEAST_SPARE = 32 << 20  # bytes
 _ARENAS, _MAPPED = -8, -3  # parameters of glibc's mallopt
-_LARGE = 1 << 22  # bytes of arrays that are mapped, and returned when they are freed
+_LARGE = 1 << 20  # bytes of arrays that are mapped, and returned when they are freed
 
 
 def resident_bytes() -> int:

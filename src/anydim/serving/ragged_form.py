@@ -23,6 +23,7 @@ from anydim.serving.item import Item
 MOST_ROWS = 1 << 16  # of a request
 _SHORT = 1 << 12  # bytes of a mask that is compared as bytes
 _KNOWN = 4096  # shapes of requests that are remembered
+_PREDICTED = 640  # lengths whose calls are predicted at once
 Rows = list[numpy.ndarray]
 
 
@@ -91,6 +92,9 @@ class RaggedForm:
         self._first = next(iter(packing.dims))
         self._known: dict[Any, _Facts] = {}  # by the shapes of a request
         self._empty: dict[tuple[tuple[str, int], ...], float] = {}
+        self._is_predicted = False  # whether calls of rows of each length are
+        if len(packing.dims) == 1:
+            self._predict_lengths(())
 
     # ---- reading ---------------------------------------------------------------------------------
 
@@ -247,9 +251,25 @@ class RaggedForm:
 
     def _own(self, row: tuple[int, ...], others: Mapping[str, int]) -> float:
         """Predicted seconds that a row of these sizes adds to a call."""
+        if not self._is_predicted and not others:
+            self._predict_lengths(row)
         lengths = {name: [size] for name, size in zip(self._packing.dims, row)}
         alone = self.costs.predicted(self._sized(1, lengths, others))
         return max(alone - self._nothing(others), 0.0)
+
+    def _predict_lengths(self, row: tuple[int, ...]) -> None:
+        """Predict calls of a row of each length, so that a new length takes no time. Sizes of other
+        ragged dims are those of `row`."""
+        self._is_predicted = True
+        *fixed, last = self._table.dims
+        end = last.lo + _PREDICTED if last.hi is None else min(last.hi + 1, last.lo + _PREDICTED)
+        count = end - last.lo
+        lengths = {dim.name: [size] * count for dim, size in zip(fixed, row)}
+        lengths[last.name] = list(range(last.lo, end))
+        columns: dict[str, Sequence[int]] = {self._batch: [1] * count}
+        columns.update(zip(self._table.totals, self._packing.counts(lengths, {})))
+        columns.update(zip(self._table.longest, lengths.values()))
+        self.costs.predict(columns)
 
     def _nothing(self, others: Mapping[str, int]) -> float:
         """Predicted seconds of a call without rows."""

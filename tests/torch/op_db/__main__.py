@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import queue
-import selectors
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -23,7 +21,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-_SECONDS = 90.0  # for one entry
+from tests.torch.answers import Answers
+
+SECONDS = 90.0  # for one entry
 
 
 class Worker:
@@ -31,55 +31,22 @@ class Worker:
 
     def __init__(self, backends: Sequence[str], count: int) -> None:
         self.backends = backends
-        self.command = [sys.executable, "-m", "tests.torch.op_db.worker", str(count)]
-        self.process: subprocess.Popen[bytes] | None = None
+        self.answers = Answers("tests.torch.op_db.worker", str(count))
 
     def run(self, entry: str, dtype: str) -> Iterator[dict[str, Any]]:
         """The outcome of an entry with each backend."""
         left = list(self.backends)
         while left:
-            for line in self._lines(f"{entry} {dtype} {','.join(left)}\n", len(left)):
+            for line in self.answers.lines(f"{entry} {dtype} {','.join(left)}", len(left), SECONDS):
                 left.pop(0)
                 yield json.loads(line)
             if left:
-                self.stop()
                 key = {"backend": left.pop(0), "entry": entry, "dtype": dtype}
-                late = {"outcome": "failed", "why": "no answer in time", "seconds": _SECONDS}
+                late = {"outcome": "failed", "why": "no answer in time", "seconds": SECONDS}
                 yield key | late
 
-    def _lines(self, request: str, count: int) -> Iterator[str]:
-        """Lines of the answer until all have come, or one does not."""
-        process = self.process or self._started()
-        assert process.stdin is not None
-        try:
-            process.stdin.write(request.encode())
-        except BrokenPipeError:
-            return
-        for _ in range(count):
-            line = self._line(_SECONDS)
-            if not line:
-                return
-            yield line
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        self.process = subprocess.Popen(
-            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, bufsize=0,
-        )  # fmt: skip
-        self._line(300.0)
-        return self.process
-
-    def _line(self, seconds: float) -> str:
-        assert self.process is not None and self.process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            return self.process.stdout.readline().decode() if selector.select(seconds) else ""
-
     def stop(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
+        self.answers.stop()
 
 
 def run_all(

@@ -34,8 +34,9 @@ def _difference(theirs: Any, ours: Any, is_random: bool) -> str:
         return f"shape {tuple(ours.shape)}, torch has {tuple(theirs.shape)}"
     if is_random or not theirs.numel():
         return ""
-    relative, absolute = TOLERANCES.get(theirs.dtype, (0.0, 0.0))
-    if theirs.is_floating_point():
+    dtype = theirs.dtype.to_real() if theirs.is_complex() else theirs.dtype
+    relative, absolute = TOLERANCES.get(dtype, (0.0, 0.0))
+    if theirs.is_floating_point() or theirs.is_complex():
         scale = theirs[theirs.isfinite()].abs().max().item() if theirs.isfinite().any() else 0
         absolute = max(absolute, absolute * scale)
     if torch.allclose(ours, theirs, relative, absolute, equal_nan=True):

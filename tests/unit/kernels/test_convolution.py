@@ -63,6 +63,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.thinned
 @pytest.mark.parametrize("machine", [None, AVX2, SMALL], ids=["host", "avx2", "small"])
 @pytest.mark.parametrize("name", CASES)

@@ -91,6 +91,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shapes", PRODUCTS.values(), ids=list(PRODUCTS))
 @pytest.mark.parametrize("dtype", [float32, int32], ids=str)
 def test_products(shapes: tuple[str, str], dtype: DType) -> None:
@@ -145,7 +146,7 @@ def halved(group: Group, dtype: DType) -> Group:
     return replace(group, statements=tuple(changed), inputs=tuple(inputs))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shapes", PRODUCTS.values(), ids=list(PRODUCTS))
 @pytest.mark.parametrize("dtype", [float32, *NARROW], ids=str)
 def test_products_by_warps(shapes: tuple[str, str], dtype: DType) -> None:
@@ -233,6 +234,7 @@ CONVOLUTIONS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda case: case.w)
 def test_convolutions(case: Case) -> None:
     made = Prepared(case.group(), [tiled_matmul.TEMPLATE], IMAGES, MACHINE, schedule=SMALL)

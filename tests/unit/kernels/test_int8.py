@@ -166,6 +166,7 @@ def check(
         numpy.testing.assert_array_equal(array, wanted[tensor.name])
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.thinned
 @MACHINES
 @pytest.mark.parametrize("text", TEXTS)
@@ -191,6 +192,7 @@ def test_no_access_leaves_its_memory(text: str, a: DType, b: DType) -> None:
             check(prepared, group, {"m": m, "k": k, "n": n}, compiled=False, parts=2)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.thinned("a0-b0-windows-both", "a1-b1-scaled-b", "a1-b1-transposed-b", "a3-b3-batch-a")
 @pytest.mark.parametrize("constants", [{"a"}, {"b"}, {"a", "b"}], ids=["a", "b", "both"])
 @pytest.mark.parametrize("text", ["plain", "zeros", "transposed", "scaled", "batch", "windows"])

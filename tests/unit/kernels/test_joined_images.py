@@ -41,6 +41,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.thinned("-no padding-small", "-float64-small")
 @pytest.mark.parametrize("machine", [None, SMALL], ids=["host", "small"])
 @pytest.mark.parametrize("name", CASES)

@@ -113,6 +113,7 @@ STATEMENTS = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_statements_are_alike(statement: str) -> None:
     for text in (

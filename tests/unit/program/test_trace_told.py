@@ -59,10 +59,12 @@ def test_a_copy_in_a_branch_has_its_own_value() -> None:
     assert all(s.about["value"] for s in trace.of(COPY, "a"))
 
 
-@pytest.mark.sampled(2)
 @needs_device
-@pytest.mark.parametrize("make", OPENERS, ids=["apart", "usual"])
-@pytest.mark.parametrize("calls", [1, 3])
+@pytest.mark.parametrize("make, calls", (
+    (opened, 3), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+        (opened, 1), (OpenClDevice, 1), (OpenClDevice, 3),
+    )),
+))  # fmt: skip
 def test_times_are_the_devices_own(make: Callable[[], Device], calls: int) -> None:
     device = make()
     model = placed({"a": device, "b": device})

@@ -195,35 +195,114 @@ def test_bodies_without_a_declared_length(server: Any) -> None:
     assert highest(server) < LIMIT
 
 
-def test_many_large_messages_over_grpc(server: Any) -> None:
-    """Messages count once they have arrived, and answers until they have left."""
-    from anydim.server.messages import SERVICE, message
+class Caller:
+    """Clients over gRPC, each with a connection of its own, that send a large message each."""
 
-    data = np.full((20, WIDE), 0.1, np.float32)
-    row = {"name": "x", "datatype": "FP32", "shape": data.shape}
-    given = message("ModelInferRequest")(
-        model_name="scaled", inputs=[row], outputs=[{"name": "y"}],
-        raw_input_contents=[data.tobytes()],
-    )  # fmt: skip
+    def __init__(self, server: Any) -> None:
+        from anydim.server.messages import SERVICE, message
 
-    async def one(call: Any) -> str:
-        try:
-            found = await call(given, timeout=60)
-        except grpc.RpcError as error:
-            assert "are in use" in error.details()
-            return error.code().name
-        assert found.raw_output_contents[0] == np.full_like(data, 0.2).tobytes()
-        return "OK"
+        self.data = np.full((11, WIDE), 0.1, np.float32)
+        row = {"name": "x", "datatype": "FP32", "shape": self.data.shape}
+        self.given = message("ModelInferRequest")(
+            model_name="scaled", inputs=[row], outputs=[{"name": "y"}],
+            raw_input_contents=[self.data.tobytes()],
+        )  # fmt: skip
+        self._address, self._service = f"127.0.0.1:{server.grpc_port}", SERVICE
+        self._found = message("ModelInferResponse").FromString
+        self._parts = message("ModelStreamInferResponse").FromString
+        self.statuses: list[str] = []
 
-    async def run() -> list[str]:
-        options = [("grpc.max_receive_message_length", -1)]
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.grpc_port}", options) as channel:
+    def channel(self) -> Any:
+        options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+        return grpc.aio.insecure_channel(self._address, options)
+
+    async def unary(self) -> None:
+        async with self.channel() as channel:
             call = channel.unary_unary(
-                f"/{SERVICE}/ModelInfer", request_serializer=lambda m: m.SerializeToString(),
-                response_deserializer=message("ModelInferResponse").FromString,
-            )  # fmt: skip
-            return await asyncio.gather(*(one(call) for _ in range(24)))
+                f"/{self._service}/ModelInfer", lambda made: made.SerializeToString(), self._found
+            )
+            try:
+                self._check(await call(self.given, timeout=60))
+            except grpc.RpcError as error:
+                assert "are in use" in error.details(), error.details()
+                self.statuses.append(error.code().name)
 
-    statuses = asyncio.run(run())
-    assert "OK" in statuses and set(statuses) <= {"OK", "UNAVAILABLE"}
+    async def stream(self) -> None:
+        async with self.channel() as channel:
+            call = channel.stream_stream(
+                f"/{self._service}/ModelStreamInfer", lambda made: made.SerializeToString(),
+                self._parts,
+            )(iter([self.given] * 3), timeout=60)  # fmt: skip
+            async for part in call:
+                if part.error_message:
+                    assert "are in use" in part.error_message
+                    self.statuses.append("UNAVAILABLE")
+                else:
+                    self._check(part.infer_response)
+
+    def _check(self, found: Any) -> None:
+        assert found.raw_output_contents[0] == np.full_like(self.data, 0.2).tobytes()
+        self.statuses.append("OK")
+
+
+@pytest.mark.parametrize("kind", ("unary", "stream"))
+def test_many_large_messages_over_grpc(server: Any, kind: str) -> None:
+    """Messages count before they arrive, and answers until they have left."""
+    caller = Caller(server)
+
+    async def run() -> None:
+        await asyncio.gather(*(getattr(caller, kind)() for _ in range(40)))
+
+    asyncio.run(run())
+    assert highest(server) < LIMIT
+    assert len(caller.statuses) >= 40
+    assert "OK" in caller.statuses and set(caller.statuses) <= {"OK", "UNAVAILABLE"}
+    assert server.json("GET", "/status")[1]["memory"]["requests"] == 0
+
+
+def test_a_message_above_the_limit_and_none(server: Any) -> None:
+    caller = Caller(server)
+    caller.given.raw_input_contents[0] *= 2
+
+    async def run() -> None:
+        async with caller.channel() as channel:
+            for path, given, status in (
+                ("ModelInfer", caller.given, grpc.StatusCode.RESOURCE_EXHAUSTED),
+                ("ModelInfer", None, grpc.StatusCode.INVALID_ARGUMENT),
+                ("ServerLive", None, None),
+            ):  # fmt: skip
+                call = channel.stream_unary(
+                    f"/inference.GRPCInferenceService/{path}",
+                    lambda made: made.SerializeToString(), bytes,
+                )(iter([given] if given is not None else []), timeout=30)  # fmt: skip
+                try:
+                    await call
+                    assert status is None
+                except grpc.RpcError as error:
+                    assert error.code() is status, error.details()
+
+    asyncio.run(run())
+    assert server.json("GET", "/status")[1]["memory"]["requests"] == 0
+
+
+def test_calls_that_are_cancelled_while_they_wait_for_a_message_leave_nothing(server: Any) -> None:
+    async def never() -> Any:
+        await asyncio.sleep(60)
+        yield b""
+
+    async def run() -> None:
+        async with Caller(server).channel() as channel:
+            calls = [
+                channel.stream_stream(f"/inference.GRPCInferenceService/{path}", bytes, bytes)(
+                    never(), timeout=60
+                )
+                for path in ("ModelInfer", "ModelStreamInfer") * 2
+            ]
+            await asyncio.sleep(0.3)
+            assert server.json("GET", "/status")[1]["memory"]["requests"] > 4 << 20
+            for call in calls:
+                call.cancel()
+            await asyncio.sleep(0.3)
+
+    asyncio.run(run())
     assert server.json("GET", "/status")[1]["memory"]["requests"] == 0

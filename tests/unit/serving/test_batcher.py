@@ -16,6 +16,7 @@ import pytest
 
 import anydim as ad
 from anydim.serving import AsyncBatcher, Batcher
+from anydim.serving.batcher import form_of
 from tests.unit.serving.models import (
     dependent,
     encoder,
@@ -583,3 +584,12 @@ def test_costs_follow_what_was_measured() -> None:
     assert 2.9 * before < costs.ratio < 3.1 * before
     costs.learn(1e-3, before)  # a stall says nothing
     assert 2.9 * before < costs.ratio < 3.1 * before
+
+
+def test_lengths_are_predicted_at_once_as_each_alone() -> None:
+    form, alone = form_of(encoder()), form_of(encoder())
+    alone.costs._seconds.clear()
+    for n in (7, *LENGTHS):
+        items = [each.read({"input_ids": tokens(n)}, None) for each in (form, alone)]
+        assert items[0].own == items[1].own > 0
+    assert len(form.costs._seconds) >= 20 > len(alone.costs._seconds)

@@ -39,6 +39,7 @@ class Noted:
         request = self.batcher.submit(np.ones(count, np.float32), within=within)
         found = await self.batcher.outcome(request)
         assert found["total"] == count and found["y"].shape == (count,)
+        await asyncio.sleep(0)  # the call is counted
         return self.threads[-1] == threading.get_ident()
 
 
@@ -50,6 +51,22 @@ def served(test: Callable[[Noted], Coroutine[Any, Any, None]]) -> None:
             assert batcher.engine.budget.is_clear
 
     asyncio.run(run())
+
+
+def test_results_are_delivered_before_their_call_is_counted() -> None:
+    async def test(noted: Noted) -> None:
+        await known(noted)
+        batcher, counted = noted.batcher, lambda: batcher.metrics()["models"]["scaled"]["done"]
+        for keep in (0, 1):
+            before = counted()
+            request = batcher.submit(np.ones(3, np.float32), within=LONG, keep=keep)
+            assert (await batcher.outcome(request))["total"] == 3
+            assert counted() == before and batcher.metrics()["running_calls"] == 1
+            batcher.release(request)
+            await asyncio.sleep(0)
+            assert counted() == before + 1 and batcher.engine.budget.is_clear
+
+    served(test)
 
 
 async def known(noted: Noted) -> None:

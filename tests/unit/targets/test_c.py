@@ -14,6 +14,7 @@ from anydim.base import settings
 from anydim.base.dtypes import DType, boolean, float32, float64, int8, int32, int64, uint16
 from anydim.base.errors import OptionError
 from anydim.kernels import ir
+from anydim.native.body import Body, parameter
 from anydim.targets.c.compilers import compiler
 from anydim.targets.c.dialect import C11
 from anydim.targets.c.literals import literal
@@ -22,6 +23,7 @@ from anydim.targets.c.render import render
 from anydim.targets.evaluated import evaluator
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.run import launch
+from anydim.targets.targets import target
 from tests.kernel_targets import needs_compiler
 from tests.unit.targets.programs import START, STOP, elementwise, index, kernel, loop, number, op
 from tests.unit.targets.test_programs import LENGTH, Program
@@ -143,3 +145,22 @@ def test_a_missing_compiler_is_named() -> None:
         compiler()
     assert "no C compiler '/nowhere/cc -x'" in str(caught.value)
     assert "ANYDIM_C_COMPILER" in str(caught.value)
+
+
+@needs_compiler
+@pytest.mark.parametrize("used", [(True, False), (False, True), (True, True), (False, False)])
+def test_a_function_elsewhere_is_called_with_and_without_its_result(used: tuple[bool, ...]) -> None:
+    """Its declaration has the result, whatever the order of the calls."""
+    body = Body()
+    for each in used:
+        with body.when(parameter("n") > 0):
+            if each:
+                body.give(body.ask("other", 1))
+            else:
+                body.call("other", 1)
+    body.give(0)
+    library = ir.Library("calls", (body.function("calling", ("n",), public=True),))
+    code = target("c", "native")
+    assert code.compile(code.sources([library], code.processor)).code.keys() == {"calls"}
+    declared = "i64 other(i64)" if any(used) else "void other(i64)"
+    assert declared in render(library, code.processor)

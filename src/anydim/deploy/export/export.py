@@ -8,12 +8,16 @@ from pathlib import Path
 
 from anydim.base.errors import OptionError
 from anydim.base.text import listed
-from anydim.deploy.export.files import Exported, texts
+from anydim.deploy.export.binding import Binding, binding_of
+from anydim.deploy.export.exported import Exported
+from anydim.deploy.export.files import texts
 from anydim.deploy.export.naming import prefixed, program_name
+from anydim.deploy.export.tables import constant_names
 from anydim.deploy.export.weights import weights_of
 from anydim.native.build import Assembled, modules
 from anydim.native.invoke import invoke_code
 from anydim.program.program import Program
+from anydim.runtime.interface import Interface
 from anydim.sizes import LARGEST
 from anydim.targets.target import Source, Target
 
@@ -23,20 +27,21 @@ _FIRST_LINE = b"# Builds the example, and lib"  # of the Makefile
 def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Target) -> None:
     """Write a program: texts if the target exports them, as C does, else objects for its processor.
 
-    Deletes the code of an earlier export to the folder. Raises OptionError for a program that is
-    not straight, a name that is no C identifier, or a folder that cannot be written or holds other
+    Deletes the code of an earlier export to the folder. Raises OptionError for a dim that no input
+    determines, a name that is no C identifier, or a folder that cannot be written or holds other
     files.
     """
     signature = made.program.signature
-    if made.program.straight is None:
-        raise OptionError(
-            f"{signature.name} has data-dependent parts, and cannot be exported to C",
-            "branches, loops, recursion and sizes by data cannot: model.save writes a file that "
-            "ad.load runs without a compiler",
-        )
     called = program_name(name, signature.name)
     every, interface = modules(_in_arenas(made))
-    generated = [part for part in every if part != invoke_code()]  # only Python calls it
+    if interface.requested_dims:
+        raise OptionError(
+            f"{signature.name} has a dim that no input determines, and cannot be exported to C",
+            f"give it an input with an axis of size '{interface.requested_dims[0][0]}'",
+        )
+    binding = _binding(made.program, interface)
+    own = [part for part in every if part != invoke_code()]  # only Python calls it
+    generated = own if binding.code is None else [*own, binding.code]
     sources = code.sources(prefixed(generated, called), code.processor)
     if code.export_suffix:
         files = {
@@ -48,15 +53,11 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
         compiled = code.compile(sources).code
         files = {f"code/{each}.o": data for each, data in compiled.items()}
         objects = list(files)
-    if interface.requested_dims:
-        raise OptionError(
-            f"{signature.name} has a dim that no input determines, and cannot be exported to C",
-            f"give it an input with an axis of size '{interface.requested_dims[0][0]}'",
-        )
-    ((_, constants),) = interface.tables
-    weights = weights_of(constants, made.arrays)
+    weights = weights_of(constant_names(interface), made.arrays)
     threads = made.program.threads
-    program = Exported(called, signature, interface, weights, code.processor, threads, objects)
+    program = Exported(
+        called, signature, interface, binding, weights, code.processor, threads, objects
+    )
     files |= {file: text.encode() for file, text in texts(program).items()}
     files[f"{called}.weights"] = weights.head + weights.content
     try:
@@ -66,10 +67,19 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
         raise OptionError(f"{os.fspath(folder)} cannot be written: {reason}") from None
 
 
+def _binding(program: Program, interface: Interface) -> Binding:
+    if program.straight is None:
+        return binding_of(program, [name for _, name in interface.updates])
+    checks = tuple(each.check for each in interface.failures[: interface.bound] if each.check)
+    outputs = tuple(first for _, _, first in interface.results)
+    return Binding(None, checks, interface.words, interface.shapes, outputs, 0, True)
+
+
 def _in_arenas(made: Assembled) -> Assembled:
     """Move all blocks of setups to the arenas of calls: the program runs one call at a time."""
     segment = made.program.straight
-    assert segment is not None
+    if segment is None:
+        return made
     setups = tuple(replace(setup, least=LARGEST) for setup in segment.setups)
     program = Program.of(
         replace(segment, setups=setups), made.program.constants, made.program.recipes
@@ -79,7 +89,10 @@ def _in_arenas(made: Assembled) -> Assembled:
 
 def _text(source: Source) -> str:
     """Generated C text; suppresses warnings about unused names."""
-    kinds = ("unused-parameter", "unused-variable", "unused-function", "parentheses", "psabi")
+    kinds = (
+        "unused-parameter", "unused-variable", "unused-but-set-variable", "unused-function",
+        "parentheses", "psabi",
+    )  # fmt: skip
     quiet = [f'#pragma GCC diagnostic ignored "-W{kind}"' for kind in kinds]
     return "\n".join([*quiet, "", source.text()])
 

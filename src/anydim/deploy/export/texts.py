@@ -10,14 +10,30 @@ from anydim.runtime.signature import Signature
 
 
 def text_of(failure: Failure, name: str) -> str:
-    """Describe a failure of a call of the straight program `name`, in one line."""
-    if failure.check is not None:
-        return _check(failure.check, failure.signature)
+    """Describe a failure of a call of the program `name`, in one line."""
     if failure.position is not None:
         return _position(failure.position, name)
+    if failure.kind in _TEXTS:
+        return f"{failure.signature.name}: {_TEXTS[failure.kind]}"
     if failure.kind in stopping.FAILURES:  # nothing stops it
         return "the call was ended"
-    return "not enough memory for these sizes"
+    if failure.dim:
+        return f"{failure.signature.name}: {_outside(failure)}"
+    assert failure.check is not None
+    return _check(failure.check, failure.signature)
+
+
+_TEXTS = {
+    "slice": "an iteration produced a slice of another shape than earlier ones",
+    "place": "a slice is outside its stack",
+    "count": "the number of sizes that data defines is wrong",
+}
+
+
+def _outside(failure: Failure) -> str:
+    dim = failure.signature.box.dim(failure.dim)
+    by = ", as data defines it" if failure.kind == "found" else ""
+    return f"dim '{dim.name}' is outside its bounds {dim.range}{by}"
 
 
 def _check(check: Check, signature: Signature) -> str:

@@ -8,6 +8,8 @@ Nothing here is imported before a torch program is compiled: torch is an optiona
     sizes.py               torch's symbolic sizes as size expressions
     record.py              the row of an overload
     builder.py             the builder that rows use
+    complex_values.py      complex tensors as pairs of real ones
+    memory_order.py        the order of elements in memory, by traced strides
     definitions.tc         definitions that rows use
     symbols.py             dims from symbols: names and bounds
     control_flow.py        cond and while_loop
@@ -18,6 +20,7 @@ Nothing here is imported before a torch program is compiled: torch is an optiona
     recurrent_operators.py LSTM, GRU and RNN as operators of torch, with gradients
     recurrent_tracing.py   torch.compile with recurrent layers kept whole
     resampling.py          resampling by a factor
+    result_views.py        results that are views of inputs or of other results
     exporting.py           export with recurrent layers kept whole
     opening.py             exported programs, files and modules
     outline.py             what a file holds, for `ad.inspect`

@@ -35,6 +35,8 @@ class TorchBuilder(Builder):
         super().__init__(name)
         self.result: DType = boolean
         self.rank = 0  # of the (first) result of the current overload
+        self.source: Any = None  # torch's traced tensor of the first argument
+        self.is_complex = False  # that result; `result` is then the type of its parts
         self.parts = 1  # results of the current overload
         self.used: set[int] = set()  # positions of its results that are used
         self._seeds = count()

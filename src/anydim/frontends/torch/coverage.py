@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from anydim.frontends.torch.rows import OVERLOADS
+from anydim.frontends.torch.rows import SUBJECTS, complex_numbers, full_name
 
 _HEAD = """# Operators of torch
 
@@ -25,15 +25,31 @@ names the overload and the module.
 ## torch's operator database
 
 Each entry of torch's database (`op_db`) is exported with every axis free (`Dim.AUTO`), compiled
-once, and compared with eager torch at the exported size and at two others: one sample of each
-entry, for float32 of all entries, for other element types of every fourth one. Entries with random
-numbers are compared by type and shape.
+once, and compared with eager torch at the exported size, at two others, and with one size 0 where
+torch allows it: one sample of each entry, for float32 of all entries, for other element types of
+every fourth one. Entries with random numbers are compared by type and shape.
 
     python -m tests.torch.op_db {path}.json --samples 1
-    python -m tests.torch.op_db {path}.json --samples 1 --dtype int64 --every 4
+    for dtype in bfloat16 bool float64 int64; do
+        python -m tests.torch.op_db {path}.json --samples 1 --every 4 --dtype $dtype
+    done
     python -m tests.torch.op_db {path}.json --samples 1 --every 4 \\
         --backend anydim --backend openvino --backend tvm
     python -m anydim.frontends.torch.coverage {path}.md
+"""
+_INDUCTOR = """## Inductor's tests of dynamic shapes
+
+torch's packages do not contain these tests. With the folder `test` of torch's source, one command
+runs them with this backend in Inductor's place:
+
+    python -m tests.torch.inductor PATH out.json
+
+A copy of the files for an earlier torch, adapted to torch 2.13 by hand, had 831 tests for CPUs. Of
+291 (`--every 3`, November 2026), 42 read Inductor's code or settings and did not run, and torch
+skipped 22. Of the other 227, 196 passed with all graphs compiled, 22 passed with a graph that ran
+in torch (mostly `view` as a type of another width), and 9 failed: 5 by the copy or as tests of
+Inductor's code, 2 by rounding above their tolerance, 1 by the strides of a result, 1 by the shape
+of an unused result of `_embedding_bag`.
 """
 _OWN = "anydim"
 _WORDS = {
@@ -50,16 +66,25 @@ def page(found: list[dict[str, Any]], path: Path) -> str:
         if each["backend"] == _OWN:
             results.setdefault(each["dtype"], []).append(each)
     lines = [*head.splitlines(), *_summary(results), "", *_beside(found), "", *_misses(results),
-             "", *_rows()]  # fmt: skip
+             "", *_INDUCTOR.splitlines(), "", *_rows()]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
 def _summary(results: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     yield ""
-    yield "| element type | exported | right | share | refused | wrong or failed |"
-    yield "|---|---|---|---|---|---|"
+    yield "| element type | exported | right | share | refused | wrong or failed | wrong if empty |"
+    yield "|---|---|---|---|---|---|---|"
     for dtype, found in results.items():
-        yield f"| {dtype} | {_counted(found)} |"
+        yield f"| {dtype} | {_counted(found)} | {_empty(found)} |"
+        core = [each for each in found if each.get("core")]
+        yield f"| {dtype}, core ATen | {_counted(core)} | {_empty(core)} |"
+    yield ""
+    yield "Rows of core ATen count the entries whose default decomposition is of core ATen alone."
+
+
+def _empty(found: list[dict[str, Any]]) -> int:
+    """How many entries are wrong or fail with a size of 0."""
+    return sum(bool(each.get("empty")) for each in found)
 
 
 def _counted(found: list[dict[str, Any]]) -> str:
@@ -114,9 +139,15 @@ def _reason(text: str) -> str:
 
 def _rows() -> Iterator[str]:
     yield "## Overloads with a row"
-    yield ""
-    names = sorted(OVERLOADS)
-    yield ", ".join(f"`{name}`" for name in names)
+    for subject in (*SUBJECTS, complex_numbers):
+        overloads: dict[str, list[str]] = {}
+        for name in sorted(map(full_name, subject.ROWS)):
+            operator, _, overload = name.rpartition(".")
+            overloads.setdefault(operator, []).append(f"`{overload}`")
+        title = subject.__name__.rpartition(".")[2].replace("_", " ").capitalize()
+        yield from ("", f"### {title}", "", "| operator | overloads |", "|---|---|")
+        for operator, found in overloads.items():
+            yield f"| `{operator.removeprefix('aten.')}` | {', '.join(found)} |"
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 
 from anydim.frontends.torch.fused_layers import FUSED
 from anydim.frontends.torch.resampling import RESAMPLING
-from anydim.frontends.torch.rows import OVERLOADS
+from anydim.frontends.torch.rows import COMPLEX_OVERLOADS, OVERLOADS
 
 
 def decompositions(is_exported: bool) -> dict[Any, Callable[..., Any]]:
@@ -39,4 +39,5 @@ def _table(is_exported: bool) -> dict[Any, Callable[..., Any]]:
     composite = {**dict(core.items()), **kept}
     tables = (decomposition_table, composite) if is_exported else (composite, decomposition_table)
     found = {**tables[0], **tables[1], **FUSED, **RESAMPLING}
-    return {overload: made for overload, made in found.items() if str(overload) not in OVERLOADS}
+    own = OVERLOADS.keys() | COMPLEX_OVERLOADS.keys()
+    return {overload: made for overload, made in found.items() if str(overload) not in own}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,9 +25,10 @@ from anydim.frontends.builder import Value
 from anydim.frontends.torch import control_flow
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.called_definitions import definition_of
+from anydim.frontends.torch.complex_values import Complex, is_complex, joined, of_type, split
 from anydim.frontends.torch.promotion import dtype_of
 from anydim.frontends.torch.refusal import Refused
-from anydim.frontends.torch.rows import OVERLOADS
+from anydim.frontends.torch.rows import COMPLEX_OVERLOADS, OVERLOADS
 from anydim.frontends.torch.sizes import RELATIONS, number_of, size_of
 from anydim.frontends.torch.symbols import Naming
 from anydim.graph.nodes import Graph
@@ -44,7 +46,8 @@ class Program:
     `constants` are tensors by placeholder, `names` the names of the other placeholders, `ranges`
     the bounds of symbols, `named` the names that the user gave to axes: (placeholder, axis).
     `results` are names of the results; results of `None` have none. With `shaped_numbers`, a number
-    among the placeholders is the size of an input of bytes, so that it may be a size of others.
+    among the placeholders is the size of an input of bytes, so that it may be a size of others; 0
+    if it is negative.
     """
 
     name: str
@@ -64,11 +67,15 @@ class Imported:
 
     `placeholders` are positions among the module's placeholders, in the order of the inputs.
     A result is the name of an output, or a number or None that the module returns as it is.
+    `complex_names` are the inputs and outputs of complex types: real ones of the graph with a last
+    axis of 2. `negated` are inputs of bytes whose size is the negated number, 0 for a positive one.
     """
 
     graph: Graph
     placeholders: tuple[int, ...]
     results: tuple[Any, ...]
+    complex_names: frozenset[str] = frozenset()
+    negated: frozenset[str] = frozenset()
 
 
 def import_graph(program: Program) -> Imported:
@@ -85,20 +92,22 @@ class _Importing:
         self.environment: dict[Any, Any] = {}
         self.failures: list[str] = []
         self.placeholders: list[int] = []
+        self.complex_names: set[str] = set()
+        self.negated: set[str] = set()
 
     def run(self) -> Imported:
         nodes = list(self.program.module.graph.nodes)
         given = [node for node in nodes if node.op == "placeholder"]
         Naming(self.program, self.g).declare(given)
-        numbers = [isinstance(node.meta.get("val"), torch.SymInt) for node in given]
-        for position in sorted(range(len(given)), key=lambda place: not numbers[place]):
+        for position in sorted(range(len(given)), key=partial(_rank, given)):
             try:
                 self.placeholder(given[position], position)
             except Refused as error:
                 self.failures.append(f"the input {given[position].name}: {error}")
                 self.environment[given[position]] = _BROKEN
+        skipped = _only_checked(nodes)
         for node in nodes:
-            if node.op not in ("placeholder", "output"):
+            if node.op not in ("placeholder", "output") and node not in skipped:
                 self.node(node)
         if self.failures:
             raise _unsupported(self.program.name, self.failures)
@@ -109,7 +118,8 @@ class _Importing:
             graph = self.g.graph()
         except GraphError as error:
             raise ModelError(f"{self.program.name}: {error.problem}", error.hint) from None
-        return Imported(graph, tuple(self.placeholders), results)
+        names = frozenset(self.complex_names), frozenset(self.negated)
+        return Imported(graph, tuple(self.placeholders), results, *names)
 
     # ---- inputs and results ----
 
@@ -122,11 +132,17 @@ class _Importing:
         elif isinstance(value, torch.SymInt):
             self.size_input(node, value, name, position)
         elif isinstance(value, torch.Tensor):
-            shape = [self.size(size) for size in value.shape]
-            self.environment[node] = self.g.input(name, dtype_of(value.dtype), shape)
+            self.environment[node] = self.tensor_input(name, value)
             self.placeholders.append(position)
         else:
             self.environment[node] = value
+
+    def tensor_input(self, name: str, value: torch.Tensor) -> Value | Complex:
+        shape = [self.size(size) for size in value.shape]
+        if not value.dtype.is_complex:
+            return self.g.input(name, dtype_of(value.dtype), shape)
+        self.complex_names.add(name)
+        return split(self.g, self.g.input(name, dtype_of(value.dtype), [*shape, as_size(2)]))
 
     def size_input(self, node: Any, value: Any, name: str, position: int) -> None:
         """A size among the inputs: of an axis of a tensor, or a number of its own."""
@@ -134,12 +150,12 @@ class _Importing:
         if all(each.name in self.g.symbols for each in symbol.free_symbols):
             self.environment[node] = self.size(value)
             return
-        if self.program.shaped_numbers and symbol.is_Symbol:
-            low, high = Naming(self.program, self.g).range_of(symbol)
-            size = self.g.dim(f"{name}.size", low, high)
-            self.g.input(name, uint8, (size,))
-            self.placeholders.append(position)
-            self.g.symbols[symbol.name] = self.environment[node] = size
+        if not symbol.is_Symbol:
+            raise Refused(f"the number {symbol} of unknown sizes")
+        if self.program.shaped_numbers:
+            self.g.symbols[symbol.name] = self.environment[node] = self.shaped_number(
+                name, symbol, position
+            )
             return
         tensor = self.g.input(name, int64, ())
         self.placeholders.append(position)
@@ -147,10 +163,30 @@ class _Importing:
         found = self.g.found(tensor, f"{name}.size", low, high)
         self.g.symbols[symbol.name] = self.environment[node] = found
 
-    def constant(self, tensor: torch.Tensor) -> Value:
+    def shaped_number(self, name: str, symbol: Any, position: int) -> Size:
+        """A number as the size of an input of bytes, one that may be negative as that of two."""
+        naming = Naming(self.program, self.g)
+        (low, _), (least, high) = naming.limits_of(symbol), naming.range_of(symbol)
+        size = self.g.dim(f"{name}.size", max(least, 0), None if high is None else max(high, 0))
+        self.g.input(name, uint8, (size,))
+        self.placeholders.append(position)
+        if low is not None and low >= 0:
+            return size
+        negative = self.g.dim(f"{name}.negative", 0, None if low is None else -low)
+        self.g.input(f"{name}.negated", uint8, (negative,))
+        self.placeholders.append(position)
+        self.negated.add(f"{name}.negated")
+        return size - negative
+
+    def constant(self, tensor: torch.Tensor) -> Value | Complex:
         """A parameter, a buffer or a constant, whose memory is shared."""
         dtype_of(tensor.dtype)
         plain = tensor.detach()
+        if plain.dtype.is_complex:
+            return split(self.g, self.array(torch.view_as_real(plain.resolve_conj())))
+        return self.array(plain)
+
+    def array(self, plain: torch.Tensor) -> Value:
         if not plain.numel() or not plain.is_contiguous() or plain.device.type != "cpu":
             plain = plain.cpu().contiguous()
         return self.g.constant(shared_array(plain, "a constant"))
@@ -168,12 +204,15 @@ class _Importing:
         value = self.value(result) if isinstance(result, torch.fx.Node) else result
         if isinstance(value, Size):
             value = self.g.scalar(value, int64)
-        if not isinstance(value, Value):
+        if not isinstance(value, (Value, Complex)):
             if isinstance(getattr(result, "meta", {}).get("val"), torch.Tensor):
                 self.failures.append(f"a further result ({result.name}): not supported")
             return value
         while name in self.g._types:  # an input may have this name
             name += "_out"
+        if isinstance(value, Complex):
+            self.complex_names.add(name)
+            value = joined(self.g, value)
         self.g.output(name, value)
         return name
 
@@ -208,15 +247,19 @@ class _Importing:
         overload = _overload(node)
         if overload in _ASSERTIONS:
             return self.asserted(node)
-        row = OVERLOADS.get(overload)
         arguments, named = self.arguments(node)
         called = definition_of(overload)
         if called is not None:
             definition, attributes = called
             return self.finished(node, self.g.call(definition, *arguments, **attributes))
-        if row is None:
-            raise Refused("not supported")
         self.expect(node, value)
+        if self.g.is_complex or is_complex([*arguments, *named.values()]):
+            row = COMPLEX_OVERLOADS.get(overload)
+        else:
+            row = OVERLOADS.get(overload)
+        if row is None:
+            known = overload in OVERLOADS
+            raise Refused("not supported for complex numbers" if known else "not supported")
         return self.finished(node, row(self.g, *arguments, **named))
 
     def part(self, values: Any, position: int) -> Any:
@@ -242,6 +285,9 @@ class _Importing:
             else {0}
         )
         first = value[0] if isinstance(value, (list, tuple)) and value else value
+        source = node.args[0] if node.args else None
+        self.g.source = source.meta.get("val") if isinstance(source, torch.fx.Node) else None
+        self.g.is_complex = isinstance(first, torch.Tensor) and first.dtype.is_complex
         if isinstance(first, torch.Tensor):
             self.g.result, self.g.rank = dtype_of(first.dtype), first.dim()
 
@@ -271,8 +317,6 @@ class _Importing:
             return dtype_of(given)
         if isinstance(given, _SYMBOLIC):
             return self.symbolic(given)
-        if isinstance(given, complex):
-            raise Refused("complex numbers")
         return given
 
     def value(self, node: Any) -> Any:
@@ -292,8 +336,13 @@ class _Importing:
         return self.result(value, results)
 
     def result(self, fake: Any, own: Any) -> Any:
-        if isinstance(fake, torch.Tensor) and isinstance(own, Value):
-            own = self.g.as_type(own, dtype_of(fake.dtype))
+        if isinstance(fake, torch.Tensor) and isinstance(own, (Value, Complex)):
+            dtype = dtype_of(fake.dtype)
+            own = (
+                of_type(self.g, own, dtype)
+                if isinstance(own, Complex)
+                else self.g.as_type(own, dtype)
+            )
             if len(own.shape) != len(fake.shape):
                 raise Refused(f"its result has {len(own.shape)} axes here, {fake.dim()} in torch")
             for size, found in zip(fake.shape, own.shape):
@@ -371,6 +420,29 @@ _ASSERTIONS = {
     "aten.sym_constrain_range_for_size.default", "aten._assert_async.msg",
     "aten._assert_tensor_metadata.default", "aten._assert_async.default",
 }  # fmt: skip
+
+
+def _rank(given: Sequence[Any], position: int) -> int:
+    """Numbers come before tensors, whose shapes hold them, and before expressions of numbers."""
+    value = given[position].meta.get("val")
+    if not isinstance(value, torch.SymInt):
+        return 2
+    return 0 if value.node.expr.is_Symbol else 1
+
+
+def _only_checked(nodes: Sequence[Any]) -> set[Any]:
+    """Sizes and comparisons of sizes that only assertions read, which read torch's expressions."""
+    found: set[Any] = set()
+    for node in reversed(nodes):
+        is_size = not isinstance(node.target, torch._ops.OpOverload) or (
+            _overload(node).startswith("aten.sym_") and _overload(node) not in _ASSERTIONS
+        )
+        if (
+            is_size and node.users and isinstance(node.meta.get("val"), _SYMBOLIC)
+            and all(user in found or _overload(user) in _ASSERTIONS for user in node.users)
+        ):  # fmt: skip
+            found.add(node)
+    return found
 
 
 def _overload(node: Any) -> str:

@@ -155,6 +155,11 @@ def open_program(
         for spec, result in zip(signature.output_specs, imported.results)
         if spec.kind in _WRITTEN
     }
+    if imported.complex_names & {*written, *written.values()}:
+        raise ModelError(
+            f"{name}: the program writes to a complex tensor: {', '.join(written)}",
+            "keep the parts as a real tensor: torch.view_as_real(x)",
+        )
     own = [
         result for spec, result in zip(signature.output_specs, imported.results)
         if spec.kind == OutputKind.USER_OUTPUT

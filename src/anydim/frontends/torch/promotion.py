@@ -15,6 +15,7 @@ from anydim.base.dtypes import (
     boolean,
     float16,
     float32,
+    float64,
     int16,
     int64,
     uint8,
@@ -22,12 +23,18 @@ from anydim.base.dtypes import (
 from anydim.frontends.torch.refusal import Refused
 from anydim.sizes import Size
 
+_PARTS = {"complex32": float16, "complex64": float32, "complex128": float64}
 _KINDS = {"bool": 0, "uint": 1, "int": 1, "float": 2}
 
 
 def dtype_of(torch_dtype: Any) -> DType:
-    """The element type of a torch.dtype; Refused for complex and quantised types."""
+    """The element type of a torch.dtype, of a complex one that of its parts.
+
+    Raises Refused for quantised types.
+    """
     name = str(torch_dtype).removeprefix("torch.")
+    if name in _PARTS:
+        return _PARTS[name]
     if name not in DTYPES:
         raise Refused(f"tensors of {torch_dtype}")
     return DTYPES[name]

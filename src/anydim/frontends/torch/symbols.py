@@ -82,13 +82,14 @@ class Naming:
                     yield symbol, (given if alone and given else f"{own}.{axis}"), alone
 
     def range_of(self, symbol: Any) -> tuple[int, int | None]:
-        """The bounds of a symbol in the program."""
+        """The bounds of a symbol that is a size."""
+        low, high = self.limits_of(symbol)
+        return 0 if low in (None, _SPECIALISED) else low, high
+
+    def limits_of(self, symbol: Any) -> tuple[int | None, int | None]:
+        """The bounds of a symbol in the program; None if it has none."""
         bounds = self.program.ranges.get(symbol)
-        if bounds is None:
-            return 0, None
-        low, high = (_whole(bound) for bound in (bounds.lower, bounds.upper))
-        low = 0 if low in (None, _SPECIALISED) else low
-        return low, high
+        return (None, None) if bounds is None else (_whole(bounds.lower), _whole(bounds.upper))
 
 
 def _whole(bound: Any) -> int | None:

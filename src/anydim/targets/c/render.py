@@ -84,7 +84,7 @@ class File:
         """Define functions; functions of other files that they call are declared first."""
         self.know(functions)
         own = {function.name for function in functions}
-        calls = {name: call for f in functions for name, call in _calls(f.body)}
+        calls = _called(functions)
         self.named = {*own, *calls}
         self.parts += [self._declared(call) for name, call in calls.items() if name not in own]
         odd = (f for f in functions if f.public and not is_identifier(f.name))
@@ -187,6 +187,16 @@ def _ahead(functions: Sequence[ir.Function]) -> Iterator[ir.Function]:
         called = (name for name, _ in _calls(function.body))
         wanted.update((name, None) for name in called if name in own and name not in defined)
     return (own[name] for name in wanted if is_identifier(name))
+
+
+def _called(functions: Iterable[ir.Function]) -> dict[str, ir.Call]:
+    """Return a call of each function that is called by name: one that uses its result, if any."""
+    found: dict[str, ir.Call] = {}
+    for name, call in (pair for function in functions for pair in _calls(function.body)):
+        known = found.setdefault(name, call)
+        if call.result is not None or known.result is None:
+            found[name] = call
+    return found
 
 
 def _calls(steps: Iterable[ir.Step]) -> Iterator[tuple[str, ir.Call]]:

@@ -18,6 +18,7 @@
     special.py             special functions, by the tables of coefficients.py
     data_sized.py          sizes that data decide
     lists.py               lists of tensors, as optimisers have them
+    complex_numbers.py     overloads with complex tensors, by their parts
 
 A row takes the builder and the arguments of the schema. It returns values; the importer converts
 them to the types that torch gives the results.
@@ -27,6 +28,7 @@ from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.rows import (
     activations,
     attention,
+    complex_numbers,
     convolution,
     convolution_gradients,
     creation,
@@ -44,15 +46,24 @@ from anydim.frontends.torch.rows import (
     views,
 )
 
-_SUBJECTS = (
+SUBJECTS = (
     elementwise, activations, views, reductions, linear, normalisation, convolution,
     convolution_gradients, attention, recurrent, recurrent_gradients, indexing, creation,
     data_sized, special, factorisations, lists,
 )  # fmt: skip
 
+
+def full_name(name: str) -> str:
+    """The name of an overload with its namespace: aten.add.Tensor. In tables aten is left out."""
+    return name if name.startswith(("prims.", "anydim.")) else f"aten.{name}"
+
+
 OVERLOADS: dict[str, Build] = {
-    name if name.startswith(("prims.", "anydim.")) else f"aten.{name}": row
-    for subject in _SUBJECTS
-    for name, row in subject.ROWS.items()
+    full_name(name): row for subject in SUBJECTS for name, row in subject.ROWS.items()
 }
 """Overload -> its row."""
+
+COMPLEX_OVERLOADS: dict[str, Build] = {
+    full_name(name): row for name, row in complex_numbers.ROWS.items()
+}
+"""Overload -> its row where an argument or the result is complex."""

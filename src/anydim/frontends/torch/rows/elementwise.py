@@ -410,7 +410,7 @@ ROWS: dict[str, Build] = {
         ("__lshift__", "shift_left"), ("__rshift__", "shift_right"))
        for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor", "Scalar")},
     "bitwise_not.default": bitwise("not"),
-    "abs.default": absolute,
+    "abs.default": absolute, "_neg_view.default": unary("neg"),
     "add.Tensor": scaled("add"), "add.Scalar": scaled("add"),
     "sub.Tensor": scaled("sub"), "sub.Scalar": scaled("sub"),
     "rsub.Tensor": reversed_subtraction, "rsub.Scalar": reversed_subtraction,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from anydim.base.dtypes import int64
+from anydim.base.dtypes import DType, boolean, int64
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import Number, TorchBuilder
+from anydim.frontends.torch.memory_order import memory_order
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
-from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import Size, as_size, maximum, minimum, product
 
 Sizes: TypeAlias = "Sequence[int | Size]"
 
@@ -40,6 +41,13 @@ def transpose(g: TorchBuilder, x: Value, first: int, second: int) -> Value:
     perm = list(range(rank))
     perm[first], perm[second] = perm[second], perm[first]
     return g.transpose(x, perm=tuple(perm))
+
+
+def bits(g: TorchBuilder, x: Value, dtype: DType) -> Value:
+    """The bits of elements as those of another type of the same width."""
+    if x.dtype.bits != dtype.bits or boolean in (x.dtype, dtype):
+        raise Refused(f"{x.dtype} as {dtype}")
+    return g.bit_cast(x, to=dtype)
 
 
 def transposed(g: TorchBuilder, x: Value) -> Value:
@@ -181,14 +189,24 @@ def pad(mode: str) -> Build:
 def as_strided(
     g: TorchBuilder, x: Value, sizes: Sizes, strides: Sizes, offset: Any = None
 ) -> Value:
-    """Elements of the flat tensor at an offset plus strides times indices."""
-    flat = g.flat(x)
+    """Elements of the tensor in memory at an offset plus strides times indices."""
+    return g.gather(g.flat(_in_memory(g, x)), _strided(g, sizes, strides, offset), axis=0)
+
+
+def _strided(g: TorchBuilder, sizes: Sizes, strides: Sizes, offset: Any) -> Value:
+    """An offset plus strides times indices."""
     rank = len(sizes)
     place = g.scalar(as_size(offset or 0), int64)
     for axis, (size, stride) in enumerate(zip(sizes, strides)):
         steps = g.mul(g.positions(as_size(size)), g.scalar(as_size(stride), int64))
         place = g.add(place, g.reshape(steps, shape=_along(size, axis, rank)))
-    return g.gather(flat, place, axis=0)
+    return place
+
+
+def _in_memory(g: TorchBuilder, x: Value) -> Value:
+    """x with its axes in the order in which torch has them in memory."""
+    order = memory_order(g.source)
+    return x if order == tuple(range(len(order))) else g.transpose(x, perm=order)
 
 
 def _along(size: Any, axis: int, rank: int) -> tuple[Any, ...]:
@@ -308,18 +326,16 @@ def put_flat(g: TorchBuilder, x: Value, places: Value, source: Value) -> Value:
 def as_strided_scatter(
     g: TorchBuilder, x: Value, source: Value, sizes: Sizes, strides: Sizes, offset: Any = None
 ) -> Value:
-    places = as_strided(g, g.positions(g.elements(x)), sizes, strides, offset)
-    return put_flat(g, x, places, source)
-
-
-def chunk_count(extent: Size, parts: int) -> Size:
-    return ceil_div(extent, parts)
+    order = memory_order(g.source)
+    made = put_flat(g, _in_memory(g, x), _strided(g, sizes, strides, offset), source)
+    back = tuple(sorted(range(len(order)), key=order.__getitem__))
+    return made if order == tuple(range(len(order))) else g.transpose(made, perm=back)
 
 
 ROWS: dict[str, Build] = {
     **{f"{name}.default": view for name in
        ("view", "reshape", "_unsafe_view", "view_copy", "_reshape_copy")},
-    "expand.default": expand, "expand_copy.default": expand,
+    "view.dtype": bits, "expand.default": expand, "expand_copy.default": expand,
     "permute.default": permute, "permute_copy.default": permute,
     "transpose.int": transpose, "t.default": transposed,
     "unsqueeze.default": unsqueeze, "unsqueeze_copy.default": unsqueeze,

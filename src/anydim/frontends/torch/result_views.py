@@ -1,0 +1,88 @@
+"""Results of a graph that are views of its inputs, or of other results: torch makes them.
+
+torch.compile takes sizes, strides and offset of such a result for the view that it returns, so a
+tensor with memory of its own would give wrong elements.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from anydim.base.records import dataclass
+from anydim.frontends.torch.memory_order import memory_order
+from anydim.frontends.torch.refusal import Refused
+
+
+@dataclass(frozen=True)
+class ResultView:
+    """A result as a function of its root, a placeholder or a result, and further placeholders.
+
+    `order` are the axes of the root as torch has them in memory, for one that the model computes.
+    """
+
+    root: torch.fx.Node
+    others: tuple[torch.fx.Node, ...]
+    call: Callable[..., torch.Tensor]
+    order: tuple[int, ...] = ()
+
+    def made(self, root: torch.Tensor, others: Sequence[Any]) -> torch.Tensor:
+        """The view of a root."""
+        if self.order and self.order != tuple(range(root.dim())):
+            back = sorted(range(root.dim()), key=self.order.__getitem__)
+            root = root.permute(self.order).contiguous().permute(back)
+        return self.call(root, *others)
+
+
+def result_view(result: Any, results: Sequence[Any]) -> ResultView | None:
+    """How torch makes a result from a placeholder or another result by views; None if it cannot."""
+    if not _is_view(result):
+        return None
+    root = result
+    while _is_view(root):
+        root = root.args[0]
+    if not isinstance(root, torch.fx.Node) or not isinstance(root.meta.get("val"), torch.Tensor):
+        return None
+    if root.op != "placeholder" and root not in results:
+        return None
+    graph = torch.fx.Graph()
+    made = {root: graph.placeholder("root")}
+    others: list[torch.fx.Node] = []
+    try:
+        graph.output(_copied(result, graph, made, others))
+        order = () if root.op == "placeholder" else memory_order(root.meta["val"])
+    except Refused:
+        return None
+    module = torch.fx.GraphModule(torch.nn.Module(), graph)
+    return ResultView(root, tuple(others), module.forward, order)
+
+
+def _is_view(node: Any) -> bool:
+    """Whether a node is a view, several views, or one of several."""
+    if not isinstance(node, torch.fx.Node):
+        return False
+    if node.target is operator.getitem:
+        return _is_view(node.args[0])
+    return isinstance(node.target, torch._ops.OpOverload) and bool(node.target.is_view)
+
+
+def _copied(
+    node: torch.fx.Node, graph: torch.fx.Graph, made: dict[Any, Any], others: list[torch.fx.Node]
+) -> torch.fx.Node:
+    """A view or a size in another graph, with what it reads; placeholders become its own."""
+    if node in made:
+        return made[node]
+    if node.op == "placeholder":
+        made[node] = graph.placeholder(f"other_{len(others)}")
+        others.append(node)
+        return made[node]
+    is_size = isinstance(node.meta.get("val"), torch.SymInt)
+    if not (_is_view(node) or is_size) or node.meta.get("unbacked_bindings"):
+        raise Refused("a size that the graph computes")
+    for each in node.all_input_nodes:
+        _copied(each, graph, made, others)
+    made[node] = graph.node_copy(node, made.__getitem__)
+    return made[node]

@@ -1,0 +1,105 @@
+"""Messages over gRPC count against the limit before they arrive.
+
+grpcio takes a message into memory before the server knows its size, but only once the server reads
+it: until then, clients wait with all but the first `LOOKAHEAD` bytes. So a message is read when
+there is room for the longest one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from anydim.base.errors import BusyError, InputError, TimeLimitError
+from anydim.server.connections import BODY_SECONDS
+from anydim.server.state import State
+
+LOOKAHEAD = 1 << 16  # bytes of a message that arrive before it is read
+STREAM = 1 << 20  # bytes of the next message of a stream that arrive, by measurement
+LEAST_MESSAGE = 4 << 20  # bytes: the longest message, or more where memory allows
+MESSAGE_SHARE = 8  # the longest message is at most this part of the longest body
+_COPIES = 3  # of a message while it is read: what arrived, its bytes, and the message
+_OVERHEAD = 1 << 16  # bytes of a message beside its tensors
+_POLL = 0.002  # seconds
+
+
+def longest_message(most_body: int) -> int:
+    """The most bytes of a message, by the limit of bodies over HTTP."""
+    return min(most_body, max(LEAST_MESSAGE, most_body // MESSAGE_SHARE)) + _OVERHEAD
+
+
+Parse = Callable[[bytes], Any]
+"""Makes a message of its bytes; raises DecodeError for others."""
+
+
+class Arrivals:
+    """Reads the messages of calls, each when there is room for it."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self._engine = state, state.batcher.engine
+        self._bytes = _COPIES * longest_message(state.most_body)
+        self._turn = asyncio.Lock()  # calls wait in the order of their arrival
+
+    @contextmanager
+    def call(self, bytes: int) -> Iterator[None]:
+        """A call from its arrival to its answer, which takes bytes besides its messages. Raises
+        BusyError without room for it."""
+        self._engine.hold(bytes, "a call over gRPC")
+        self._state.rpc_calls += 1
+        try:
+            yield
+        finally:
+            self._state.rpc_calls -= 1
+            self._engine.unhold(bytes)
+
+    async def only(self, context: Any, parse: Parse) -> Any:
+        """The message of a call that has one. Raises InputError if it has none, or a malformed one,
+        TimeLimitError if it does not arrive, BusyError if there is no room for it."""
+        async with self._room():
+            try:
+                found = await asyncio.wait_for(context.read(), BODY_SECONDS)
+            except asyncio.TimeoutError:
+                raise TimeLimitError("the message did not arrive in time") from None
+            if found is grpc.aio.EOF:
+                raise InputError("the call has no message, or one above the limit")
+            return _parsed(found, parse)
+
+    async def following(self, context: Any, parse: Parse) -> Any:
+        """The next message of a stream, whose room it takes while it waits; None at its end. Raises
+        InputError for a malformed one."""
+        async with self._room():
+            found = await context.read()
+            return None if found is grpc.aio.EOF else _parsed(found, parse)
+
+    @asynccontextmanager
+    async def _room(self) -> AsyncIterator[None]:
+        async with self._turn:
+            end = asyncio.get_running_loop().time() + BODY_SECONDS
+            while not self._is_held():
+                await asyncio.sleep(_POLL)
+                if asyncio.get_running_loop().time() > end:
+                    self._engine.hold(self._bytes, "a message over gRPC")
+                    break
+        try:
+            yield
+        finally:
+            self._engine.unhold(self._bytes)
+
+    def _is_held(self) -> bool:
+        try:
+            self._engine.hold(self._bytes, "a message over gRPC")
+        except BusyError:
+            return False
+        return True
+
+
+def _parsed(given: bytes, parse: Parse) -> Any:
+    try:
+        return parse(given)
+    except DecodeError:
+        raise InputError(f"the message of {len(given)} bytes is malformed") from None

@@ -1,0 +1,134 @@
+"""Promise: results of torch.compile that are views of inputs or of each other are those of eager.
+
+Elements, and the memory that a view shares with an input; for inputs in other orders of memory too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import anydim.torch_backend  # noqa: E402, F401
+from tests.torch.compiling import anew  # noqa: E402, F401
+
+
+def _several(x: Any, n: int) -> Any:
+    y = x + 1
+    return y[n:], y.t(), y
+
+
+def _written(x: Any, n: int) -> Any:
+    x.add_(1)
+    return x[n:], x.t()
+
+
+def _part_written(x: Any, n: int) -> Any:
+    x[n:].mul_(2)
+    return x[n:]
+
+
+_FUNCTIONS: dict[str, Callable[[Any, int], Any]] = {
+    "rows": lambda x, n: x[n:],
+    "columns": lambda x, n: x[:, n:],
+    "row": lambda x, n: x[n],
+    "narrow": lambda x, n: x.narrow(0, n, 2),
+    "diagonal": lambda x, n: x.diagonal(n),
+    "constant": lambda x, n: x[2:],
+    "transpose": lambda x, n: x.t(),
+    "expand": lambda x, n: x[:, None].expand(-1, 3, -1),
+    "split": lambda x, n: x.split(2),
+    "chunks": lambda x, n: x.chunk(3),
+    "parts": lambda x, n: x.split(n + 1, 1)[1],
+    "columns apart": lambda x, n: x[n:].unbind(1),
+    "beside": lambda x, n: (x[n:], x * n),
+    "computed": lambda x, n: (x * 2)[n:],
+    "several": _several,
+    "written": _written,
+    "part written": _part_written,
+    "strided": lambda x, n: torch.as_strided(x, (4, 3), (2, 1), 3),
+    "strided of computed": lambda x, n: torch.as_strided(x + 1, (4, 3), (2, 1)),
+    "scattered": lambda x, n: torch.as_strided_scatter(x * 1, x[:2, :2] - 9, (2, 2), (3, 1), 1),
+}
+
+
+def _shares(view: Any, base: Any) -> int | None:
+    """How far into the memory of an input a result begins; None if it has memory of its own."""
+    if view.untyped_storage().data_ptr() != base.untyped_storage().data_ptr():
+        return None
+    return view.storage_offset()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("name", _FUNCTIONS)
+def test_results_equal_eager(name: str, in_order: bool) -> None:
+    call = torch.compile(_FUNCTIONS[name], backend="anydim", dynamic=True)
+    for n in (1, 2, 3):
+        ours = torch.rand(6, 5) if in_order else torch.rand(5, 6).t()
+        theirs = ours.clone(memory_format=torch.preserve_format)
+        found, wanted = call(ours, n), _FUNCTIONS[name](theirs, n)
+        pairs = zip(found, wanted) if isinstance(wanted, tuple) else [(found, wanted)]
+        for own, eager in pairs:
+            torch.testing.assert_close(own, eager)
+            assert _shares(own, ours) == _shares(eager, theirs)
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("numbers", [(3, -3, 0, -1, 7), (-3, -7, 3)])
+def test_numbers_may_be_negative(numbers: tuple[int, ...]) -> None:
+    x = torch.rand(9, 2)
+    functions: list[Callable[[Any, int], Any]] = [
+        lambda x, n: x * n, lambda x, n: x[n:] + 1, lambda x, n: x.roll(n, 0) - n // 2,
+    ]  # fmt: skip
+    for function in functions:
+        call = torch.compile(function, backend="anydim", dynamic=True)
+        for n in numbers:
+            torch.testing.assert_close(call(x, n), function(x, n))
+
+
+def test_numbers_may_be_large() -> None:
+    x = torch.rand(3)
+    call = torch.compile(lambda x, n: x * n, backend="anydim", dynamic=True)
+    for n in (3, 1 << 40, -(1 << 40), (1 << 62) - 1):
+        torch.testing.assert_close(call(x, n), x * n)
+
+
+def test_steps_of_a_range_may_be_negative() -> None:
+    call = torch.compile(lambda n: torch.arange(512, -512, n) * 2, backend="anydim", dynamic=True)
+    for n in (-1, -3, -1000):
+        assert call(n).tolist() == torch.arange(512, -512, n).mul(2).tolist()
+
+
+def test_a_squeezed_axis_may_be_1() -> None:
+    """torch compiles that size apart; the result has an axis less."""
+    for function in (lambda x: x.squeeze(0) + 1, lambda x: x.squeeze() * 2):
+        call = torch.compile(function, backend="anydim", dynamic=True)
+        for rows in (3, 1, 5, 1):
+            x = torch.rand(rows, 4)
+            torch.testing.assert_close(call(x), function(x))
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("float32", "int32"), ("int32", "float32"), ("bfloat16", "int16"), ("float16", "bfloat16"),
+    ("float64", "int64"), ("int64", "float64"), ("int8", "uint8"),
+])  # fmt: skip
+def test_bits_as_another_type(before: str, after: str) -> None:
+    def f(x: Any) -> Any:
+        return (x + x).view(getattr(torch, after)) * 1
+
+    x = torch.arange(1, 30).to(getattr(torch, before))
+    found, wanted = torch.compile(f, backend="anydim", dynamic=True)(x), f(x)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [0, (0, 3), (3, 0), (2, 3)])
+@pytest.mark.parametrize("kind", ["avg", "max"])
+def test_adaptive_pooling_to_any_size(kind: str, size: Any) -> None:
+    rank = len(size) if isinstance(size, tuple) else 1
+    pool = getattr(torch.nn.functional, f"adaptive_{kind}_pool{rank}d")
+    call = torch.compile(lambda x: pool(x, size) + 1, backend="anydim", dynamic=True)
+    x = torch.rand(2, 3, 7, 6)[..., :7] if rank == 2 else torch.rand(2, 3, 7)
+    torch.testing.assert_close(call(x), pool(x, size) + 1)

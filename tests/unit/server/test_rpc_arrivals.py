@@ -1,0 +1,109 @@
+"""Promise: messages over gRPC are read in the order of their calls, each once there is room."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from anydim.base.errors import BusyError, InputError, TimeLimitError
+from anydim.serving.engine import Engine
+
+grpc = pytest.importorskip("grpc")
+pytest.importorskip("google.protobuf")
+
+from google.protobuf.message import DecodeError  # noqa: E402
+
+from anydim.server import rpc_arrivals  # noqa: E402
+from anydim.server.rpc_arrivals import Arrivals, longest_message  # noqa: E402
+
+BODY = 4 << 20
+ROOM = 3 * longest_message(BODY)  # of a message while it is read
+
+
+def arrivals(limit: int) -> tuple[Arrivals, Engine]:
+    engine = Engine(limit, 1, 16)
+    state: Any = SimpleNamespace(
+        batcher=SimpleNamespace(engine=engine), most_body=BODY, rpc_calls=0
+    )
+    return Arrivals(state), engine
+
+
+class Context:
+    """A call whose message arrives when it is set."""
+
+    def __init__(self, order: list[int], number: int) -> None:
+        self.arrived = asyncio.Event()
+        self.message: Any = b"%d" % number
+        self._order, self._number = order, number
+
+    async def read(self) -> Any:
+        self._order.append(self._number)
+        await self.arrived.wait()
+        return self.message
+
+
+def test_messages_are_read_in_order_as_there_is_room() -> None:
+    async def run() -> None:
+        made, engine = arrivals(2 * ROOM)
+        order: list[int] = []
+        contexts = [Context(order, number) for number in range(4)]
+        tasks = []
+        for context in contexts:
+            tasks.append(asyncio.ensure_future(made.only(context, bytes)))
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        assert order == [0, 1] and engine.budget.held == 2 * ROOM
+        contexts[1].arrived.set()
+        assert await tasks[1] == b"1"
+        await asyncio.sleep(0.05)
+        assert order == [0, 1, 2]
+        tasks[0].cancel()  # its client left
+        await asyncio.sleep(0.05)
+        assert order == [0, 1, 2, 3]
+        for context in contexts:
+            context.arrived.set()
+        assert [await task for task in tasks[2:]] == [b"2", b"3"]
+        assert engine.budget.is_clear
+
+    asyncio.run(run())
+
+
+def test_messages_that_do_not_arrive_or_are_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc_arrivals, "BODY_SECONDS", 0.05)
+
+    def refuse(data: bytes) -> Any:
+        raise DecodeError("wrong")
+
+    async def run() -> None:
+        made, engine = arrivals(ROOM)
+        context = Context([], 0)
+        with pytest.raises(TimeLimitError, match="did not arrive"):
+            await made.only(context, bytes)
+        context.arrived.set()
+        for read in (made.only, made.following):
+            with pytest.raises(InputError, match="malformed"):
+                await read(context, refuse)
+        context.message = grpc.aio.EOF
+        with pytest.raises(InputError, match="no message"):
+            await made.only(context, bytes)
+        assert await made.following(context, bytes) is None
+        assert engine.budget.is_clear
+        engine.hold(1, "a body")  # now there is never room
+        with pytest.raises(BusyError, match="a message over gRPC takes"):
+            await made.only(context, bytes)
+        engine.unhold(1)
+        assert engine.budget.is_clear
+
+    asyncio.run(run())
+
+
+def test_a_call_counts_from_its_arrival_to_its_answer() -> None:
+    made, engine = arrivals(100)
+    with made.call(60):
+        assert engine.budget.held == 60 and made._state.rpc_calls == 1
+        with pytest.raises(BusyError), made.call(60):
+            raise AssertionError("it has begun")
+    assert engine.budget.is_clear and made._state.rpc_calls == 0
