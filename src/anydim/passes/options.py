@@ -135,6 +135,8 @@ def _options(given: Any) -> KernelOptions:
         raise OptionError(f"option 'memory' is {memory!r}", hint)
     precision = known_precision(rest.pop("precision", EXACT))
     texts = {name: w if isinstance(w, str) else print_schedule(w) for name, w in rest.items()}
+    if texts:
+        import anydim.kernels.templates  # noqa: F401  their schedules have names then
     for text in texts.values():
         parse_options(text)
     return KernelOptions(FrozenMapping(texts), fuse, memory, precision)
