@@ -61,8 +61,15 @@ def straight(name: str, input: str = "x", output: str = "y") -> ad.Builder:
 def test_names_are_text(make: Callable[..., ad.Builder], tmp_path: Path) -> None:
     ad.compile(make(ODD, ODD, f"{ODD}2")).export(tmp_path, "odd")
     assert_compiles(tmp_path)
-    command = [str(CC), "-std=c11", "-I.", "example.c", "odd.c", *tmp_path.glob("code/*.c"), "-lm"]
-    subprocess.run([*command, "-pthread", "-o", "example"], cwd=tmp_path, check=True)
+    command = [
+        str(CC),
+        "-std=c11",
+        "-I.",
+        "example.c",
+        "odd.c",
+        *map(str, tmp_path.glob("code/*.c")),
+    ]
+    subprocess.run([*command, "-lm", "-pthread", "-o", "example"], cwd=tmp_path, check=True)
     done = subprocess.run(["./example"], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 2
     key = ODD.replace("\n", "?").replace("é", "?")
