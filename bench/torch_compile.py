@@ -76,6 +76,10 @@ def _measured(name: str, backend: str, training: bool, threads: int) -> dict[str
 
     if backend == "openvino":
         import openvino.torch  # noqa: F401  registers its backend
+    if training:
+        import torch._inductor.config
+
+        torch._inductor.config.fallback_random = True  # dropout with the masks of eager torch
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     return (_trained if training else _called)((TRAINED if training else CALLED)[name], backend)

@@ -23,6 +23,7 @@ import click
 import torch
 
 import anydim as ad
+from tests.torch.image_nets import IMAGE_NETS
 from tests.torch.nets import NETS, Net
 
 _SIZES, _TIMED, _REPEATS = 50, 5, 30
@@ -36,7 +37,7 @@ def main(names: tuple[str, ...]) -> None:
     warnings.simplefilter("ignore")
     columns = "| net | launches: module | file | time, module / file | right: module | file |"
     print(columns, "|---|---|---|---|---|---|", sep="\n")
-    for net in NETS:
+    for net in (*NETS, *IMAGE_NETS):
         if not names or net.name in names:
             print(_row(net), flush=True)
 

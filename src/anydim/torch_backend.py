@@ -27,6 +27,7 @@ import torch
 import torch.fx.experimental._config
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import detect_fake_mode
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -88,6 +89,7 @@ def _traced(
     made: Callable[..., Any] = aot_autograd(
         fw_compiler=partial(_compiled, wanted, {}),
         inference_compiler=partial(_compiled, wanted, held if _is_whole(module, inputs) else {}),
+        partition_fn=min_cut_rematerialization_partition,
         decompositions=decompositions(is_exported=False),
     )(module, inputs)
     return made
@@ -285,7 +287,8 @@ def _as_array(value: Any) -> numpy.ndarray:
     """The same as an array that shares the tensor's memory."""
     if isinstance(value, int):
         return _bytes(value)
-    return (value.resolve_neg() if value.is_neg() else value).detach().numpy()
+    array: numpy.ndarray = value.numpy(force=True)  # detached, without a view of negatives
+    return array
 
 
 def _bytes(count: int) -> numpy.ndarray:

@@ -3,6 +3,8 @@ one that would be wrong is refused with the reason."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import fields, replace
 
 import numpy
@@ -30,6 +32,12 @@ SCAN = """def scan(float(T,B,C) x) -> (y) {
 
 def draw(*shape: int, seed: int = 0) -> numpy.ndarray:
     return numpy.random.default_rng((seed, *shape)).standard_normal(shape, numpy.float32)
+
+
+def test_options_of_the_first_definition_of_a_process() -> None:
+    """No template is imported before it."""
+    text = f"import anydim as ad; ad.define({MATMUL!r}, options='matmul: contraction(rows=6)')"
+    subprocess.run([sys.executable, "-c", text], check=True)
 
 
 # ---- shown -------------------------------------------------------------------------------------

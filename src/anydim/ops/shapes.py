@@ -273,8 +273,8 @@ def _slice_range(extent: Size, start: Any, end: Any, stride: int, box: Box) -> t
     )
     begin = as_size(start).constant
     if stride > 0:  # an empty slice may use the unclamped start: last is then below it
-        usual = begin is not None and 0 <= begin <= LARGEST // 2
-        count = ceil_div(last - (begin if usual else first), stride)
+        unclamped = begin if begin is not None and 0 <= begin <= LARGEST // 2 else first
+        count = ceil_div(last - unclamped, stride)
     else:
         count = ceil_div(first - last, -stride)
     return first, simplify(maximum(count, 0), box)

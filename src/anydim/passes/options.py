@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from importlib import import_module
 from typing import Any
 
 from anydim.base.errors import OptionError
@@ -135,6 +136,8 @@ def _options(given: Any) -> KernelOptions:
         raise OptionError(f"option 'memory' is {memory!r}", hint)
     precision = known_precision(rest.pop("precision", EXACT))
     texts = {name: w if isinstance(w, str) else print_schedule(w) for name, w in rest.items()}
+    if texts:
+        import_module("anydim.kernels.templates")  # names the schedules
     for text in texts.values():
         parse_options(text)
     return KernelOptions(FrozenMapping(texts), fuse, memory, precision)

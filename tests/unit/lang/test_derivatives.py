@@ -1,7 +1,5 @@
 """Promise: the derivative of a definition is the derivative of its values, at every size."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -9,11 +7,8 @@ import anydim as ad
 from anydim.base.errors import UserError
 from anydim.lang.derivatives.scalar import FLAT, NONE, RULES
 from anydim.lang.functions import FUNCTIONS, INSIDE
-from anydim.lang.surface.sequences import is_sequence
 from tests.differentiable import PROGRAMS
 from tests.gradients import TOLERANCE, check, values
-from tests.unit.lang.test_language_docs import PROGRAMS as OF_DOCS
-from tests.unit.lang.test_language_docs import example, examples
 
 SIZES = (0, 1, 2, 5, 7)
 
@@ -33,51 +28,6 @@ def test_derivatives_are_those_of_differences(name):
         if n >= program.least:
             arrays = program.arguments(np.random.default_rng(n), n)
             assert check(definition, arrays, program.attributes) < TOLERANCE, n
-
-
-def doubled(text):
-    """A text of docs/language.md with float64 for all floats."""
-    head = r"\bfloat\b(?=[ (>](?!\w+ = ))"
-    return re.sub(head, "double", text)
-
-
-def in_float64(arrays, definition):
-    """Arguments of an example in float64, with no two equal."""
-    rng = np.random.default_rng(0)
-    kinds = [parameter.type for parameter in definition.parameters]
-    return [
-        array + 0.01 * rng.standard_normal(array.shape)
-        if array.dtype.kind == "f" or kind in "TS" else array
-        for array, kind in zip(arrays, kinds)
-    ]  # fmt: skip
-
-
-def differentiable_examples():
-    """(text, line) of the examples of docs/language.md that may have a derivative."""
-    for text, error in OF_DOCS:
-        if not error:
-            for line in examples(text):
-                yield doubled(text), line
-
-
-def test_definitions_of_the_manual():
-    checked = 0
-    for text, line in differentiable_examples():
-        functions = ad.define(text)
-        definitions = {name: function.definition for name, function in functions.items()}
-        definition, arrays, attributes, _ = example(definitions, line)
-        if (
-            definition.types
-            or definition.family
-            or is_sequence(definition)
-            or definition.name in ("cubed", "histogram", "convert")
-        ):
-            continue
-        arrays = in_float64(arrays, definition)
-        if any(array.dtype.kind == "f" for array in arrays):
-            assert check(definition, arrays, attributes) < TOLERANCE, line
-            checked += 1
-    assert checked > 40
 
 
 def test_every_function_has_a_rule_or_none():

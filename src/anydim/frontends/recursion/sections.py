@@ -106,7 +106,7 @@ def read_before(
         inside = {i.position for i in items((item,))} if isinstance(item, LoopBlock) else set[int]()
         written |= {name for name, position in first.items() if position in inside}
         earlier = {name for name in variables if first.get(name, -1) < item.position} - written
-        maybe = set(targets(items((item,)))) - _always_written(item)  # else they stay as they are
+        maybe = set(targets((item,))) - _always_written(item)  # else they stay as they are
         found.update(dict.fromkeys(sorted(maybe & earlier)))
         for inner in items((item,)):
             read = {

@@ -17,7 +17,7 @@ import torch
 from anydim.base.records import dataclass
 from anydim.frontends.torch.refusal import Refused
 from anydim.frontends.torch.sizes import size_of
-from anydim.sizes import Size, as_size
+from anydim.sizes import Size
 
 _ATEN = torch.ops.aten
 _DROPOUT = _ATEN.native_dropout.default
@@ -34,8 +34,8 @@ _BY_SHAPE = {
 class _Empty:
     """An argument of which only the shape, the strides and the type matter."""
 
-    shape: tuple[Size, ...]
-    strides: tuple[Size, ...]
+    shape: tuple[Size | int, ...]
+    strides: tuple[Size | int, ...]
     dtype: torch.dtype
 
     def made(self, sizes: Mapping[str, int]) -> torch.Tensor:
@@ -143,11 +143,10 @@ class DrawnNumbers:
         )
         return _Empty(shape, strides, value.dtype)
 
-    def _size(self, size: Any) -> Size:
-        known = {name: Size.symbol(name) for name in self.symbols}
-        return (
-            size_of(size.node.expr, known) if isinstance(size, torch.SymInt) else as_size(int(size))
-        )
+    def _size(self, size: Any) -> Size | int:
+        if not isinstance(size, torch.SymInt):
+            return int(size)
+        return size_of(size.node.expr, {name: Size.symbol(name) for name in self.symbols})
 
 
 def _draws(node: torch.fx.Node) -> bool:
@@ -180,5 +179,5 @@ def _given(value: Any, sizes: Mapping[str, int]) -> Any:
     return _number(value, sizes) if isinstance(value, Size) else value
 
 
-def _number(size: Size, sizes: Mapping[str, int]) -> int:
-    return size.evaluate(sizes)
+def _number(size: Size | int, sizes: Mapping[str, int]) -> int:
+    return size if isinstance(size, int) else size.evaluate(sizes)

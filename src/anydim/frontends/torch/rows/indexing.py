@@ -243,7 +243,8 @@ def index_along(reduction: str) -> Build:
             return index_reduce(g, x, dim, index, source, rest[0], include_self=include_self)
         source = g.as_type(source, x.dtype)
         if alpha != 1:
-            source = g.mul(source, g.operand(alpha, x.dtype))
+            scaled = g.logical_and if x.dtype == boolean else g.mul
+            source = scaled(source, g.operand(alpha, x.dtype))
         return _along(g, x, dim, index, source, how)
 
     return build
@@ -259,6 +260,10 @@ def _along(g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, how
     if len(source.shape) < len(x.shape):
         source = g.unsqueeze(source, axes=(axis,))
     rank = len(x.shape)
+    if axis == 0 and source.shape[1:] == x.shape[1:]:  # whole rows, with one index for each
+        rows = g.unsqueeze(g.as_type(index, int64), axes=(1,))
+        made = added(g, "scatter_nd", x, rows, source, how)
+        return made if shape else g.reshape(made, shape=())
     places = g.reshape(index, shape=tuple(index.shape[0] if n == axis else 1 for n in range(rank)))
     places = g.expand(g.as_type(places, int64), shape=source.shape)
     made = added(g, "scatter_elements", x, places, source, how, axis=axis)
