@@ -57,6 +57,10 @@ class Work:
         needed = self.at(self.site.flops).symbols | self.at(self.site.moved).symbols
         return not needed.isdisjoint(dims)
 
+    def depends_on(self, dims: Collection[str]) -> bool:
+        """Whether its work or its number of runs does, or data determines its runs."""
+        return self.times is None or self.reads(dims) or not self.times.symbols.isdisjoint(dims)
+
 
 @dataclass(frozen=True)
 class Moment:

@@ -27,6 +27,8 @@ _SPACE = b" \t\r\n"
 _FLAT = bytes.maketrans(b"[]", b"  ")
 _OTHERS = bytes(set(range(256)) - set(b"[],"))
 _AS_ZEROS = bytes.maketrans(_OTHERS, b"0" * len(_OTHERS))
+_SPACES = re.compile(rb"[ \t\r\n]+")
+_MOST_SHOWN = 40  # characters of a value in an error
 
 Convert = Callable[[Sequence[Any]], numpy.ndarray]
 
@@ -45,7 +47,7 @@ def parsed(text: bytes | memoryview, lists: Mapping[str, Numbers] | None = None)
     except (ValueError, RecursionError) as error:
         raise InputError(f"the request is no JSON: {error}") from None
     if not isinstance(found, dict):
-        raise InputError(f"the request is {type(found).__name__}, expected an object")
+        raise InputError(f"the request is {kind_of(found)}, expected an object")
     return found
 
 
@@ -65,7 +67,10 @@ class Numbers:
             raise InputError(f"{where}: {list(shape)} has {count} elements, its data has fewer")
         made, structure = numpy.empty(count, dtype), list[bytes]()
         for piece in self._pieces(where):
-            structure.append(piece.translate(None, _OTHERS))
+            brackets = piece.translate(None, _OTHERS)
+            structure.append(brackets)
+            if not count and len(brackets) == len(piece.translate(None, _SPACE)):
+                continue  # empty lists
             values = convert(_values(where, piece))
             part = made[begin : begin + len(values)]
             part[:] = values[: len(part)]
@@ -73,22 +78,23 @@ class Numbers:
         if begin != count:
             raise InputError(f"{where}: {list(shape)} has {count} elements, got {begin}")
         found = b"".join(structure)
-        if found != _structure((count,)) and not (count and found == _structure(shape)):
-            raise InputError(f"{where}: its data is no flat list, and not nested as {list(shape)}")
+        structure.clear()
+        if not (_has_structure(found, (count,)) or _has_structure(found, shape)):
+            raise wrong_nesting(where, shape)
         return made.reshape(shape)
 
     def _pieces(self, where: str) -> Iterator[bytes]:
-        """The text, cut behind commas."""
-        begin, size = 0, len(self._text)
-        while begin < size:
-            piece = bytes(self._text[begin : begin + _PIECE])
-            if begin + len(piece) < size:
-                end = piece.rfind(b",") + 1
-                if not end:
-                    raise InputError(f"{where}: its data has an element of {_PIECE} bytes")
-                piece = piece[:end]
-            yield piece
-            begin += len(piece)
+        """The text, cut behind commas; spaces where it is cut are one."""
+        left = b""  # of the piece before
+        for begin in range(0, len(self._text), _PIECE):
+            piece = left + bytes(self._text[begin : begin + _PIECE])
+            end = piece.rfind(b",") + 1
+            left = _SPACES.sub(b" ", piece[end:])
+            if len(left) > _PIECE:
+                raise InputError(f"{where}: its data has an element of {_PIECE} bytes")
+            if end:
+                yield piece[:end]
+        yield left
 
 
 def _values(where: str, piece: bytes) -> list[Any]:
@@ -104,12 +110,20 @@ def _values(where: str, piece: bytes) -> list[Any]:
     return found
 
 
-def _structure(shape: tuple[int, ...]) -> bytes:
-    """Brackets and commas of lists that are nested as a shape without zeros."""
+def _has_structure(found: bytes, shape: tuple[int, ...]) -> bool:
+    """Whether brackets and commas are those of lists that are nested as a shape. They are compared
+    only if there are as many: of a long shape, an element may have 2 * MOST_AXES."""
+    if 0 in shape:
+        shape = shape[: shape.index(0) + 1]
+    length = 0
+    for size in reversed(shape):
+        length = 2 + size * length + max(size - 1, 0)
+    if length != len(found):
+        return False
     made = b""
     for size in reversed(shape):
-        made = b"[" + (made + b",") * (size - 1) + made + b"]"
-    return made
+        made = b"[" + (made + b",") * (size - 1) + made * (size > 0) + b"]"
+    return made == found
 
 
 def parsed_long(text: memoryview) -> dict[str, Any]:
@@ -176,3 +190,25 @@ def _list_in(text: memoryview, begin: int, end: int) -> tuple[int, int] | None:
     start = begin + len(head) - len(head.lstrip(_SPACE))
     stop = end - _WINDOW + len(tail.rstrip(_SPACE).removesuffix(b",").rstrip(_SPACE))
     return (start, stop) if text[start] == ord("[") and text[stop - 1] == ord("]") else None
+
+
+_KINDS: dict[type, str] = {
+    dict: "an object", list: "a list", Numbers: "a list of numbers", str: "a string",
+    bool: "true or false", int: "an integer", float: "a floating-point number", type(None): "null",
+}  # fmt: skip
+
+
+def kind_of(value: Any) -> str:
+    """What a value of JSON is, for errors."""
+    return _KINDS[type(value)]
+
+
+def shown(value: Any) -> str:
+    """A value of JSON, for errors: the text of a short one, the kind of others."""
+    text = repr(value) if isinstance(value, (str, int, float)) else kind_of(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def wrong_nesting(where: str, shape: tuple[int, ...]) -> InputError:
+    """The error for lists that are neither flat nor nested as a shape."""
+    return InputError(f"{where}: its data is no flat list, and not nested as {list(shape)}")

@@ -14,7 +14,7 @@ from anydim.base.errors import InputError, MemoryLimitError, UserError
 from anydim.server.answers import JSON, Answer, answer, json_answer
 from anydim.server.asgi import Gone, Receive, Scope, Send, watched
 from anydim.server.heads import Heads
-from anydim.server.json_bodies import LONG, parsed_long
+from anydim.server.json_bodies import LONG, parsed_long, shown
 from anydim.server.state import State, status_of, text_of
 from anydim.server.tensors import Asked, answered, asked, is_long
 from anydim.serving.requests import Request
@@ -127,11 +127,11 @@ def options_of(found: Asked) -> dict[str, Any]:
     priority, timeout = found.parameters.get("priority"), found.parameters.get("timeout")
     if priority is not None:
         if type(priority) is not int or abs(priority) >= 1 << 31:
-            raise InputError(f"'priority' is {priority!r}, expected an integer")
+            raise InputError(f"'priority' is {shown(priority)}, expected an integer")
         options["priority"] = priority
     if timeout is not None:
         if type(timeout) is not int or not 0 < timeout < 1 << 53:
-            raise InputError(f"'timeout' is {timeout!r}, expected microseconds")
+            raise InputError(f"'timeout' is {shown(timeout)}, expected microseconds")
         options["deadline"] = timeout / 1e6
     return options
 

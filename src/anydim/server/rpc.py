@@ -95,13 +95,12 @@ class Service:
                 request = None if parse is None else await self._arrivals.only(context, parse)
                 return await handler(request, context), None
         except UserError as error:
-            code = _CODES.get(status_of(error), grpc.StatusCode.INTERNAL)
-            return None, (code, text_of(error))
+            return None, _failure(error)
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise
         except Exception as error:
             self._state.log.error("fault", exc_info=error)
-            return None, (grpc.StatusCode.INTERNAL, text_of(error))
+            return None, _failure(error)
 
     # ---- health and metadata ---------------------------------------------------------------------
 
@@ -232,6 +231,10 @@ class Service:
         for name, array in results.items():
             response.outputs.add(name=name, datatype=datatype(array.dtype), shape=array.shape)
             response.raw_output_contents.append(bytes(raw(array)))
+
+
+def _failure(error: Exception) -> tuple[grpc.StatusCode, str]:
+    return _CODES.get(status_of(error), grpc.StatusCode.INTERNAL), text_of(error)
 
 
 def _serialized(made: Any) -> bytes:

@@ -32,7 +32,7 @@ EXTENSIONS = ["binary_tensor_data", "model_repository", "model_repository(unload
 CALL_ON_THE_LOOP = 0.020  # seconds
 _STATUS: tuple[tuple[type[BaseException], int], ...] = (
     (MemoryLimitError, 413), (BusyError, 503), (OutOfMemoryError, 503), (TimeLimitError, 504),
-    (InputError, 400), (OptionError, 404), (UserError, 400),
+    (InputError, 400), (OptionError, 404), (UserError, 400), (MemoryError, 503),
 )  # fmt: skip
 
 
@@ -45,6 +45,8 @@ def text_of(error: BaseException) -> str:
     """What a client reads: problem and advice of user errors, nothing of what is inside."""
     if isinstance(error, UserError):
         return f"{error.problem}; {error.hint}" if error.hint else error.problem
+    if isinstance(error, MemoryError):
+        return "the server has no memory for the request; send it later, or split it"
     return "a fault of the server; its log has it"
 
 

@@ -17,10 +17,11 @@ from anydim.base.dtypes import DType, bfloat16
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.server.answers import NUMBERS, Parts, elements, plain, written
-from anydim.server.json_bodies import Numbers
+from anydim.server.json_bodies import Numbers, kind_of, shown, wrong_nesting
 
 MOST_AXES = 32
 MOST_SIZE = 1 << 31  # of an axis
+MOST_ELEMENTS = 1 << 59  # by sizes besides 0: numpy counts their bytes
 MOST_STRINGS = 1 << 16  # of a tensor
 MOST_ID = 1 << 10  # characters
 _LENGTH = 4  # bytes before each string
@@ -31,7 +32,12 @@ DATATYPES = {
 }  # fmt: skip
 """The protocol's name of each dtype of numpy."""
 _NUMPY = {name: dtype for dtype, name in DATATYPES.items()}
-_KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}  # of JSON's numbers, by kind of dtype
+_ELEMENTS: dict[str, tuple[str, frozenset[type]]] = {
+    "b": ("true or false", frozenset({bool})), "u": ("integers", frozenset({int})),
+    "i": ("integers", frozenset({int})), "f": ("numbers", frozenset({int, float})),
+    "O": ("strings", frozenset({str})),
+}  # fmt: skip
+"""The types of elements in JSON, by kind of dtype."""
 
 
 @dataclass(frozen=True)
@@ -129,12 +135,17 @@ def asked_for(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> Aske
 
 
 def _wrong_size(where: str, size: Any, why: str) -> InputError:
-    return InputError(f"{where}: binary_data_size is {size!r}, {why}")
+    return InputError(f"{where}: binary_data_size is {shown(size)}, {why}")
 
 
 def _id(given: Any) -> str:
-    """The client's name of a request; raises InputError for a long one, which would be kept."""
-    found = str(given or "")
+    """The client's name of a request; raises InputError for what is no string or number, and for a
+    long one, which would be kept."""
+    if given is None:
+        return ""
+    if type(given) not in (str, int, float):
+        raise InputError(f"'id' is {kind_of(given)}, expected a string")
+    found = str(given)
     if len(found) > MOST_ID:
         raise InputError(f"'id' has {len(found)} characters, at most {MOST_ID} are taken")
     return found
@@ -143,14 +154,14 @@ def _id(given: Any) -> str:
 def _list(head: Mapping[str, Any], key: str) -> Sequence[Any]:
     found = head.get(key)
     if not isinstance(found, list):
-        raise InputError(f"'{key}' is {type(found).__name__}, expected a list")
+        raise InputError(f"'{key}' is {kind_of(found)}, expected a list of objects")
     return found
 
 
 def _parameters(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     found = row.get("parameters") or {}
     if not isinstance(found, dict):
-        raise InputError(f"{where}: 'parameters' is {type(found).__name__}, expected an object")
+        raise InputError(f"{where}: 'parameters' is {kind_of(found)}, expected an object")
     return found
 
 
@@ -169,7 +180,7 @@ def dtype_of(where: str, name: Any) -> numpy.dtype:
     """The dtype of a datatype; raises InputError for others."""
     known = _NUMPY.get(name) if isinstance(name, str) else None
     if known is None:
-        raise InputError(f"{where}: datatype is {name!r}", f"known: {', '.join(_NUMPY)}")
+        raise InputError(f"{where}: datatype is {shown(name)}", f"known: {', '.join(_NUMPY)}")
     return bfloat16.numpy if known == "bfloat16" else numpy.dtype(known)
 
 
@@ -179,7 +190,11 @@ def shape_of(where: str, given: Any) -> tuple[int, ...]:
         raise InputError(f"{where}: shape is no list of at most {MOST_AXES} sizes")
     for size in given:
         if type(size) is not int or not 0 <= size < MOST_SIZE:
-            raise InputError(f"{where}: {size!r} is no size", f"sizes are 0 to {MOST_SIZE - 1}")
+            raise InputError(f"{where}: {shown(size)} is no size",
+                             f"sizes are 0 to {MOST_SIZE - 1}")  # fmt: skip
+    if math.prod(max(size, 1) for size in given) > MOST_ELEMENTS:
+        raise InputError(f"{where}: {given} is no shape",
+                         f"sizes besides 0 multiply to {MOST_ELEMENTS} at most")  # fmt: skip
     return tuple(given)
 
 
@@ -229,25 +244,29 @@ def _count_of_strings(where: str, shape: tuple[int, ...]) -> int:
     return count
 
 
-def strings_of(where: str, given: Sequence[Any], shape: tuple[int, ...]) -> numpy.ndarray:
-    """An array of strings; raises InputError for other elements, or another number of them."""
+def strings_of(where: str, given: Sequence[str], shape: tuple[int, ...]) -> numpy.ndarray:
+    """An array of strings; raises InputError for another number of them, or too many."""
     count = _count_of_strings(where, shape)
     if len(given) != count:
         raise InputError(f"{where}: {list(shape)} has {count} elements, got {len(given)}")
-    wrong = next((each for each in given if not isinstance(each, str)), None)
-    if wrong is not None:
-        raise InputError(f"{where}: {str(wrong)[:40]!r} is {type(wrong).__name__}, no string")
     made = numpy.empty(count, object)
     made[:] = given
     return made.reshape(shape)
 
 
-def _flat(given: Sequence[Any], rank: int) -> Sequence[Any]:
-    """The elements of lists that are nested as deep as an array of a rank, or of flat ones."""
-    for _ in range(rank - 1):
-        if not given or not all(isinstance(each, list) for each in given):
-            break
-        given = [part for each in given for part in each]
+def _flat(where: str, given: list[Any], shape: tuple[int, ...]) -> list[Any]:
+    """The elements of lists that are nested as a shape, or of a flat list. Raises InputError for
+    others, or another number of them."""
+    count = math.prod(shape)
+    if given and list in set(map(type, given)):
+        level: list[Any] = [given]
+        for size in shape:
+            if set(map(type, level)) - {list} or set(map(len, level)) - {size}:
+                raise wrong_nesting(where, shape)
+            level = list(itertools.chain.from_iterable(level))
+        given = level
+    if len(given) != count:
+        raise InputError(f"{where}: {list(shape)} has {count} elements, got {len(given)}")
     return given
 
 
@@ -264,33 +283,46 @@ def raw(array: numpy.ndarray) -> Any:
 def _of_json(where: str, data: Any, dtype: numpy.dtype, shape: tuple[int, ...]) -> numpy.ndarray:
     if isinstance(data, Numbers) and dtype.kind != "O":
         return data.array(where, dtype, shape, partial(_elements, where, dtype))
+    expected, _ = _types(dtype)
     if not isinstance(data, list):
-        raise InputError(f"{where}: 'data' is {type(data).__name__}, expected a list of "
-                         f"{'strings' if dtype.kind == 'O' else 'numbers'}")  # fmt: skip
+        raise InputError(f"{where}: 'data' is {kind_of(data)}, expected a list of {expected}")
+    flat = _flat(where, data, shape)
     if dtype.kind == "O":
-        return strings_of(where, _flat(data, len(shape)), shape)
-    found = _elements(where, dtype, data)
-    if found.size != math.prod(shape):
-        raise InputError(
-            f"{where}: {list(shape)} has {math.prod(shape)} elements, got {found.size}"
-        )
-    return found.reshape(shape)
+        _check_types(where, dtype, flat)
+        return strings_of(where, flat, shape)
+    return _elements(where, dtype, flat).reshape(shape)
+
+
+def _types(dtype: numpy.dtype) -> tuple[str, frozenset[type]]:
+    """The elements of a dtype in JSON: their name, and their types."""
+    return _ELEMENTS["f" if dtype.name == "bfloat16" else dtype.kind]
+
+
+def _check_types(where: str, dtype: numpy.dtype, data: Sequence[Any]) -> None:
+    """Raise InputError for elements of other types than those of a dtype."""
+    expected, types = _types(dtype)
+    if set(map(type, data)) <= types:
+        return
+    wrong = next(each for each in data if type(each) not in types)
+    raise InputError(f"{where}: its data has {kind_of(wrong)}, {datatype(dtype)} takes {expected}")
 
 
 def _elements(where: str, dtype: numpy.dtype, data: Sequence[Any]) -> numpy.ndarray:
-    """An array of elements of JSON, of any shape; raises InputError for other types, and for
-    numbers outside of the dtype."""
-    try:
-        found = numpy.array(data) if data else numpy.zeros(0, dtype)
-    except (ValueError, OverflowError, RecursionError) as error:
-        raise InputError(f"{where}: its data is no array: {error}") from None
-    kinds = "iuf" if dtype.name == "bfloat16" else _KINDS[dtype.kind]
-    if found.size and found.dtype.kind not in kinds:
-        raise InputError(f"{where}: its data has type {found.dtype}, expected {datatype(dtype)}")
-    if dtype.kind in "iu" and found.size:
+    """An array of elements of JSON; raises InputError for other types, and for numbers outside of
+    the dtype. The types are compared first: of lists and strings, numpy makes what the longest one
+    takes for each element."""
+    _check_types(where, dtype, data)
+    if dtype.kind == "b":
+        return numpy.array(data, dtype)
+    if dtype.kind in "iu":
         limits = numpy.iinfo(dtype)
-        if int(found.min()) < limits.min or int(found.max()) > limits.max:
+        if data and not limits.min <= min(data) <= max(data) <= limits.max:
             raise InputError(f"{where}: a number does not fit {datatype(dtype)}")
+        return numpy.array(data, dtype)
+    try:
+        found = numpy.array(data, numpy.float64)
+    except OverflowError:
+        raise InputError(f"{where}: a number does not fit {datatype(dtype)}") from None
     with numpy.errstate(over="ignore"):
         return found.astype(dtype)
 

@@ -36,8 +36,8 @@ class Costs:
 
     @property
     def is_known(self) -> bool:
-        """Whether enough calls were measured."""
-        return self._calls >= _FIRST
+        """Whether sizes bound the work of a call, and enough calls were measured."""
+        return self._work.is_bounded and self._calls >= _FIRST
 
     def taken(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
         """Bytes of the arena, of inputs and of outputs of a call."""

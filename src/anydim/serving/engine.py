@@ -157,14 +157,16 @@ class Engine:
         """Run a request in the thread of its caller if no other waits or runs; else as `submit`.
 
         Results are delivered in both cases. No thread is woken for a lone request. With `within`,
-        it runs so only if that takes less than these seconds, by what was measured before. A call
-        that took longer than `OVERRUN` times as much turns that off for its model for `PAUSE`
-        times its own time. `later` takes what is left to count once the results are delivered.
+        it runs so only if sizes bound its work, and it takes less than these seconds by what was
+        measured before. A call that took longer than `OVERRUN` times as much turns that off for its
+        model for `PAUSE` times its own time. A request whose deadline has passed does not run.
+        `later` takes what is left to count once the results are delivered.
         """
         request = self._read(given, sink, future, model, priority, deadline, outputs, keep)
         with self._lock:
             self._admit(request)
-            group = self._lone(request) if _is_short(request, within) else None
+            may_run = _is_short(request, within) and not _is_over(request)
+            group = self._lone(request) if may_run else None
             if group is None:
                 self._enter(request)
         if group is not None:
@@ -458,6 +460,11 @@ def _is_short(request: Request, within: float | None) -> bool:
     served = request.served
     is_known = served.form.costs.is_known and request.arrived >= served.pause_ends
     return is_known and request.seconds < within
+
+
+def _is_over(request: Request) -> bool:
+    """Whether its deadline has passed."""
+    return request.deadline is not None and perf_counter() >= request.deadline
 
 
 def _without_frame(error: BaseException) -> BaseException:

@@ -64,8 +64,8 @@ def test_a_long_body_holds_up_no_other_request(server: Any, is_nested: bool) -> 
 def test_wrong_long_bodies_are_refused_with_a_reason(server: Any) -> None:
     row = {"name": "x", "datatype": "FP32", "shape": [1, WIDE], "data": [0.5] * WIDE}
     for change, why in (
-        ({"data": [0.5] * WIDE + [None]}, "object"), ({"shape": [2, WIDE]}, "got 90000"),
-        ({"datatype": "BYTES"}, "list of strings"), ({"data": [{}] * WIDE}, "expected FP32"),
+        ({"data": [0.5] * WIDE + [None]}, "null"), ({"shape": [2, WIDE]}, "got 90000"),
+        ({"datatype": "BYTES"}, "list of strings"), ({"data": [{}] * WIDE}, "an object"),
         ({"data": {"a": [0.5] * WIDE}}, "list of numbers"), ({"shape": [0.5] * WIDE}, "shape"),
     ):  # fmt: skip
         body = json.dumps({"inputs": [{**row, **change}]}).encode()

@@ -70,8 +70,8 @@ def test_results_are_delivered_before_their_call_is_counted() -> None:
 
 
 async def known(noted: Noted) -> None:
-    """Measure as many calls as it takes to know what calls take."""
-    for _ in range(_FIRST):
+    """Measure as many calls as it takes to know what calls take, without outliers."""
+    while not noted.form.costs.is_known:
         assert not await noted.send()
 
 
@@ -82,7 +82,7 @@ def test_a_lone_short_request_runs_on_the_loop_once_its_time_is_known() -> None:
             assert await noted.send(count)
         assert not await noted.send(within=0.0)
         assert not await noted.send(within=1e-9)
-        assert noted.batcher.metrics()["models"]["scaled"]["done"] == _FIRST + 5
+        assert noted.batcher.metrics()["models"]["scaled"]["done"] == len(noted.threads)
 
     served(test)
 
@@ -118,6 +118,53 @@ def test_a_call_above_its_bound_keeps_its_model_off_the_loop(
         await asyncio.sleep(max(0.0, noted.batcher.engine.models["scaled"].pause_ends
                                 - time.perf_counter()))  # fmt: skip
         assert await noted.send(within=0.05)
+
+    served(test)
+
+
+def repeated(trips_of_data: bool) -> Any:
+    """A model that adds x some times: as often as its input c has it, or three times."""
+    g = ad.Builder("repeated")
+    x = g.input("x", ad.float32, (g.dim("n", 0, 100),))
+    trips = g.find(g.input("c", ad.int64, ()), "t", 0, 10**6) if trips_of_data else 3
+    g.output("y", g.loop(lambda b, i, total: b.add(total, x), x, trips=trips))
+    return ad.compile(g, threads=1)
+
+
+@pytest.mark.parametrize("trips_of_data", (False, True))
+def test_no_model_whose_work_data_decides_runs_on_the_loop(trips_of_data: bool) -> None:
+    async def test() -> None:
+        async with AsyncBatcher(repeated(trips_of_data)) as batcher:
+            form: Any = batcher.engine.models["repeated"].form
+            threads, call = list[int](), form.run
+
+            def run(items: Any) -> Any:
+                threads.append(threading.get_ident())
+                return call(items)
+
+            form.run = run
+            given = {"x": np.ones(3, np.float32)}
+            if trips_of_data:
+                given["c"] = np.array(3)
+            for _ in range(5 * _FIRST):
+                found = await batcher.outcome(batcher.submit(given, within=LONG))
+                assert found["y"].tolist() == [4, 4, 4]
+                await asyncio.sleep(0)
+            assert (threading.get_ident() in threads) != trips_of_data
+
+    asyncio.run(test())
+
+
+def test_a_deadline_that_has_passed_is_an_error_on_the_loop_too() -> None:
+    async def test(noted: Noted) -> None:
+        await known(noted)
+        calls = len(noted.threads)
+        for within in (LONG, 0.0):
+            request = noted.batcher.submit(np.ones(3, np.float32), within=within, deadline=1e-9)
+            with pytest.raises(ad.TimeLimitError, match="the deadline was over"):
+                await noted.batcher.outcome(request)
+        assert len(noted.threads) == calls
+        assert await noted.send()
 
     served(test)
 

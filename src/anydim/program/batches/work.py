@@ -42,7 +42,9 @@ class Work:
     """Formulas over the dims that inputs determine: the bytes and the work of a call.
 
     `arena` are bytes of values and of scratch of all threads. `kinds` are launches with equal
-    formulas: their count, operations and bytes moved, as plans estimate them.
+    formulas: their count, operations and bytes moved, as plans estimate them. `is_bounded` is
+    whether these are all the work there is: data determines no size or loop in them, and no engine
+    runs a part.
     """
 
     arena: Size
@@ -50,6 +52,7 @@ class Work:
     outputs: Size
     launches: Size
     kinds: tuple[tuple[int, Size, Size], ...]
+    is_bounded: bool
 
     @cached_property
     def bytes(self) -> Size:
@@ -100,7 +103,9 @@ def work(program: Program, known_dims: frozenset[str] = frozenset()) -> Work:
         )
     most = {name: as_size(bound or 0) for name, bound in bounds.items()}
     launches, kinds = as_size(0), Counter[tuple[Size, Size]]()
+    is_bounded = not program.engines
     for each in (each for each in known.work if not each.kept):
+        is_bounded = is_bounded and not each.depends_on(bounds)
         often = as_size(1) if each.times is None else each.times.substitute(most)
         launches = launches + often
         flops, moved = (
@@ -109,7 +114,7 @@ def work(program: Program, known_dims: frozenset[str] = frozenset()) -> Work:
         kinds[often * flops, often * moved] += 1
     return Work(
         taken.bytes.substitute(most), taken.inputs, taken.outputs.substitute(most), launches,
-        tuple((often, *pair) for pair, often in kinds.items()),
+        tuple((often, *pair) for pair, often in kinds.items()), is_bounded,
     )  # fmt: skip
 
 
