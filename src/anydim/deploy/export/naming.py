@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from anydim.base.errors import OptionError
+from anydim.deploy.export.taken import is_taken
 from anydim.kernels import ir
 from anydim.targets.c.names import is_identifier
 
@@ -17,16 +18,21 @@ _Module: TypeAlias = "ir.Kernel | ir.Library"
 
 
 def program_name(requested: str, model: str) -> str:
-    """The requested name, or one derived from the model's; OptionError if it is no C identifier."""
+    """The requested name, or one derived from the model's; OptionError if C cannot have it."""
     name = requested or _OTHER.sub("_", model).strip("_").lower() or "model"
-    if not requested and not name[0].isalpha():
+    if not requested and not (name[0].isalpha() and _is_free(name)):
         name = f"model_{name}"
-    if _NAME.fullmatch(name) and is_identifier(name):
+    if _NAME.fullmatch(name) and _is_free(name):
         return name
     raise OptionError(
         f"'{name}' cannot begin the names of a C program",
-        "give a name of letters, digits and '_' that begins with a letter and is no C keyword",
+        "give a name of letters, digits and '_' that begins with a letter; keywords, names of the "
+        "C library and names in the program's own source are taken",
     )
+
+
+def _is_free(name: str) -> bool:
+    return is_identifier(name) and not is_taken(name)
 
 
 def constants(names: Sequence[str]) -> list[str]:
