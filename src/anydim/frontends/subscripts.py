@@ -7,7 +7,7 @@ from typing import Any
 
 from anydim.base.errors import GraphError
 from anydim.base.user_values import shown
-from anydim.sizes import Guard, Size, as_size
+from anydim.sizes import Guard, Size, as_size, exactly
 
 Applied = tuple[str, dict[str, Any]]  # an operator with one operand, and its attributes
 _HINT = "give integers, slices, sizes, None and `...`; by an array: g.gather(x, indices, axis=0)"
@@ -78,7 +78,7 @@ def _one(name: str, axis: int, extent: Size, part: Any, need: Callable[[Guard], 
         minimum = as_size(known + 1 if known >= 0 else -known)
         message = f"element {known} along axis {axis} of '{name}' is read"
         need(Guard(minimum, "<=", extent, message))
-    return slice(index, extent if known == -1 else index + 1, 1)
+    return slice(index, exactly(as_size(index), -1).where(extent, as_size(index) + 1), 1)
 
 
 def _number(name: str, step: Any, usual: int) -> int:

@@ -30,6 +30,24 @@ def test_the_results_of_one_node_have_different_names() -> None:
     numpy.testing.assert_array_equal(came["right"], array[:, 1:])
 
 
+@pytest.mark.parametrize("place", [-9, -7, -6, -2, -1, 0, 2, 5, 6, 9])
+def test_an_element_at_a_size_that_may_be_negative(place: int) -> None:
+    """Places below 0 count from the end once; what is no element is refused."""
+    g = ad.Builder("element")
+    n, i = g.dim("n", 0, 9), g.dim("i", 0, 20)
+    x = g.input("x", ad.float32, (n,))
+    g.input("counted", ad.float32, (i,))
+    g.output("y", x[i - 9])
+    array = numpy.arange(6, dtype=numpy.float32)
+    inputs = {"x": array, "counted": numpy.zeros(place + 9, numpy.float32)}
+    model = ad.compile(g)
+    if -6 <= place < 6:
+        assert model(**inputs)["y"] == array[place]
+    else:
+        with pytest.raises(ad.DimError, match="sizes do not fit"):
+            model(**inputs)
+
+
 def test_operands_may_come_as_one_list() -> None:
     made = []
     for spread in (False, True):

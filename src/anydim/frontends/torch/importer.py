@@ -392,12 +392,20 @@ class _Importing:
             try:
                 found = size_of(expression, self.g.symbols)
             except Refused:
-                scalar = self.g.floor(self.g.as_type(number_of(self.g, expression), float64))
-                found = self.g.found(scalar, "size")
+                found = self.computed(value)
             return found if found.constant is None else found.constant
         if expression.is_number or expression in (True, False):
             return bool(expression) if isinstance(value, torch.SymBool) else float(expression)
         return number_of(self.g, expression)
+
+    def computed(self, value: Any) -> Size:
+        """An integer that the program computes; negative ones are refused where torch has none."""
+        number = number_of(self.g, value.node.expr)
+        if number.dtype != int64:
+            number = self.g.floor(number)
+        bounds = value.node.shape_env.bound_sympy(value.node.expr)
+        find = self.g.found if bounds.lower >= 0 else self.g.found_any
+        return find(number, "size")
 
     def asserted(self, node: Any) -> None:
         """An assertion about sizes becomes a check of every call, if sizes express it."""

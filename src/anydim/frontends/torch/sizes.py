@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from anydim.base.dtypes import boolean, float64, int64
 from anydim.frontends.torch.refusal import Refused
-from anydim.sizes import Size, as_size, maximum, minimum, product
+from anydim.sizes import Size, as_size, at_most, maximum, minimum, product
 
 if TYPE_CHECKING:
     from anydim.frontends.graph_builder import Value
@@ -66,6 +66,7 @@ _BINARY = {
     "Pow": "pow", "Max": "maximum", "Min": "minimum", "Mod": "mod", "PythonMod": "mod",
     "FloorDiv": "floor_div", "CleanDiv": "floor_div", "PowByNatural": "pow",
 }  # fmt: skip
+_EXACT = {"Add", "Mul", "Max", "Min", "PowByNatural"}  # of integers in integers
 _UNARY = {
     "OpaqueUnaryFn_sqrt": "sqrt", "OpaqueUnaryFn_exp": "exp", "OpaqueUnaryFn_log": "log",
     "OpaqueUnaryFn_sin": "sin", "OpaqueUnaryFn_cos": "cos", "OpaqueUnaryFn_tanh": "tanh",
@@ -106,7 +107,10 @@ def _rounded(kind: str, expression: Any, symbols: dict[str, Size]) -> Size:
         return -(-above // below)
     if kind == "RoundToInt":
         raise Refused(f"the rounded size {expression}")
-    return above // below  # sizes are not negative
+    floor = above // below
+    if kind == "FloorToInt":
+        return floor
+    return at_most(floor, -1).where(-(-above // below), floor)
 
 
 def _ratio(expression: Any, symbols: dict[str, Size]) -> tuple[Size, Size]:
@@ -116,7 +120,7 @@ def _ratio(expression: Any, symbols: dict[str, Size]) -> tuple[Size, Size]:
         return size_of(expression.args[0], symbols), as_size(1)
     if expression.is_Number:
         ratio = Fraction(float(expression))
-        if ratio.denominator > LARGEST_DENOMINATOR or ratio < 0:
+        if ratio.denominator > LARGEST_DENOMINATOR:
             raise Refused(f"the size expression {expression}")
         return as_size(ratio.numerator), as_size(ratio.denominator)
     if kind in ("IntTrueDiv", "FloatTrueDiv"):
@@ -136,6 +140,8 @@ def number_of(g: TorchBuilder, expression: Any) -> Value:
     kind = type(expression).__name__
     if expression in (True, False) and not expression.is_Number:
         return g.scalar(bool(expression), boolean)
+    if expression.is_Integer:
+        return g.scalar(int(expression), int64)
     if expression.is_Number:
         return g.scalar(float(expression), float64)
     if expression.is_Symbol and expression.name in g.scalars:
@@ -148,12 +154,24 @@ def number_of(g: TorchBuilder, expression: Any) -> Value:
             return g.scalar(size_of(expression, g.symbols), int64)
         except Refused:
             pass
-    parts = [g.as_type(number_of(g, each), float64) for each in expression.args]
+    parts = [number_of(g, each) for each in expression.args]
+    if kind not in _EXACT or any(part.dtype != int64 for part in parts):
+        parts = [g.as_type(part, float64) for part in parts]
     if kind in _UNARY:
         return getattr(g, _UNARY[kind])(parts[0])
     if kind not in _BINARY:
         raise Refused(f"the expression {expression} of sizes")
+    if kind == "FloatPow":
+        return _float_power(g, *parts)
     total = parts[0]
     for part in parts[1:]:
         total = getattr(g, _BINARY[kind])(total, part)
     return total
+
+
+def _float_power(g: TorchBuilder, base: Value, exponent: Value) -> Value:
+    """A float64 power, which is whole for whole operands: `int(2.0**3)` is 8, not 7."""
+    power = g.pow(base, exponent)
+    is_whole = g.logical_and(g.equal(base, g.round(base)), g.equal(exponent, g.round(exponent)))
+    is_small = g.logical_and(g.greater_equal(exponent, 0.0), g.less(g.abs(power), 2.0**50))
+    return g.where(g.logical_and(is_whole, is_small), g.round(power), power)

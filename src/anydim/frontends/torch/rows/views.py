@@ -11,7 +11,7 @@ from anydim.frontends.torch.builder import Number, TorchBuilder
 from anydim.frontends.torch.memory_order import memory_order
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
-from anydim.sizes import Size, as_size, maximum, minimum, product
+from anydim.sizes import Size, as_size, at_most, maximum, minimum, product
 
 Sizes: TypeAlias = "Sequence[int | Size]"
 
@@ -287,9 +287,8 @@ def slice_scatter(
 def _first(x: Value, axis: int, start: Any) -> Size:
     extent = x.shape[axis]
     size = as_size(0 if start is None else start)
-    if size.constant is not None and size.constant < 0:
-        return maximum(extent + size, 0)
-    return minimum(size, extent)
+    from_back = maximum(extent + size, 0)
+    return at_most(size, -1).where(from_back, minimum(size, extent))
 
 
 def _with(shape: Sequence[Size], axis: int, size: Size) -> tuple[Size, ...]:
