@@ -78,7 +78,9 @@ def _one(name: str, axis: int, extent: Size, part: Any, need: Callable[[Guard], 
         minimum = as_size(known + 1 if known >= 0 else -known)
         message = f"element {known} along axis {axis} of '{name}' is read"
         need(Guard(minimum, "<=", extent, message))
-    return slice(index, exactly(as_size(index), -1).where(extent, as_size(index) + 1), 1)
+    if known is None:
+        return slice(index, exactly(index, -1).where(extent, index + 1), 1)
+    return slice(index, extent if known == -1 else index + 1, 1)
 
 
 def _number(name: str, step: Any, usual: int) -> int:
