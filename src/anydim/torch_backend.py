@@ -16,8 +16,10 @@ The import changes what torch traces, for all backends of the process: recurrent
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
@@ -39,7 +41,9 @@ from anydim.entry import compile
 from anydim.frontends.torch.decompositions import decompositions
 from anydim.frontends.torch.drawn_numbers import DrawnNumbers
 from anydim.frontends.torch.importer import Imported, Program, import_graph
+from anydim.frontends.torch.memory_order import memory_order
 from anydim.frontends.torch.recurrent_tracing import trace_whole
+from anydim.frontends.torch.refusal import Refused
 from anydim.frontends.torch.result_views import ResultView, result_view
 from anydim.model import Model
 
@@ -88,6 +92,7 @@ def _traced(
 ) -> Callable[..., Any]:  # fmt: skip
     made: Callable[..., Any] = aot_autograd(
         fw_compiler=partial(_compiled, wanted, {}),
+        bw_compiler=partial(_compiled, wanted, {}, is_backward=True),
         inference_compiler=partial(_compiled, wanted, held if _is_whole(module, inputs) else {}),
         partition_fn=min_cut_rematerialization_partition,
         decompositions=decompositions(is_exported=False),
@@ -102,10 +107,11 @@ def _is_whole(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
 
 def _compiled(
     wanted: Mapping[str, Any], held: Mapping[int, torch.Tensor],
-    module: torch.fx.GraphModule, inputs: Sequence[Any],
+    module: torch.fx.GraphModule, inputs: Sequence[Any], *, is_backward: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
     """The model of a functional graph; torch's own graph if it cannot be compiled."""
     part = _Part(module, inputs, wanted, held)
+    part.returned = 0 if is_backward else _count_returned()  # gradients have no aliases
     try:
         return part.boxed()
     except UserError as error:
@@ -134,6 +140,7 @@ class _Result:
     value: Any = None
     is_number: bool = False  # a size, which torch takes as an int
     view: ResultView | None = None
+    order: tuple[int, ...] = ()  # the axes as they lie in memory, if not in order
 
 
 class _Part:
@@ -143,6 +150,7 @@ class _Part:
         self, module: torch.fx.GraphModule, inputs: Sequence[Any], wanted: Mapping[str, Any],
         held: Mapping[int, torch.Tensor],
     ) -> None:  # fmt: skip
+        self.returned = 0  # results whose order in memory is torch's
         self.drawn = DrawnNumbers(module)
         self.module, self.wanted = self.drawn.module, wanted
         nodes = list(self.module.graph.nodes)
@@ -168,7 +176,7 @@ class _Part:
         imported = self._imported(kept) if kept else None
         outputs = iter(imported.results if imported else ())
         self.results = [
-            _named(next(outputs), each.is_number) if each.position is None and each.view is None
+            _named(next(outputs), each) if each.position is None and each.view is None
             else each for each in self.results
         ]  # fmt: skip
         self.model: Model | None = None
@@ -204,11 +212,13 @@ class _Part:
                 results.append(_Result(view=view))
                 continue
             kept.append(each)
-            number = isinstance(each, torch.fx.Node) and isinstance(
-                each.meta.get("val"), torch.SymInt
-            )
-            results.append(_Result(is_number=number))
-        return kept, results
+            results.append(_Result(is_number=isinstance(_traced_value(each), torch.SymInt)))
+        roots = {each.view.root for each in results if each.view is not None}
+        return kept, [
+            replace(each, order=_order(node))
+            if each.view is None and (number < self.returned or node in roots) else each
+            for number, (node, each) in enumerate(zip(given, results))
+        ]  # fmt: skip
 
     def _imported(self, kept: Sequence[Any]) -> Imported:
         (before,) = self.output.args
@@ -267,13 +277,44 @@ class _Part:
         if each.is_number:
             return int(made)
         tensor = made if isinstance(made, torch.Tensor) else torch.from_numpy(made)
-        return complex_tensor(tensor) if each.name in self.imported.complex_names else tensor
+        if each.name in self.imported.complex_names:
+            tensor = complex_tensor(tensor)
+        return _in_order(tensor, each.order) if each.order else tensor
 
 
-def _named(result: Any, is_number: bool) -> _Result:
+def _named(result: Any, computed: _Result) -> _Result:
     if isinstance(result, str):
-        return _Result(name=result, is_number=is_number)
+        return replace(computed, name=result)
     return _Result(value=result)
+
+
+def _traced_value(result: Any) -> Any:
+    return result.meta.get("val") if isinstance(result, torch.fx.Node) else None
+
+
+def _order(result: Any) -> tuple[int, ...]:
+    """The axes of a result from the outermost in memory to the innermost; none if in order."""
+    traced = _traced_value(result)
+    if not isinstance(traced, torch.Tensor):
+        return ()
+    try:
+        order = memory_order(traced)
+    except Refused:
+        return ()
+    return () if order == tuple(range(len(order))) else order
+
+
+def _in_order(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """A tensor with its axes in another order in memory."""
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return tensor.permute(order).contiguous().permute(back)
+
+
+def _count_returned() -> int:
+    """The number of results of a forward graph that the caller sees; the others are saved."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = getattr(context, "fw_metadata", None)
+    return sys.maxsize if metadata is None else int(metadata.num_forward)
 
 
 def _as_tensor(value: Any) -> torch.Tensor:
