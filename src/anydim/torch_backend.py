@@ -4,10 +4,12 @@ torch finds it by the entry point `torch_dynamo_backends`. Its graphs, forward a
 functional and of ATen: each becomes one model for all sizes that torch's guards allow. A graph
 with an operator that is not supported runs in torch, with one line in torch's log that says why.
 
-Random numbers are drawn by torch's default generator: a seed gives the numbers of eager torch.
+Random numbers are drawn by torch's default generator. A seed gives the numbers of eager torch,
+except `exponential_`, `cauchy_`, `geometric_` and what is computed from them (`gumbel_softmax`).
 
 In a graph without gradients, parameters and buffers are constants of the model, which shares their
-memory. A change in place is noticed at the next call, and the model is compiled again.
+memory. A change in place that torch counts is noticed at the next call, and the model is compiled
+again; writes through `.data` or numpy are not counted. Tensors made in inference mode are inputs.
 
 The import changes what torch traces, for all backends of the process: recurrent layers stay whole
 (`recurrent_tracing`), and sizes that are equal in the first call are not assumed to stay equal.
@@ -69,13 +71,15 @@ def backend(
             f"torch.compile: the backend has no option {listed(unknown)}",
             f"its options are {listed(_OPTIONS)}",
         )
-    held = {
-        position: tensor for position, tensor in enumerate(inputs)
-        if isinstance(tensor, torch.nn.Parameter)
-        or getattr(tensor, "_dynamo_static_input_type", None) is not None
-    }  # fmt: skip
+    held = {position: tensor for position, tensor in enumerate(inputs) if _is_weight(tensor)}
     with _attention(inputs):
         return _traced(module, inputs, wanted, held)
+
+
+def _is_weight(value: Any) -> bool:
+    """Whether an input is a parameter or a buffer, and torch counts its changes."""
+    is_static = getattr(value, "_dynamo_static_input_type", None) is not None
+    return (is_static or isinstance(value, torch.nn.Parameter)) and not value.is_inference()
 
 
 def _attention(inputs: Sequence[Any]) -> Any:
@@ -341,7 +345,7 @@ def _bytes(count: int) -> numpy.ndarray:
 
 def _version(tensor: torch.Tensor) -> tuple[int, int]:
     """Where a tensor lies, and how often it was changed."""
-    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+    return tensor.data_ptr(), tensor._version
 
 
 def _is_written(position: int) -> bool:
