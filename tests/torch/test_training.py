@@ -65,6 +65,35 @@ def test_gradients_of_convolutions(name: str) -> None:
     assert counters["stats"]["unique_graphs"] == 1
 
 
+class SelfAttention(nn.Module):
+    """nn.MultiheadAttention of x with itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x, x, x)[0]
+
+
+PRODUCTS = {
+    "linear layers": lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)),
+    "attention": SelfAttention,
+    "encoder layer": lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_axes_whose_size_is_a_product_of_two_free_sizes(name: str) -> None:
+    """A kept tensor has an axis of size s0*s1: two dims."""
+    module = PRODUCTS[name]()
+    call = compiled(module)
+    for batch, length in ((3, 5), (2, 7), (4, 4), (7, 2)):
+        x = torch.randn(batch, length, 4)
+        for ours, theirs in zip(gradients(module, call, x), gradients(module, module, x)):
+            close(ours, theirs)
+
+
 ACTIVATIONS = (
     nn.ReLU, nn.GELU, nn.SiLU, nn.Mish, nn.ELU, nn.Softplus, nn.Hardswish, nn.LeakyReLU, nn.Tanh,
     nn.Sigmoid, nn.LogSigmoid, nn.Hardsigmoid, nn.SELU, lambda: nn.GELU("tanh"), lambda: nn.GLU(),

@@ -33,6 +33,7 @@ from anydim.serving.requests import Request
 
 MOST_TEXTS = 2048  # of a request
 _SUBMITTED = 16  # requests that are submitted before other work has its turn
+_OPEN = 256  # texts of a request that wait or run at a time: more would fill the queue
 _FLOATS = ("float", "base64")
 
 
@@ -122,12 +123,18 @@ class Embeddings:
         if dimensions is not None and dimensions != width:
             raise InputError(f"'dimensions' is {str(dimensions)[:40]}, and embeddings of "
                              f"'{loaded.name}' have {width}", "leave it out")  # fmt: skip
+        outcome, found = self._state.batcher.outcome, []
         for number, row in enumerate(rows, 1):
             requests.append(self._submit(loaded, row, result))
-            if number % _SUBMITTED == 0:
+            if number == _OPEN:
+                found.append(await awaited(self._state, requests[0], scope, receive))
+            elif number > _OPEN:
+                found.append(await outcome(requests[len(found)]))
+            elif number % _SUBMITTED == 0:
                 await asyncio.sleep(0)
-        found = [await awaited(self._state, requests[0], scope, receive)] if requests else []
-        found += await asyncio.gather(*map(self._state.batcher.outcome, requests[1:]))
+        if requests and not found:
+            found.append(await awaited(self._state, requests[0], scope, receive))
+        found += await asyncio.gather(*map(outcome, requests[len(found) :]))
         vectors = [each[result] if is_pooled else each[result].mean(axis=0) for each in found]
         count = sum(map(len, rows))
         parts = partial(_document, loaded.name, count, vectors, form)

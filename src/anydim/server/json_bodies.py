@@ -45,10 +45,15 @@ def parsed(text: bytes | memoryview, lists: Mapping[str, Numbers] | None = None)
     try:
         found = json.loads(str(text, "utf-8"), object_hook=placed if lists else None)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the request is no JSON: {error}") from None
+        raise InputError(f"the request is no JSON: {_reason(error)}") from None
     if not isinstance(found, dict):
         raise InputError(f"the request is {kind_of(found)}, expected an object")
     return found
+
+
+def _reason(error: Exception) -> str:
+    """Why JSON is not read; Python's advice for long integers is not for clients."""
+    return "an integer has too many digits" if "sys.set_int" in str(error) else str(error)
 
 
 class Numbers:
@@ -106,7 +111,7 @@ def _values(where: str, piece: bytes) -> list[Any]:
             raise ValueError("a comma is missing")
         found: list[Any] = json.loads(b"[" + flat.removesuffix(b",") + b"]")
     except ValueError as error:
-        raise InputError(f"{where}: its data is no list of numbers: {error}") from None
+        raise InputError(f"{where}: its data is no list of numbers: {_reason(error)}") from None
     return found
 
 

@@ -91,8 +91,12 @@ class Service:
         """What a handler returns, or the code and the text of its error. No error that is raised
         beyond this one keeps the message in its traceback."""
         try:
-            with self._arrivals.call(LOOKAHEAD):
-                request = None if parse is None else await self._arrivals.only(context, parse)
+            with self._arrivals.call(0 if parse is None else LOOKAHEAD):
+                request = None
+                if parse is not None:
+                    is_long = handler == self.ModelInfer
+                    read = self._arrivals.only if is_long else self._arrivals.short
+                    request = await read(context, parse)
                 return await handler(request, context), None
         except UserError as error:
             return None, _failure(error)

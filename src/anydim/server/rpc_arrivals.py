@@ -2,7 +2,8 @@
 
 grpcio takes a message into memory before the server knows its size, but only once the server reads
 it: until then, clients wait with all but the first `LOOKAHEAD` bytes. So a message is read when
-there is room for the longest one.
+there is room for the longest one. Messages that are short by definition wait for none: one of them
+is read at a time, and a long one is in the memory that the server keeps free until it is refused.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from google.protobuf.message import DecodeError
 from anydim.base.errors import BusyError, InputError, TimeLimitError
 from anydim.server.connections import BODY_SECONDS
 from anydim.server.state import State
+from anydim.serving.process_memory import return_free_memory
 
 LOOKAHEAD = 1 << 16  # bytes of a message that arrive before it is read
 STREAM = 1 << 20  # bytes of the next message of a stream that arrive, by measurement
@@ -26,6 +28,7 @@ MESSAGE_SHARE = 8  # the longest message is at most this part of the longest bod
 _COPIES = 3  # of a message while it is read: what arrived, its bytes, and the message
 _OVERHEAD = 1 << 16  # bytes of a message beside its tensors
 _POLL = 0.002  # seconds
+_SHORT_SECONDS = 2.0  # of a short message, which is there before it is read
 
 
 def longest_message(most_body: int) -> int:
@@ -44,6 +47,8 @@ class Arrivals:
         self._state, self._engine = state, state.batcher.engine
         self._bytes = _COPIES * longest_message(state.most_body)
         self._turn = asyncio.Lock()  # calls wait in the order of their arrival
+        self._short_turn = asyncio.Lock()
+        self._arrived = 0  # bytes in the small parts that grpcio takes, freed but not returned
 
     @contextmanager
     def call(self, bytes: int) -> Iterator[None]:
@@ -61,12 +66,17 @@ class Arrivals:
         """The message of a call that has one. Raises InputError if it has none, or a malformed one,
         TimeLimitError if it does not arrive, BusyError if there is no room for it."""
         async with self._room():
-            try:
-                found = await asyncio.wait_for(context.read(), BODY_SECONDS)
-            except asyncio.TimeoutError:
-                raise TimeLimitError("the message did not arrive in time") from None
-            if found is grpc.aio.EOF:
-                raise InputError("the call has no message, or one above the limit")
+            found = await _read(context, BODY_SECONDS)
+            self._arrived += len(found)
+            return _parsed(found, parse)
+
+    async def short(self, context: Any, parse: Parse) -> Any:
+        """As `only`, for messages of at most `LOOKAHEAD` bytes, without waiting for room."""
+        async with self._short_turn:
+            found = await _read(context, _SHORT_SECONDS)
+            if len(found) > LOOKAHEAD:
+                raise InputError(f"the message has {len(found)} bytes, at most {LOOKAHEAD} of such "
+                                 "a call are taken")  # fmt: skip
             return _parsed(found, parse)
 
     async def following(self, context: Any, parse: Parse) -> Any:
@@ -74,7 +84,10 @@ class Arrivals:
         InputError for a malformed one."""
         async with self._room():
             found = await context.read()
-            return None if found is grpc.aio.EOF else _parsed(found, parse)
+            if found is grpc.aio.EOF:
+                return None
+            self._arrived += len(found)
+            return _parsed(found, parse)
 
     @asynccontextmanager
     async def _room(self) -> AsyncIterator[None]:
@@ -88,6 +101,9 @@ class Arrivals:
         try:
             yield
         finally:
+            if self._arrived >= LEAST_MESSAGE:
+                self._arrived = 0
+                return_free_memory()
             self._engine.unhold(self._bytes)
 
     def _is_held(self) -> bool:
@@ -96,6 +112,17 @@ class Arrivals:
         except BusyError:
             return False
         return True
+
+
+async def _read(context: Any, seconds: float) -> bytes:
+    """The message of a call that has one."""
+    try:
+        found = await asyncio.wait_for(context.read(), seconds)
+    except asyncio.TimeoutError:
+        raise TimeLimitError("the message did not arrive in time") from None
+    if found is grpc.aio.EOF:
+        raise InputError("the call has no message, or one above the limit")
+    return found
 
 
 def _parsed(given: bytes, parse: Parse) -> Any:

@@ -94,6 +94,8 @@ class _Served:
             self._repository.load(name)
             self._log.info("loaded", extra={"facts": {"model": name}})
         decoders = {name: self._decoder(name, path) for name, path in settings.decoders.items()}
+        if settings.grpc_port is not None:
+            import_module("anydim.server.rpc")  # its memory counts
         room = self._room()
         gc.collect()
         gc.freeze()  # what is there stays, and is not looked through again

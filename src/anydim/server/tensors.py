@@ -255,10 +255,10 @@ def strings_of(where: str, given: Sequence[str], shape: tuple[int, ...]) -> nump
 
 
 def _flat(where: str, given: list[Any], shape: tuple[int, ...]) -> list[Any]:
-    """The elements of lists that are nested as a shape, or of a flat list. Raises InputError for
-    others, or another number of them."""
+    """The elements of lists that are nested as a shape, or of a list that does not begin with one.
+    Raises InputError for others, or another number of them."""
     count = math.prod(shape)
-    if given and list in set(map(type, given)):
+    if given and isinstance(given[0], list):
         level: list[Any] = [given]
         for size in shape:
             if set(map(type, level)) - {list} or set(map(len, level)) - {size}:

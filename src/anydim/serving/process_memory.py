@@ -65,3 +65,10 @@ def bound_the_allocator() -> None:
     if tune is not None:
         tune(_ARENAS, 2)
         tune(_MAPPED, _LARGE)
+
+
+def return_free_memory() -> None:
+    """Have glibc return pages of its pools that hold nothing."""
+    trim = getattr(ctypes.CDLL(None) if os.name == "posix" else None, "malloc_trim", None)
+    if trim is not None:
+        trim(0)

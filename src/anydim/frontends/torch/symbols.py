@@ -28,7 +28,8 @@ class Naming:
     """Declares the dims of a program's inputs.
 
     A symbol has the name that the user gave to one of its axes, or else the name of its first
-    input and axis: `x.0`.
+    input and axis: `x.0`. Of an axis whose size is an expression of several symbols, each has a
+    name of its own: `x.0.s1`.
     """
 
     def __init__(self, program: Any, builder: TorchBuilder) -> None:
@@ -77,9 +78,11 @@ class Naming:
             for axis, size in enumerate(value.shape):
                 expression = getattr(getattr(size, "node", None), "expr", None)
                 given = self.program.named.get((node.name, axis))
-                for symbol in sorted(getattr(expression, "free_symbols", ()), key=str):
+                symbols = sorted(getattr(expression, "free_symbols", ()), key=str)
+                for symbol in symbols:
                     alone = given is not None and expression == symbol
-                    yield symbol, (given if alone and given else f"{own}.{axis}"), alone
+                    name = f"{own}.{axis}" + (f".{symbol}" if len(symbols) > 1 else "")
+                    yield symbol, (given if alone and given else name), alone
 
     def range_of(self, symbol: Any) -> tuple[int, int | None]:
         """The bounds of a symbol that is a size."""
