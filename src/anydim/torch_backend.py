@@ -4,10 +4,12 @@ torch finds it by the entry point `torch_dynamo_backends`. Its graphs, forward a
 functional and of ATen: each becomes one model for all sizes that torch's guards allow. A graph
 with an operator that is not supported runs in torch, with one line in torch's log that says why.
 
-Random numbers are drawn by torch's default generator: a seed gives the numbers of eager torch.
+Random numbers are drawn by torch's default generator. A seed gives the numbers of eager torch,
+except `exponential_`, `cauchy_`, `geometric_` and what is computed from them (`gumbel_softmax`).
 
 In a graph without gradients, parameters and buffers are constants of the model, which shares their
-memory. A change in place is noticed at the next call, and the model is compiled again.
+memory. A change in place that torch counts is noticed at the next call, and the model is compiled
+again; writes through `.data` or numpy are not counted. Tensors made in inference mode are inputs.
 
 The import changes what torch traces, for all backends of the process: recurrent layers stay whole
 (`recurrent_tracing`), and sizes that are equal in the first call are not assumed to stay equal.
@@ -16,8 +18,10 @@ The import changes what torch traces, for all backends of the process: recurrent
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
@@ -39,7 +43,9 @@ from anydim.entry import compile
 from anydim.frontends.torch.decompositions import decompositions
 from anydim.frontends.torch.drawn_numbers import DrawnNumbers
 from anydim.frontends.torch.importer import Imported, Program, import_graph
+from anydim.frontends.torch.memory_order import memory_order
 from anydim.frontends.torch.recurrent_tracing import trace_whole
+from anydim.frontends.torch.refusal import Refused
 from anydim.frontends.torch.result_views import ResultView, result_view
 from anydim.model import Model
 
@@ -65,13 +71,15 @@ def backend(
             f"torch.compile: the backend has no option {listed(unknown)}",
             f"its options are {listed(_OPTIONS)}",
         )
-    held = {
-        position: tensor for position, tensor in enumerate(inputs)
-        if isinstance(tensor, torch.nn.Parameter)
-        or getattr(tensor, "_dynamo_static_input_type", None) is not None
-    }  # fmt: skip
+    held = {position: tensor for position, tensor in enumerate(inputs) if _is_weight(tensor)}
     with _attention(inputs):
         return _traced(module, inputs, wanted, held)
+
+
+def _is_weight(value: Any) -> bool:
+    """Whether an input is a parameter or a buffer, and torch counts its changes."""
+    is_static = getattr(value, "_dynamo_static_input_type", None) is not None
+    return (is_static or isinstance(value, torch.nn.Parameter)) and not value.is_inference()
 
 
 def _attention(inputs: Sequence[Any]) -> Any:
@@ -88,6 +96,7 @@ def _traced(
 ) -> Callable[..., Any]:  # fmt: skip
     made: Callable[..., Any] = aot_autograd(
         fw_compiler=partial(_compiled, wanted, {}),
+        bw_compiler=partial(_compiled, wanted, {}, is_backward=True),
         inference_compiler=partial(_compiled, wanted, held if _is_whole(module, inputs) else {}),
         partition_fn=min_cut_rematerialization_partition,
         decompositions=decompositions(is_exported=False),
@@ -102,10 +111,11 @@ def _is_whole(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
 
 def _compiled(
     wanted: Mapping[str, Any], held: Mapping[int, torch.Tensor],
-    module: torch.fx.GraphModule, inputs: Sequence[Any],
+    module: torch.fx.GraphModule, inputs: Sequence[Any], *, is_backward: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
     """The model of a functional graph; torch's own graph if it cannot be compiled."""
     part = _Part(module, inputs, wanted, held)
+    part.returned = 0 if is_backward else _count_returned()  # gradients have no aliases
     try:
         return part.boxed()
     except UserError as error:
@@ -134,6 +144,7 @@ class _Result:
     value: Any = None
     is_number: bool = False  # a size, which torch takes as an int
     view: ResultView | None = None
+    order: tuple[int, ...] = ()  # the axes as they lie in memory, if not in order
 
 
 class _Part:
@@ -143,6 +154,7 @@ class _Part:
         self, module: torch.fx.GraphModule, inputs: Sequence[Any], wanted: Mapping[str, Any],
         held: Mapping[int, torch.Tensor],
     ) -> None:  # fmt: skip
+        self.returned = 0  # results whose order in memory is torch's
         self.drawn = DrawnNumbers(module)
         self.module, self.wanted = self.drawn.module, wanted
         nodes = list(self.module.graph.nodes)
@@ -168,7 +180,7 @@ class _Part:
         imported = self._imported(kept) if kept else None
         outputs = iter(imported.results if imported else ())
         self.results = [
-            _named(next(outputs), each.is_number) if each.position is None and each.view is None
+            _named(next(outputs), each) if each.position is None and each.view is None
             else each for each in self.results
         ]  # fmt: skip
         self.model: Model | None = None
@@ -204,11 +216,13 @@ class _Part:
                 results.append(_Result(view=view))
                 continue
             kept.append(each)
-            number = isinstance(each, torch.fx.Node) and isinstance(
-                each.meta.get("val"), torch.SymInt
-            )
-            results.append(_Result(is_number=number))
-        return kept, results
+            results.append(_Result(is_number=isinstance(_traced_value(each), torch.SymInt)))
+        roots = {each.view.root for each in results if each.view is not None}
+        return kept, [
+            replace(each, order=_order(node))
+            if each.view is None and (number < self.returned or node in roots) else each
+            for number, (node, each) in enumerate(zip(given, results))
+        ]  # fmt: skip
 
     def _imported(self, kept: Sequence[Any]) -> Imported:
         (before,) = self.output.args
@@ -267,13 +281,44 @@ class _Part:
         if each.is_number:
             return int(made)
         tensor = made if isinstance(made, torch.Tensor) else torch.from_numpy(made)
-        return complex_tensor(tensor) if each.name in self.imported.complex_names else tensor
+        if each.name in self.imported.complex_names:
+            tensor = complex_tensor(tensor)
+        return _in_order(tensor, each.order) if each.order else tensor
 
 
-def _named(result: Any, is_number: bool) -> _Result:
+def _named(result: Any, computed: _Result) -> _Result:
     if isinstance(result, str):
-        return _Result(name=result, is_number=is_number)
+        return replace(computed, name=result)
     return _Result(value=result)
+
+
+def _traced_value(result: Any) -> Any:
+    return result.meta.get("val") if isinstance(result, torch.fx.Node) else None
+
+
+def _order(result: Any) -> tuple[int, ...]:
+    """The axes of a result from the outermost in memory to the innermost; none if in order."""
+    traced = _traced_value(result)
+    if not isinstance(traced, torch.Tensor):
+        return ()
+    try:
+        order = memory_order(traced)
+    except Refused:
+        return ()
+    return () if order == tuple(range(len(order))) else order
+
+
+def _in_order(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """A tensor with its axes in another order in memory."""
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return tensor.permute(order).contiguous().permute(back)
+
+
+def _count_returned() -> int:
+    """The number of results of a forward graph that the caller sees; the others are saved."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = getattr(context, "fw_metadata", None)
+    return sys.maxsize if metadata is None else int(metadata.num_forward)
 
 
 def _as_tensor(value: Any) -> torch.Tensor:
@@ -300,7 +345,7 @@ def _bytes(count: int) -> numpy.ndarray:
 
 def _version(tensor: torch.Tensor) -> tuple[int, int]:
     """Where a tensor lies, and how often it was changed."""
-    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+    return tensor.data_ptr(), tensor._version
 
 
 def _is_written(position: int) -> bool:

@@ -157,6 +157,16 @@ def test_weights_that_change_are_noticed() -> None:
         torch.testing.assert_close(call(x), module(x))
 
 
+def test_weights_made_in_inference_mode_may_change() -> None:
+    """torch does not count the changes of such tensors."""
+    with torch.inference_mode():
+        module, x = nn.Linear(4, 3), torch.randn(5, 4)
+        call = compiled(module)
+        torch.testing.assert_close(call(x), module(x))
+        module.weight.mul_(2)
+        torch.testing.assert_close(call(x), module(x))
+
+
 def test_what_is_not_supported_runs_in_torch(caplog: Any) -> None:
     def f(x: Any) -> Any:
         return torch.linalg.eig(x)[0].abs().sum() + 1

@@ -31,6 +31,10 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "log": lambda x: torch.complex(x, x - 2).log().sum(0),
     "parts": lambda x: torch.stack([torch.complex(x, -x), torch.complex(x, x)]).flip(1)[..., ::2],
     "compared": lambda x: torch.complex(x, x) == torch.complex(x, x.round()),
+    "true": lambda x: (x * 2 - 1).round().mul(1j).to(torch.bool) * 1,
+    "alpha": lambda x: torch.add(x, torch.complex(x, x + 1), alpha=2j).mul(1 + 1j),
+    "alpha of real": lambda x: torch.sub(torch.complex(x, -x), x, alpha=1 - 2j),
+    "reversed alpha": lambda x: torch.rsub(torch.complex(x, -x), x, alpha=1 - 2j),
     "padded": lambda x: torch.nn.functional.pad(torch.complex(x, x), (1, 2), value=3.0),
 }
 

@@ -77,6 +77,51 @@ def test_results_equal_eager(name: str, in_order: bool) -> None:
         torch.testing.assert_close(ours, theirs)
 
 
+def _aliased(y: Any) -> Any:
+    return y.t().view(-1)[1:], y
+
+
+_ALIASES: dict[str, Callable[[Any], Any]] = {
+    "flat": lambda x: _aliased(x.exp()),
+    "strided": lambda x: (lambda y: (torch.as_strided(y, (2,), (1,)), y))(x.exp()),
+    "complex": lambda x: _aliased(torch.complex(x, x + 1)),
+    "order": lambda x: x.exp(),
+}
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+@pytest.mark.parametrize("name", _ALIASES)
+def test_aliases_of_results_in_another_order_of_memory(name: str, is_recorded: bool) -> None:
+    """Elements, strides, memory that results share, and gradients."""
+    call = torch.compile(_ALIASES[name], backend="anydim", dynamic=True)
+    for columns in (5, 3, 7):
+        ours = torch.rand(4, columns).t().requires_grad_(is_recorded)
+        theirs = ours.detach().requires_grad_(is_recorded)
+        given = zip((call, _ALIASES[name]), (ours, theirs))
+        found, wanted = ([y] if torch.is_tensor(y) else list(y) for y in (f(x) for f, x in given))
+        for own, eager in zip(found, wanted):
+            torch.testing.assert_close(own, eager)
+            assert own.stride() == eager.stride()
+            assert _shares(own, found[0]) == _shares(eager, wanted[0])
+        if is_recorded:
+            for each in (found, wanted):
+                sum(torch.view_as_real(y.to(torch.complex64)).pow(2).sum() for y in each).backward()
+            torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_two_inputs_that_are_views_of_one_tensor() -> None:
+    def f(x: Any, y: Any) -> Any:
+        x.add_(1)
+        return y * 2
+
+    call = torch.compile(f, backend="anydim", dynamic=True)
+    for first in (1, 2, 3):
+        ours, theirs = torch.rand(2, 6, 4).unbind(0)
+        theirs.copy_(ours)
+        torch.testing.assert_close(call(ours[first:], ours[:-1]), f(theirs[first:], theirs[:-1]))
+        torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("numbers", [(3, -3, 0, -1, 7), (-3, -7, 3)])
 def test_numbers_may_be_negative(numbers: tuple[int, ...]) -> None:
     x = torch.rand(9, 2)

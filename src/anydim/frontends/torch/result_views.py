@@ -21,19 +21,15 @@ from anydim.frontends.torch.refusal import Refused
 class ResultView:
     """A result as a function of its root, a placeholder or a result, and further placeholders.
 
-    `order` are the axes of the root as torch has them in memory, for one that the model computes.
+    A root that the model computes must lie in memory as torch has traced it.
     """
 
     root: torch.fx.Node
     others: tuple[torch.fx.Node, ...]
     call: Callable[..., torch.Tensor]
-    order: tuple[int, ...] = ()
 
     def made(self, root: torch.Tensor, others: Sequence[Any]) -> torch.Tensor:
         """The view of a root."""
-        if self.order and self.order != tuple(range(root.dim())):
-            back = sorted(range(root.dim()), key=self.order.__getitem__)
-            root = root.permute(self.order).contiguous().permute(back)
         return self.call(root, *others)
 
 
@@ -53,11 +49,12 @@ def result_view(result: Any, results: Sequence[Any]) -> ResultView | None:
     others: list[torch.fx.Node] = []
     try:
         graph.output(_copied(result, graph, made, others))
-        order = () if root.op == "placeholder" else memory_order(root.meta["val"])
+        if root.op != "placeholder":
+            memory_order(root.meta["val"])
     except Refused:
         return None
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
-    return ResultView(root, tuple(others), module.forward, order)
+    return ResultView(root, tuple(others), module.forward)
 
 
 def _is_view(node: Any) -> bool:

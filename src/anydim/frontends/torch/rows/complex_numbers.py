@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from anydim.base.dtypes import boolean
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.complex_values import (
@@ -154,10 +155,29 @@ def added_product(
 
 
 def converted(g: TorchBuilder, x: Any, *_: Any, **__: Any) -> Any:
-    """Complex numbers become real ones without their imaginary parts."""
+    """Complex numbers become real ones without their imaginary parts, and false if they are 0."""
     if g.is_complex:
         return as_complex(g, x)
-    return x.real if is_complex(x) else x
+    if not is_complex(x):
+        return x
+    return unequal(g, x, 0) if g.result == boolean else x.real
+
+
+def added(name: str) -> Build:
+    """a + alpha * b, or a - alpha * b."""
+    row = by_part(name, 0, 1)
+
+    def build(g: TorchBuilder, a: Any, b: Any, alpha: Any = 1) -> Any:
+        if not is_complex(alpha):
+            return row(g, a, b, alpha)
+        b = as_complex(g, b)
+        return row(g, a, b * alpha if isinstance(b, complex) else _times(g, b, alpha))
+
+    return build
+
+
+def reversed_subtraction(g: TorchBuilder, a: Any, b: Any, alpha: Any = 1) -> Any:
+    return added("sub.Tensor")(g, b, a, alpha)
 
 
 def pair(g: TorchBuilder, real: Value, imag: Value) -> Complex:
@@ -247,7 +267,7 @@ _PARTS: dict[str, tuple[int, ...]] = {
     ), ()),
     **dict.fromkeys(("cat.default", "stack.default", "scalar_tensor.default"), (0,)),
     **dict.fromkeys((
-        "add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "copy.default",
+        "copy.default",
         "slice_scatter.default", "select_scatter.default", "diagonal_scatter.default",
         "fill.Scalar", "fill.Tensor",
     ), (0, 1)),
@@ -261,6 +281,8 @@ ROWS: dict[str, Build] = {
     **{name: bilinear(name) for name in (
         "mul.Tensor", "mul.Scalar", "mm.default", "bmm.default", "mv.default", "dot.default",
         "matmul.default")},
+    **{name: added(name) for name in ("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar")},
+    "rsub.Scalar": reversed_subtraction, "rsub.Tensor": reversed_subtraction,
     "div.Tensor": divide, "div.Scalar": divide, "reciprocal.default": reciprocal,
     "addmm.default": added_product, "addmv.default": added_product,
     "_conj.default": conjugate, "_conj_physical.default": conjugate,

@@ -196,7 +196,7 @@ def as_strided(
 def _strided(g: TorchBuilder, sizes: Sizes, strides: Sizes, offset: Any) -> Value:
     """An offset plus strides times indices."""
     rank = len(sizes)
-    place = g.scalar(as_size(offset or 0), int64)
+    place = g.scalar(as_size(0 if offset is None else offset), int64)
     for axis, (size, stride) in enumerate(zip(sizes, strides)):
         steps = g.mul(g.positions(as_size(size)), g.scalar(as_size(stride), int64))
         place = g.add(place, g.reshape(steps, shape=_along(size, axis, rank)))
