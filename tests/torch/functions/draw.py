@@ -77,7 +77,7 @@ class _Writer:
                 "n": self.random.choice((0, 1, 2, 3, 5, 7, 8, 9)),
                 "m": self.random.choice((0, 1, 2, 3, 5, 6, 8, 16, 17)),
                 "i": self.random.choice((-3, -2, -1, 0, 1, 2, 5, 9)),
-                "j": self.random.choice((-4, -1, 0, 1, 2, 3, 1 << 33)),
+                "j": self.random.choice((-4, -1, 0, 1, 2, 3, 100)),
                 "s": self.random.choice((-1.5, -1.0, -0.0, 0.25, 2.0, 7.5)),
                 "flag": self.random.random() < 0.5,
             })  # fmt: skip

@@ -140,12 +140,12 @@ def _gradients(
 def _errors(function: Function, point: Point, wanted: Called, found: Called) -> Failure | None:
     """A call fails if eager's does, but for what eager computes in vain and division by 0."""
     if wanted.error is None:
-        return Failure("error", _shown(found.error))
+        return Failure("error", shown(found.error))
     if found.error is not None or "ZeroDivisionError" in str(wanted.error):
         return None
     if any(_gives(shorter, point, found) for shorter in _without_a_line(function)):
         return None
-    return Failure("no error", f"eager: {_shown(wanted.error)}")
+    return Failure("no error", f"eager: {shown(wanted.error)}")
 
 
 def _without_a_line(function: Function) -> Iterator[Function]:
@@ -159,12 +159,12 @@ def _gives(function: Function, point: Point, found: Called) -> bool:
     if wanted.error is not None:
         return False
     return all(
-        _one("values", "", ours, eager, lambda: None) is None
+        difference("values", "", ours, eager, lambda: None) is None
         for ours, eager in zip(found.results, wanted.results, strict=True)
     )
 
 
-def _shown(error: Exception | None) -> str:
+def shown(error: Exception | None) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:2])[:300]}"
 
@@ -181,13 +181,15 @@ def _compared(
         is_hidden = isinstance(eager, torch.Tensor) and _is_of_hidden(
             eager, [*wanted.given.tensors, *wanted.results[:place], *wanted.results[place + 1 :]]
         )
-        yield _one("values", name, ours, eager, lambda p=place: exact.results[p], is_hidden)
+        yield difference("values", name, ours, eager, lambda p=place: exact.results[p], is_hidden)
     for place, (ours, eager) in enumerate(zip(found.given.leaves, wanted.given.leaves)):
         name = function.inputs[place].name
-        yield _one("inputs", name, ours.detach(), eager.detach(), lambda p=place: exact.leaves[p])
+        yield difference(
+            "inputs", name, ours.detach(), eager.detach(), lambda p=place: exact.leaves[p]
+        )
     for place, (ours, eager) in enumerate(zip(found.gradients, wanted.gradients)):
         name = function.inputs[place].name
-        yield _one("gradients", name, ours, eager, lambda: None)
+        yield difference("gradients", name, ours, eager, lambda: None)
 
 
 class _Exact:
@@ -216,7 +218,7 @@ class _Exact:
         return self.call().given.leaves
 
 
-def _one(
+def difference(
     kind: str, name: str, ours: Any, eager: Any, exact: Callable[[], Any], is_hidden: bool = False
 ) -> Failure | None:
     """The difference of a result, an input or a gradient from eager's.

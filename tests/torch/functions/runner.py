@@ -10,6 +10,7 @@ import torch
 
 from tests.fuzz.runner import BEGIN, SECONDS, Outcome, run_each, stop_after
 from tests.torch.functions.draw import random_function
+from tests.torch.functions.exported import judge_exported
 from tests.torch.functions.judge import judge, refusals
 from tests.torch.functions.shrink import shrink
 
@@ -30,10 +31,13 @@ def _one(seed: int, small: bool, is_refusal_shown: bool) -> Iterator[Outcome]:
         found = sorted(set(refusals(function)))
         yield Outcome(seed, "\n".join(found), function.text())
         return
-    failure = judge(function)
+    for judged in (judge, judge_exported):
+        failure = judged(function)
+        if failure is not None:
+            break
     if failure is not None and small:
         stop_after(SECONDS * 10)
-        function, failure = shrink(function, failure, judge)
+        function, failure = shrink(function, failure, judged)
     yield Outcome(seed, str(failure or ""), function.shown() if failure else "")
 
 
