@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -172,3 +173,40 @@ def test_gradients_of_losses_by_chunks() -> None:
     model = compiled(both, *drawn(7, 5))
     for rows in (7, 2, 13):
         check(model, both, *drawn(rows, 5))
+
+
+class Doubled(torch.nn.Module):
+    """A parameter that each call doubles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Any) -> Any:
+        with torch.no_grad():
+            self.scale.mul_(2)
+        return x + self.scale
+
+
+def test_parameters_are_written() -> None:
+    module, eager = Doubled(), Doubled()
+    x = torch.randn(2, 3)
+    model = ad.compile(module, (x,), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    for rows in (2, 5, 1):
+        x = torch.randn(rows, 3)
+        (found,) = model(x).values()
+        torch.testing.assert_close(found, eager(x).detach())
+        torch.testing.assert_close(module.scale, eager.scale)
+
+
+@pytest.mark.parametrize("norm", [2.0, 1.0, 3.5, float("inf")])
+def test_embeddings_of_a_largest_norm(norm: float) -> None:
+    module = torch.nn.Embedding(7, 3, max_norm=1.0, norm_type=norm)
+    eager = copy.deepcopy(module)
+    shapes = ({0: torch.export.Dim.AUTO},)
+    model = ad.compile(module, (torch.tensor([0, 1, 1]),), dynamic_shapes=shapes)
+    for indices in ([0, 1, 1], [2], [6, 6, 3, 2, 5, 4], []):
+        given = torch.tensor(indices, dtype=torch.int64)
+        (found,) = model(given).values()
+        torch.testing.assert_close(found, eager(given).detach())
+        torch.testing.assert_close(module.weight, eager.weight)
