@@ -17,7 +17,8 @@ batches of 1, 8 and 32; kserve has none.
 `--bits` compares every answer with a call of its request alone. `--burst` sends bursts above the
 capacity and samples the memory of the server. `--cost` is the time that the batcher itself takes
 for a request. `--idle` compares, in turn, requests of 22 tokens without load, answers without a
-call, and calls of the model in another process on the same core, which a pipe asks for.
+call, and calls of the model in another process on the same core, which a pipe asks for. Each of
+them follows a call in the other process, so that all find the caches of the processor alike.
 """
 
 from __future__ import annotations
@@ -328,34 +329,45 @@ for _ in sys.stdin:
 """
 
 
+_IDLE = ("request", "answer without a call", "call")  # what `--idle` reports
+
+
 def _idle(server: Server, saved: Path, count: int) -> None:
     target = Target("127.0.0.1", server.port, "minilm")
     request = server.request(target, numpy.arange(22))
     get = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
-    taken: dict[str, list[float]] = {"request": [], "answer without a call": [], "call": []}
+    taken: dict[str, list[float]] = {name: [] for name in (*_IDLE, "call after an answer")}
+
+    def call(name: str) -> None:
+        start = time.perf_counter()
+        caller.stdin.write(b"\n")
+        caller.stdin.flush()
+        caller.stdout.readline()
+        taken[name].append(time.perf_counter() - start)
+
+    async def send(name: str, data: bytes) -> None:
+        start = time.perf_counter()
+        await connections.send(data)
+        taken[name].append(time.perf_counter() - start)
 
     async def run() -> None:
-        connections = Connections(target)
         for _ in range(count):
-            for name, data in (("request", request), ("answer without a call", get)):
-                start = time.perf_counter()
-                await connections.send(data)
-                taken[name].append(time.perf_counter() - start)
-            start = time.perf_counter()
-            caller.stdin.write(b"\n")
-            caller.stdin.flush()
-            caller.stdout.readline()
-            taken["call"].append(time.perf_counter() - start)
-        connections.close()
+            await send("request", request)
+            call("call")
+            await send("answer without a call", get)
+            call("call after an answer")
 
+    connections = Connections(target)
     command = ["taskset", "-c", _last_core(), sys.executable, "-c", _CALLER, str(saved)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as caller:
         assert caller.stdin is not None and caller.stdout is not None
         asyncio.run(run())
         caller.stdin.close()
-    for name, seconds in taken.items():
-        tenth, half = numpy.quantile(seconds, (0.1, 0.5))
+    found = {name: numpy.quantile(taken[name], (0.1, 0.5)) for name in _IDLE}
+    for name, (tenth, half) in found.items():
         print(f"{name:22} p10 {1e3 * tenth:.2f}, p50 {1e3 * half:.2f} ms")
+    tenth, half = 100 * (found["request"] / (found["call"] + found["answer without a call"]) - 1)
+    print(f"{'above the other two':22} p10 {tenth:.1f}, p50 {half:.1f} %")
 
 
 def _cost(model: str) -> None:

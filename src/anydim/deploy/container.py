@@ -22,6 +22,7 @@ from anydim.base.errors import ArtefactError
 from anydim.base.records import dataclass
 from anydim.deploy.checksum import checksum
 from anydim.deploy.records import parse_json
+from anydim.runtime.pages import block
 
 FORMAT = 12  # raise with every change of the content of files
 MANIFEST = "manifest.json"
@@ -74,15 +75,12 @@ class Container:
             self.length = os.fstat(self.file.fileno()).st_size
             if self.length < LOCAL.size:
                 raise ArtefactError(f"{path} is no saved model: it has {self.length} bytes")
-            self._memory = (
-                self._copy() if copied
-                else mmap.mmap(self.file.fileno(), self.length, access=mmap.ACCESS_READ)
-            )  # fmt: skip
+            memory = self._copy() if copied else self._mapped()
         except OSError as error:
             raise ArtefactError(f"{path} cannot be read: {error.strerror or error}") from None
         except ValueError as error:
             raise ArtefactError(f"{path} cannot be mapped: {error}") from None
-        self.memory = memoryview(self._memory).toreadonly()
+        self.memory = memory.toreadonly()
         self.about, self.parts = self._read()
 
     def fail(self, problem: str) -> ArtefactError:
@@ -116,15 +114,17 @@ class Container:
             raise self.fail(f"it has no member '{name}'")
         return self.parts[name]
 
-    def _copy(self) -> mmap.mmap:
-        memory = mmap.mmap(-1, self.length)
-        view, at = memoryview(memory), 0
+    def _mapped(self) -> memoryview:
+        return memoryview(mmap.mmap(self.file.fileno(), self.length, access=mmap.ACCESS_READ))
+
+    def _copy(self) -> memoryview:
+        view, at = block(self.length).data, 0
         while at < self.length:
             read = self.file.readinto(view[at:])
             if not read:
                 raise self.fail("it became shorter while it was read")
             at += read
-        return memory
+        return view
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Part]]:
         whole = self._manifest()

@@ -28,7 +28,7 @@ from anydim.deploy.container import ALIGNMENT, Container
 from anydim.deploy.saved import SavedArray, constant_member
 from anydim.deploy.verifying import Check
 from anydim.runtime.cores import available_cores
-from anydim.runtime.pages import Pages
+from anydim.runtime.pages import block
 from anydim.runtime.unpacking import most_bytes, repacked
 
 _LONGEST_WAIT = 60.0  # seconds to wait for another process that moves the same constants
@@ -117,7 +117,7 @@ class _Table:
 
     def private(self) -> memoryview:
         """The constants in memory of this process."""
-        memory = Pages().take(self.size)
+        memory = block(self.size)
 
         def move(moved: Iterable[_Moved]) -> None:
             for each in moved:
@@ -148,7 +148,7 @@ class _Table:
             file.truncate(self.size)
 
             def move(moved: Iterable[_Moved]) -> None:
-                scratch = Pages().take(max(each.saved.bytes for each in self.moved))
+                scratch = block(max(each.saved.bytes for each in self.moved))
                 for each in moved:
                     self._move(each, scratch[: each.saved.bytes])
                     _write_at(file.fileno(), scratch[: each.saved.bytes], each.offset)

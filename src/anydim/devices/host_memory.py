@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy
 
-from anydim.runtime.pages import Pages
+from anydim.runtime.pages import block
 
 _ALIGNMENT = 64
 _LARGE = 1 << 20  # bytes of a block from which huge pages pay off
@@ -21,7 +21,7 @@ class HostMemory:
         if bytes < _LARGE:
             memory = numpy.empty(bytes + _ALIGNMENT, numpy.uint8)
         else:
-            memory = Pages().take(bytes)
+            memory = block(bytes)
         address = -(-memory.ctypes.data // _ALIGNMENT) * _ALIGNMENT
         self._held[address] = memory
         return address

@@ -28,7 +28,7 @@ class Pages:
         """Allocate `size` zeroed, 64-byte aligned bytes. Raises MemoryError."""
         padded = -(-size // ALIGNMENT) * ALIGNMENT
         if padded > _MOST // 4:
-            return _mapped(padded)[:size]
+            return block(size)
         if padded > len(self._room):
             while self._next < 2 * padded:
                 self._next *= 2
@@ -38,8 +38,14 @@ class Pages:
         return taken
 
 
+def block(size: int) -> numpy.ndarray:
+    """Map `size` zeroed, 64-byte aligned bytes of their own. Raises MemoryError."""
+    return _mapped(size)[:size]
+
+
 def _mapped(size: int) -> numpy.ndarray:
-    """Map memory that is aligned to a huge page and uses huge pages where available."""
+    """Map memory that is aligned to a huge page and, if it fills one, uses huge pages where
+    available."""
     whole = -(-size // _LARGE) * _LARGE
     try:
         if _PRIVATE is None:
@@ -50,7 +56,7 @@ def _mapped(size: int) -> numpy.ndarray:
         raise MemoryError(f"no {size} bytes of memory: {error}") from None
     view = numpy.frombuffer(memory, numpy.uint8)
     start = -view.ctypes.data % _LARGE
-    if _ADVICE is not None:
+    if _ADVICE is not None and size >= _LARGE:
         with contextlib.suppress(OSError, ValueError):  # a system without huge pages
             memory.madvise(_ADVICE, start, whole)
     return view[start : start + whole]

@@ -17,6 +17,7 @@ from anydim.kernels import ir
 from anydim.native.body import Body, parameter
 from anydim.targets.c.compilers import compiler
 from anydim.targets.c.dialect import C11
+from anydim.targets.c.forms import Form, steps
 from anydim.targets.c.literals import literal
 from anydim.targets.c.names import Scope, identifier
 from anydim.targets.c.render import render
@@ -49,6 +50,47 @@ def applied(functions: list[str], dtype: DType, lanes: int) -> ir.Kernel:
     outputs = [ir.Operand(f"y{n}", v.type.dtype, True) for n, v in enumerate(values)]
     stores = [ir.Store(o.name, index("i"), v) for o, v in zip(outputs, values)]
     return kernel([*inputs, *outputs], [loop("i", START, STOP, *stores, step=lanes)])
+
+
+COMPARISONS = ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"]
+ELEMENTS = [int8, int32, int64, uint16, float32, float64]
+
+
+@needs_compiler
+@pytest.mark.parametrize("lanes", [8, 64])
+@pytest.mark.parametrize("dtype", ELEMENTS, ids=str)
+def test_vectors_wider_than_a_register(dtype: DType, lanes: int) -> None:
+    """Comparisons, a choice by one, and conversions to all types are those of the evaluator."""
+    odd = numpy.array([0, 1, 2, 3, 99, 127, 100, 7] if dtype.kind == "uint"
+                      else [0, -1, 1, 99, -100, 126, -128, 7])  # fmt: skip
+    x, y = (numpy.resize(part, 192).astype(dtype.numpy) for part in (odd, odd[[3, 1, 0, 6, 5]]))
+    a, b = (ir.Load(ir.Type(dtype, lanes), name, index("i")) for name in "xy")
+    values: list[ir.Value] = [op(name, a, b) for name in COMPARISONS]
+    values.append(ir.Op(a.type, "select", (op("less", a, b), b, op("add", a, a))))
+    values += [ir.Convert(ir.Type(each, lanes), a) for each in (*ELEMENTS, boolean)]
+    outputs = [ir.Operand(f"y{n}", v.type.dtype, True) for n, v in enumerate(values)]
+    stores = [ir.Store(o.name, index("i"), v) for o, v in zip(outputs, values)]
+    operands = [ir.Operand("x", dtype), ir.Operand("y", dtype), *outputs]
+    made = kernel(operands, [loop("i", START, STOP, *stores, step=lanes)])
+    got, want = ([numpy.zeros(192, o.dtype.numpy) for o in outputs] for _ in range(2))
+    launch(made, [x, y, *got], [], 0, 192)
+    evaluator.run(made, [x, y, *want], [], 0, 192)
+    for value, ours, right in zip(values, got, want):
+        numpy.testing.assert_array_equal(ours, right, err_msg=str(value))
+
+
+@pytest.mark.parametrize("have", ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32"])
+def test_conversions_have_steps_that_gcc_vectorises(have: str) -> None:
+    for wanted in ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32", "f64"):
+        for lanes in (8, 64):
+            form, last = Form(have, lanes), Form(wanted, lanes)
+            for each in (*steps(form, last), last):
+                ratio = max(each.bits, form.bits) / min(each.bits, form.bits)
+                is_of_floats = "f" in (each.kind, form.kind)
+                assert min(each.bits, form.bits) >= 32 if is_of_floats else ratio <= 2
+                form = each
+            assert form == last
+    assert steps(Form("u8", 8), Form("i32", 8)) == [Form("u16", 8)]  # no sign of a byte is copied
 
 
 @needs_compiler

@@ -39,10 +39,12 @@ class Dialect:
 
     `flag` is the type of a scalar flag. `several` makes a vector from its lanes, `same` broadcasts
     a number; `lane` is a lane, `cast` a bit cast of the same width. `overflows` detects overflow of
-    int64 arithmetic. `spaces` are the qualifiers of address spaces ('global', 'local', 'private'),
-    if the dialect has them: a function is then emitted per address space. For group kernels, `item`
-    is the local id, `barrier` the barrier, `copies_end` commits a group of async copies and
-    `copies_wait` waits for all but the last groups.
+    int64 arithmetic. With `splits`, vectors wider than a register are handled in halves and
+    conversions in steps, where the compiler would work lane by lane. `spaces` are the qualifiers of
+    address spaces ('global', 'local', 'private'), if the dialect has them: a function is then
+    emitted per address space. For group kernels, `item` is the local id, `barrier` the barrier,
+    `copies_end` commits a group of async copies and `copies_wait` waits for all but the last
+    groups.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Dialect:
     lane: str = "{value}[{lane}]"
     cast: str = "({type}){value}"
     overflows: str = "__builtin_{function}_overflow({parts}, &({type}){{0}})"
+    splits: bool = False
     spaces: Mapping[str, str] = field(default_factory=dict)
     item: str = ""
     barrier: str = ""
@@ -138,6 +141,7 @@ C11 = Dialect(
         suffix={"f32": "f", "u32": "u", "u64": "ull", "i64": "ll"},
     ),
     primitives=Primitives(functions=frozenset(("copysign",))),
+    splits=True,
 )  # fmt: skip
 
 

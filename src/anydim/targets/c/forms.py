@@ -9,6 +9,8 @@ from anydim.kernels import ir
 from anydim.targets.c.dialect import held
 
 FLAG = "_Bool"  # scalar flag
+_FEW = 4  # lanes that are converted in one step
+_LEAST = 32  # bits of integers that are converted to floats in one step
 
 
 @dataclass(frozen=True)
@@ -66,3 +68,23 @@ def form_of(kind: ir.Type) -> Form:
 def flags(lanes: int, bits: int) -> Form:
     """Return the form of flags: integers of `bits`."""
     return Form(FLAG) if lanes == 1 else Form(f"i{bits}", lanes)
+
+
+def steps(have: Form, wanted: Form) -> list[Form]:
+    """Return the forms between two conversions, so that each doubles or halves integers, or
+    converts integers of 32 or 64 bits and floats: GCC converts others lane by lane."""
+    if have.lanes <= _FEW or FLAG in (have.element, wanted.element):
+        return []
+    first, last = have, wanted
+    if have.kind == "f" and wanted.kind != "f" and wanted.bits < _LEAST:
+        first = Form(f"i{_LEAST}", have.lanes)
+    if wanted.kind == "f" and have.kind != "f" and have.bits < _LEAST:
+        last = Form(f"i{_LEAST}", have.lanes)
+    found = [first] if first != have else []
+    if first.kind != "f" and last.kind != "f":
+        bits = first.bits
+        while bits != last.bits:
+            bits = 2 * bits if bits < last.bits else bits // 2
+            if bits != last.bits:
+                found.append(Form(f"{first.kind}{bits}", have.lanes))
+    return [*found, last] if last != wanted else found

@@ -87,6 +87,10 @@ _VECTORS: dict[tuple[str, str], str] = {
     ),
 }
 SAME = {"fast_min": "min", "fast_max": "max", "quotient": "div"}  # for integers
+COMPARISONS = {
+    "==": "equal", "!=": "not_equal", "<": "less", "<=": "less_equal", ">": "greater",
+    ">=": "greater_equal",
+}  # fmt: skip
 ARITY = {
     "abs": 1, "sqrt": 1, "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "neg": 1, "bit_not": 1,
     "ones": 1, "trailing_zeros": 1, "leading_zeros": 1, "fma": 3, "dot_bytes": 3,
@@ -113,14 +117,14 @@ def _lanewise(operation: str, form: Form, prelude: Prelude) -> Helper:
         return Helper(form.name, parameters, _body([], prelude.call(plain, form, *names)))
     rows = SCALARS if form.lanes == 1 else _VECTORS
     row = rows.get((operation, kind)) or (rows.get((operation, "i")) if kind == "u" else None)
+    if prelude.is_wide(form):
+        return Helper(form.name, parameters, _halves(operation, form, names, prelude))
     if operation == "fma" and kind == "f":
         return Helper(form.name, parameters, _fused(form, found, prelude))
     if row is not None:
         return Helper(form.name, parameters, _body(found, filled(row, form, prelude)))
     if form.lanes == 1:
         raise InternalError(f"C has no '{operation}' of {form.name}")
-    if form.all_bits > 8 * prelude.processor.vector_bytes and form.lanes > 2:
-        return Helper(form.name, parameters, _halves(operation, form, names, prelude))
     return Helper(form.name, parameters, _body(found, _each(operation, form, names, prelude)))
 
 
@@ -161,8 +165,6 @@ def _fused(form: Form, found: Sequence[Choice], prelude: Prelude) -> tuple[str, 
         return ("  return a * b + c;",)
     if form.lanes == 1:
         return (f"  return __builtin_fma{'f' if form.bits == 32 else ''}(a, b, c);",)
-    if form.all_bits > 8 * prelude.processor.vector_bytes and form.lanes > 2:
-        return _halves("fma", form, "abc", prelude)
     return _body(found, _each("fma", form, "abc", prelude))
 
 
@@ -186,6 +188,8 @@ def _halves(operation: str, form: Form, names: str, prelude: Prelude) -> tuple[s
 
 
 def _part(name: str, form: Form, high: bool, prelude: Prelude) -> str:
+    if prelude.is_wide(form):
+        return prelude.call("high" if high else "low", form, name)
     count = form.lanes // 2
     if count == 1:
         return prelude.lane(name, int(high))
@@ -194,8 +198,52 @@ def _part(name: str, form: Form, high: bool, prelude: Prelude) -> str:
 
 
 def _joined(form: Form, parts: Iterable[str], prelude: Prelude) -> str:
+    if prelude.is_wide(form):
+        return prelude.call("joined", form, *parts)
     low, high = parts
     return prelude.shuffle(low, high, tuple(range(form.lanes)), form.half)
+
+
+def _low(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+    """The first half of a vector wider than a register, copied: GCC shuffles it lane by lane."""
+    return _half(form, "&a", prelude)
+
+
+def _high(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+    """The second half of such a vector."""
+    return _half(form, "(const char *)&a + sizeof b", prelude)
+
+
+def _half(form: Form, address: str, prelude: Prelude) -> Helper:
+    kind, half = prelude.type(form), prelude.type(form.half)
+    lines = (f"  {half} b;", f"  __builtin_memcpy(&b, {address}, sizeof b);", "  return b;")
+    return Helper(half, (f"{kind} a",), lines)
+
+
+def _of_halves(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+    """A vector wider than a register, of its halves."""
+    kind, half = prelude.type(form), prelude.type(form.half)
+    lines = (
+        f"  {kind} c;", "  __builtin_memcpy(&c, &a, sizeof a);",
+        "  __builtin_memcpy((char *)&c + sizeof a, &b, sizeof b);", "  return c;",
+    )  # fmt: skip
+    return Helper(kind, (f"{half} a", f"{half} b"), lines)
+
+
+def _compared(symbol: str) -> Callable[[Form, Form | None, Prelude], Helper]:
+    """The comparison of vectors that may be wider than a register."""
+
+    def made(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+        kind, flags = prelude.type(form), prelude.type(form.signed)
+        text = f"({flags})(a {symbol} b)"
+        if prelude.is_wide(form):
+            one = prelude.function(COMPARISONS[symbol], form.half)
+            parts = (f"{one}({_part('a', form, high, prelude)}, {_part('b', form, high, prelude)})"
+                     for high in (False, True))  # fmt: skip
+            text = _joined(form.signed, parts, prelude)
+        return Helper(flags, (f"{kind} a", f"{kind} b"), (f"  return {text};",))
+
+    return made
 
 
 # ---- memory and lanes --------------------------------------------------------------------------
@@ -212,6 +260,8 @@ def _select(form: Form, other: Form | None, prelude: Prelude) -> Helper:
 def _splat(form: Form, other: Form | None, prelude: Prelude) -> Helper:
     element = prelude.type(form.scalar)
     text = f"({form.name}){{{', '.join('a' for _ in range(form.lanes))}}}"
+    if prelude.is_wide(form):
+        text = _joined(form, [prelude.call("splat", form.half, "a")] * 2, prelude)
     return Helper(prelude.type(form), (f"{element} a",), (f"  return {text};",))
 
 
@@ -237,7 +287,7 @@ def _load_if(form: Form, other: Form | None, prelude: Prelude) -> Helper:
     element, mask = prelude.type(form.scalar), prelude.type(form.signed)
     parameters = (f"const {element} *p", f"{mask} m")
     result = prelude.type(form)
-    if form.all_bits > 8 * prelude.processor.vector_bytes:
+    if prelude.is_wide(form):
         half = prelude.function("load_if", form.half)
         parts = (
             f"{half}(p{f' + {form.lanes // 2}' if high else ''}, "
@@ -253,7 +303,7 @@ def _load_if(form: Form, other: Form | None, prelude: Prelude) -> Helper:
 def _store_if(form: Form, other: Form | None, prelude: Prelude) -> Helper:
     element, mask = prelude.type(form.scalar), prelude.type(form.signed)
     parameters = (f"{element} *p", f"{mask} m", f"{prelude.type(form)} a")
-    if form.all_bits > 8 * prelude.processor.vector_bytes:
+    if prelude.is_wide(form):
         half = prelude.function("store_if", form.half)
         lines = tuple(
             f"  {half}(p{f' + {form.lanes // 2}' if high else ''}, "
@@ -329,6 +379,10 @@ def reduction(operation: str, form: Form, prelude: Prelude, combine: Callable[..
 
 
 _MEMORY: dict[str, Callable[[Form, Form | None, Prelude], Helper]] = {
+    "low": _low,
+    "high": _high,
+    "joined": _of_halves,
+    **{name: _compared(symbol) for symbol, name in COMPARISONS.items()},
     "select": _select,
     "splat": _splat,
     "iota": _iota,

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from anydim.base.records import dataclass
 from anydim.targets.c.dialect import Dialect
-from anydim.targets.c.forms import FLAG, Form
+from anydim.targets.c.forms import FLAG, Form, steps
 from anydim.targets.processor import Processor
 
 
@@ -112,9 +112,16 @@ class Prelude:
         """Return a zero vector."""
         return self.several(form, "0")
 
-    def convert(self, value: str, form: Form) -> str:
+    def is_wide(self, form: Form) -> bool:
+        """Whether a vector takes several registers and is handled in halves."""
+        is_wide = form.all_bits > 8 * self.processor.vector_bytes and form.lanes > 2
+        return self.dialect.splits and is_wide
+
+    def convert(self, value: str, have: Form, wanted: Form) -> str:
         """Convert lanes of a vector to another element type."""
-        return self.dialect.convert.format(value=value, type=self.type(form))
+        for form in (*(steps(have, wanted) if self.dialect.splits else ()), wanted):
+            value = self.dialect.convert.format(value=value, type=self.type(form))
+        return value
 
     def text(self) -> str:
         """Return all definitions."""

@@ -15,7 +15,7 @@ from anydim.targets.c.flows import is_data
 from anydim.targets.c.forms import Form, flags, form_of
 from anydim.targets.c.literals import literal
 from anydim.targets.c.names import Scope
-from anydim.targets.c.operations import reduction
+from anydim.targets.c.operations import COMPARISONS, reduction
 from anydim.targets.c.prelude import Prelude
 
 ATOM, PRODUCT, SUM, OTHER = 3, 2, 1, 0  # precedence of an expression
@@ -37,10 +37,7 @@ _INFIX = {
     "add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT),
     "quotient": ("/", PRODUCT),
 }  # fmt: skip
-_COMPARISONS = {
-    "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
-    "greater_equal": ">=",
-}  # fmt: skip
+_COMPARISONS = {name: symbol for symbol, name in COMPARISONS.items()}
 _BITS = {"bit_and": "&", "bit_or": "|", "bit_xor": "^"}
 _LOGICAL = {"and": "&", "or": "|", "xor": "^"}
 _OF_FLAGS = {
@@ -116,7 +113,7 @@ class Values:
             return _FREE[type(node)](self, node, bits)
         if have == bits:
             return self.value(node)
-        return self.prelude.convert(self.value(node), wanted)
+        return self.prelude.convert(self.value(node), flags(node.type.lanes, have), wanted)
 
     # ---- leaves --------------------------------------------------------------------------------
 
@@ -155,7 +152,8 @@ class Values:
             name, made = _OVERFLOWS[node.function], self.prelude.type(form)
             return Text(overflows.format(function=name, parts=parts, type=made))
         infix = self._infix(node, form)
-        if infix is not None:
+        is_compared = node.function in _COMPARISONS and self.prelude.is_wide(form)
+        if infix is not None and not is_compared:
             symbol, level = infix
             left, right = (self.text(argument) for argument in node.arguments)
             free = form.element == "i64" and symbol in "+*"  # floats are not associative
@@ -242,7 +240,13 @@ class Values:
         if function not in _COMPARISONS:
             raise InternalError(f"C has no '{node.function}' of flags")
         numbers = [self.prelude.cast(f"({part})", form.unsigned) for part in parts]
-        return f" {_COMPARISONS[function]} ".join(numbers)  # as integers, flags are 0 and 1
+        return self._compared(function, form.unsigned, *numbers)  # as integers, flags are 0 and 1
+
+    def _compared(self, function: str, form: Form, left: str, right: str) -> str:
+        """Return a comparison of operands that bind more closely."""
+        if self.prelude.is_wide(form):
+            return self.prelude.call(function, form, left, right)
+        return f"{left} {_COMPARISONS[function]} {right}"
 
     # ---- conversions ---------------------------------------------------------------------------
 
@@ -261,16 +265,18 @@ class Values:
             ones = self.flags(node.argument, wanted.bits)
             text = f"{self.prelude.cast(f'({ones})', whole)} & {self._one(whole)}"
             if wanted.kind == "f":
-                return Text(self.prelude.convert(f"({text})", wanted))
+                return Text(self.prelude.convert(f"({text})", whole, wanted))
             return Text(text, OTHER)
-        return Text(self.prelude.convert(self.value(node.argument), wanted))
+        return Text(self.prelude.convert(self.value(node.argument), form_of(have), wanted))
 
     def _to_flags(self, node: ir.Convert) -> Text:
         argument = node.argument
         if argument.type.dtype.kind == "bool":
             return self.text(argument)
-        zero = "0" if argument.type.lanes == 1 else self.prelude.zero(self.form(argument))
-        return Text(f"{self.text(argument).inside(SUM)} != {zero}", OTHER)
+        form = self.form(argument)
+        zero = "0" if form.lanes == 1 else self.prelude.zero(form)
+        text = self.text(argument).inside(SUM)
+        return Text(self._compared("not_equal", form, text, zero), OTHER)
 
     def _bitcast(self, node: ir.Bitcast) -> Text:
         have, wanted = node.argument.type, node.type
@@ -353,7 +359,8 @@ class Values:
     def _from_memory(self, kind: ir.Type, text: str) -> Text:
         if kind.dtype.kind != "bool":
             return Text(text)
-        return Text(f"{text} != {self.prelude.zero(Form('u8', kind.lanes))}", OTHER)
+        form = Form("u8", kind.lanes)
+        return Text(self._compared("not_equal", form, text, self.prelude.zero(form)), OTHER)
 
     def to_memory(self, node: ir.Value) -> str:
         """Convert a value to its type in memory."""
