@@ -19,7 +19,7 @@ from anydim.server.completions import Completions
 from anydim.server.embeddings import Embeddings, Tokenizers, failure
 from anydim.server.history import History
 from anydim.server.json_bodies import parsed
-from anydim.server.repository import unknown
+from anydim.server.repository import check_load, unknown
 from anydim.server.rest import Infer, names_of
 from anydim.server.state import State, metadata_of, status_of, text_of
 
@@ -134,7 +134,8 @@ def _writes(state: State) -> Mapping[str, Endpoint]:
         return JSONResponse([r for r in rows if r["state"] == "READY" or not given.get("ready")])
 
     async def load(request: Request) -> Response:
-        await _body(request)
+        given = (await _body(request)).get("parameters") or {}
+        check_load(given if isinstance(given, dict) else ("parameters",))
         await asyncio.to_thread(state.repository.load, request.path_params["name"])
         state.log.info("loaded", extra={"facts": {"model": request.path_params["name"]}})
         return JSONResponse({})
