@@ -52,7 +52,9 @@ def _routed(state: State, tokenizers: Tokenizers, history: History, infer: Infer
         *(Route(path, endpoint) for path, endpoint in _reads(state, history).items()),
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in _writes(state).items()),
     ]
-    return Starlette(routes=routes, exception_handlers={UserError: _failed, 404: _missing})
+    return Starlette(routes=routes, exception_handlers={
+        UserError: _failed, 404: _missing, 405: _no_method,
+    })  # fmt: skip
 
 
 async def _failed(request: Request, error: Exception) -> Response:
@@ -61,6 +63,11 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 async def _missing(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": f"there is nothing at {request.url.path}"}, 404)
+
+
+async def _no_method(request: Request, error: Any) -> Response:
+    return JSONResponse({"error": f"{request.url.path} takes no {request.method}"}, 405,
+                        error.headers)  # fmt: skip
 
 
 def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
