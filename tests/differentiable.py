@@ -186,6 +186,18 @@ SPARSE = """
 def sparse(T(Z) val, int64(Z) col, int64(P) ptr, T(V,F) x) -> (y) {
   y(r,f) +=! val(z) * x(col(z),f) where r in 0:P-1, z in ptr(r):ptr(r+1)
 }"""
+SHRINKING = """
+def elimination(T(B,N,N) x) -> (y) {
+  y(b) = 1 where b in 0:B
+  a(b,i,j) = x(b,i,j)
+  for l in N {
+    upper(b,j) = a(b,l,j)
+    share(b,i) = a(b,i,l) / (a(b,l,l) * a(b,l,l) + 2)
+    a(b,i,j) = (i == l + 1 ? upper(b,j) : a(b,i,j)) - share(b,i) * upper(b,j)
+      where i in l + 1:N, j in l + 1:N
+    y(b) *= upper(b,l)
+  }
+}"""
 CALLS = """
 def moments(T(...p,N) x) -> (mean, variance) {
   total(...p) +=! x(...p,n)
@@ -355,5 +367,6 @@ PROGRAMS = {
         _normal(lambda n: (n,)),
     ),
     "sparse": Program(SPARSE, _sparse),
+    "elimination": Program(SHRINKING, _normal(lambda n: (2, n, n))),
     "calls": Program(CALLS, _normal(lambda n: (n, 3), lambda n: (4, 3), lambda n: (4, 2))),
 }

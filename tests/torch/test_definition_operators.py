@@ -9,10 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
+from torch.autograd import gradgradcheck  # noqa: E402
 
 import anydim as ad  # noqa: E402
+from tests.definition_texts import definitions  # noqa: E402
 from tests.differentiable import PROGRAMS  # noqa: E402
+from tests.torch.gradcheck_sweep import RIGHT, checked, outcome, tensor_of  # noqa: E402
 
 LIB = ad.define("""
 def matmul(T(M,K) A, T(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }
@@ -34,12 +36,6 @@ def function(name: str) -> Any:
     return lib[list(lib)[-1]]
 
 
-def tensor_of(array: Any) -> Any:
-    """A contiguous copy; gradcheck refuses the strides that numpy gives empty arrays."""
-    shared = torch.from_numpy(array)
-    return torch.empty(array.shape, dtype=shared.dtype).copy_(shared)
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradcheck(name: str) -> None:
     program = PROGRAMS[name]
@@ -47,11 +43,20 @@ def test_gradcheck(name: str) -> None:
     for n in (0, 1, 3):
         if n < program.least:
             continue
-        arrays = program.arguments(np.random.default_rng(n), n)
-        tensors = [tensor_of(a) for a in arrays]
-        for tensor in tensors:
-            tensor.requires_grad_(tensor.is_floating_point())
-        assert gradcheck(lambda *given: f(*given, **program.attributes), tensors)
+        checked(f, program.arguments(np.random.default_rng(n), n), program.attributes)
+
+
+DEFINITIONS = (  # of all those that `python -m tests.torch.gradcheck_sweep` checks
+    "tests/golden/definitions.tc: lstm",
+    "src/anydim/frontends/torch/definitions.tc: lu",
+    "src/anydim/frontends/torch/definitions.tc: segment_prod",
+    "docs/tutorials/first-definition.md: attention",
+)
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_gradcheck_of_definitions(name: str) -> None:
+    assert outcome(definitions()[name]) == RIGHT
 
 
 @pytest.mark.parametrize("name", ["matmul", "softmax", "elman", "gather"])

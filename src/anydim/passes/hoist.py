@@ -61,7 +61,7 @@ class Hoist:
         body = tuple(body)
         written = frozenset(step.target for step in writes(body))
         body = tuple(self._early(step, counter, trips, written) for step in body)
-        return replaced(body, lambda step: self._packed(step, written))
+        return replaced(body, lambda step: self._packed(step, written, counter))
 
     def _tensor(self, stem: str, kind: TensorType) -> str:
         name = unused(stem, self.types)
@@ -107,9 +107,11 @@ class Hoist:
 
     # ---- packed matrices ----
 
-    def _packed(self, step: Statement | Write, written: frozenset[str]) -> tuple[OrderedStep, ...]:
+    def _packed(
+        self, step: Statement | Write, written: frozenset[str], counter: str
+    ) -> tuple[OrderedStep, ...]:
         """Rewrite a product with a loop-invariant matrix to read its panels."""
-        found = self._matrix(step, written)
+        found = self._matrix(step, written, counter)
         if found is None:
             return (step,)
         moving, matrix, column, row = found
@@ -133,7 +135,7 @@ class Hoist:
         return product, with_body(step, flat)
 
     def _matrix(
-        self, step: Statement | Write, written: frozenset[str]
+        self, step: Statement | Write, written: frozenset[str], counter: str
     ) -> tuple[Expr, Expr, Axis, Axis] | None:
         """The factor that changes, the invariant one, and the latter's columns and rows.
 
@@ -147,12 +149,16 @@ class Hoist:
         column, row = step.axes[-1], step.reduced[0]
         if column.extent.constant is not None and column.extent.constant < 2:
             return None
+        if any(counter in axis.extent.symbols for axis in (column, row)):
+            return None
         for factors in (step.body.arguments, step.body.arguments[::-1]):
             moving, matrix = map(read_of, factors)
             if moving.tensor not in written or matrix.tensor in written | self.constants:
                 continue
             used = [_names(read) for read in (moving, matrix)]
             if any(names is None for names in used) or matrix.flat or matrix.default is not None:
+                continue
+            if counter in sizes_of(matrix):  # another matrix in each iteration
                 continue
             if used[1] == {column.name, row.name} and column.name not in (used[0] or set()):
                 return factors[0], factors[1], column, row

@@ -48,6 +48,24 @@ def f(float(T,B,I) x, float(B,C) h0, float(I,C) w, float(C,C) r) -> (h) {
     h(t,b,c) += x(t,b,k) * w(k,c)
   }
 }"""
+OUTER = """
+def f(float(T,B,I) x, float(B,C) h0, float(I,C) w, float(C,C) r) -> (h, g) {
+  h(b,c) = h0(b,c)
+  g(c,i) = 0 where c in 0:C, i in 0:I
+  for t in T-1 : -1 : -1 {
+    z(b,c) +=! h(b,k) * r(k,c)
+    h(b,c) = tanh(z(b,c))
+    g(c,i) += h(b,c) * x(t,b,i)
+  }
+}"""
+PREFIX = """
+def f(float(T,B,I) x, float(B,C) h0, float(I,C) w, float(C,C) r) -> (h) {
+  h(b,c) = h0(b,c)
+  for t in T {
+    z(b,c) +=! h(b,k) * r(k,c) where b in 0:B, c in 0:C, k in 0:min(t, C)
+    h(b,c) = tanh(z(b,c)) + h0(b,c)
+  }
+}"""
 NAMES = ("x", "h0", "w", "r")
 SIZES = [(0, 2, 3, 4), (1, 1, 1, 1), (3, 2, 5, 7), (2, 0, 3, 2), (5, 3, 2, 49), (2, 2, 0, 3)]
 
@@ -97,6 +115,21 @@ def down(x, h0, w, r):
     return [numpy.array(states[::-1])]
 
 
+def outer(x, h0, w, r):
+    h, g = h0, numpy.zeros((h0.shape[1], x.shape[2]))
+    for x_t in x[::-1]:
+        h = numpy.tanh(h @ r)
+        g = g + h.T @ x_t
+    return [h, g]
+
+
+def prefix(x, h0, w, r):
+    h = h0
+    for t in range(len(x)):
+        h = numpy.tanh(h[:, :t] @ r[:t]) + h0
+    return [h]
+
+
 def graph_of(text: str, constant: numpy.ndarray | None = None) -> Graph:
     (definition,) = parse(text).values()
     t, b, i, c = (as_size(name) for name in "TBIC")
@@ -128,8 +161,15 @@ def data(sizes: tuple[int, ...], seed: int) -> dict[str, numpy.ndarray]:
 
 @pytest.mark.parametrize(
     ("text", "reference"),
-    [(ELMAN, elman), (STATE, state), (DOWN, down), (BYTES, of_bytes)],
-    ids=["elman", "state", "down", "bytes"],
+    [
+        (ELMAN, elman),
+        (STATE, state),
+        (DOWN, down),
+        (BYTES, of_bytes),
+        (OUTER, outer),
+        (PREFIX, prefix),
+    ],
+    ids=["elman", "state", "down", "bytes", "outer", "prefix"],
 )
 def test_the_loop_keeps_its_meaning(text, reference):
     graph = graph_of(text)

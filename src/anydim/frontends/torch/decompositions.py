@@ -16,6 +16,7 @@ from torch._decomp import decomposition_table
 from torch._export.utils import _get_decomp_for_cia
 from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 
+from anydim.frontends.torch.chunked_losses import chunked_losses
 from anydim.frontends.torch.fused_layers import FUSED
 from anydim.frontends.torch.resampling import RESAMPLING
 from anydim.frontends.torch.rows import COMPLEX_OVERLOADS, OVERLOADS
@@ -23,7 +24,7 @@ from anydim.frontends.torch.rows import COMPLEX_OVERLOADS, OVERLOADS
 
 def decompositions(is_exported: bool) -> dict[Any, Callable[..., Any]]:
     """The decompositions of an exported program, or of a graph of torch.compile, by overload."""
-    return dict(_table(is_exported))
+    return {**_table(is_exported), **chunked_losses()}
 
 
 @cache

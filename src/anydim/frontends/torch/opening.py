@@ -24,16 +24,17 @@ from anydim.graph.nodes import Graph
 from anydim.sizes import Dim, given_dims
 
 _INITIALISED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
-_WRITTEN = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+_STATE = ("BUFFER_MUTATION", "PARAMETER_MUTATION")  # names: earlier torch has not all kinds
+_WRITTEN = (*_STATE, "USER_INPUT_MUTATION")
 
 
 @dataclass(frozen=True)
 class Opened:
     """An exported program as a graph, and what a call has to do around it.
 
-    `state` are tensors of the program by input: buffers that the program writes. `written` are the
-    outputs to copy back, by input. `results` are the names and plain values that the module
-    returns, in the structure `spec` of torch's pytree.
+    `state` are tensors of the program by input: buffers and parameters that it writes. `written`
+    are the outputs to copy back, by input. `results` are the names and plain values that the
+    module returns, in the structure `spec` of torch's pytree.
     """
 
     imported: Imported
@@ -128,7 +129,7 @@ def open_program(
     """Convert an exported program. Raises ModelError for overloads that are not supported."""
     whole = _decomposed(program, name)
     signature = whole.graph_signature
-    mutated = {*signature.buffers_to_mutate.values()}
+    mutated = {spec.target for spec in signature.output_specs if spec.kind.name in _STATE}
     constants: dict[str, torch.Tensor] = {}
     state: dict[str, torch.Tensor] = {}
     names: dict[str, str] = {}
@@ -153,7 +154,7 @@ def open_program(
     written = {
         spec.target: result
         for spec, result in zip(signature.output_specs, imported.results)
-        if spec.kind in _WRITTEN
+        if spec.kind.name in _WRITTEN
     }
     if imported.complex_names & {*written, *written.values()}:
         raise ModelError(
@@ -200,7 +201,7 @@ def _result_names(signature: Any, spec: Any) -> Iterator[str | None]:
     paths = {leaf: path for path, leaf in pytree.tree_leaves_with_path(tree)}
     number = 0
     for each in signature.output_specs:
-        if each.kind in _WRITTEN:
+        if each.kind.name in _WRITTEN:
             yield f"{each.target}.new"
         elif each.kind == OutputKind.USER_OUTPUT:
             yield _path_name(paths.get(number, ()))

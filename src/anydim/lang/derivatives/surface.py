@@ -90,6 +90,7 @@ class _Surface:
     sizes: Mapping[str, Size]
     taken: set[str] = field(default_factory=lambda: set(_TAKEN))
     names: dict[tuple[str, str], str] = field(default_factory=dict)
+    counters: set[str] = field(default_factory=set)  # of loops
 
     # ---- names ---------------------------------------------------------------------------------
 
@@ -178,6 +179,7 @@ class _Surface:
     def item(self, step: OrderedStep) -> syntax.Item:
         """A step as an item of a block."""
         if isinstance(step, Loop):
+            self.counters.add(step.variable)
             variable = self._name("size", step.variable)
             start, stop = self.term(step.start), self.term(step.stop)
             return syntax.LoopBlock(
@@ -221,7 +223,10 @@ class _Surface:
         return self.term(body)
 
     def _inferred(self, step: Statement | Write, body: Expr) -> set[str]:
-        """The axes whose range the language infers: each read has them alone in a dimension."""
+        """The axes whose range the language infers: each read has them alone in a dimension.
+
+        The size of a tensor of a loop is that of all iterations, unlike a range of one iteration.
+        """
         found: dict[str, set[Size]] = {}
         barred: set[str] = set()
         exprs = (body, *(step.indices if isinstance(step, Write) else ()))
@@ -239,6 +244,7 @@ class _Surface:
         return {
             name for name, sizes in found.items()
             if name not in barred and sizes == {extents.get(name)}
+            and self.counters.isdisjoint(extents[name].symbols)
         }  # fmt: skip
 
 

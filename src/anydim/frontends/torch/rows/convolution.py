@@ -32,9 +32,11 @@ def convolution(
         per_axis(numbers, rank) for numbers in (stride, padding, dilation, output_padding)
     )
     if not transposed:
+        attributes = {"strides": stride, "dilations": dilation, "pads": (*padding, *padding)}
+        if groups > 1 and weight.shape[0].constant is None:
+            return _by_group(g, x, weight, bias, groups, attributes)
         given = [x, weight] if bias is None else [x, weight, bias]
-        return g.conv(*given, strides=stride, dilations=dilation, groups=groups,
-                      pads=(*padding, *padding))  # fmt: skip
+        return g.conv(*given, groups=groups, **attributes)
     sizes = tuple(
         (own - 1) * step - 2 * pad + spread * (kernel - 1) + more + 1
         for own, step, pad, spread, kernel, more in zip(
@@ -44,6 +46,27 @@ def convolution(
     given = [x, weight] if bias is None else [x, weight, bias]
     return g.conv_transpose(*given, strides=stride, dilations=dilation, groups=groups,
                             before=padding, sizes=sizes)  # fmt: skip
+
+
+def _by_group(
+    g: TorchBuilder, x: Value, weight: Value, bias: Value | None, groups: int,
+    attributes: dict[str, Any],
+) -> Value:  # fmt: skip
+    """A convolution of each group's channels, if their number is free."""
+    outputs, inner = weight.shape[0], weight.shape[1]
+    share = outputs // groups
+    g.require(outputs, "==", share * groups, "the output channels are a multiple of the groups")
+    g.require(x.shape[1], "==", inner * groups, "x has the channels of the weight in each group")
+
+    def part(value: Value, axis: int, size: Size, group: int) -> Value:
+        return g.slice(value, starts=(size * group,), ends=(size * (group + 1),), axes=(axis,))
+
+    made = []
+    for group in range(groups):
+        given = [part(x, 1, inner, group), part(weight, 0, share, group)]
+        given += [] if bias is None else [part(bias, 0, share, group)]
+        made.append(g.conv(*given, groups=1, **attributes))
+    return g.concat(*made, axis=1)
 
 
 def per_axis(numbers: int | Numbers, rank: int) -> tuple[int, ...]:
@@ -158,6 +181,45 @@ def adaptive_max(rank: int) -> Build:
         return [x, places]
 
     return build
+
+
+def fractional_max(rank: int) -> Build:
+    """(largest elements of windows at random distances, their indices in a plane)."""
+
+    def build(
+        g: TorchBuilder, x: Value, kernel: Numbers, sizes: Sizes, samples: Value
+    ) -> list[Value]:
+        lead, plane = x.shape[:-rank], x.shape[-rank:]
+        kernel = per_axis(kernel, rank)
+        rows = product(lead)
+        samples = g.reshape(g.as_type(samples, x.dtype), shape=(rows, rank))
+        columns = (1, 0) if rank == 2 else range(rank)  # torch has the sample of the width first
+        starts = [
+            _random_starts(g, size, width, as_size(count), samples, column)
+            for size, width, count, column in zip(plane, kernel, sizes, columns)
+        ]
+        missing = 3 - rank
+        starts = [g.filled((rows, 1), 0, int64)] * missing + starts
+        whole = g.reshape(x, shape=(rows, *(1,) * missing, *plane))
+        widths = dict(zip("KLM", (*(1,) * missing, *kernel)))
+        made = g.defined("max_of_boxes", whole, *starts, **widths)
+        return [g.reshape(each, shape=(*lead, *sizes)) for each in made]
+
+    return build
+
+
+def _random_starts(
+    g: TorchBuilder, size: Size, width: int, count: Size, samples: Value, column: int
+) -> Value:
+    """Where the windows of each row begin along an axis [rows, count]; the last ends with it."""
+    dtype = samples.dtype
+    sample = g.slice(samples, starts=(column,), ends=(column + 1,), axes=(1,))
+    distance = g.div(g.scalar(size - width, dtype), g.scalar(maximum(count - 1, 1), dtype))
+    place = g.positions(count)
+    moved = g.mul(g.add(g.cast(place, to=dtype), sample), distance)
+    made = g.sub(g.cast(moved, to=int64), g.cast(g.mul(sample, distance), to=int64))
+    last = g.equal(place, g.scalar(count - 1, int64))
+    return g.where(last, g.scalar(size - width, int64), made)
 
 
 def along(g: TorchBuilder, name: str, x: Value, axis: int, **sizes: Size) -> Value:
@@ -303,6 +365,7 @@ ROWS: dict[str, Build] = {
     **{f"adaptive_avg_pool{n}d.default": adaptive_average(n) for n in (1, 2, 3)},
     **{f"_adaptive_avg_pool{n}d.default": adaptive_average(n) for n in (2, 3)},
     **{f"adaptive_max_pool{n}d.default": adaptive_max(n) for n in (1, 2, 3)},
+    **{f"fractional_max_pool{n}d.default": fractional_max(n) for n in (2, 3)},
     **{f"max_unpool{n}d.default": max_unpool(n) for n in (2, 3)},
     **{f"upsample_nearest{n}d.default": upsample("nearest", **_NEAREST) for n in (1, 2, 3)},
     **{f"_upsample_nearest_exact{n}d.default": upsample("nearest", **_EXACT) for n in (1, 2, 3)},

@@ -10,6 +10,7 @@ from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import Number, TorchBuilder
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
+from anydim.frontends.torch.rows.reductions import vector_norm
 from anydim.frontends.torch.rows.views import put_along
 
 Indices: TypeAlias = "Sequence[Value | None]"
@@ -17,6 +18,19 @@ Indices: TypeAlias = "Sequence[Value | None]"
 
 def embedding(g: TorchBuilder, weight: Value, indices: Value, *_: Any) -> Value:
     return g.gather(weight, indices, axis=0)
+
+
+def embedding_renorm(
+    g: TorchBuilder, weight: Value, indices: Value, max_norm: float, norm_type: float
+) -> Value:
+    """The table with the rows that are read scaled to a norm of at most `max_norm`."""
+    place = g.flat(g.as_type(indices, int64))
+    rows = g.gather(weight, place, axis=0)
+    norms = vector_norm(g, rows, norm_type, -1, True)
+    scale = g.div(g.scalar(max_norm, norms.dtype), g.add(norms, 1e-7))
+    kept = g.less_equal(norms, g.scalar(max_norm, norms.dtype))
+    made = g.where(kept, rows, g.as_type(g.mul(rows, scale), weight.dtype))
+    return put_along(g, weight, place, made, 0)
 
 
 def index_select(g: TorchBuilder, x: Value, dim: int, index: Value) -> Value:
@@ -394,7 +408,8 @@ def embedding_bag(
 
 
 ROWS: dict[str, Build] = {
-    "embedding.default": embedding, "index_select.default": index_select,
+    "embedding.default": embedding, "embedding_renorm.default": embedding_renorm,
+    "index_select.default": index_select,
     "gather.default": gather, "index.Tensor": index, "_unsafe_index.Tensor": index,
     "index_put.default": index_put, "_unsafe_index_put.default": index_put,
     "scatter.src": scatter(), "scatter.value": scatter(),

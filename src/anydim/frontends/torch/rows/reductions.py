@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from anydim.base.dtypes import DType, boolean, int64, uint8
+from anydim.base.dtypes import DType, boolean, float64, int64, uint8, uint64
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.record import Build
+from anydim.frontends.torch.refusal import Refused
 from anydim.sizes import Size, as_size, product
 
 Dims: TypeAlias = "int | Sequence[int] | None"
@@ -333,7 +334,56 @@ def product_of(
     return reduced(g, "reduce_prod", own, dim, keepdim)
 
 
+def segments(
+    g: TorchBuilder, x: Value, reduce: str, *, lengths: Value | None = None,
+    indices: Value | None = None, offsets: Value | None = None, axis: int = 0,
+    unsafe: bool = False, initial: float | None = None,
+) -> Value:  # fmt: skip
+    """Reductions of segments along an axis, which begin and end at offsets of their own in rows."""
+    at = offsets
+    if lengths is not None:
+        before = (*(0 for _ in lengths.shape[:-1]), 1)
+        at = g.pad(g.cum_sum(lengths, axis=-1), before=before, after=(0,) * len(before))
+    if at is None:
+        raise Refused("segments by indices")
+    axis %= len(x.shape)
+    rows, count = product(x.shape[:axis]), at.shape[-1] - 1
+    at = g.reshape(g.as_type(at, int64), shape=(rows, count + 1))
+    parts = g.reshape(x, shape=(rows, x.shape[axis], product(x.shape[axis + 1 :])))
+    made = g.defined(f"segment_{'sum' if reduce == 'mean' else reduce}", parts, at)
+    if initial is not None:
+        made = getattr(g, _COMBINED[reduce])(made, g.scalar(initial, x.dtype))
+    if reduce == "mean":
+        ends, starts = (g.slice(at, starts=(n,), ends=(count + n,), axes=(1,)) for n in (1, 0))
+        sizes = g.unsqueeze(g.sub(ends, starts), axes=(2,))
+        empty = g.scalar(math.nan if initial is None else initial, x.dtype)
+        made = g.where(g.equal(sizes, 0), empty, g.div(made, g.cast(sizes, to=x.dtype)))
+    return g.reshape(made, shape=(*x.shape[:axis], count, *x.shape[axis + 1 :]))
+
+
+_COMBINED = {"sum": "add", "mean": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+
+
+def hashed(
+    g: TorchBuilder, x: Value, dims: Dims = None, *, keepdim: bool = False, mode: int = 0
+) -> Value:
+    """The exclusive or of elements: of integers, or of the bits of floats as float64."""
+    own, _ = lifted(g, x)
+    axes = g.axes_of(own, dims if x.shape else None)
+    kept = tuple(axis for axis in range(len(own.shape)) if axis not in axes)
+    own = g.transpose(own, perm=(*kept, *axes))
+    if own.dtype.is_float:
+        own = g.bit_cast(g.cast(own, to=float64), to=int64)
+    own = g.bit_cast(own, to=int64) if own.dtype == uint64 else g.cast(own, to=int64)
+    lead = tuple(x.shape[axis] for axis in kept)
+    rows = g.reshape(own, shape=(product(lead), product(own.shape[len(kept) :])))
+    if keepdim:
+        lead = tuple(size if axis in kept else as_size(1) for axis, size in enumerate(x.shape))
+    return g.reshape(g.bit_cast(g.defined("exclusive_or", rows), to=uint64), shape=lead)
+
+
 ROWS: dict[str, Build] = {
+    "segment_reduce.default": segments, "hash_tensor.default": hashed,
     "sum.default": reduction("reduce_sum"), "sum.dim_IntList": reduction("reduce_sum"),
     "mean.default": reduction("reduce_mean"), "mean.dim": reduction("reduce_mean"),
     "prod.default": product_of, "prod.dim_int": product_of,
