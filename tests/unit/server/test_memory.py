@@ -164,7 +164,8 @@ def test_a_long_head_is_not_kept_with_the_tensors_behind_it() -> None:
                 row = items[0].content.rows["x"][0]
                 while isinstance(row.base, np.ndarray):
                     row = row.base
-                kept.append(len(memoryview(row.base).obj))
+                held: Any = memoryview(row.base).obj
+                kept.append(len(held))
                 return own(items)
 
             form.run = look  # type: ignore[method-assign]
