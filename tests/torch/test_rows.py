@@ -210,3 +210,16 @@ def test_embeddings_of_a_largest_norm(norm: float) -> None:
         (found,) = model(given).values()
         torch.testing.assert_close(found, eager(given).detach())
         torch.testing.assert_close(module.weight, eager.weight)
+
+
+@pytest.mark.parametrize("divisor", [None, 3, 7, -2])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_average_pools_of_integers(divisor: int | None, ceil_mode: bool) -> None:
+    def pooled(x: Any) -> Any:
+        return functional.avg_pool2d(
+            x, (3, 2), stride=2, padding=1, ceil_mode=ceil_mode, divisor_override=divisor
+        )
+
+    model = compiled(pooled, torch.randint(-50, 50, (2, 3, 9, 8)))
+    for shape in ((2, 3, 9, 8), (1, 1, 2, 1), (3, 2, 17, 11)):
+        check(model, pooled, torch.randint(-50, 50, shape))
