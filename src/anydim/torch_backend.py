@@ -43,6 +43,7 @@ from anydim.entry import compile
 from anydim.frontends.torch.decompositions import decompositions
 from anydim.frontends.torch.drawn_numbers import DrawnNumbers
 from anydim.frontends.torch.importer import Imported, Program, import_graph
+from anydim.frontends.torch.inference_trace import traced_inference
 from anydim.frontends.torch.memory_order import memory_order
 from anydim.frontends.torch.recurrent_tracing import trace_whole
 from anydim.frontends.torch.refusal import Refused
@@ -94,17 +95,21 @@ def _traced(
     module: torch.fx.GraphModule, inputs: Sequence[Any], wanted: Mapping[str, Any],
     held: Mapping[int, torch.Tensor],
 ) -> Callable[..., Any]:  # fmt: skip
+    table = decompositions(is_exported=False)
+    traced = traced_inference(module, inputs, table)
+    if traced is not None:
+        return _model(_Part(traced, inputs, wanted, held)) or module.forward
     made: Callable[..., Any] = aot_autograd(
         fw_compiler=partial(_compiled, wanted, {}),
         bw_compiler=partial(_compiled, wanted, {}, is_backward=True),
-        inference_compiler=partial(_compiled, wanted, held if _is_whole(module, inputs) else {}),
+        inference_compiler=partial(_compiled, wanted, held if _is_whole(module) else {}),
         partition_fn=min_cut_rematerialization_partition,
-        decompositions=decompositions(is_exported=False),
+        decompositions=table,
     )(module, inputs)
     return made
 
 
-def _is_whole(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+def _is_whole(module: torch.fx.GraphModule) -> bool:
     """Whether the inputs of torch's functional graph are those of the traced one, in order."""
     return not dict(module.named_parameters()) and not dict(module.named_buffers())
 
@@ -114,13 +119,20 @@ def _compiled(
     module: torch.fx.GraphModule, inputs: Sequence[Any], *, is_backward: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
     """The model of a functional graph; torch's own graph if it cannot be compiled."""
-    part = _Part(module, inputs, wanted, held)
+    constant = {n: tensor for n, tensor in held.items() if not _is_written(n)}
+    part = _Part(module, inputs, wanted, constant)
     part.returned = 0 if is_backward else _count_returned()  # gradients have no aliases
+    return _boxed(_model(part) or module.forward)
+
+
+def _model(part: _Part) -> Callable[..., Any] | None:
+    """The compiled graph; None, with a line in torch's log, if it cannot be compiled."""
     try:
-        return part.boxed()
+        part.build()
     except UserError as error:
         _LOG.warning("a graph runs in torch: %s", error.problem)
-        return _boxed(module.forward)
+        return None
+    return part.call
 
 
 def _boxed(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,21 +166,16 @@ class _Part:
         self, module: torch.fx.GraphModule, inputs: Sequence[Any], wanted: Mapping[str, Any],
         held: Mapping[int, torch.Tensor],
     ) -> None:  # fmt: skip
-        self.returned = 0  # results whose order in memory is torch's
+        self.returned = sys.maxsize  # results whose order in memory is torch's
         self.drawn = DrawnNumbers(module)
         self.module, self.wanted = self.drawn.module, wanted
         nodes = list(self.module.graph.nodes)
         self.placeholders = [node for node in nodes if node.op == "placeholder"]
         self.output = nodes[-1]
-        self.held = {n: t for n, t in held.items() if not _is_written(n)}
+        self.held = held
         mode = detect_fake_mode(inputs)
         environment = None if mode is None else mode.shape_env
         self.ranges = {} if environment is None else environment.var_to_range
-
-    def boxed(self) -> Callable[..., Any]:
-        """The compiled graph, as torch calls it."""
-        self.build()
-        return _boxed(self.call)
 
     def build(self) -> None:
         """Import and compile the graph. Raises ModelError."""
