@@ -46,8 +46,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _sending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for the first head. At the limit of connections, the one that has waited longest for a
-        request is closed."""
+        """Wait for the first head. At the limit of connections, the one that has waited longest for
+        a request is closed."""
         super().connection_made(transport)
         self._peer = Client()
         self._earlier: list[Any] = []  # cycles before the last one of a pipeline
