@@ -7,7 +7,7 @@ guards do not hold or because an operator fails, are left out.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,19 +16,19 @@ from torch.export import Dim
 
 import anydim as ad
 from anydim.frontends.torch.opening import opened
-from tests.torch.functions.function import NUMBERS, Function, Given, Point, given
+from tests.torch.functions.function import NUMBERS, Applied, Function, Given, Point, given
 from tests.torch.functions.judge import Failure, difference, shown
 
 
-class _Applied(torch.nn.Module):
+class _WithNumbers(Applied):
     """A function with its numbers as a module."""
 
-    def __init__(self, function: Callable[..., Any], numbers: Sequence[Any]) -> None:
-        super().__init__()
-        self.function, self.numbers = function, tuple(numbers)
+    def __init__(self, function: Function) -> None:
+        super().__init__(function)
+        self.numbers = tuple(function.points[0][name] for name in function.numbers)
 
     def forward(self, *tensors: torch.Tensor) -> Any:
-        return self.function(*tensors, *self.numbers)
+        return super().forward(*tensors, *self.numbers)
 
 
 def judge_exported(function: Function) -> Failure | None:
@@ -60,15 +60,15 @@ def _points(function: Function) -> list[Point]:
 
 def _exported(function: Function) -> Any:
     """The program with free sizes; None if torch cannot export the function."""
-    first = function.points[0]
-    module = _Applied(function.made(), [first[name] for name in function.numbers])
+    module = _WithNumbers(function)
+    inputs = module.given(given(function, function.points[0]))
     free = tuple(
         {axis: Dim.AUTO for axis, dim in enumerate(each.dims) if isinstance(dim, str)}
-        for each in function.inputs
+        for each in function.inputs[: module.count]
     )
     try:
         return torch.export.export(
-            module, given(function, first).tensors, dynamic_shapes=(free,), strict=False
+            module, inputs.tensors[: module.count], dynamic_shapes=(free,), strict=False
         )
     except Exception:  # torch raises any kind
         return None
@@ -82,7 +82,8 @@ def _functional(program: Any) -> Any:
 def _at(
     function: Function, point: Point, module: Any, model: Any, names: Sequence[Any]
 ) -> Failure | None:
-    wanted, found = given(function, point), given(function, point)
+    count = sum(each.layout != "weight" for each in function.inputs)
+    wanted, found = (_first_inputs(given(function, point), count) for _ in range(2))
     try:
         expected = torch.utils._pytree.tree_leaves(module(*wanted.tensors))
     except Exception:  # a guard, or an operator
@@ -98,6 +99,11 @@ def _at(
     if len(expected) != len(results):
         return Failure("results", f"{len(results)} results, of eager {len(expected)}")
     return _first_difference(results, expected, found, wanted)
+
+
+def _first_inputs(inputs: Given, count: int) -> Given:
+    """Without weights, which the program keeps."""
+    return Given(inputs.leaves[:count], inputs.tensors[:count])
 
 
 def _first_difference(
