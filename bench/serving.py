@@ -336,14 +336,7 @@ def _idle(server: Server, saved: Path, count: int) -> None:
     target = Target("127.0.0.1", server.port, "minilm")
     request = server.request(target, numpy.arange(22))
     get = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
-    taken: dict[str, list[float]] = {name: [] for name in (*_IDLE, "call after an answer")}
-
-    def call(name: str) -> None:
-        start = time.perf_counter()
-        caller.stdin.write(b"\n")
-        caller.stdin.flush()
-        caller.stdout.readline()
-        taken[name].append(time.perf_counter() - start)
+    taken: dict[str, list[float]] = {name: [] for name in _IDLE}
 
     async def send(name: str, data: bytes) -> None:
         start = time.perf_counter()
@@ -353,21 +346,29 @@ def _idle(server: Server, saved: Path, count: int) -> None:
     async def run() -> None:
         for _ in range(count):
             await send("request", request)
-            call("call")
+            taken["call"].append(_called(caller))
             await send("answer without a call", get)
-            call("call after an answer")
+            _called(caller)
 
     connections = Connections(target)
     command = ["taskset", "-c", _last_core(), sys.executable, "-c", _CALLER, str(saved)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as caller:
-        assert caller.stdin is not None and caller.stdout is not None
         asyncio.run(run())
-        caller.stdin.close()
     found = {name: numpy.quantile(taken[name], (0.1, 0.5)) for name in _IDLE}
     for name, (tenth, half) in found.items():
         print(f"{name:22} p10 {1e3 * tenth:.2f}, p50 {1e3 * half:.2f} ms")
     tenth, half = 100 * (found["request"] / (found["call"] + found["answer without a call"]) - 1)
     print(f"{'above the other two':22} p10 {tenth:.1f}, p50 {half:.1f} %")
+
+
+def _called(caller: subprocess.Popen[bytes]) -> float:
+    """Seconds of a call in another process."""
+    assert caller.stdin is not None and caller.stdout is not None
+    start = time.perf_counter()
+    caller.stdin.write(b"\n")
+    caller.stdin.flush()
+    caller.stdout.readline()
+    return time.perf_counter() - start
 
 
 def _cost(model: str) -> None:

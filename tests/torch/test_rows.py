@@ -210,3 +210,50 @@ def test_embeddings_of_a_largest_norm(norm: float) -> None:
         (found,) = model(given).values()
         torch.testing.assert_close(found, eager(given).detach())
         torch.testing.assert_close(module.weight, eager.weight)
+
+
+@pytest.mark.parametrize("divisor", [None, 3, 7, -2])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_average_pools_of_integers(divisor: int | None, ceil_mode: bool) -> None:
+    def pooled(x: Any) -> Any:
+        return functional.avg_pool2d(
+            x, (3, 2), stride=2, padding=1, ceil_mode=ceil_mode, divisor_override=divisor
+        )
+
+    model = compiled(pooled, torch.randint(-50, 50, (2, 3, 9, 8)))
+    for shape in ((2, 3, 9, 8), (1, 1, 2, 1), (3, 2, 17, 11)):
+        check(model, pooled, torch.randint(-50, 50, shape))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float32", "bfloat16"])
+def test_outer_products_added(dtype: str) -> None:
+    def added(bias: Any, a: Any, b: Any) -> Any:
+        numbers = (True, False) if dtype == "bool" else (2, 3)
+        return torch.addr(bias, a, b), torch.addr(bias, a, b, beta=numbers[0], alpha=numbers[1])
+
+    def drawn(rows: int, columns: int) -> list[Any]:
+        given = [torch.randint(-1, 2, shape) for shape in ((rows, columns), (rows,), (columns,))]
+        return [each.to(getattr(torch, dtype)) for each in given]
+
+    model = compiled(added, *drawn(3, 4))
+    for sizes in ((3, 4), (1, 7), (5, 2)):
+        check(model, added, *drawn(*sizes))
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["usual", "small diagonals"])
+def test_symmetric_factorisations(small: bool) -> None:
+    """In float64: pivots are those of LAPACK; small diagonals need steps over two rows."""
+
+    def solved(x: Any, b: Any) -> Any:
+        factors, pivots = torch.linalg.ldl_factor(x)
+        return factors, pivots, torch.linalg.ldl_solve(factors, pivots, b)
+
+    def drawn(batch: int, size: int, columns: int) -> list[Any]:
+        half = torch.randn(batch, size, size, dtype=torch.float64)
+        x = half + half.mT
+        x = x - (0.99 * torch.diag_embed(x.diagonal(dim1=1, dim2=2)) if small else 0)
+        return [x, torch.randn(batch, size, columns, dtype=torch.float64)]
+
+    model = compiled(solved, *drawn(2, 5, 3))
+    for sizes in ((2, 5, 3), (1, 1, 1), (3, 2, 7), (2, 17, 2), (5, 3, 0), (0, 3, 2)):
+        check(model, solved, *drawn(*sizes))

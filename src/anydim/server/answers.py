@@ -52,7 +52,9 @@ def json_answer(value: Any, status: int = 200) -> Answer:
 def plain(array: numpy.ndarray) -> numpy.ndarray:
     """The elements of an array, of a type that JSON has."""
     flat = array.reshape(-1)
-    return flat.astype(numpy.float32) if array.dtype.name == "bfloat16" else flat
+    if array.dtype.isbuiltin != 2:
+        return flat
+    return flat.astype(numpy.int8 if "int" in array.dtype.name else numpy.float32)
 
 
 def elements(array: numpy.ndarray) -> Iterator[bytes]:

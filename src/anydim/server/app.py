@@ -19,7 +19,7 @@ from anydim.server.completions import Completions
 from anydim.server.embeddings import Embeddings, Tokenizers, failure
 from anydim.server.history import History
 from anydim.server.json_bodies import parsed
-from anydim.server.repository import unknown
+from anydim.server.repository import check_load, unknown
 from anydim.server.rest import Infer, names_of
 from anydim.server.state import State, metadata_of, status_of, text_of
 
@@ -52,7 +52,9 @@ def _routed(state: State, tokenizers: Tokenizers, history: History, infer: Infer
         *(Route(path, endpoint) for path, endpoint in _reads(state, history).items()),
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in _writes(state).items()),
     ]
-    return Starlette(routes=routes, exception_handlers={UserError: _failed, 404: _missing})
+    return Starlette(routes=routes, exception_handlers={
+        UserError: _failed, 404: _missing, 405: _no_method,
+    })  # fmt: skip
 
 
 async def _failed(request: Request, error: Exception) -> Response:
@@ -61,6 +63,11 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 async def _missing(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": f"there is nothing at {request.url.path}"}, 404)
+
+
+async def _no_method(request: Request, error: Any) -> Response:
+    return JSONResponse({"error": f"{request.url.path} takes no {request.method}"}, 405,
+                        error.headers)  # fmt: skip
 
 
 def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
@@ -134,7 +141,8 @@ def _writes(state: State) -> Mapping[str, Endpoint]:
         return JSONResponse([r for r in rows if r["state"] == "READY" or not given.get("ready")])
 
     async def load(request: Request) -> Response:
-        await _body(request)
+        given = (await _body(request)).get("parameters") or {}
+        check_load(given if isinstance(given, dict) else ("parameters",))
         await asyncio.to_thread(state.repository.load, request.path_params["name"])
         state.log.info("loaded", extra={"facts": {"model": request.path_params["name"]}})
         return JSONResponse({})

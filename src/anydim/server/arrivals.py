@@ -25,6 +25,7 @@ _NO_ANSWER = (
     OSError, EOFError, ValueError, LookupError, asyncio.LimitOverrunError,
 )  # fmt: skip
 _WORDS = ("yes", "no", "one word more")  # of random inputs
+_MOST_ERROR = 1 << 12  # bytes of an answer with an error that are kept
 FAILED = 0  # the status of a request without an answer
 
 
@@ -37,6 +38,11 @@ class Target:
     model: str
 
     @property
+    def authority(self) -> str:
+        """Host and port; addresses of IPv6 stand in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
     def path(self) -> str:
         """Where requests go."""
         return f"/v2/models/{quote(self.model)}/infer"
@@ -45,7 +51,7 @@ class Target:
 @dataclass(frozen=True)
 class Sent:
     """A request: when it was to leave (seconds from the start), its length, its latency in seconds,
-    and the status of its answer. `body` is kept on request."""
+    and the status of its answer. `body` is kept on request, and of short answers with errors."""
 
     at: float
     length: int
@@ -112,12 +118,12 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
 async def fetch(target: Target, path: str) -> dict[str, Any]:
     """The JSON of a GET request; raises OptionError without an answer of status 200."""
     connections = Connections(target)
-    head = f"GET {path} HTTP/1.1\r\nhost: {target.host}\r\n\r\n"
+    head = f"GET {path} HTTP/1.1\r\nhost: {target.authority}\r\n\r\n"
     status, body = await connections.send(head.encode())
     connections.close()
     if status != 200:
         said = f"status {status}: {body.decode(errors='replace')}" if status else "no answer"
-        raise OptionError(f"http://{target.host}:{target.port}{path}: {said}")
+        raise OptionError(f"http://{target.authority}{path}: {said}")
     found: dict[str, Any] = json.loads(body)
     return found
 
@@ -147,7 +153,7 @@ def request_bytes(
     text = json.dumps(head).encode()
     data = b"".join([text, *parts.values()])
     lines = (
-        f"POST {target.path} HTTP/1.1", f"host: {target.host}",
+        f"POST {target.path} HTTP/1.1", f"host: {target.authority}",
         f"inference-header-content-length: {len(text)}", f"content-length: {len(data)}", "", "",
     )  # fmt: skip
     return "\r\n".join(lines).encode() + data
@@ -165,7 +171,8 @@ async def send_all(
     async def one(at: float, length: int, data: bytes) -> None:
         status, body = await connections.send(data)
         latency = perf_counter() - start - at
-        sent.append(Sent(at, length, latency, status, body if keep else b""))
+        is_kept = keep or (status != 200 and len(body) <= _MOST_ERROR)
+        sent.append(Sent(at, length, latency, status, body if is_kept else b""))
 
     tasks = set[asyncio.Task[None]]()
     for at, (length, data) in zip(times, requests):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
@@ -78,13 +79,26 @@ def _requests(
 
 
 def summary(plan: LoadPlan, found: Sequence[Sent]) -> Iterator[str]:
-    """Lines about all requests."""
+    """Lines about all requests, with the first error of each status."""
     done = [each for each in found if each.status == 200]
     last = max((each.at + each.latency for each in found), default=0.0)
     yield f"{len(done)} of {len(found)} answered, {len(done) / max(last, 1e-9):.1f} per second"
     others = Counter(each.status for each in found if each.status != 200)
     for status, count in others.items():
-        yield f"{count} with " + (f"status {status}" if status else "no answer")
+        first = next(each for each in found if each.status == status)
+        said = f", such as of length {first.length}: {_error(first.body)}" if first.body else ""
+        yield f"{count} with " + (f"status {status}{said}" if status else "no answer")
+
+
+def _error(body: bytes) -> str:
+    """The error in an answer; the text of one that is not of the protocol."""
+    text = body.decode(errors="replace")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    error = found.get("error") if isinstance(found, dict) else None
+    return error if isinstance(error, str) else text
 
 
 def rows(found: Sequence[Sent]) -> list[tuple[str, ...]]:

@@ -12,25 +12,28 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from anydim.base.errors import OptionError
+from anydim.base.errors import InputError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.program.callable_program import CallableProgram
 
-SUFFIXES = (".anydim", ".onnx")
+SAVED = ".anydim"
+SUFFIXES = (SAVED, ".onnx")
 Open = Callable[[str], CallableProgram]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where versions of a model are: a file each, by number."""
+    """Where versions of a model are: a file each, by number. `in_folder`: it was found in a folder
+    of models, and was not named itself."""
 
     name: str
     versions: Mapping[int, Path]
+    in_folder: bool = False
 
     @property
     def newest(self) -> int:
@@ -127,6 +130,14 @@ class Repository:
         return rows
 
 
+def check_load(parameters: Collection[str]) -> None:
+    """Raise InputError for parameters of a request to load a model: another configuration, or other
+    files than the server has."""
+    if parameters:
+        raise InputError(f"a load takes no parameter '{next(iter(parameters))}'",
+                         "change the files of the server, and load without parameters")  # fmt: skip
+
+
 def unknown(name: str, known: Mapping[str, Any]) -> OptionError:
     """The error for an unknown model."""
     hint = suggestion(name, known) or f"models: {listed(known) or 'none'}"
@@ -155,10 +166,10 @@ def _of_folder(path: Path) -> Iterator[Source]:
     for each in sorted(path.iterdir()):
         if each.is_file() and each.suffix in SUFFIXES:
             any_found = True
-            yield Source(each.stem, {1: each})
+            yield Source(each.stem, {1: each}, True)
         elif each.is_dir() and (versions := _versions(each)):
             any_found = True
-            yield Source(each.name, versions)
+            yield Source(each.name, versions, True)
     if not any_found:
         raise OptionError(f"{path} holds no model", "models are files .anydim or .onnx")
 

@@ -47,6 +47,8 @@ class Body:
     ) -> None:
         self._state, self._held, self._most = state, 0, most
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        if self.headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise InputError("compressed bodies are not read", "send it without compression")
         self._factor = 1 if may_have_tensors and HEAD in self.headers else JSON_FACTOR
         declared = self.headers.get(b"content-length", b"0")
         if not declared.isdigit() or len(declared) > _MOST_DIGITS:
@@ -183,8 +185,6 @@ class Infer:
             name, version = names_of(scope["path"]) or ("", "")
             loaded = state.repository.find(name, version)
             body = Body(state, scope, True)
-            if body.headers.get(b"content-encoding", b"identity") != b"identity":
-                raise InputError("compressed bodies are not read", "send it without compression")
             head, rest = body.split(await body.read(receive))
             if len(head) > _LONG_HEAD:
                 rest = memoryview(bytes(rest))

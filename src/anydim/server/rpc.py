@@ -13,11 +13,13 @@ import numpy
 from anydim.base.errors import InputError, UserError
 from anydim.server.decoders import generation_of
 from anydim.server.messages import SERVICE, message
+from anydim.server.repository import check_load
 from anydim.server.rest import options_of
 from anydim.server.rpc_arrivals import LOOKAHEAD, STREAM, Arrivals, Parse, longest_message
 from anydim.server.state import State, metadata_of, status_of, text_of
 from anydim.server.tensors import (
     Asked,
+    check_parameters,
     datatype,
     dtype_of,
     of_bytes,
@@ -138,6 +140,7 @@ class Service:
         return self._made["RepositoryIndexResponse"](models=rows)
 
     async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
+        check_load(request.parameters)
         await asyncio.to_thread(self._state.repository.load, request.model_name)
         return self._made["RepositoryModelLoadResponse"]()
 
@@ -267,6 +270,8 @@ class _Call:
         self._batcher.engine.hold(self._held, "the message of the request")
         try:
             parameters = {key: _parameter(each) for key, each in request.parameters.items()}
+            for each in request.outputs:
+                check_parameters(each.parameters, f"output '{each.name}'")
             outputs = tuple(each.name for each in request.outputs) or None
             found = Asked(inputs_of(request), request.id, outputs, {}, True, parameters)
             self._waiting = self._batcher.submit(
@@ -316,6 +321,7 @@ def inputs_of(request: Any) -> dict[str, numpy.ndarray]:
         where = f"input '{each.name}'"
         if each.name in found:
             raise InputError(f"{where} is given twice")
+        check_parameters(each.parameters, where)
         dtype, shape = dtype_of(where, each.datatype), shape_of(where, list(each.shape))
         if raw:
             found[each.name] = of_bytes(where, raw[number], dtype, shape)

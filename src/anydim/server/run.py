@@ -17,7 +17,7 @@ from typing import Any
 
 import uvicorn
 
-from anydim.base.errors import ModelError, OptionError
+from anydim.base.errors import ModelError, OptionError, UserError
 from anydim.base.missing_package import missing_module
 from anydim.base.records import dataclass
 from anydim.deploy.container import is_saved
@@ -29,8 +29,8 @@ from anydim.server.connections import BoundedProtocol
 from anydim.server.decoders import ServedDecoder, warm_up
 from anydim.server.embeddings import Tokenizers
 from anydim.server.history import History
-from anydim.server.repository import Repository
-from anydim.server.state import State, start_log
+from anydim.server.repository import SAVED, Repository
+from anydim.server.state import State, start_log, text_of
 from anydim.serving import AsyncBatcher, AsyncDecoder
 from anydim.serving.batcher import form_of
 from anydim.serving.process_memory import bound_the_allocator, resident_bytes, room_within
@@ -90,9 +90,7 @@ class _Served:
         """Load models, serve, and drain."""
         settings = self._settings
         bound = _bound(settings.host, settings.port)
-        for name in self._repository.sources():
-            self._repository.load(name)
-            self._log.info("loaded", extra={"facts": {"model": name}})
+        self._load_all()
         decoders = {name: self._decoder(name, path) for name, path in settings.decoders.items()}
         if settings.grpc_port is not None:
             import_module("anydim.server.rpc")  # its memory counts
@@ -119,6 +117,25 @@ class _Served:
             for each in decoders.values():
                 await each.decoder.close()
             self._log.info("stopped")
+
+    def _load_all(self) -> None:
+        """Load all models. One of a folder that cannot be loaded is logged, and others are served;
+        raises its error if there is no other, or if it was named."""
+        failure: Exception | None = None
+        for name, source in self._repository.sources().items():
+            try:
+                self._repository.load(name)
+            except (UserError, OSError) as error:
+                if not source.in_folder:
+                    raise
+                failure = error
+                reason = text_of(error) if isinstance(error, UserError) else str(error)
+                facts = {"model": name, "reason": reason}
+                self._log.error("not loaded", extra={"facts": facts})
+            else:
+                self._log.info("loaded", extra={"facts": {"model": name}})
+        if failure is not None and not self._repository.loaded:
+            raise failure
 
     async def _start_rpc(self, state: State) -> Any:
         settings = self._settings
@@ -175,7 +192,7 @@ class _Served:
 
     def _read(self, path: str) -> CallableProgram:
         """A model of a file; ONNX files are compiled, with ragged dims where they have any."""
-        if is_saved(path):
+        if is_saved(path) or path.endswith(SAVED):
             threads = self._settings.threads or "auto"
             return load(path, copy=True, verify="checksums", threads=threads)
         try:
@@ -187,10 +204,10 @@ class _Served:
         try:
             made: CallableProgram = compile(path, dict(settings.dims) or None, ragged="auto", **how)
         except (ModelError, OptionError) as error:
+            made = compile(path, dict(settings.dims) or None, **how)
             self._log.info("rows share no calls", extra={"facts": {
                 "file": path, "reason": error.problem,
             }})  # fmt: skip
-            made = compile(path, dict(settings.dims) or None, **how)
         return made
 
     def _add(self, name: str, model: CallableProgram) -> None:

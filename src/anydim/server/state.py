@@ -26,10 +26,15 @@ from anydim.server.decoders import ServedDecoder
 from anydim.server.repository import Loaded, Repository
 from anydim.server.tensors import DATATYPES, datatype
 from anydim.serving import AsyncBatcher
+from anydim.serving.process_memory import resident_bytes
 from anydim.serving.report import prometheus
 
 EXTENSIONS = ["binary_tensor_data", "model_repository", "model_repository(unload_dependents)"]
 CALL_ON_THE_LOOP = 0.020  # seconds
+_RESIDENT = """\
+# HELP process_resident_memory_bytes Bytes of memory of the process.
+# TYPE process_resident_memory_bytes gauge
+"""
 _STATUS: tuple[tuple[type[BaseException], int], ...] = (
     (MemoryLimitError, 413), (BusyError, 503), (OutOfMemoryError, 503), (TimeLimitError, 504),
     (InputError, 400), (OptionError, 404), (UserError, 400), (MemoryError, 503),
@@ -74,7 +79,8 @@ class State:
     def prometheus(self) -> str:
         """The metrics of models and decoders."""
         decoders = {name: each.decoder.metrics() for name, each in self.decoders.items()}
-        return prometheus(self.batcher.metrics(), decoders)
+        resident = f"{_RESIDENT}process_resident_memory_bytes {resident_bytes()}\n"
+        return prometheus(self.batcher.metrics(), decoders) + resident
 
     def server_metadata(self) -> dict[str, Any]:
         """The protocol's description of the server."""
@@ -159,12 +165,16 @@ class JsonLines(logging.Formatter):
 
 
 def start_log(quiet: bool) -> logging.Logger:
-    """The server's log on the standard error stream, which need not be writeable."""
+    """The log of the process on the standard error stream, which need not be writeable.
+
+    Libraries log warnings there, uvicorn errors only: malformed requests are no fault of the
+    server.
+    """
     logging.raiseExceptions = False
-    log = logging.getLogger("anydim.server")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    log.handlers[:] = [handler]
+    logging.getLogger().handlers[:] = [handler]
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    log = logging.getLogger("anydim.server")
     log.setLevel(logging.WARNING if quiet else logging.INFO)
-    log.propagate = False
     return log

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -162,7 +162,23 @@ def _parameters(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     found = row.get("parameters") or {}
     if not isinstance(found, dict):
         raise InputError(f"{where}: 'parameters' is {kind_of(found)}, expected an object")
+    check_parameters(found, where)
     return found
+
+
+def check_parameters(names: Iterable[str], where: str) -> None:
+    """Raise InputError for a parameter of an extension that the server does not have, if ignoring
+    it would give other results, or results elsewhere, than the client expects."""
+    for name in names:
+        if name in _REFUSED:
+            raise InputError(f"{where}: the parameter '{name}' is not supported", _REFUSED[name])
+
+
+_REFUSED = {
+    "shared_memory_region": "send and read the tensor as binary data",
+    "classification": "request the tensor, and sort it",
+}
+"""What to do instead, by parameter."""
 
 
 def _described(row: Any) -> Row:
@@ -273,8 +289,8 @@ def _flat(where: str, given: list[Any], shape: tuple[int, ...]) -> list[Any]:
 def raw(array: numpy.ndarray) -> Any:
     """The bytes of an array, as the protocol has them."""
     if array.dtype.kind not in "OUT":
-        part = numpy.ascontiguousarray(array)
-        return part.data.cast("B") if part.size else b""
+        part = numpy.ascontiguousarray(array).reshape(-1)
+        return part.view(numpy.uint8).data if part.size else b""  # bfloat16 has no buffer
     texts = [str(each).encode("utf-8") for each in array.reshape(-1).tolist()]
     return b"".join(part for text in texts
                     for part in (len(text).to_bytes(_LENGTH, "little"), text))  # fmt: skip

@@ -59,9 +59,14 @@ def _decoder_lines(decoders: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _engine_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    yield from _head("memory_bytes", "gauge", "Bytes by use; limit is what all may take.")
-    for use, value in found["memory"].items():
-        yield f'anydim_memory_bytes{{use="{use}"}} {value}'
+    memory = found["memory"]
+    yield from _head("memory_bytes", "gauge", "Bytes by use.")
+    for use in ("requests", "calls", "kept"):
+        yield f'anydim_memory_bytes{{use="{use}"}} {memory[use]}'
+    yield from _head("memory_limit_bytes", "gauge", "What all uses may take.")
+    yield f"anydim_memory_limit_bytes {memory['limit']}"
+    yield from _head("memory_peak_bytes", "gauge", "Most bytes of requests and calls so far.")
+    yield f"anydim_memory_peak_bytes {memory['most']}"
     yield from _head("queue_requests", "gauge", "Requests that wait.")
     yield f"anydim_queue_requests {found['queue']['waiting']}"
     yield from _head("running_calls", "gauge", "Calls that run.")
@@ -80,7 +85,7 @@ def _model_lines(models: Mapping[str, Any]) -> Iterator[str]:
          lambda each: each["seconds"]["predicted"]),
         ("waiting_seconds_total", "counter", "Seconds that requests waited.",
          lambda each: each["seconds"]["waiting"]),
-        ("call_bytes_most", "gauge", "Most bytes of a call, by formula.",
+        ("call_peak_bytes", "gauge", "Most bytes of a call, by formula.",
          lambda each: each["bytes_of_a_call"]["most"]),
     ):  # fmt: skip
         yield from _head(key, kind, what)

@@ -6,7 +6,16 @@ import asyncio
 
 import pytest
 
-from anydim.server.arrivals import FAILED, Connections, Target
+from anydim.server.arrivals import (
+    FAILED,
+    Connections,
+    Sent,
+    Target,
+    request_bytes,
+    send_all,
+    target_of,
+)
+from anydim.server.loading import LoadPlan, summary
 
 
 async def answered(rounds: int, count: int) -> tuple[list[int], int]:
@@ -71,3 +80,38 @@ def test_bodies_of_answers(data: bytes, expected: tuple[int, bytes]) -> None:
 def test_connections_that_the_server_closed_are_replaced() -> None:
     statuses, taken = asyncio.run(answered(3, 6))
     assert statuses == [200] * 18 + [FAILED] and taken == 18
+
+
+def test_a_summary_has_the_first_error_of_each_status() -> None:
+    plan = LoadPlan("x", None, 1.0, 1.0, [], None, {}, (), 0)
+    found = [
+        Sent(0.0, 9, 0.1, 200, b"{}"), Sent(0.1, 7, 0.1, 400, b'{"error":"too short"}'),
+        Sent(0.2, 8, 0.1, 400, b'{"error":"too long"}'), Sent(0.3, 3, 0.1, 503, b"full"),
+        Sent(0.4, 3, 0.1, FAILED),
+    ]  # fmt: skip
+    first, *others = summary(plan, found)
+    assert first.startswith("1 of 5 answered")
+    assert others == [
+        "2 with status 400, such as of length 7: too short",
+        "1 with status 503, such as of length 3: full", "1 with no answer",
+    ]  # fmt: skip
+
+
+def test_errors_of_requests_are_kept() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readline():
+            writer.write(b"HTTP/1.1 400 Bad\r\ncontent-length: 3\r\n\r\nbad")
+
+    async def run() -> list[Sent]:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            target = Target("127.0.0.1", server.sockets[0].getsockname()[1], "x")
+            return await send_all(target, [(3, b"x\r\n")], 1000, 0)
+
+    assert [(each.status, each.body) for each in asyncio.run(run())] == [(400, b"bad")]
+
+
+def test_addresses_of_ipv6_stand_in_brackets() -> None:
+    assert target_of("http://[::1]:80", "x").authority == "[::1]:80"
+    assert target_of("localhost:8000", "x").authority == "localhost:8000"
+    data = request_bytes(target_of("http://[::1]:80", "x"), {}, {})
+    assert b"\r\nhost: [::1]:80\r\n" in data

@@ -1,5 +1,6 @@
 """Promise: a client that is slow, with its head, its body or its answer, is disconnected; a long
-answer holds up no other request, and ends when its client goes away."""
+answer holds up no other request, and ends when its client goes away; requests behind each other
+are answered in order; idle connections keep nobody out."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -53,13 +55,21 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Seen]]:
         await answer(send, (200, body, []), scope)
         seen.append("answered")
 
+    with running(app) as port:
+        yield port, seen
+
+
+@contextmanager
+def running(app: Any, **options: Any) -> Iterator[int]:
+    """The port of a server of an application."""
     with socket.create_server(("127.0.0.1", 0)) as bound:
         server = uvicorn.Server(uvicorn.Config(
             app, http=connections.BoundedProtocol, ws="none", lifespan="off", log_config=None,
+            **options,
         ))  # fmt: skip
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
-        yield bound.getsockname()[1], seen
+        yield bound.getsockname()[1]
         server.should_exit = True
         thread.join(30)
 
@@ -165,3 +175,77 @@ def test_an_answer_that_is_taken_at_once_holds_up_no_other(served: tuple[int, Se
         assert seconds(port) < 0.5 and seen.count("part") < COUNT
         client.shutdown(socket.SHUT_RDWR)
         reader.join(30)
+
+
+@pytest.mark.parametrize("size", (1, 700, 5000))
+def test_requests_behind_each_other_are_answered_in_order(size: int) -> None:
+    """Whatever their pieces are, and with ends of heads in their bodies."""
+    seen: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while (message := await receive()).get("more_body") or message["type"] != "http.request":
+            body += message["body"]
+        body += message["body"]
+        seen.append(body)
+        await answer(send, (200, body, []), scope)
+
+    bodies = [b"%d\r\n\r\n" % number * (number % 40) for number in range(300)]
+    sent = b"".join(POST.replace(b"100", b"%d" % len(body)) + body for body in bodies)
+    with running(app) as port, socket.create_connection(("127.0.0.1", port)) as client:
+        client.settimeout(30)
+        writer = threading.Thread(target=in_pieces, args=(client, sent, size))
+        writer.start()
+        found = b""
+        while found.count(b"HTTP/1.1 200") < len(bodies):
+            found += client.recv(1 << 16)
+        writer.join()
+    assert seen == bodies
+
+
+def in_pieces(client: socket.socket, data: bytes, size: int) -> None:
+    for begin in range(0, len(data), size):
+        client.sendall(data[begin : begin + size])
+
+
+def asked(client: socket.socket) -> bool:
+    """Whether a request is answered with yes."""
+    client.sendall(GET)
+    found = b""
+    while not found.endswith(b"yes") and (part := client.recv(1000)):
+        found += part
+    return found.startswith(b"HTTP/1.1 200")
+
+
+def test_idle_connections_keep_nobody_out() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await answer(send, (200, b"yes", []), scope)
+
+    with running(app, limit_concurrency=8) as port:
+        clients = []
+        for _ in range(30):
+            client = socket.create_connection(("127.0.0.1", port))
+            clients.append(client)
+            client.settimeout(30)
+            assert asked(client)
+        assert all(map(closed, clients[:23]))  # the oldest ones
+        assert all(map(asked, clients[-5:]))
+        for client in clients:
+            client.close()
+
+
+def test_requests_whose_client_left_end_quietly(caplog: pytest.LogCaptureFixture) -> None:
+    left = threading.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left.set()
+
+    with running(app) as port:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(GET * 3)
+            time.sleep(0.2)
+        assert left.wait(10)
+        time.sleep(0.2)
+    assert not caplog.messages

@@ -164,7 +164,8 @@ def test_a_long_head_is_not_kept_with_the_tensors_behind_it() -> None:
                 row = items[0].content.rows["x"][0]
                 while isinstance(row.base, np.ndarray):
                     row = row.base
-                kept.append(len(memoryview(row.base).obj))
+                held: Any = memoryview(row.base).obj
+                kept.append(len(held))
                 return own(items)
 
             form.run = look  # type: ignore[method-assign]
@@ -306,3 +307,24 @@ def test_calls_that_are_cancelled_while_they_wait_for_a_message_leave_nothing(se
 
     asyncio.run(run())
     assert server.json("GET", "/status")[1]["memory"]["requests"] == 0
+
+
+@pytest.mark.parametrize("kind", ("short", "with bodies"))
+def test_many_requests_that_arrive_at_once_and_answers_that_nobody_reads(
+    server: Any, kind: str
+) -> None:
+    """Requests behind another one are bytes until their turn."""
+    sent = b"GET /v2 HTTP/1.1\r\n\r\n" if kind == "short" else request(1, False, width=4)
+    with ExitStack() as stack:
+        for _ in range(60):
+            client = stack.enter_context(connected(server))
+            client.setblocking(False)
+            try:
+                for _ in range(40):
+                    client.send(sent * (8192 // len(sent)))
+            except BlockingIOError:
+                pass
+        for _ in range(4):
+            time.sleep(0.5)
+            assert server.json("GET", "/v2/health/live")[0] == 200
+    assert highest(server) < LIMIT

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from anydim.base.dtypes import int64
+from anydim.base.dtypes import float64, int64
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.record import Build
@@ -101,6 +101,8 @@ def average_pool(rank: int) -> Build:
         own, lead = batched(g, x, rank)
         kernel, padding = per_axis(kernel, rank), per_axis(padding, rank)
         strides = per_axis(stride, rank) if stride else kernel
+        whole = divisor_override and x.dtype.is_integer
+        own = g.cast(own, to=float64) if whole else own
         if divisor_override and ceil_mode:  # zeros, so that every window is whole
             own = _completed(g, own, kernel, strides, padding)
         made = g.average_pool(
@@ -110,7 +112,9 @@ def average_pool(rank: int) -> Build:
         )  # fmt: skip
         if divisor_override:
             made = g.mul(made, float(math.prod(kernel)) / divisor_override)
-        return unbatched(g, made, lead)
+        if whole:  # 2**-40: a rounded mean of integers stays above the quotient that it is
+            made = g.trunc(g.mul(made, 1 + 2.0**-40))
+        return unbatched(g, g.as_type(made, x.dtype), lead)
 
     return build
 

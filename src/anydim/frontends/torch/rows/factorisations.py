@@ -1,7 +1,8 @@
 """Rows of factorisations of matrices, and of what is computed by them; batches of any rank.
 
-Definitions are in `definitions.tc`: elimination with partial pivoting, Cholesky, Householder's QR
-with LAPACK's signs, Jacobi's rotations for eigenvalues and singular values.
+Definitions are in `definitions.tc`: elimination with partial pivoting, Cholesky, Bunch and
+Kaufman's LDL^T, Householder's QR with LAPACK's signs, Jacobi's rotations for eigenvalues and
+singular values.
 """
 
 from __future__ import annotations
@@ -109,6 +110,29 @@ def cholesky_inverse(g: TorchBuilder, a: Value, upper: bool = False) -> Value:
     whole = g.expand(unit, shape=a.shape)
     triangle = g.trilu(a, upper=upper)
     return cholesky_solve(g, whole, triangle, upper)
+
+
+def ldl_factor(
+    g: TorchBuilder, x: Value, *, hermitian: bool = False, check_errors: bool = False
+) -> list[Value]:
+    """(D and L of symmetric matrices, pivots, info), as LAPACK has them for the lower triangle."""
+    made, pivots = batched(g, "ldl", *g.worked(x))
+    return [made, g.cast(pivots, to=int32), info(g, x)]
+
+
+def ldl_solve(
+    g: TorchBuilder, factors: Value, pivots: Value, b: Value, *, hermitian: bool = False
+) -> Value:
+    """The solution by the results of `ldl_factor`, whose leading axes broadcast with those of b."""
+    pivots = g.unsqueeze(g.as_type(pivots, int64), axes=(len(pivots.shape),))
+    factors, pivots, b = together(g, factors, pivots, b)
+    pivots = g.squeeze(pivots, axes=(len(pivots.shape) - 1,))
+    lead = b.shape[:-2]
+    parts = [
+        g.reshape(each, shape=(product(lead), *each.shape[len(lead) :]))
+        for each in (factors, pivots, b)
+    ]
+    return g.reshape(g.defined("ldl_solve", *parts), shape=b.shape)
 
 
 # ---- elimination -------------------------------------------------------------------------------
@@ -407,6 +431,7 @@ ROWS: dict[str, Build] = {
     "lu_solve.default": old_lu_solve, "_linalg_solve_ex.default": solve,
     "_linalg_slogdet.default": sign_and_log,
     "linalg_inv_ex.default": inverse,
+    "linalg_ldl_factor_ex.default": ldl_factor, "linalg_ldl_solve.default": ldl_solve,
     "_linalg_check_errors.default": checked,
     "geqrf.default": geqrf, "linalg_householder_product.default": householder_product,
     "ormqr.default": times_reflections, "linalg_qr.default": qr,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from anydim.base.dtypes import boolean, int64
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import Number, TorchBuilder
+from anydim.frontends.torch.promotion import working
 from anydim.frontends.torch.record import Build
 
 
@@ -61,8 +63,11 @@ def summed_products(
 def outer_sum(
     g: TorchBuilder, bias: Value, a: Value, b: Value, *, beta: Number = 1, alpha: Number = 1
 ) -> Value:
-    made = g.mul(g.unsqueeze(a, axes=(1,)), b)
-    return scaled_sum(g, bias, made, beta, alpha)
+    """beta * bias + alpha * a of rows * b of columns; of booleans, whether it is not 0."""
+    dtype = int64 if g.result == boolean else working(g.result)
+    bias, a, b = (g.as_type(each, dtype) for each in (bias, a, b))
+    made = scaled_sum(g, bias, g.mul(g.unsqueeze(a, axes=(1,)), b), beta, alpha)
+    return g.as_type(made, g.result)
 
 
 def dot(g: TorchBuilder, a: Value, b: Value) -> Value:
