@@ -29,6 +29,7 @@ from typing import Any
 import numpy
 import torch
 import torch.fx.experimental._config
+import torch.utils.dlpack
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import detect_fake_mode
 from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -47,10 +48,11 @@ from anydim.frontends.torch.inference_trace import traced_inference
 from anydim.frontends.torch.memory_order import memory_order
 from anydim.frontends.torch.recurrent_tracing import trace_whole
 from anydim.frontends.torch.refusal import Refused
-from anydim.frontends.torch.result_views import ResultView, result_view
+from anydim.frontends.torch.result_views import ResultView, result_view, shared_roots
 from anydim.model import Model
 
 _LOG = logging.getLogger("torch._dynamo.backends.anydim")
+_NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _MOST_BYTES = 1 << 20  # that stand for a number and are allocated
 _OPTIONS = ("threads", "options", "precision", "strategy", "target", "memory_limit", "arenas")
 
@@ -154,9 +156,15 @@ class _Result:
     position: int | None = None
     name: str | None = None
     value: Any = None
-    is_number: bool = False  # a size, which torch takes as an int
+    number: type | None = None  # of a number, which torch takes as Python's
     view: ResultView | None = None
+    same: int | None = None  # the place of the same result
     order: tuple[int, ...] = ()  # the axes as they lie in memory, if not in order
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the model computes it, or the module returns a plain value."""
+        return self.position is None and self.view is None and self.same is None
 
 
 class _Part:
@@ -187,8 +195,7 @@ class _Part:
         imported = self._imported(kept) if kept else None
         outputs = iter(imported.results if imported else ())
         self.results = [
-            _named(next(outputs), each) if each.position is None and each.view is None
-            else each for each in self.results
+            _named(next(outputs), each) if each.is_computed else each for each in self.results
         ]  # fmt: skip
         self.model: Model | None = None
         if imported is not None and imported.graph.outputs:
@@ -197,6 +204,7 @@ class _Part:
             self.names = tuple(spec.name for spec in self.model.inputs)
             self.plain = _as_array if self._is_numpy(self.model) else _as_tensor
         self.versions = {n: _version(t) for n, t in self.held.items()}
+        self.same = [each.same for each in self.results]
         self.views = [
             (number, each.view) for number, each in enumerate(self.results) if each.view is not None
         ]
@@ -210,24 +218,32 @@ class _Part:
 
     def _results(self) -> tuple[list[Any], list[_Result]]:
         """The results that the graph computes, and all results."""
-        (given,) = self.output.args
+        (returned,) = self.output.args
+        self.count = len(returned)
+        given = [*returned, *shared_roots(returned[: self.returned])]
         self.places = {node: number for number, node in enumerate(self.placeholders)}
-        self.nodes = {node: number for number, node in enumerate(given) if node is not None}
+        self.nodes: dict[Any, int] = {}  # the first place of each result
+        for number, node in enumerate(given):
+            if node is not None:
+                self.nodes.setdefault(node, number)
         kept, results = [], []
         for each in given:
             if each in self.places:
                 results.append(_Result(position=self.places[each]))
+                continue
+            if isinstance(each, torch.fx.Node) and self.nodes[each] < len(results):
+                results.append(_Result(same=self.nodes[each]))
                 continue
             view = result_view(each, given)
             if view is not None:
                 results.append(_Result(view=view))
                 continue
             kept.append(each)
-            results.append(_Result(is_number=isinstance(_traced_value(each), torch.SymInt)))
+            results.append(_Result(number=_NUMBERS.get(type(_traced_value(each)))))
         roots = {each.view.root for each in results if each.view is not None}
         return kept, [
             replace(each, order=_order(node))
-            if each.view is None and (number < self.returned or node in roots) else each
+            if each.is_computed and (number < self.returned or node in roots) else each
             for number, (node, each) in enumerate(zip(given, results))
         ]  # fmt: skip
 
@@ -260,7 +276,8 @@ class _Part:
         made = [self._result(each, whole, found) for each in self.results]
         for number, each in self.views:
             made[number] = self._view(each, whole, made)
-        return made
+        shown = zip(made[: self.count], self.same)
+        return [each if same is None else made[same] for each, same in shown]
 
     def _given(self, arguments: Sequence[Any]) -> dict[str, Any]:
         """The inputs of the model."""
@@ -285,8 +302,8 @@ class _Part:
         if each.name is None:
             return each.value
         made = found[each.name]
-        if each.is_number:
-            return int(made)
+        if each.number is not None:
+            return each.number(made)
         tensor = made if isinstance(made, torch.Tensor) else torch.from_numpy(made)
         if each.name in self.imported.complex_names:
             tensor = complex_tensor(tensor)
@@ -336,11 +353,25 @@ def _as_tensor(value: Any) -> torch.Tensor:
 
 
 def _as_array(value: Any) -> numpy.ndarray:
-    """The same as an array that shares the tensor's memory."""
+    """The same as an array that shares the tensor's memory, which may still be resized."""
     if isinstance(value, int):
         return _bytes(value)
-    array: numpy.ndarray = value.numpy(force=True)  # detached, without a view of negatives
-    return array
+    return numpy.from_dlpack(_Shared(value.resolve_neg() if value.is_neg() else value))
+
+
+class _Shared:
+    """A tensor as a DLPack array, gradients or not."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return torch.utils.dlpack.to_dlpack(self.tensor)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
 
 
 def _bytes(count: int) -> numpy.ndarray:

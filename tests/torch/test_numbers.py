@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import anydim.torch_backend  # noqa: E402, F401  registers the backend
+from anydim.base.errors import UserError  # noqa: E402
 from tests.torch.compiling import anew  # noqa: E402, F401  before and after each test
 
 Function = Callable[[Any, Any], Any]
@@ -100,3 +101,98 @@ def test_negative_places_count_from_the_end(name: str) -> None:
             result.square().sum().backward()
             expected.square().sum().backward()
             torch.testing.assert_close(found.grad, wanted.grad)
+
+
+RESULTS: dict[str, Function] = {
+    "a comparison": lambda x, n: (x * 1, n == 3),
+    "of large numbers": lambda x, n: (x * 1, n + (1 << 60) == 3 + (1 << 60)),
+    "a power": lambda x, n: (x * 1, 2 ** abs(n)),
+    "a quotient": lambda x, n: (x * 1, n / 2),
+    "a remainder": lambda x, n: (x * 1, abs(n) % 3),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_that_are_numbers(name: str) -> None:
+    """They are Python's, in value and type."""
+    call, x = compiled(RESULTS[name]), torch.rand(6, 4)
+    for number in SIGNED:
+        found, wanted = call(x, number)[1], RESULTS[name](x, number)[1]
+        assert found == wanted and type(found) is type(wanted)
+
+
+COMPUTED: dict[str, Function] = {
+    "leaky_relu": lambda x, n: torch.nn.functional.leaky_relu(x - 0.5, n),
+    "elu": lambda x, n: torch.nn.functional.elu(x - 0.5, n),
+    "softplus": lambda x, n: torch.nn.functional.softplus(x, n),
+    "hardshrink": lambda x, n: torch.nn.functional.hardshrink(x, n / 10),
+    "var": lambda x, n: x.var(0, correction=n),
+    "layer_norm": lambda x, n: torch.nn.functional.layer_norm(x, (4,), eps=n),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_parameters_of_operators_may_be_computed(name: str) -> None:
+    call, x = compiled(COMPUTED[name]), torch.rand(6, 4)
+    for number in NATURAL:
+        torch.testing.assert_close(call(x, number), COMPUTED[name](x, number))
+
+
+def test_integers_have_no_negative_powers() -> None:
+    call, x = compiled(lambda x, n: x**n), torch.arange(1, 4)
+    for number in NATURAL:
+        assert call(x, number).tolist() == (x**number).tolist()
+    with pytest.raises(UserError, match="integers have no negative integer powers"):
+        call(x, -2)
+
+
+DIVISIONS: dict[str, Function] = {
+    "remainder": lambda x, n: x % n,
+    "floor": lambda x, n: x // n,
+    "trunc": lambda x, n: torch.div(x, n, rounding_mode="trunc"),
+    "of a size": lambda x, n: x % x.new_zeros(n).shape[0],
+}
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_integers_are_not_divided_by_a_size_of_zero(name: str) -> None:
+    call, x = compiled(DIVISIONS[name]), torch.arange(-3, 4)
+    for number in NATURAL:
+        assert call(x, number).tolist() == DIVISIONS[name](x, number).tolist()
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        DIVISIONS[name](x, 0)
+    with pytest.raises((UserError, RuntimeError)):
+        call(x, 0)
+    assert call(x[:0], 0).tolist() == DIVISIONS[name](x[:0], 0).tolist() == []
+
+
+EMPTY: dict[str, tuple[Callable[[Any], Any], bool]] = {
+    "max": (lambda x: x.max(), False),
+    "max of an axis": (lambda x: x.max(0)[0], False),
+    "amin": (lambda x: x.amin(0), False),
+    "argmax": (lambda x: x.argmax(), False),
+    "median of an axis": (lambda x: x.median(0)[0], False),
+    "max of another axis": (lambda x: x.max(1)[0], True),
+    "median": (lambda x: x.median(), True),
+    "nanmedian": (lambda x: x.nanmedian(), True),
+    "cummax": (lambda x: x.cummax(0)[0], True),
+    "cummin": (lambda x: x.cummin(0)[0], True),
+    "sum": (lambda x: x.sum(0), True),
+    "prod": (lambda x: x.prod(), True),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_of_no_elements(name: str) -> None:
+    """What torch refuses is an error; the rest has torch's value."""
+    function, is_defined = EMPTY[name]
+    call = torch.compile(function, backend="anydim", dynamic=True)
+    for rows in (3, 5, 0):
+        x = torch.rand(rows, 4)
+        if rows or is_defined:
+            torch.testing.assert_close(call(x), function(x), equal_nan=True)
+        else:
+            with pytest.raises((IndexError, RuntimeError)):
+                function(x)
+            with pytest.raises((UserError, RuntimeError)):
+                call(x)

@@ -31,6 +31,11 @@ def _part_written(x: Any, n: int) -> Any:
     return x[n:]
 
 
+def _of_a_hidden_value(x: Any, n: int) -> Any:
+    y = x.exp()
+    return y[n:], y.t(), y.diagonal(n)
+
+
 _FUNCTIONS: dict[str, Callable[[Any, int], Any]] = {
     "rows": lambda x, n: x[n:],
     "columns": lambda x, n: x[:, n:],
@@ -75,6 +80,36 @@ def test_results_equal_eager(name: str, in_order: bool) -> None:
             torch.testing.assert_close(own, eager)
             assert _shares(own, ours) == _shares(eager, theirs)
         torch.testing.assert_close(ours, theirs)
+
+
+_TOGETHER: dict[str, Callable[[Any, int], Any]] = {
+    "the same": lambda x, n: (lambda y: (y, y * 1, y.resolve_neg()))(x.nan_to_num()),
+    "of a hidden value": _of_a_hidden_value,
+    "several": _several,
+}
+
+
+@pytest.mark.parametrize("name", _TOGETHER)
+def test_results_share_memory_as_in_eager_torch(name: str) -> None:
+    """A change of one is seen in the others."""
+    call = torch.compile(_TOGETHER[name], backend="anydim", dynamic=True)
+    for n in (1, 2, 3):
+        x = torch.rand(6, 5)
+        found, wanted = call(x, n), _TOGETHER[name](x, n)
+        for each in (found, wanted):
+            each[0].fill_(7)
+        for own, eager in zip(found, wanted):
+            torch.testing.assert_close(own, eager)
+            assert own.stride() == eager.stride()
+            assert _shares(own, found[0]) == _shares(eager, wanted[0])
+
+
+def test_inputs_may_be_resized_after_a_call() -> None:
+    call = torch.compile(lambda x: x + 1, backend="anydim", dynamic=True)
+    for size in (3, 4, 5):
+        x = torch.rand(size)
+        call(x)
+        assert x.resize_(9).shape == (9,)
 
 
 def _aliased(y: Any) -> Any:

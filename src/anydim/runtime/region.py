@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy
 
 from anydim.runtime import context, slots, stopping
+from anydim.runtime.arrays import wrapper
 from anydim.runtime.escaped_blocks import BlockCache, bytes_alone, owned
 from anydim.runtime.executable import UNLIMITED, WORD, Executable, pointer, wrong_shape
 from anydim.runtime.failures import Failure, no_memory
@@ -131,14 +132,14 @@ class RegionExecutable(Executable["_Frame"]):
         frame.block[context.PEAK] = 0
         held = given.copy()  # results may alias inputs until they are copied
         if not self._serial or self.timeout is not None or stopping.STOP.get() is not None:
-            return self._ran(frame, lambda: _number(invoke(held, None), table), {})
+            return _exported(self._ran(frame, lambda: _number(invoke(held, None), table), {}), held)
         try:
             found = invoke(held, None)
         except BaseException:  # from a signal handler
             self._clear(frame.address)
             raise
         if type(found) is bool:
-            return self._ran(frame, lambda: _number(found, table), {})
+            return _exported(self._ran(frame, lambda: _number(found, table), {}), held)
         frame.settle()
         outputs: dict[str, Any] | None = found
         return outputs
@@ -313,6 +314,17 @@ class RegionExecutable(Executable["_Frame"]):
 def _number(found: Any, table: Table) -> Any:
     """Return the result of the builtin function, or the failure number if it returned False."""
     return table.failed if found is False else 0 if found is True else found
+
+
+def _exported(outputs: dict[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return results that are arrays in the library of the inputs, as `Executable` does."""
+    wrap = None if outputs is None else wrapper(list(given.values()))
+    if outputs is None or wrap is None:
+        return outputs
+    return {
+        name: wrap(each) if isinstance(each, numpy.ndarray) else each
+        for name, each in outputs.items()
+    }
 
 
 class _Frame:

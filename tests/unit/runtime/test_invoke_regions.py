@@ -79,6 +79,22 @@ def test_every_call_gives_what_a_first_one_gives(pair: tuple[ad.Model, ad.Model]
     assert model.executable.leaked == other.executable.leaked == 0
 
 
+@pytest.mark.parametrize("timeout", [None, 60.0])
+@pytest.mark.parametrize("write", GRAPHS.values())
+def test_every_call_with_tensors_gives_tensors(
+    write: Callable[[ad.Builder], None], timeout: float | None
+) -> None:
+    """Results that repeated calls copy, large ones, and ones whose sizes data changes."""
+    model = compiled(write, True)
+    model.executable.timeout = timeout
+    for n, k in SIZES:
+        for seed in (0, 1, 1, 0):
+            given = feeds(n, k, seed)
+            found = model(**tensors(given))
+            assert all(type(each) is Tensor for each in found.values())
+            assert same(plain(found), model(**given))
+
+
 def test_no_rows() -> None:
     model, other = compiled(found, True), compiled(found, False)
     given = {"x": np.zeros((0, 3), np.float32), "i": np.zeros(0, np.int64)}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy
 
@@ -22,6 +22,12 @@ from anydim.lang.surface.syntax import Definition
 from anydim.sizes import Guard, Size, Truth, as_size, broadcast_size, product, prove
 
 Number: TypeAlias = "bool | int | float | Size"
+Operand: TypeAlias = "Value | Number"
+
+
+def is_known(value: Operand) -> TypeGuard[int | float]:
+    """Whether a number is Python's, and not one that the program computes."""
+    return not isinstance(value, (Value, Size))
 
 
 class TorchBuilder(Builder):
@@ -72,16 +78,16 @@ class TorchBuilder(Builder):
             return self.not_equal(value, self.scalar(0, value.dtype))
         return self.cast(value, to=dtype)
 
-    def operand(self, value: Value | Number, dtype: DType) -> Value:
+    def operand(self, value: Operand, dtype: DType) -> Value:
         """A tensor or a number as a tensor of a type."""
         return self.as_type(value, dtype) if isinstance(value, Value) else self.scalar(value, dtype)
 
-    def operands(self, *values: Value | Number) -> list[Value]:
+    def operands(self, *values: Operand) -> list[Value]:
         """Tensors and numbers in their common type, as comparisons need them."""
         common = promoted(values)
         return [self.operand(value, common) for value in values]
 
-    def worked(self, *values: Value | Number) -> list[Value]:
+    def worked(self, *values: Operand) -> list[Value]:
         """Tensors and numbers in the type in which torch computes the result."""
         return [self.operand(value, working(self.result)) for value in values]
 

@@ -10,7 +10,7 @@ symbols name the sizes that data decide.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -21,9 +21,10 @@ from anydim.base.dtypes import float64, int64, uint8
 from anydim.base.errors import GraphError, ModelError, UserError
 from anydim.base.pages import OPERATORS_OF_TORCH
 from anydim.base.records import dataclass
+from anydim.base.text import listed
 from anydim.frontends.builder import Value
 from anydim.frontends.torch import control_flow
-from anydim.frontends.torch.builder import TorchBuilder
+from anydim.frontends.torch.builder import TorchBuilder, is_known
 from anydim.frontends.torch.called_definitions import definition_of
 from anydim.frontends.torch.complex_values import Complex, is_complex, joined, of_type, split
 from anydim.frontends.torch.promotion import dtype_of
@@ -260,7 +261,21 @@ class _Importing:
         if row is None:
             known = overload in OVERLOADS
             raise Refused("not supported for complex numbers" if known else "not supported")
-        return self.finished(node, row(self.g, *arguments, **named))
+        return self.finished(node, self.called(node, row, arguments, named))
+
+    def called(
+        self, node: Any, row: Callable[..., Any], arguments: list[Any], named: dict[str, Any]
+    ) -> Any:
+        """The results of a row. A number that it needs to know may not be computed."""
+        try:
+            return row(self.g, *arguments, **named)
+        except TypeError:
+            computed = [formal.name for formal, value in zip(
+                            node.target._schema.arguments, [*arguments, *named.values()])
+                        if "Tensor" not in str(formal.type) and not is_known(value)]  # fmt: skip
+            if not computed:
+                raise
+            raise Refused(f"its {listed(computed)} is computed, and has to be known") from None
 
     def part(self, values: Any, position: int) -> Any:
         """One of several results."""

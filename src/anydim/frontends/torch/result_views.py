@@ -1,4 +1,4 @@
-"""Results of a graph that are views of its inputs, or of other results: torch makes them.
+"""Results of a graph that are views of its inputs, or share memory: torch makes them.
 
 torch.compile takes sizes, strides and offset of such a result for the view that it returns, so a
 tensor with memory of its own would give wrong elements.
@@ -7,6 +7,7 @@ tensor with memory of its own would give wrong elements.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,14 +36,8 @@ class ResultView:
 
 def result_view(result: Any, results: Sequence[Any]) -> ResultView | None:
     """How torch makes a result from a placeholder or another result by views; None if it cannot."""
-    if not _is_view(result):
-        return None
-    root = result
-    while _is_view(root):
-        root = root.args[0]
-    if not isinstance(root, torch.fx.Node) or not isinstance(root.meta.get("val"), torch.Tensor):
-        return None
-    if root.op != "placeholder" and root not in results:
+    root = _root(result)
+    if root is None or (root.op != "placeholder" and root not in results):
         return None
     graph = torch.fx.Graph()
     made = {root: graph.placeholder("root")}
@@ -55,6 +50,27 @@ def result_view(result: Any, results: Sequence[Any]) -> ResultView | None:
         return None
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
     return ResultView(root, tuple(others), module.forward)
+
+
+def shared_roots(results: Sequence[Any]) -> list[torch.fx.Node]:
+    """The values that several results are views of, and that are no results."""
+    views = [each for each in dict.fromkeys(results) if each is not None]
+    found = Counter(root for root in map(_root, views) if root is not None)
+    return [
+        root for root, count in found.items()
+        if count > 1 and root.op != "placeholder" and root not in results
+    ]  # fmt: skip
+
+
+def _root(result: Any) -> torch.fx.Node | None:
+    """The tensor that a result is a view of, by one view or several; None if it is no view."""
+    if not _is_view(result):
+        return None
+    root = result
+    while _is_view(root):
+        root = root.args[0]
+    is_tensor = isinstance(root, torch.fx.Node) and isinstance(root.meta.get("val"), torch.Tensor)
+    return root if is_tensor else None
 
 
 def _is_view(node: Any) -> bool:

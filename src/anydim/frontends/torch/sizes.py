@@ -66,7 +66,19 @@ _BINARY = {
     "Pow": "pow", "Max": "maximum", "Min": "minimum", "Mod": "mod", "PythonMod": "mod",
     "FloorDiv": "floor_div", "CleanDiv": "floor_div", "PowByNatural": "pow",
 }  # fmt: skip
-_EXACT = {"Add", "Mul", "Max", "Min", "PowByNatural"}  # of integers in integers
+_EXACT = {
+    "Add",
+    "Mul",
+    "Max",
+    "Min",
+    "Pow",
+    "PowByNatural",
+    "Abs",
+    "Mod",
+    "PythonMod",
+    "FloorDiv",
+    "CleanDiv",
+}  # of integers in integers
 _UNARY = {
     "OpaqueUnaryFn_sqrt": "sqrt", "OpaqueUnaryFn_exp": "exp", "OpaqueUnaryFn_log": "log",
     "OpaqueUnaryFn_sin": "sin", "OpaqueUnaryFn_cos": "cos", "OpaqueUnaryFn_tanh": "tanh",
@@ -147,26 +159,33 @@ def number_of(g: TorchBuilder, expression: Any) -> Value:
     if expression.is_Symbol and expression.name in g.scalars:
         return g.scalars[expression.name]
     if kind in RELATIONS:
-        left, right = (g.as_type(number_of(g, each), float64) for each in expression.args)
-        return getattr(g, _COMPARISONS[RELATIONS[kind]])(left, right)
+        return _compared(g, RELATIONS[kind], *(number_of(g, each) for each in expression.args))
     if expression.is_integer:
         try:
             return g.scalar(size_of(expression, g.symbols), int64)
         except Refused:
             pass
     parts = [number_of(g, each) for each in expression.args]
-    if kind not in _EXACT or any(part.dtype != int64 for part in parts):
+    is_exact = kind in _EXACT and all(part.dtype == int64 for part in parts)
+    if not (is_exact and expression.is_integer):
         parts = [g.as_type(part, float64) for part in parts]
     if kind in _UNARY:
         return getattr(g, _UNARY[kind])(parts[0])
     if kind not in _BINARY:
         raise Refused(f"the expression {expression} of sizes")
-    if kind == "FloatPow":
+    if kind == "FloatPow" or (kind == "Pow" and not expression.is_integer):
         return _float_power(g, *parts)
     total = parts[0]
     for part in parts[1:]:
         total = getattr(g, _BINARY[kind])(total, part)
     return total
+
+
+def _compared(g: TorchBuilder, relation: str, left: Value, right: Value) -> Value:
+    """A relation, of integers in integers."""
+    if left.dtype != right.dtype:
+        left, right = (g.as_type(each, float64) for each in (left, right))
+    return getattr(g, _COMPARISONS[relation])(left, right)
 
 
 def _float_power(g: TorchBuilder, base: Value, exponent: Value) -> Value:

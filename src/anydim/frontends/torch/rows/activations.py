@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anydim.frontends.builder import Value
-from anydim.frontends.torch.builder import Number, TorchBuilder
+from anydim.frontends.torch.builder import Operand, TorchBuilder, is_known
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.rows.elementwise import clamp
 
@@ -23,17 +23,23 @@ def activation(name: str, *attributes: str) -> Build:
     return build
 
 
-def leaky_relu(g: TorchBuilder, x: Value, slope: float = 0.01) -> Value:
-    return g.leaky_relu(*g.worked(x), alpha=float(slope))
+def leaky_relu(g: TorchBuilder, x: Value, slope: Operand = 0.01) -> Value:
+    (x,) = g.worked(x)
+    if is_known(slope):
+        return g.leaky_relu(x, alpha=float(slope))
+    return g.where(g.greater(x, 0), x, g.mul(x, g.operand(slope, x.dtype)))
 
 
-def elu(g: TorchBuilder, x: Value, alpha: float = 1, scale: float = 1, inner: float = 1) -> Value:
+def elu(
+    g: TorchBuilder, x: Value, alpha: Operand = 1, scale: Operand = 1, inner: Operand = 1
+) -> Value:
     """scale * (x, or alpha * (exp(inner * x) - 1) where negative)."""
     (x,) = g.worked(x)
-    if scale == 1 and inner == 1:
+    if is_known(alpha) and scale == 1 and inner == 1:
         return g.elu(x, alpha=float(alpha))
-    below = g.mul(g.expm1(g.mul(x, float(inner))), float(alpha))
-    return g.mul(g.where(g.greater(x, 0), x, below), float(scale))
+    alpha, scale, inner = (g.operand(each, x.dtype) for each in (alpha, scale, inner))
+    below = g.mul(g.expm1(g.mul(x, inner)), alpha)
+    return g.mul(g.where(g.greater(x, 0), x, below), scale)
 
 
 def prelu(g: TorchBuilder, x: Value, weight: Value) -> Value:
@@ -44,11 +50,12 @@ def prelu(g: TorchBuilder, x: Value, weight: Value) -> Value:
     return g.prelu(x, w)
 
 
-def softplus(g: TorchBuilder, x: Value, beta: float = 1, threshold: float = 20) -> Value:
+def softplus(g: TorchBuilder, x: Value, beta: Operand = 1, threshold: Operand = 20) -> Value:
     (x,) = g.worked(x)
-    moved = g.mul(x, float(beta))
-    made = g.div(g.softplus(moved), float(beta))
-    return g.where(g.greater(moved, float(threshold)), x, made)
+    beta, threshold = (g.operand(each, x.dtype) for each in (beta, threshold))
+    moved = g.mul(x, beta)
+    made = g.div(g.softplus(moved), beta)
+    return g.where(g.greater(moved, threshold), x, made)
 
 
 def hard_tanh(g: TorchBuilder, x: Value, low: float = -1, high: float = 1) -> Value:
@@ -59,12 +66,13 @@ def hard_sigmoid(g: TorchBuilder, x: Value) -> Value:
     return g.hard_sigmoid(*g.worked(x), alpha=1 / 6, beta=0.5)
 
 
-def threshold(g: TorchBuilder, x: Value, limit: Number, value: Number) -> Value:
+def threshold(g: TorchBuilder, x: Value, limit: Operand, value: Operand) -> Value:
     return g.where(g.greater(x, g.operand(limit, x.dtype)), x, g.operand(value, x.dtype))
 
 
-def hard_shrink(g: TorchBuilder, x: Value, lambd: float = 0.5) -> Value:
-    inside = g.logical_and(g.greater_equal(x, -float(lambd)), g.less_equal(x, float(lambd)))
+def hard_shrink(g: TorchBuilder, x: Value, lambd: Operand = 0.5) -> Value:
+    limit = g.operand(lambd, x.dtype)
+    inside = g.logical_and(g.greater_equal(x, g.neg(limit)), g.less_equal(x, limit))
     return g.where(inside, g.scalar(0, x.dtype), x)
 
 

@@ -6,16 +6,14 @@ Results have torch's promoted type; 16-bit floats are computed in float32, as to
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import Any
 
 from anydim.base.dtypes import boolean, float64, int32, int64
 from anydim.frontends.builder import Value
-from anydim.frontends.torch.builder import Number, TorchBuilder
+from anydim.frontends.torch.builder import Operand, TorchBuilder
 from anydim.frontends.torch.promotion import working
 from anydim.frontends.torch.record import Build
-from anydim.sizes import Size
-
-Operand: TypeAlias = "Value | Number"
+from anydim.sizes import Size, as_size, minimum
 
 
 def unary(name: str) -> Build:
@@ -118,6 +116,7 @@ def divide(g: TorchBuilder, a: Operand, b: Operand, rounding_mode: str | None = 
     """Division; with a rounding mode, integers give integers."""
     if rounding_mode == "floor":
         return floor_divide(g, a, b)
+    _require_divisor(g, a, b)
     a, b = g.worked(a, b)
     if rounding_mode is None:
         return g.div(a, b)
@@ -126,6 +125,7 @@ def divide(g: TorchBuilder, a: Operand, b: Operand, rounding_mode: str | None = 
 
 def floor_divide(g: TorchBuilder, a: Operand, b: Operand) -> Value:
     """The quotient of what remains after the remainder, as torch computes it for floats."""
+    _require_divisor(g, a, b)
     a, b = g.worked(a, b)
     if not a.dtype.is_float:
         return g.floor_div(a, b)
@@ -138,7 +138,15 @@ def floor_divide(g: TorchBuilder, a: Operand, b: Operand) -> Value:
     return g.where(g.equal(b, 0), g.div(a, b), rounded)
 
 
+def _require_divisor(g: TorchBuilder, a: Operand, b: Operand) -> None:
+    """A call fails if integers are divided by a number that is 0, as in torch."""
+    if isinstance(b, (int, Size)) and g.result.is_integer:
+        count = g.elements(a) if isinstance(a, Value) else as_size(1)
+        g.require(minimum(count, 1), "<=", b * b, "integers are divided by 0")
+
+
 def remainder(g: TorchBuilder, a: Operand, b: Operand) -> Value:
+    _require_divisor(g, a, b)
     a, b = g.worked(a, b)
     return g.mod(a, b)
 
@@ -159,6 +167,8 @@ def power(g: TorchBuilder, a: Operand, b: Operand) -> Value:
             return g.filled(x.shape, 1, x.dtype)
         if x.dtype.is_float and b in (0.5, -0.5, -1, -2):
             return _root_power(g, x, b)
+    if isinstance(b, Size) and g.result.is_integer:
+        g.require(0, "<=", b, "integers have no negative integer powers")
     a, b = g.worked(a, b)
     return g.pow(a, b)
 

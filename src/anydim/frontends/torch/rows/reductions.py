@@ -11,7 +11,7 @@ from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import TorchBuilder
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
-from anydim.sizes import Size, as_size, product
+from anydim.sizes import Size, as_size, maximum, product
 
 Dims: TypeAlias = "int | Sequence[int] | None"
 
@@ -42,10 +42,17 @@ def extreme(name: str) -> Build:
 
 
 def extreme_of(g: TorchBuilder, name: str, x: Value, dims: Dims, keepdim: bool) -> Value:
+    require_elements(g, x, dims)
     if x.dtype == boolean:
         made = reduced(g, name, g.cast(x, to=uint8), dims, keepdim)
         return g.cast(made, to=boolean)
     return reduced(g, name, x, dims, keepdim)
+
+
+def require_elements(g: TorchBuilder, x: Value, dims: Dims) -> None:
+    """A call fails if there is nothing to choose from, as in torch."""
+    for axis in g.axes_of(x, dims):
+        g.require(1, "<=", x.shape[axis], "an axis without elements has no extreme and no median")
 
 
 def truth(name: str) -> Build:
@@ -72,6 +79,7 @@ def arg(name: str) -> Build:
 
 
 def arg_of(g: TorchBuilder, name: str, x: Value, dim: int | None, keepdim: bool) -> Value:
+    require_elements(g, x, dim)
     if x.dtype == boolean:
         x = g.cast(x, to=uint8)
     if dim is None or not x.shape:
@@ -113,7 +121,10 @@ def moments(
     away = g.sub(x, mean)
     total = g.reduce_sum(g.mul(away, away), axes=axes, keepdims=kept)
     divisor = g.maximum(
-        g.sub(g.scalar(as_size(count), x.dtype), float(1 if correction is None else correction)),
+        g.sub(
+            g.scalar(as_size(count), x.dtype),
+            g.operand(1 if correction is None else correction, x.dtype),
+        ),
         g.scalar(0, x.dtype),
     )
     flat = mean if kept or not x.shape else g.squeeze(mean, axes=axes)
@@ -263,6 +274,8 @@ def kth(
 ) -> list[Value]:
     own, scalar = lifted(g, x)
     first = k - 1
+    g.require(1, "<=", k, "kthvalue: the first element has k = 1")
+    g.require(k, "<=", own.shape[dim], "kthvalue: the axis has no k elements")
     found = [g.slice(each, starts=(first,), ends=(k,), axes=(dim,))
              for each in g.sort(own, axis=dim)]  # fmt: skip
     if keepdim and not scalar:
@@ -274,7 +287,9 @@ def median(ignore_nan: bool) -> Build:
     """(the lower median, its index) along a dim; without dim, of all elements."""
 
     def build(g: TorchBuilder, x: Value, dim: int | None = None, keepdim: bool = False) -> Any:
-        own = g.flat(x) if dim is None else lifted(g, x)[0]
+        own = _one_at_least(g, g.flat(x)) if dim is None else lifted(g, x)[0]
+        if dim is not None:
+            require_elements(g, x, dim)
         axis = 0 if dim is None else dim % len(own.shape)
         values, places = g.sort(own, axis=axis)
         extent = own.shape[axis]
@@ -300,6 +315,15 @@ def median(ignore_nan: bool) -> Build:
     return build
 
 
+def _one_at_least(g: TorchBuilder, flat: Value) -> Value:
+    """The elements, or what torch takes for the median of none: NaN, or the least integer."""
+    count = flat.shape[0]
+    none = -(1 << 63) if flat.dtype == int64 else 0
+    missing = g.scalar(float("nan") if flat.dtype.is_float else none, flat.dtype)
+    more = g.expand(missing, shape=(maximum(1 - count, 0),))
+    return flat if g.proved(1, "<=", count) else g.concat(flat, more, axis=0)
+
+
 def _ones(shape: Sequence[Size], axis: int) -> tuple[Any, ...]:
     return tuple(1 if number == axis else size for number, size in enumerate(shape))
 
@@ -308,6 +332,7 @@ def mode(g: TorchBuilder, x: Value, dim: int = -1, keepdim: bool = False) -> lis
     """(the most frequent element, the smallest among equals; the last place of it)."""
     own, _ = lifted(g, g.cast(x, to=uint8) if x.dtype == boolean else x)
     axis = dim % len(own.shape)
+    require_elements(g, own, axis)
     values, places = g.sort(own, axis=axis)
     runs = along_axis(g, "run_lengths", values, axis)[0]
     last = g.arg_max(runs, axis=axis, keepdims=True)

@@ -14,12 +14,11 @@ import numpy
 
 from anydim.base.dtypes import float64, int64
 from anydim.frontends.builder import Value
-from anydim.frontends.torch.builder import Number, TorchBuilder
+from anydim.frontends.torch.builder import Operand, TorchBuilder
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
 from anydim.frontends.torch.rows.coefficients import TABLES
 
-Operand: TypeAlias = "Value | Number"
 Function: TypeAlias = "Callable[..., Value]"
 NAN, INFINITY = math.nan, math.inf
 

@@ -1,0 +1,154 @@
+"""A function of tensors and Python numbers, with the inputs of a call."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+Point = Mapping[str, Any]  # the sizes and numbers of a call
+NUMBERS = ("i", "j", "s", "flag")
+_NAMES = MappingProxyType({
+    "torch": torch, "F": torch.nn.functional, "math": __import__("math"),
+})  # fmt: skip
+_files = 0
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor: its dims (names of sizes, or sizes), its element type and how it lies in memory."""
+
+    name: str
+    dims: tuple[str | int, ...]
+    dtype: torch.dtype
+    layout: str = "plain"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function's text and how it is called."""
+
+    inputs: tuple[Input, ...]
+    lines: tuple[str, ...]
+    results: tuple[str, ...]
+    points: tuple[Point, ...]
+    is_recorded: bool = False  # whether gradients are compared
+    is_dynamic: bool = True  # dynamic=True, or torch's default
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The numbers that the function reads."""
+        body = "\n".join((*self.lines, *self.results))
+        return tuple(name for name in NUMBERS if _reads(body, name))
+
+    def text(self) -> str:
+        """The function in Python."""
+        names = ", ".join((*(each.name for each in self.inputs), *self.numbers))
+        body = [f"    {line}" for text in self.lines for line in text.splitlines()]
+        results = "".join(f"{name}, " for name in self.results)
+        return "\n".join((f"def f({names}):", *body, f"    return ({results})\n"))
+
+    def shown(self) -> str:
+        """The text, the inputs and the points, for a report."""
+        inputs = "\n".join(f"# {each}" for each in self.inputs)
+        points = "\n".join(f"# {dict(point)}" for point in self.points)
+        how = f"# gradients: {self.is_recorded}, dynamic: {self.is_dynamic}"
+        return "\n".join((inputs, points, how, self.text()))
+
+    def made(self) -> Callable[..., Any]:
+        """The function, with a source that torch's tracing can read."""
+        global _files
+        _files += 1
+        name, text, names = f"<function {_files}>", self.text(), dict(_NAMES)
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        exec(compile(text, name, "exec"), names)
+        made: Callable[..., Any] = names["f"]
+        return made
+
+
+def _reads(body: str, name: str) -> bool:
+    return any(name == word for word in _words(body))
+
+
+def _words(body: str) -> set[str]:
+    kept = "".join(char if char.isalnum() or char == "_" else " " for char in body)
+    return set(kept.split())
+
+
+@dataclass(frozen=True)
+class Given:
+    """The inputs of one call: leaves that hold the memory, and the tensors that lie there."""
+
+    leaves: tuple[torch.Tensor, ...]
+    tensors: tuple[torch.Tensor, ...]
+
+
+def given(function: Function, point: Point) -> Given:
+    """The inputs at a point, the same values at each call."""
+    made = [_tensor(each, point, function.is_recorded, place)
+            for place, each in enumerate(function.inputs)]  # fmt: skip
+    leaves, tensors = [leaf for leaf, _ in made], [tensor for _, tensor in made]
+    for place, each in enumerate(function.inputs):
+        if each.layout == "same":  # as the first input
+            tensors[place] = tensors[0]
+        elif each.layout == "view":  # of the first input
+            tensors[place] = tensors[0].flip(0) if tensors[0].dim() < 1 else tensors[0][1:]
+    return Given(tuple(leaves), tuple(tensors))
+
+
+def _tensor(
+    each: Input, point: Point, is_recorded: bool, place: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = tuple(dim if isinstance(dim, int) else int(point[dim]) for dim in each.dims)
+    laid, take = _LAYOUTS[each.layout](shape)
+    leaf = _values(laid, each.dtype, 17 * place + sum(shape))
+    if is_recorded and each.dtype.is_floating_point:
+        leaf.requires_grad_()
+        return leaf, take(leaf * 1)  # in-place operators refuse leaves
+    return leaf, take(leaf)
+
+
+def _values(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Multiples of 1/4 from -2 to 2, whole numbers from -4 to 4, or booleans."""
+    made = torch.randint(-8, 9, shape, generator=torch.Generator().manual_seed(seed))
+    if dtype.is_floating_point:
+        return made.to(dtype) / 4
+    return made > 0 if dtype == torch.bool else (made // 2).to(dtype)
+
+
+Taking = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _transposed(shape: tuple[int, ...]) -> tuple[tuple[int, ...], Taking]:
+    return shape[::-1], lambda leaf: leaf.permute(*range(leaf.dim())[::-1])
+
+
+def _cut(shape: tuple[int, ...]) -> tuple[tuple[int, ...], Taking]:
+    def take(leaf: torch.Tensor) -> torch.Tensor:
+        for axis, size in enumerate(shape):
+            leaf = leaf.narrow(axis, 1, size)
+        return leaf
+
+    return tuple(size + 2 for size in shape), take
+
+
+def _strided(shape: tuple[int, ...]) -> tuple[tuple[int, ...], Taking]:
+    return (*shape[:-1], 2 * shape[-1]), lambda leaf: leaf[..., ::2]
+
+
+def _expanded(shape: tuple[int, ...]) -> tuple[tuple[int, ...], Taking]:
+    return (1, *shape[1:]), lambda leaf: leaf.expand(shape)
+
+
+def _plain(shape: tuple[int, ...]) -> tuple[tuple[int, ...], Taking]:
+    return shape, lambda leaf: leaf
+
+
+_LAYOUTS: Mapping[str, Callable[[tuple[int, ...]], tuple[tuple[int, ...], Taking]]] = {
+    "plain": _plain, "transposed": _transposed, "cut": _cut, "strided": _strided,
+    "expanded": _expanded, "same": _plain, "view": _plain,
+}  # fmt: skip

@@ -1,0 +1,24 @@
+"""The templates of templates.txt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def _sections() -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    own: list[str] = []
+    for line in Path(__file__).with_name("templates.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            own = found.setdefault(line.strip("[]"), [])
+        elif line and not line.startswith("#"):
+            own.append(line)
+    return {name: tuple(lines) for name, lines in found.items()}
+
+
+_FOUND = _sections()
+SIZE_TEXTS, NUMBER_TEXTS, VIEWS = _FOUND["sizes"], _FOUND["numbers"], _FOUND["views"]
+VALUES = _FOUND["values"] + 2 * _FOUND["of floats"]  # floats are common
+TIED = _FOUND["tied"]
+"""Their gradients go to one of equal elements, any of them."""
+CHANGES = _FOUND["changes"]
