@@ -262,6 +262,97 @@ class Experts(nn.Module):
         return made
 
 
+class Recogniser(nn.Module):
+    """Lines of text: convolutions, an LSTM over columns in both directions, scores for CTC."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 8, 3, 1, 1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3, 1, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d((4, 2)),
+        )  # fmt: skip
+        self.lstm = nn.LSTM(32, 24, bidirectional=True)
+        self.head = nn.Linear(48, 37)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        columns = self.body(x).flatten(1, 2).permute(2, 0, 1)
+        return self.head(self.lstm(columns)[0]).log_softmax(-1)
+
+
+class Normed(nn.Module):
+    """A residual block of a diffusion network: group norm, and a shift by the time of the step."""
+
+    def __init__(self, inner: int, outer: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.GroupNorm(4, inner), nn.GroupNorm(4, outer)
+        self.a, self.b = nn.Conv2d(inner, outer, 3, 1, 1), nn.Conv2d(outer, outer, 3, 1, 1)
+        self.time, self.skip = nn.Linear(32, outer), nn.Conv2d(inner, outer, 1)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        made = self.a(F.silu(self.first(x))) + self.time(time)[..., None, None]
+        return self.b(F.silu(self.second(made))) + self.skip(x)
+
+
+class Denoiser(nn.Module):
+    """A step of diffusion: a U-Net with attention over pixels at the bottom."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.time = nn.Conv2d(3, 16, 3, 1, 1), nn.Linear(32, 32)
+        self.down, self.middle, self.up = Normed(16, 16), Normed(16, 32), Normed(48, 16)
+        self.shrink, self.block = nn.Conv2d(16, 16, 3, 2, 1), Block(32, 4)
+        self.head = nn.Conv2d(16, 3, 3, 1, 1)
+
+    def forward(self, x: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        waves = step[:, None] * torch.exp(torch.arange(16) * (-9.2 / 16))
+        time = F.silu(self.time(torch.cat([waves.sin(), waves.cos()], -1)))
+        high = self.down(self.stem(x), time)
+        low = self.middle(self.shrink(high), time)
+        pixels, _ = self.block(low.flatten(2).transpose(1, 2))
+        low = pixels.transpose(1, 2).view_as(low)
+        low = F.interpolate(low, scale_factor=2, mode="nearest")
+        return self.head(self.up(torch.cat([low, high], 1), time))
+
+
+class Crossing(nn.Module):
+    """A block of a decoder: causal attention, attention over the source, a feed-forward part."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.own, self.norm = Block(width, heads, causal=True), nn.LayerNorm(width)
+        self.query, self.both = nn.Linear(width, width), nn.Linear(width, 2 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor, source: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        x, _ = self.own(x)
+        q = self.own.split(self.query(self.norm(x)))
+        k, v = (self.own.split(part) for part in self.both(source).chunk(2, -1))
+        made = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return x + self.out(made.transpose(1, 2).flatten(2))
+
+
+class Translator(nn.Module):
+    """An encoder of a source with padding, and a decoder of a target of another length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(80, 32), nn.Embedding(64, 32)
+        self.encoder = nn.ModuleList(Block(32, 4) for _ in range(2))
+        self.decoder = nn.ModuleList(Crossing(32, 4) for _ in range(2))
+
+    def embedded(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.words(ids) + self.places(torch.arange(ids.shape[1]))
+
+    def forward(self, source: torch.Tensor, mask: torch.Tensor, target: torch.Tensor) -> Any:
+        allowed = mask[:, None, None, :].bool()
+        x, y = self.embedded(source), self.embedded(target)
+        for block in self.encoder:
+            x, _ = block(x, allowed)
+        for crossing in self.decoder:
+            y = crossing(y, x, allowed)
+        return (y @ self.words.weight.T).log_softmax(-1)
+
+
 def _ids(high: int) -> Callable[..., tuple[torch.Tensor, ...]]:
     return lambda *shape: (torch.randint(0, high, shape),)
 
@@ -280,6 +371,20 @@ def _cached(batch: int, past: int, count: int) -> tuple[torch.Tensor, ...]:
 def _images(*sizes: int) -> tuple[torch.Tensor, ...]:
     batch, height, width = sizes
     return (torch.randn(batch, 3, height, width),)
+
+
+def _lines(batch: int, width: int) -> tuple[torch.Tensor, ...]:
+    return (torch.randn(batch, 3, 16, width),)
+
+
+def _noisy(batch: int, height: int, width: int) -> tuple[torch.Tensor, ...]:
+    return torch.randn(batch, 3, height, width), 1000 * torch.rand(batch)
+
+
+def _pairs(batch: int, source: int, target: int) -> tuple[torch.Tensor, ...]:
+    return *(each % 80 for each in _masked_ids(batch, source)), torch.randint(
+        0, 80, (batch, target)
+    )
 
 
 _IMAGE = {0: "batch", 2: "height", 3: "width"}
@@ -304,4 +409,11 @@ NETS = (
     Net("vision", Vision, _images, (_IMAGE,), (2, 24, 32), ((1, 24, 24), (3, 40, 28)), 8),
     Net("experts", Experts, lambda n: (torch.randn(n, 16),), ({0: "tokens"},), (9,),
         ((1,), (23,), (64,), (2,))),
+    Net("recogniser", Recogniser, _lines, ({0: "batch", 3: "width"},), (2, 64),
+        ((1, 32), (3, 101), (5, 47)), 8),
+    Net("denoiser", Denoiser, _noisy, ({0: "batch", 2: "height", 3: "width"}, {0: "batch"}),
+        (2, 16, 24), ((1, 16, 16), (3, 20, 32), (2, 36, 28)), auto=True),
+    Net("translator", Translator, _pairs,
+        ({0: "batch", 1: "source"},) * 2 + ({0: "batch", 1: "target"},), (2, 9, 7),
+        ((1, 1, 1), (3, 17, 5), (4, 6, 30))),
 )  # fmt: skip
