@@ -110,9 +110,10 @@ def _first_difference(
     results: Sequence[Any], expected: Sequence[Any], found: Given, wanted: Given
 ) -> Failure | None:
     expected = [
-        torch.tensor(eager) if isinstance(ours, torch.Tensor) else eager
+        torch.tensor(eager, dtype=ours.dtype)
+        if isinstance(ours, torch.Tensor) and not isinstance(eager, torch.Tensor) else eager
         for ours, eager in zip(results, expected)
-    ]  # numbers that depend on sizes are tensors
+    ]  # numbers that depend on sizes are tensors  # fmt: skip
     pairs = [("values", *pair) for pair in zip(results, expected)]
     pairs += [("inputs", *pair) for pair in zip(found.leaves, wanted.leaves)]
     for number, (kind, ours, eager) in enumerate(pairs):
