@@ -37,7 +37,7 @@ def judge_exported(function: Function) -> Failure | None:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         program = _exported(function)
-        if program is None:
+        if program is None or _writes_weights(program):
             return None
         try:
             model = ad.compile(program)
@@ -72,6 +72,12 @@ def _exported(function: Function) -> Any:
         )
     except Exception:  # torch raises any kind
         return None
+
+
+def _writes_weights(program: Any) -> bool:
+    """Whether calls change weights, which the model and torch's program share."""
+    signature = program.run_decompositions({}).graph_signature
+    return bool(signature.parameters_to_mutate or signature.buffers_to_mutate)
 
 
 def _functional(program: Any) -> Any:
