@@ -117,8 +117,8 @@ def split_sizes(g: TorchBuilder, x: Value, sizes: Sizes, dim: int = 0) -> list[V
 
 
 def unbind(g: TorchBuilder, x: Value, dim: int = 0) -> list[Value]:
-    """As many tensors as torch has traced."""
-    g.require(x.shape[dim], "==", g.parts, "the axis has as many elements as in torch's trace")
+    """A tensor for each element of the axis; torch has traced their number."""
+    g.require(x.shape[dim], "==", g.parts, "the axis has the size of torch's trace")
     return [select(g, x, dim, number) for number in range(g.parts)]
 
 
