@@ -231,10 +231,19 @@ class _Part:
             if node is not None:
                 self.nodes.setdefault(node, number)
         kept, results = [], []
-        for each in given:
+        written = self._written(returned)
+        for number, each in enumerate(given):
             if each in self.places:
                 results.append(_Result(position=self.places[each]))
                 continue
+            if _is_of_written(number, len(written)):
+                if each in written:
+                    results.append(_Result(position=self.places[written[each]]))
+                    continue
+                view = result_view(each, given, written)
+                if view is not None:
+                    results.append(_Result(view=view))
+                    continue
             if not isinstance(each, torch.fx.Node):
                 results.append(_Result(value=each, is_plain=True))
                 continue
@@ -253,6 +262,18 @@ class _Part:
             if each.is_computed and (number < self.returned or node in roots) else each
             for number, (node, each) in enumerate(zip(given, results))
         ]  # fmt: skip
+
+    def _written(self, returned: Sequence[Any]) -> dict[torch.fx.Node, torch.fx.Node]:
+        """The placeholders that a call writes, by their new values, the first results."""
+        metadata = _metadata() if self.returned else None
+        if metadata is None or metadata.tokens:
+            return {}
+        positions = metadata.mutated_inp_runtime_indices
+        pairs = [(new, self.placeholders[n]) for new, n in zip(returned, positions)
+                 if n < len(self.placeholders)]  # fmt: skip
+        if len(pairs) < len(positions) or not all(_have_one_shape(*pair) for pair in pairs):
+            return {}  # torch has joined inputs that share memory
+        return {new: old for new, old in pairs if new not in self.places}
 
     def _imported(self, kept: Sequence[Any]) -> Imported:
         (before,) = self.output.args
@@ -330,6 +351,30 @@ def _named(result: Any, computed: _Result) -> _Result:
     return _Result(value=result)
 
 
+def _metadata() -> Any:
+    """What torch knows of the inputs and results of the traced function; None if nothing."""
+    return getattr(torch._guards.TracingContext.try_get(), "fw_metadata", None)
+
+
+def _is_of_written(number: int, count: int) -> bool:
+    """Whether a result is a view of an input, of which a call writes `count`.
+
+    torch makes it again from the input after the call, by the sizes, strides and offset that the
+    graph returns.
+    """
+    metadata = _metadata() if count else None
+    place = number - count
+    if metadata is None or not 0 <= place < len(metadata.output_info):
+        return False
+    return metadata.output_info[place].output_type.name in ("alias_of_input", "is_input")
+
+
+def _have_one_shape(one: Any, other: Any) -> bool:
+    values = _traced_value(one), _traced_value(other)
+    shapes = [[str(size) for size in getattr(each, "shape", "?")] for each in values]
+    return shapes[0] == shapes[1]
+
+
 def _traced_value(result: Any) -> Any:
     return result.meta.get("val") if isinstance(result, torch.fx.Node) else None
 
@@ -354,8 +399,7 @@ def _in_order(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
 
 def _count_returned() -> int:
     """The number of results of a forward graph that the caller sees; the others are saved."""
-    context = torch._guards.TracingContext.try_get()
-    metadata = getattr(context, "fw_metadata", None)
+    metadata = _metadata()
     return sys.maxsize if metadata is None else int(metadata.num_forward)
 
 
@@ -402,8 +446,7 @@ def _version(tensor: torch.Tensor) -> tuple[int, int]:
 
 def _is_written(position: int) -> bool:
     """Whether the traced function changes an input in place."""
-    context = torch._guards.TracingContext.try_get()
-    metadata = getattr(context, "fw_metadata", None)
+    metadata = _metadata()
     if metadata is None or position >= len(metadata.input_info):
         return True
     return bool(metadata.input_info[position].mutates_data)

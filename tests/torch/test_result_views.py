@@ -88,6 +88,45 @@ _TOGETHER: dict[str, Callable[[Any, int], Any]] = {
     "several": _several,
 }
 
+
+def _half_negated(x: Any) -> Any:
+    y = x.view(x.shape)
+    y.chunk(2)[1].neg_()
+    return y[1:], y, x.t()
+
+
+def _narrowed_and_written(x: Any) -> Any:
+    y = x.narrow(0, 1, x.shape[0] - 1)
+    y.mul_(2)
+    x[0].add_(1)
+    return y, x.diagonal(), x
+
+
+_PLACED: dict[str, Callable[[Any], Any]] = {
+    "plain": lambda base: base,
+    "offset": lambda base: base[1:],
+    "cut": lambda base: base[1:-1, 2:],
+    "strided": lambda base: base[:, ::2],
+    "transposed": lambda base: base.t(),
+    "all": lambda base: base.t()[1:, 1::2],
+}
+
+
+@pytest.mark.parametrize("place", _PLACED)
+@pytest.mark.parametrize("function", [_half_negated, _narrowed_and_written])
+def test_views_of_inputs_that_a_call_writes(function: Callable[..., Any], place: str) -> None:
+    """The inputs lie anywhere in a memory that is larger."""
+    call = torch.compile(function, backend="anydim", dynamic=True)
+    for rows in (6, 8, 9):
+        ours, theirs = (torch.arange(rows * 8.0).view(rows, 8) for _ in range(2))
+        found, wanted = call(_PLACED[place](ours)), function(_PLACED[place](theirs))
+        torch.testing.assert_close(ours, theirs)
+        for own, eager in zip(found, wanted):
+            torch.testing.assert_close(own, eager)
+            assert own.stride() == eager.stride()
+            assert _shares(own, ours) == _shares(eager, theirs)
+
+
 _PASSED: dict[str, Callable[[Any, int], Any]] = {
     "views and a plain number": lambda x, n: (x[n:], x.t(), 3, None),
     "parts of a size that is known": lambda x, n: x[: len(x) // 2].unbind(0),

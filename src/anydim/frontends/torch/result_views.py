@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -34,22 +34,33 @@ class ResultView:
         return self.call(root, *others)
 
 
-def result_view(result: Any, results: Sequence[Any]) -> ResultView | None:
-    """How torch makes a result from a placeholder or another result by views; None if it cannot."""
-    root = _root(result)
-    if root is None or (root.op != "placeholder" and root not in results):
+def result_view(
+    result: Any,
+    results: Sequence[Any],
+    written: Mapping[torch.fx.Node, torch.fx.Node] | None = None,
+) -> ResultView | None:
+    """How torch makes a result from a placeholder or another result by views; None if it cannot.
+
+    `written` are the placeholders that a call writes, by their new values: a view of a new value
+    is one of the placeholder.
+    """
+    root = _root(result, written or {})
+    if root is None:
+        return None
+    given = (written or {}).get(root, root)
+    if given.op != "placeholder" and root not in results:
         return None
     graph = torch.fx.Graph()
     made = {root: graph.placeholder("root")}
     others: list[torch.fx.Node] = []
     try:
         graph.output(_copied(result, graph, made, others))
-        if root.op != "placeholder":
+        if given.op != "placeholder":
             memory_order(root.meta["val"])
     except Refused:
         return None
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
-    return ResultView(root, tuple(others), module.forward)
+    return ResultView(given, tuple(others), module.forward)
 
 
 def shared_roots(results: Sequence[Any]) -> list[torch.fx.Node]:
@@ -62,12 +73,12 @@ def shared_roots(results: Sequence[Any]) -> list[torch.fx.Node]:
     ]  # fmt: skip
 
 
-def _root(result: Any) -> torch.fx.Node | None:
+def _root(result: Any, stops: Container[torch.fx.Node] = ()) -> torch.fx.Node | None:
     """The tensor that a result is a view of, by one view or several; None if it is no view."""
     if not _is_view(result):
         return None
     root = result
-    while _is_view(root):
+    while _is_view(root) and root not in stops:
         root = root.args[0]
     is_tensor = isinstance(root, torch.fx.Node) and isinstance(root.meta.get("val"), torch.Tensor)
     return root if is_tensor else None
