@@ -76,7 +76,10 @@ def _exported(function: Function) -> Any:
 
 def _writes_weights(program: Any) -> bool:
     """Whether calls change weights, which the model and torch's program share."""
-    signature = program.run_decompositions({}).graph_signature
+    try:
+        signature = program.run_decompositions({}).graph_signature
+    except Exception:  # torch raises any kind
+        return True
     return bool(signature.parameters_to_mutate or signature.buffers_to_mutate)
 
 
