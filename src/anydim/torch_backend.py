@@ -36,6 +36,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import _disable_current_modes
 
+from anydim.base.dtypes import from_numpy as dtype_from_numpy
 from anydim.base.errors import OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import listed
@@ -50,6 +51,7 @@ from anydim.frontends.torch.recurrent_tracing import trace_whole
 from anydim.frontends.torch.refusal import Refused
 from anydim.frontends.torch.result_views import ResultView, result_view, shared_roots
 from anydim.model import Model
+from anydim.runtime.exchange import handed
 
 _LOG = logging.getLogger("torch._dynamo.backends.anydim")
 _NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
@@ -156,6 +158,7 @@ class _Result:
     position: int | None = None
     name: str | None = None
     value: Any = None
+    is_plain: bool = False  # the module returns the value itself
     number: type | None = None  # of a number, which torch takes as Python's
     view: ResultView | None = None
     same: int | None = None  # the place of the same result
@@ -163,8 +166,9 @@ class _Result:
 
     @property
     def is_computed(self) -> bool:
-        """Whether the model computes it, or the module returns a plain value."""
-        return self.position is None and self.view is None and self.same is None
+        """Whether the model computes it."""
+        is_passed = self.position is not None or self.view is not None or self.same is not None
+        return not (is_passed or self.is_plain)
 
 
 class _Part:
@@ -231,7 +235,10 @@ class _Part:
             if each in self.places:
                 results.append(_Result(position=self.places[each]))
                 continue
-            if isinstance(each, torch.fx.Node) and self.nodes[each] < len(results):
+            if not isinstance(each, torch.fx.Node):
+                results.append(_Result(value=each, is_plain=True))
+                continue
+            if self.nodes[each] < len(results):
                 results.append(_Result(same=self.nodes[each]))
                 continue
             view = result_view(each, given)
@@ -304,10 +311,17 @@ class _Part:
         made = found[each.name]
         if each.number is not None:
             return each.number(made)
-        tensor = made if isinstance(made, torch.Tensor) else torch.from_numpy(made)
+        tensor = made if isinstance(made, torch.Tensor) else _tensor_of(made)
         if each.name in self.imported.complex_names:
             tensor = complex_tensor(tensor)
         return _in_order(tensor, each.order) if each.order else tensor
+
+
+def _tensor_of(array: numpy.ndarray) -> torch.Tensor:
+    """A tensor that shares an array's memory, of types that numpy does not know, too."""
+    if array.dtype.isbuiltin == 1:
+        return torch.from_numpy(array)
+    return torch.from_dlpack(handed(array, dtype_from_numpy(array.dtype)))
 
 
 def _named(result: Any, computed: _Result) -> _Result:

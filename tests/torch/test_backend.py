@@ -147,6 +147,25 @@ def test_training_equals_eager(kind: Any) -> None:
     assert counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float32, torch.bool])
+def test_functions_of_weights_alone(dtype: Any) -> None:
+    """No argument of the graph is a tensor."""
+
+    class Weights(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(3, 4), requires_grad=False)
+
+        def forward(self) -> Any:
+            return (self.w + self.w).to(dtype)
+
+    module = Weights()
+    call = compiled(module, fullgraph=True)
+    for _ in range(3):
+        assert torch.equal(call().float(), module().float())
+        assert call().dtype == dtype
+
+
 def test_weights_that_change_are_noticed() -> None:
     module = nn.Linear(4, 3)
     call = compiled(module)

@@ -106,6 +106,8 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a tensor without data": (lambda: linear()(X.to("meta")), ad.InputError, "cannot be shared"),
     "a text": (lambda: linear()("abc"), ad.InputError, "got text"),
     "None": (lambda: linear()(None), ad.InputError, "got Python objects"),
+    "an extreme of no elements": (
+        lambda: compiled(lambda x: x.amax(0))(X[:0]), ad.DimError, "has no extreme"),
     "a squeezed size of 1": (
         lambda: compiled(lambda x: x.squeeze(0) + 1)(X[:1]), ad.DimError, "has fewer axes"),
     "a definition of another type": (

@@ -88,6 +88,22 @@ _TOGETHER: dict[str, Callable[[Any, int], Any]] = {
     "several": _several,
 }
 
+_PASSED: dict[str, Callable[[Any, int], Any]] = {
+    "views and a plain number": lambda x, n: (x[n:], x.t(), 3, None),
+    "parts of a size that is known": lambda x, n: x[: len(x) // 2].unbind(0),
+}
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+@pytest.mark.parametrize("name", _PASSED)
+def test_functions_of_views_alone(name: str, is_recorded: bool) -> None:
+    """Nothing runs in torch, with a line in its log."""
+    call = torch.compile(_PASSED[name], backend="anydim", dynamic=True)
+    for rows in (6, 8, 4):
+        x = torch.rand(rows, 5, requires_grad=is_recorded) * 1
+        found, wanted = call(x, 1), _PASSED[name](x, 1)
+        torch.testing.assert_close(found, wanted)
+
 
 @pytest.mark.parametrize("name", _TOGETHER)
 def test_results_share_memory_as_in_eager_torch(name: str) -> None:

@@ -61,12 +61,13 @@ class _Writer:
             if place and self.random.random() < 0.15:
                 layout, dims = self.random.choice(("same", "view")), drawn[0].dims
             drawn.append(Input(name, dims, dtype, layout if dims else "plain"))
+        weights = [Input("p", self.random.choice(((3,), (1,), (), (3, 3))), dtype, "weight")]
         if self.random.random() < 0.5:
             kind = self.random.choice(_INTEGERS)
             drawn.append(Input("k", self.random.choice(_DIMS[:5]), kind))
         if self.random.random() < 0.3:
             drawn.append(Input("b", self.random.choice(_DIMS[:5]), torch.bool))
-        return tuple(drawn)
+        return tuple(drawn + weights if self.random.random() < 0.3 else drawn)
 
     def points(self) -> tuple[Point, ...]:
         """Two common points, then others: equal sizes, 1, 0, signs and zeros of numbers."""

@@ -7,7 +7,7 @@ guards do not hold or because an operator fails, are left out.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,19 +16,19 @@ from torch.export import Dim
 
 import anydim as ad
 from anydim.frontends.torch.opening import opened
-from tests.torch.functions.function import NUMBERS, Function, Given, Point, given
+from tests.torch.functions.function import NUMBERS, Applied, Function, Given, Point, given
 from tests.torch.functions.judge import Failure, difference, shown
 
 
-class _Applied(torch.nn.Module):
+class _WithNumbers(Applied):
     """A function with its numbers as a module."""
 
-    def __init__(self, function: Callable[..., Any], numbers: Sequence[Any]) -> None:
-        super().__init__()
-        self.function, self.numbers = function, tuple(numbers)
+    def __init__(self, function: Function) -> None:
+        super().__init__(function)
+        self.numbers = tuple(function.points[0][name] for name in function.numbers)
 
     def forward(self, *tensors: torch.Tensor) -> Any:
-        return self.function(*tensors, *self.numbers)
+        return super().forward(*tensors, *self.numbers)
 
 
 def judge_exported(function: Function) -> Failure | None:
@@ -37,7 +37,7 @@ def judge_exported(function: Function) -> Failure | None:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         program = _exported(function)
-        if program is None:
+        if program is None or _writes_weights(program):
             return None
         try:
             model = ad.compile(program)
@@ -60,18 +60,24 @@ def _points(function: Function) -> list[Point]:
 
 def _exported(function: Function) -> Any:
     """The program with free sizes; None if torch cannot export the function."""
-    first = function.points[0]
-    module = _Applied(function.made(), [first[name] for name in function.numbers])
+    module = _WithNumbers(function)
+    inputs = module.given(given(function, function.points[0]))
     free = tuple(
         {axis: Dim.AUTO for axis, dim in enumerate(each.dims) if isinstance(dim, str)}
-        for each in function.inputs
+        for each in function.inputs[: module.count]
     )
     try:
         return torch.export.export(
-            module, given(function, first).tensors, dynamic_shapes=(free,), strict=False
+            module, inputs.tensors[: module.count], dynamic_shapes=(free,), strict=False
         )
     except Exception:  # torch raises any kind
         return None
+
+
+def _writes_weights(program: Any) -> bool:
+    """Whether calls change weights, which the model and torch's program share."""
+    signature = program.run_decompositions({}).graph_signature
+    return bool(signature.parameters_to_mutate or signature.buffers_to_mutate)
 
 
 def _functional(program: Any) -> Any:
@@ -82,7 +88,8 @@ def _functional(program: Any) -> Any:
 def _at(
     function: Function, point: Point, module: Any, model: Any, names: Sequence[Any]
 ) -> Failure | None:
-    wanted, found = given(function, point), given(function, point)
+    count = sum(each.layout != "weight" for each in function.inputs)
+    wanted, found = (_first_inputs(given(function, point), count) for _ in range(2))
     try:
         expected = torch.utils._pytree.tree_leaves(module(*wanted.tensors))
     except Exception:  # a guard, or an operator
@@ -100,13 +107,19 @@ def _at(
     return _first_difference(results, expected, found, wanted)
 
 
+def _first_inputs(inputs: Given, count: int) -> Given:
+    """Without weights, which the program keeps."""
+    return Given(inputs.leaves[:count], inputs.tensors[:count])
+
+
 def _first_difference(
     results: Sequence[Any], expected: Sequence[Any], found: Given, wanted: Given
 ) -> Failure | None:
     expected = [
-        torch.tensor(eager) if isinstance(ours, torch.Tensor) else eager
+        torch.tensor(eager, dtype=ours.dtype)
+        if isinstance(ours, torch.Tensor) and not isinstance(eager, torch.Tensor) else eager
         for ours, eager in zip(results, expected)
-    ]  # numbers that depend on sizes are tensors
+    ]  # numbers that depend on sizes are tensors  # fmt: skip
     pairs = [("values", *pair) for pair in zip(results, expected)]
     pairs += [("inputs", *pair) for pair in zip(found.leaves, wanted.leaves)]
     for number, (kind, ours, eager) in enumerate(pairs):

@@ -79,6 +79,35 @@ def _words(body: str) -> set[str]:
     return set(kept.split())
 
 
+class Applied(torch.nn.Module):
+    """A function whose last inputs are parameters of a module."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.call = function.made()
+        self.names = [each.name for each in function.inputs if each.layout == "weight"]
+        self.count = len(function.inputs) - len(self.names)
+        for each in function.inputs[self.count :]:
+            is_recorded = function.is_recorded and each.dtype.is_floating_point
+            made = _values(each.dims, each.dtype, 0)  # type: ignore[arg-type]
+            setattr(self, each.name, torch.nn.Parameter(made, requires_grad=is_recorded))
+
+    def forward(self, *arguments: Any) -> Any:
+        weights = [getattr(self, name) for name in self.names]
+        return self.call(*arguments[: self.count], *weights, *arguments[self.count :])
+
+    def given(self, inputs: Given) -> Given:
+        """The inputs of a call, with the parameters, which take their values in place."""
+        weights = [getattr(self, name) for name in self.names]
+        with torch.no_grad():
+            for own, value in zip(weights, inputs.leaves[self.count :]):
+                own.copy_(value)
+                own.grad = None
+        return Given(
+            (*inputs.leaves[: self.count], *weights), (*inputs.tensors[: self.count], *weights)
+        )
+
+
 @dataclass(frozen=True)
 class Given:
     """The inputs of one call: leaves that hold the memory, and the tensors that lie there."""
@@ -105,7 +134,7 @@ def _tensor(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     shape = tuple(dim if isinstance(dim, int) else int(point[dim]) for dim in each.dims)
     laid, take = _LAYOUTS[each.layout](shape)
-    leaf = _values(laid, each.dtype, 17 * place + sum(shape))
+    leaf = _values(laid, each.dtype, 17 * place + sum(shape) + point["n"])
     if is_recorded and each.dtype.is_floating_point:
         leaf.requires_grad_()
         return leaf, take(leaf * 1)  # in-place operators refuse leaves
@@ -150,5 +179,5 @@ def _plain(shape: tuple[int, ...]) -> tuple[tuple[int, ...], Taking]:
 
 _LAYOUTS: Mapping[str, Callable[[tuple[int, ...]], tuple[tuple[int, ...], Taking]]] = {
     "plain": _plain, "transposed": _transposed, "cut": _cut, "strided": _strided,
-    "expanded": _expanded, "same": _plain, "view": _plain,
+    "expanded": _expanded, "same": _plain, "view": _plain, "weight": _plain,
 }  # fmt: skip

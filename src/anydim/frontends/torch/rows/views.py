@@ -117,10 +117,9 @@ def split_sizes(g: TorchBuilder, x: Value, sizes: Sizes, dim: int = 0) -> list[V
 
 
 def unbind(g: TorchBuilder, x: Value, dim: int = 0) -> list[Value]:
-    count = x.shape[dim].constant
-    if count is None:
-        raise Refused(f"an axis of size {x.shape[dim]} as separate tensors")
-    return [select(g, x, dim, number) for number in range(count)]
+    """A tensor for each element of the axis; torch has traced their number."""
+    g.require(x.shape[dim], "==", g.parts, "the axis has the size of torch's trace")
+    return [select(g, x, dim, number) for number in range(g.parts)]
 
 
 def concat(g: TorchBuilder, values: Sequence[Value], dim: int = 0) -> Value:
