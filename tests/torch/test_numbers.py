@@ -45,6 +45,21 @@ def test_integer_powers_are_exact(name: str) -> None:
         torch.testing.assert_close(call(x, number), POWERS[name](x, number), rtol=0, atol=0)
 
 
+QUOTIENTS: dict[str, Function] = {
+    "of a quotient": lambda x, n: (x + n // 2 // -2, n // 2 // -2),
+    "by a negative number": lambda x, n: (x + n // -3, n // -3),
+    "of a sum": lambda x, n: (x + (n + 1) // 3 // -2 // -2, (n + 1) // -1),
+}
+
+
+@pytest.mark.parametrize("name", QUOTIENTS)
+def test_quotients_by_negative_numbers(name: str) -> None:
+    call, x = compiled(QUOTIENTS[name]), torch.zeros(2, dtype=torch.int64)
+    for number in SIGNED:
+        found, wanted = call(x, number), QUOTIENTS[name](x, number)
+        assert found[0].tolist() == wanted[0].tolist() and found[1] == wanted[1]
+
+
 ROUNDED: dict[str, Function] = {
     "int of a half": lambda x, n: x + int(n / 2),
     "int of a product": lambda x, n: x + int(n * -0.5),

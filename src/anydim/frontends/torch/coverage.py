@@ -105,8 +105,8 @@ def _beside(found: list[dict[str, Any]]) -> Iterator[str]:
     }
     common = set.intersection(*(set(each) for each in by_backend.values()))
     core = {name for name in common if by_backend[_OWN][name].get("core")}
-    yield "Backends that read exported programs, on the float32 entries that all of them ran (anydim"
-    yield "last), and on those whose default decomposition is of core ATen alone:"
+    yield "Backends that read exported programs, on the float32 entries that all of them ran"
+    yield "(anydim last), and on those whose default decomposition is of core ATen alone:"
     yield ""
     yield "| backend | entries | exported | right | share | refused | wrong or failed |"
     yield "|---|---|---|---|---|---|---|"

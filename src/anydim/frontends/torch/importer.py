@@ -239,7 +239,8 @@ class _Importing:
         if node.target is operator.getitem:
             return self.part(self.value(node.args[0]), node.args[1])
         if isinstance(value, _SYMBOLIC) and not node.meta.get("unbacked_bindings"):
-            return self.symbolic(value)
+            quotient = self.negative_quotient(node)
+            return self.symbolic(value) if quotient is None else quotient
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             self.expect(node, value)
             return self.finished(node, control_flow.built(self, node))
@@ -412,6 +413,18 @@ class _Importing:
         if expression.is_number or expression in (True, False):
             return bool(expression) if isinstance(value, torch.SymBool) else float(expression)
         return number_of(self.g, expression)
+
+    def negative_quotient(self, node: Any) -> Size | None:
+        """The quotient of a size by a number below 0; torch's expression may be another number.
+
+        torch simplifies n // 2 // -2 to n // -4.
+        """
+        if node.target is not operator.floordiv:
+            return None
+        number, divisor = (self.converted(each) for each in node.args)
+        if isinstance(number, Size) and isinstance(divisor, int) and divisor < 0:
+            return -number // -divisor
+        return None
 
     def computed(self, value: Any) -> Size:
         """An integer that the program computes; negative ones are refused where torch has none."""
