@@ -5,11 +5,13 @@ functional and of ATen: each becomes one model for all sizes that torch's guards
 with an operator that is not supported runs in torch, with one line in torch's log that says why.
 
 Random numbers are drawn by torch's default generator. A seed gives the numbers of eager torch,
-except `exponential_`, `cauchy_`, `geometric_` and what is computed from them (`gumbel_softmax`).
+except `cauchy_` and `geometric_`.
 
 In a graph without gradients, parameters and buffers are constants of the model, which shares their
 memory. A change in place that torch counts is noticed at the next call, and the model is compiled
-again; writes through `.data` or numpy are not counted. Tensors made in inference mode are inputs.
+again, as for the parameters of another module with the same code; after some such calls they
+become inputs. Writes through `.data` or numpy are not counted. Tensors made in inference mode are
+inputs.
 
 The import changes what torch traces, for all backends of the process: recurrent layers stay whole
 (`recurrent_tracing`), and sizes that are equal in the first call are not assumed to stay equal.
@@ -17,8 +19,10 @@ The import changes what torch traces, for all backends of the process: recurrent
 
 from __future__ import annotations
 
+import copy
 import logging
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -37,7 +41,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import _disable_current_modes
 
 from anydim.base.dtypes import from_numpy as dtype_from_numpy
-from anydim.base.errors import OptionError, UserError
+from anydim.base.errors import ModelError, OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.complex_model import complex_tensor
@@ -55,6 +59,7 @@ from anydim.runtime.exchange import handed
 
 _LOG = logging.getLogger("torch._dynamo.backends.anydim")
 _NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+_MOST_BUILDS = 4  # of a graph with its weights as constants
 _MOST_BYTES = 1 << 20  # that stand for a number and are allocated
 _OPTIONS = ("threads", "options", "precision", "strategy", "target", "memory_limit", "arenas")
 
@@ -136,7 +141,7 @@ def _model(part: _Part) -> Callable[..., Any] | None:
     except UserError as error:
         _LOG.warning("a graph runs in torch: %s", error.problem)
         return None
-    return part.call
+    return _Renewed(part) if part.held else part.call
 
 
 def _boxed(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -195,6 +200,8 @@ class _Part:
             self._build()
 
     def _build(self) -> None:
+        for value in map(_traced_value, self.module.graph.nodes):
+            _refuse_unknown(value)
         kept, self.results = self._results()
         imported = self._imported(kept) if kept else None
         outputs = iter(imported.results if imported else ())
@@ -292,11 +299,19 @@ class _Part:
         finally:
             self.output.args = (before,)
 
+    def is_stale(self, arguments: Sequence[Any]) -> bool:
+        """Whether weights among the arguments are not those that the model holds."""
+        return any(_version(arguments[n]) != found for n, found in self.versions.items())
+
+    def renewed(self, held: Mapping[int, torch.Tensor]) -> _Part:
+        """The same graph compiled with other weights."""
+        part = copy.copy(self)
+        part.held = held
+        part.build()
+        return part
+
     def call(self, *arguments: Any) -> list[Any]:
         """The results for arguments in order."""
-        if any(_version(arguments[n]) != found for n, found in self.versions.items()):
-            self.held = {n: arguments[n] for n in self.held}
-            self.build()
         found: Mapping[str, Any] = {}
         whole = self.drawn.arguments(arguments)
         if self.model is not None:
@@ -338,6 +353,31 @@ class _Part:
         return _in_order(tensor, each.order) if each.order else tensor
 
 
+class _Renewed:
+    """A compiled graph that holds weights: compiled again for others, at last with none.
+
+    Several threads may call it, with the weights of several modules of the same code.
+    """
+
+    def __init__(self, part: _Part) -> None:
+        self._part, self._builds, self._lock = part, 1, threading.Lock()
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        part = self._part
+        if part.is_stale(arguments):
+            part = self._renewed(arguments)
+        return part.call(*arguments)
+
+    def _renewed(self, arguments: Sequence[Any]) -> _Part:
+        with self._lock:
+            if self._part.is_stale(arguments):
+                self._builds += 1
+                is_held = self._builds <= _MOST_BUILDS
+                held = {n: arguments[n] for n in self._part.held} if is_held else {}
+                self._part = self._part.renewed(held)
+            return self._part
+
+
 def _tensor_of(array: numpy.ndarray) -> torch.Tensor:
     """A tensor that shares an array's memory, of types that numpy does not know, too."""
     if array.dtype.isbuiltin == 1:
@@ -377,6 +417,14 @@ def _have_one_shape(one: Any, other: Any) -> bool:
 
 def _traced_value(result: Any) -> Any:
     return result.meta.get("val") if isinstance(result, torch.fx.Node) else None
+
+
+def _refuse_unknown(value: Any) -> None:
+    """Raise ModelError for a traced value that no model computes."""
+    if isinstance(value, torch.Tensor) and value.device.type == "meta":
+        raise ModelError("torch.compile: tensors of the device meta have no values")
+    if isinstance(value, torch.SymInt) and isinstance(value.node._hint, torch.SymInt):
+        raise ModelError("torch.compile: nested tensors are not supported")
 
 
 def _order(result: Any) -> tuple[int, ...]:

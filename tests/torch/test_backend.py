@@ -197,6 +197,46 @@ def test_what_is_not_supported_runs_in_torch(caplog: Any) -> None:
     assert len(lines) == 1 and "a graph runs in torch" in lines[0] and "eig" in lines[0]
 
 
+def _refused(function: Any, x: Any, caplog: Any) -> Any:
+    """The result of a compiled function that runs in torch."""
+    with caplog.at_level(logging.WARNING, logger="torch._dynamo.backends.anydim"):
+        found = compiled(function)(x)
+    assert any("a graph runs in torch" in record.getMessage() for record in caplog.records)
+    return found
+
+
+def test_tensors_without_values_run_in_torch(caplog: Any) -> None:
+    found = _refused(lambda x: x @ x.T, torch.randn(3, 4, device="meta"), caplog)
+    assert found.device.type == "meta" and found.shape == (3, 3)
+
+
+def test_tensors_without_values_may_be_made(caplog: Any) -> None:
+    _, found = _refused(
+        lambda x: (x * 2, torch.empty(x.shape, device="meta")), torch.randn(3, 4), caplog
+    )
+    assert found.device.type == "meta" and found.shape == (3, 4)
+
+
+def test_nested_tensors_run_in_torch(caplog: Any) -> None:
+    parts = [torch.randn(3, 5), torch.randn(4, 5)]
+    x = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    found = _refused(lambda x: x.sin() * 2, x, caplog).unbind()
+    for each, part in zip(found, parts):
+        torch.testing.assert_close(each, part.sin() * 2)
+
+
+def test_a_loop_whose_condition_is_one_value() -> None:
+    from torch._higher_order_ops import while_loop
+
+    def f(x: Any) -> Any:
+        return while_loop(lambda i, y: i < 5, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x))
+
+    call = compiled(f)
+    for size in (3, 4, 1, 0):
+        x = torch.randn(size)
+        torch.testing.assert_close(call(x), f(x))
+
+
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(Exception, match="the backend has no option 'speed'"):
         compiled(torch.sin, options={"speed": 9})(torch.ones(3))

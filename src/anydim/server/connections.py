@@ -40,6 +40,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _head = 0
     _unread = b""  # requests that arrived behind another one
+    _invalid = ""  # what is wrong with what arrived behind them
     _part = _HEAD  # of a request that is expected
     _timed: str | None = None  # the part that the timer is for
     _timer: asyncio.TimerHandle | None = None
@@ -67,8 +68,24 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._unread:
             self._parse_next()
-        if self.cycle.response_complete and not self.transport.is_closing():
-            self._waiting[self] = None
+        if self.transport.is_closing():
+            return
+        self._start()
+        if self.cycle.response_complete:
+            if self._invalid:
+                super().send_400_response(self._invalid)
+            else:
+                self._waiting[self] = None
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what arrived, behind the answers to the requests before it."""
+        if self._part == _BODY and self.pipeline:  # a request that waits for its turn is broken
+            self.pipeline.popleft()
+            self.cycle = self._earlier.pop()
+        elif self._part == _BODY or self.cycle is None or self.cycle.response_complete:
+            super().send_400_response(msg)
+            return
+        self._part, self._unread, self._invalid = _NOTHING, b"", msg
 
     def pause_writing(self) -> None:
         """The client has to take what was written."""
@@ -89,8 +106,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Wait for the body."""
         self._waiting.pop(self, None)
-        self._part, before = _BODY, self.cycle
+        before = self.cycle
         super().on_headers_complete()
+        self._part = _BODY
         if before is not None and not before.response_complete:
             self._earlier = [each for each in self._earlier if not each.response_complete]
             self._earlier.append(before)
@@ -117,10 +135,10 @@ class BoundedProtocol(HttpToolsProtocol):
             piece = self._unread[:end] if end >= len(_END) else self._unread
             self._unread = self._unread[len(piece) :]
             self._parse(piece)
-        self._flow.is_held = len(self._unread) > _MOST_UNREAD
+        was_held, self._flow.is_held = self._flow.is_held, len(self._unread) > _MOST_UNREAD
         if self._flow.is_held:
             self._flow.pause_reading()
-        elif not self.pipeline:
+        elif was_held and not self.pipeline:
             self._flow.resume_reading()
 
     def _parse(self, data: bytes) -> None:
@@ -156,7 +174,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Close the connection if the part that is expected does not arrive."""
         self._stop()
         self._head, self._timed = 0, self._part
-        if self._part != _NOTHING:
+        self._start()
+
+    def _start(self) -> None:
+        """Start the timer, unless a request waits for its turn: its body need not be read yet."""
+        if self._part != _NOTHING and self._timer is None and not self.pipeline:
             seconds = HEAD_SECONDS if self._part == _HEAD else BODY_SECONDS
             self._timer = self.loop.call_later(seconds, self.transport.close)
 

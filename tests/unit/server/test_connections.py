@@ -1,9 +1,12 @@
 """Promise: a client that is slow, with its head, its body or its answer, is disconnected; a long
 answer holds up no other request, and ends when its client goes away; requests behind each other
-are answered in order; idle connections keep nobody out."""
+are answered in order, and refused in order; a body is read as the application takes it; idle
+connections keep nobody out."""
 
 from __future__ import annotations
 
+import asyncio
+import re
 import socket
 import threading
 import time
@@ -249,3 +252,70 @@ def test_requests_whose_client_left_end_quietly(caplog: pytest.LogCaptureFixture
         assert left.wait(10)
         time.sleep(0.2)
     assert not caplog.messages
+
+
+SLOW = GET.replace(b"/ ", b"/slow ")
+CHUNKS = GET[:-2] + b"transfer-encoding: chunked\r\n\r\n"
+
+
+async def slowly(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with the size of the body, some paths after a time."""
+    size, more = 0, True
+    if scope["path"] == "/slow":
+        await asyncio.sleep(0.6)
+    while more:
+        message = await receive()
+        more = message.get("more_body", False)
+        size += len(message.get("body", b""))
+    await answer(send, (200, b"yes%d" % size, []), scope)
+
+
+def answers(port: int, sent: bytes) -> list[bytes]:
+    """Statuses and bodies of the answers until the server closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(sent)
+        found = b""
+        while part := client.recv(1 << 16):
+            found += part
+    return re.findall(rb"HTTP/1.1 (...)|(yes\d+)", found)
+
+
+@pytest.mark.parametrize("count", (1, 3))
+@pytest.mark.parametrize(
+    "sent", (b"no request\r\n\r\n", b"GET http://[ HTTP/1.1\r\n\r\n", CHUNKS + b"z\r\n"),
+    ids=("word", "address", "chunk"),
+)  # fmt: skip
+def test_what_is_no_request_is_refused_behind_the_answers(count: int, sent: bytes) -> None:
+    with running(slowly) as port:
+        found = answers(port, SLOW + GET * (count - 1) + sent)
+    assert found == [(b"200", b""), (b"", b"yes0")] * count + [(b"400", b"")]
+
+
+def test_a_body_behind_a_long_request_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "BODY_SECONDS", 0.2)
+    size = 300_000
+    late = POST.replace(b"length: 100", b"length: %d\r\nconnection: close" % size)
+    with running(slowly) as port:
+        found = answers(port, SLOW + late + bytes(size))
+    assert found[-1] == (b"", b"yes%d" % size) and found[1] == (b"", b"yes0")
+
+
+@pytest.mark.parametrize("fill", (b"abcd", b"\r\n\r\n"), ids=("plain", "ends"))
+def test_a_body_is_read_as_it_is_taken(fill: bytes) -> None:
+    """The buffers of the system hold some MiB."""
+    taken = 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal taken
+        await asyncio.sleep(0.6)
+        taken = len((await receive())["body"])
+        await answer(send, (200, b"yes", []), scope)
+
+    with running(app) as port, socket.create_connection(("127.0.0.1", port)) as client:
+        client.settimeout(0.3)
+        client.sendall(POST.replace(b"100", b"%d" % LONG))
+        with pytest.raises(TimeoutError):
+            client.sendall(fill * (LONG // len(fill)))
+        client.settimeout(30)
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+    assert taken < 1 << 19

@@ -17,6 +17,8 @@ from torch._export.utils import _get_decomp_for_cia
 from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
 
 from anydim.frontends.torch.chunked_losses import chunked_losses
+from anydim.frontends.torch.drawn_by_values import DRAWN_BY_VALUES
+from anydim.frontends.torch.drawn_numbers import DRAWN_BY_SHAPE
 from anydim.frontends.torch.fused_layers import FUSED
 from anydim.frontends.torch.resampling import RESAMPLING
 from anydim.frontends.torch.rows import COMPLEX_OVERLOADS, OVERLOADS
@@ -24,7 +26,8 @@ from anydim.frontends.torch.rows import COMPLEX_OVERLOADS, OVERLOADS
 
 def decompositions(is_exported: bool) -> dict[Any, Callable[..., Any]]:
     """The decompositions of an exported program, or of a graph of torch.compile, by overload."""
-    return {**_table(is_exported), **chunked_losses()}
+    found = {**_table(is_exported), **chunked_losses()}
+    return found if is_exported else {**found, **DRAWN_BY_VALUES}
 
 
 @cache
@@ -41,4 +44,6 @@ def _table(is_exported: bool) -> dict[Any, Callable[..., Any]]:
     tables = (decomposition_table, composite) if is_exported else (composite, decomposition_table)
     found = {**tables[0], **tables[1], **FUSED, **RESAMPLING}
     own = OVERLOADS.keys() | COMPLEX_OVERLOADS.keys()
+    if not is_exported:
+        own |= {str(overload) for overload in DRAWN_BY_SHAPE}
     return {overload: made for overload, made in found.items() if str(overload) not in own}

@@ -3,8 +3,8 @@
 Overloads that draw numbers become inputs of the graph, and a call fills these with torch's default
 generator, in the order of the graph. So a seed gives the numbers of eager torch, dropout included.
 
-Overloads that draw by the values of a tensor (`multinomial`, `bernoulli` of probabilities), or of
-sizes that data decide, stay in the graph: their rows have seeds of their own.
+Overloads that draw by the values of a tensor are decomposed before (`drawn_by_values`). Those of
+sizes that data decide stay in the graph: their rows have seeds of their own.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from anydim.sizes import Size
 
 _ATEN = torch.ops.aten
 _DROPOUT = _ATEN.native_dropout.default
-_BY_SHAPE = {
+DRAWN_BY_SHAPE = {
     _ATEN.rand.default, _ATEN.rand_like.default, _ATEN.randn.default, _ATEN.randn_like.default,
     _ATEN.randint.default, _ATEN.randint.low, _ATEN.randint_like.default,
     _ATEN.randint_like.low_dtype, _ATEN.randperm.default, _ATEN.bernoulli.p,
-    _ATEN.uniform.default, _ATEN.normal_functional.default,
+    _ATEN.uniform.default, _ATEN.normal_functional.default, _ATEN.exponential.default,
 }  # fmt: skip
 """Overloads whose numbers depend on shapes alone."""
 
@@ -154,7 +154,7 @@ def _draws(node: torch.fx.Node) -> bool:
     if node.target is _DROPOUT:
         probability, train = node.args[1:3]
         return bool(train) and bool(probability)
-    return node.target in _BY_SHAPE and node.kwargs.get("generator") is None
+    return node.target in DRAWN_BY_SHAPE and node.kwargs.get("generator") is None
 
 
 def _dropped(

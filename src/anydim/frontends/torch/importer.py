@@ -389,7 +389,10 @@ class _Importing:
         for node in nodes:
             if node.op not in ("placeholder", "output"):
                 inner.node(node)
-        results = [inner.converted(each) for each in nodes[-1].args[0]]
+        (returned,) = nodes[-1].args  # the condition of a loop may return one value, not in a tuple
+        if isinstance(returned, torch.fx.Node):
+            returned = (returned,)
+        results = [inner.converted(each) for each in returned]
         if any(each is _BROKEN for each in results):
             raise Refused("an operator in its graph")
         return results
