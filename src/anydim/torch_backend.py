@@ -240,26 +240,9 @@ class _Part:
         kept, results = [], []
         written = self._written(returned)
         for number, each in enumerate(given):
-            if each in self.places:
-                results.append(_Result(position=self.places[each]))
-                continue
-            if _is_of_written(number, len(written)):
-                if each in written:
-                    results.append(_Result(position=self.places[written[each]]))
-                    continue
-                view = result_view(each, given, written)
-                if view is not None:
-                    results.append(_Result(view=view))
-                    continue
-            if not isinstance(each, torch.fx.Node):
-                results.append(_Result(value=each, is_plain=True))
-                continue
-            if self.nodes[each] < len(results):
-                results.append(_Result(same=self.nodes[each]))
-                continue
-            view = result_view(each, given)
-            if view is not None:
-                results.append(_Result(view=view))
+            passed = self._passed(number, given, written)
+            if passed is not None:
+                results.append(passed)
                 continue
             kept.append(each)
             results.append(_Result(number=_NUMBERS.get(type(_traced_value(each)))))
@@ -269,6 +252,30 @@ class _Part:
             if each.is_computed and (number < self.returned or node in roots) else each
             for number, (node, each) in enumerate(zip(given, results))
         ]  # fmt: skip
+
+    def _passed(
+        self, number: int, given: Sequence[Any], written: Mapping[torch.fx.Node, torch.fx.Node]
+    ) -> _Result | None:
+        """A result that the model does not compute; None if it does."""
+        each = given[number]
+        if each in self.places:
+            return _Result(position=self.places[each])
+        if not isinstance(each, torch.fx.Node):
+            return _Result(value=each, is_plain=True)
+        is_of_input = number < self.returned and _is_of_input(number)
+        if is_of_input and each in written:
+            return _Result(position=self.places[written[each]])
+        view: ResultView | None = None
+        try:
+            view = result_view(each, given, written if is_of_input else None)
+        except Refused as error:
+            if is_of_input:
+                raise ModelError(f"a result that is a view of an input, by {error}") from None
+        if is_of_input and view is not None:
+            return _Result(view=view)
+        if self.nodes[each] < number:
+            return _Result(same=self.nodes[each])
+        return None if view is None else _Result(view=view)
 
     def _written(self, returned: Sequence[Any]) -> dict[torch.fx.Node, torch.fx.Node]:
         """The placeholders that a call writes, by their new values, the first results."""
@@ -396,15 +403,17 @@ def _metadata() -> Any:
     return getattr(torch._guards.TracingContext.try_get(), "fw_metadata", None)
 
 
-def _is_of_written(number: int, count: int) -> bool:
-    """Whether a result is a view of an input, of which a call writes `count`.
+def _is_of_input(number: int) -> bool:
+    """Whether a result is a view of an input.
 
     torch makes it again from the input after the call, by the sizes, strides and offset that the
     graph returns.
     """
-    metadata = _metadata() if count else None
-    place = number - count
-    if metadata is None or not 0 <= place < len(metadata.output_info):
+    metadata = _metadata()
+    if metadata is None:
+        return False
+    place = number - len(metadata.mutated_inp_runtime_indices)
+    if not 0 <= place < len(metadata.output_info):
         return False
     return metadata.output_info[place].output_type.name in ("alias_of_input", "is_input")
 

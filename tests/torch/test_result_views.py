@@ -37,6 +37,9 @@ def _of_a_hidden_value(x: Any, n: int) -> Any:
 
 
 _FUNCTIONS: dict[str, Callable[[Any, int], Any]] = {
+    "row by a quotient": lambda x, n: x.select(0, int(n / 2) - 1),
+    "rows by a root": lambda x, n: x[int(n**0.5) :],
+    "rows by a condition": lambda x, n: x[1:] if n > 1 else x[: n - 2],
     "rows": lambda x, n: x[n:],
     "columns": lambda x, n: x[:, n:],
     "row": lambda x, n: x[n],

@@ -39,10 +39,11 @@ def result_view(
     results: Sequence[Any],
     written: Mapping[torch.fx.Node, torch.fx.Node] | None = None,
 ) -> ResultView | None:
-    """How torch makes a result from a placeholder or another result by views; None if it cannot.
+    """How torch makes a result from a placeholder or another result by views; None if it is no view
+    of these.
 
     `written` are the placeholders that a call writes, by their new values: a view of a new value
-    is one of the placeholder.
+    is one of the placeholder. Raises Refused if torch cannot make the view from the arguments.
     """
     root = _root(result, written or {})
     if root is None:
@@ -53,12 +54,9 @@ def result_view(
     graph = torch.fx.Graph()
     made = {root: graph.placeholder("root")}
     others: list[torch.fx.Node] = []
-    try:
-        graph.output(_copied(result, graph, made, others))
-        if given.op != "placeholder":
-            memory_order(root.meta["val"])
-    except Refused:
-        return None
+    graph.output(_copied(result, graph, made, others))
+    if given.op != "placeholder":
+        memory_order(root.meta["val"])
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
     return ResultView(given, tuple(others), module.forward)
 
@@ -103,8 +101,8 @@ def _copied(
         made[node] = graph.placeholder(f"other_{len(others)}")
         others.append(node)
         return made[node]
-    is_size = isinstance(node.meta.get("val"), torch.SymInt)
-    if not (_is_view(node) or is_size) or node.meta.get("unbacked_bindings"):
+    is_number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
+    if not (_is_view(node) or is_number) or node.meta.get("unbacked_bindings"):
         raise Refused("a size that the graph computes")
     for each in node.all_input_nodes:
         _copied(each, graph, made, others)
