@@ -233,9 +233,9 @@ class _Part:
         self.count = len(returned)
         given = [*returned, *shared_roots(returned[: self.returned])]
         self.places = {node: number for number, node in enumerate(self.placeholders)}
-        self.nodes: dict[Any, int] = {}  # the first place of each result
+        self.nodes: dict[Any, int] = {}  # the first place of each computed result
         for number, node in enumerate(given):
-            if node is not None:
+            if node is not None and not self._is_of_input(number):
                 self.nodes.setdefault(node, number)
         kept, results = [], []
         written = self._written(returned)
@@ -262,20 +262,34 @@ class _Part:
             return _Result(position=self.places[each])
         if not isinstance(each, torch.fx.Node):
             return _Result(value=each, is_plain=True)
-        is_of_input = number < self.returned and _is_of_input(number)
+        is_of_input = self._is_of_input(number)
         if is_of_input and each in written:
             return _Result(position=self.places[written[each]])
         view: ResultView | None = None
         try:
-            view = result_view(each, given, written if is_of_input else None)
+            view = result_view(each, self.nodes, written if is_of_input else None)
         except Refused as error:
             if is_of_input:
                 raise ModelError(f"a result that is a view of an input, by {error}") from None
         if is_of_input and view is not None:
             return _Result(view=view)
-        if self.nodes[each] < number:
+        if self.nodes.get(each, number) < number:
             return _Result(same=self.nodes[each])
         return None if view is None else _Result(view=view)
+
+    def _is_of_input(self, number: int) -> bool:
+        """Whether a result is a view of an input.
+
+        torch makes it again from the input after the call, by the sizes, strides and offset that
+        the graph returns.
+        """
+        metadata = _metadata() if number < self.returned else None
+        if metadata is None:
+            return False
+        place = number - len(metadata.mutated_inp_runtime_indices)
+        if not 0 <= place < len(metadata.output_info):
+            return False
+        return metadata.output_info[place].output_type.name in ("alias_of_input", "is_input")
 
     def _written(self, returned: Sequence[Any]) -> dict[torch.fx.Node, torch.fx.Node]:
         """The placeholders that a call writes, by their new values, the first results."""
@@ -401,21 +415,6 @@ def _named(result: Any, computed: _Result) -> _Result:
 def _metadata() -> Any:
     """What torch knows of the inputs and results of the traced function; None if nothing."""
     return getattr(torch._guards.TracingContext.try_get(), "fw_metadata", None)
-
-
-def _is_of_input(number: int) -> bool:
-    """Whether a result is a view of an input.
-
-    torch makes it again from the input after the call, by the sizes, strides and offset that the
-    graph returns.
-    """
-    metadata = _metadata()
-    if metadata is None:
-        return False
-    place = number - len(metadata.mutated_inp_runtime_indices)
-    if not 0 <= place < len(metadata.output_info):
-        return False
-    return metadata.output_info[place].output_type.name in ("alias_of_input", "is_input")
 
 
 def _have_one_shape(one: Any, other: Any) -> bool:

@@ -48,6 +48,8 @@ def test_integer_powers_are_exact(name: str) -> None:
 QUOTIENTS: dict[str, Function] = {
     "of a quotient": lambda x, n: (x + n // 2 // -2, n // 2 // -2),
     "by a negative number": lambda x, n: (x + n // -3, n // -3),
+    "by a computed number": lambda x, n: (x + 7 // 2 // n, n // 2 // -n),
+    "of a size": lambda x, n: (x + x.repeat(7)[:5].shape[0] // 2 // -n, n),
     "of a sum": lambda x, n: (x + (n + 1) // 3 // -2 // -2, (n + 1) // -1),
 }
 

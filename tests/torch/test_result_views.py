@@ -130,6 +130,23 @@ def test_views_of_inputs_that_a_call_writes(function: Callable[..., Any], place:
             assert _shares(own, ours) == _shares(eager, theirs)
 
 
+def test_gradients_of_views_of_inputs_that_a_call_writes() -> None:
+    """What is saved for the backward pass is a value before the input is written."""
+
+    def function(x: Any, n: int) -> Any:
+        y = x[n:]
+        y.mul_(2)
+        return y.t(), y.exp(), y
+
+    call = torch.compile(function, backend="anydim", dynamic=True)
+    for rows in (4, 6, 7):
+        ours = torch.rand(rows, 3, requires_grad=True)
+        theirs = ours.detach().requires_grad_()
+        for each, own in ((call, ours), (function, theirs)):
+            sum((result * result).sum() for result in each(own * 1, 1)).backward()
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
 _PASSED: dict[str, Callable[[Any, int], Any]] = {
     "views and a plain number": lambda x, n: (x[n:], x.t(), 3, None),
     "parts of a size that is known": lambda x, n: x[: len(x) // 2].unbind(0),

@@ -239,7 +239,7 @@ class _Importing:
         if node.target is operator.getitem:
             return self.part(self.value(node.args[0]), node.args[1])
         if isinstance(value, _SYMBOLIC) and not node.meta.get("unbacked_bindings"):
-            quotient = self.negative_quotient(node)
+            quotient = self.signed_quotient(node)
             return self.symbolic(value) if quotient is None else quotient
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             self.expect(node, value)
@@ -417,17 +417,19 @@ class _Importing:
             return bool(expression) if isinstance(value, torch.SymBool) else float(expression)
         return number_of(self.g, expression)
 
-    def negative_quotient(self, node: Any) -> Size | None:
-        """The quotient of a size by a number below 0; torch's expression may be another number.
+    def signed_quotient(self, node: Any) -> Size | None:
+        """The quotient of a size by what may be negative; torch's expression may be another number.
 
         torch simplifies n // 2 // -2 to n // -4.
         """
         if node.target is not operator.floordiv:
             return None
         number, divisor = (self.converted(each) for each in node.args)
-        if isinstance(number, Size) and isinstance(divisor, int) and divisor < 0:
-            return -number // -divisor
-        return None
+        if not isinstance(number, Size) or not isinstance(divisor, (int, Size)):
+            return None
+        if isinstance(divisor, int):
+            return -number // -divisor if divisor < 0 else None
+        return None if self.g.proved(1, "<=", divisor) else number // divisor
 
     def computed(self, value: Any) -> Size:
         """An integer that the program computes; negative ones are refused where torch has none."""

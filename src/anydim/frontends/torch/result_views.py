@@ -36,7 +36,7 @@ class ResultView:
 
 def result_view(
     result: Any,
-    results: Sequence[Any],
+    results: Container[Any],
     written: Mapping[torch.fx.Node, torch.fx.Node] | None = None,
 ) -> ResultView | None:
     """How torch makes a result from a placeholder or another result by views; None if it is no view
