@@ -11,9 +11,11 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from anydim.server.asgi import CLIENT, Client
+from anydim.server.upgrades import PlainParser
 
 MOST_HEAD = 1 << 16  # bytes of a request's line and headers
 HEAD_SECONDS = 20.0  # for them to arrive
+FIRST_SECONDS = 1.0  # for a first request, before a connection may be closed for another one
 BODY_SECONDS = 60.0  # for the body to arrive
 SEND_SECONDS = 60.0  # for a client to take what was written last
 _END = b"\r\n\r\n"  # of a head
@@ -38,6 +40,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's protocol, which closes connections whose heads are too long, or whose clients are
     too slow. Writing waits until the system has all that was written before."""
 
+    is_offer = False  # the head that was read last offers another protocol
     _head = 0
     _unread = b""  # requests that arrived behind another one
     _invalid = ""  # what is wrong with what arrived behind them
@@ -46,9 +49,13 @@ class BoundedProtocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _sending: asyncio.TimerHandle | None = None
 
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.parser = PlainParser(self)  # type: ignore[assignment]
+
     def connection_made(self, transport: Any) -> None:
         """Wait for the first head. At the limit of connections, the one that has waited longest for
-        a request is closed."""
+        a request is closed; one that has just come may have sent it."""
         super().connection_made(transport)
         self._peer = Client()
         self._earlier: list[Any] = []  # cycles before the last one of a pipeline
@@ -57,11 +64,15 @@ class BoundedProtocol(HttpToolsProtocol):
         transport.max_size = MOST_HEAD  # bytes that asyncio reads at once
         self._time()
         waiting = vars(self.server_state).setdefault("waiting", OrderedDict())
-        self._waiting: OrderedDict[BoundedProtocol, None] = waiting  # of the server, oldest first
+        self._waiting: OrderedDict[BoundedProtocol, float] = waiting  # of the server, oldest first
+        """When each connection without a request may be closed."""
         if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
-            if waiting:
-                waiting.popitem(last=False)[0].transport.close()
-        waiting[self] = None
+            now = self.loop.time()
+            idle = next((each for each, end in waiting.items() if end <= now), None)
+            if idle is not None:
+                del waiting[idle]
+                idle.transport.close()
+        waiting[self] = self.loop.time() + FIRST_SECONDS
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
@@ -75,7 +86,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._invalid:
                 super().send_400_response(self._invalid)
             else:
-                self._waiting[self] = None
+                self._waiting[self] = self.loop.time()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what arrived, behind the answers to the requests before it."""
@@ -104,7 +115,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._part, self._timed = _HEAD, None
 
     def on_headers_complete(self) -> None:
-        """Wait for the body."""
+        """Wait for the body. A head that offers another protocol comes again without the offer."""
+        self.is_offer = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if self.is_offer:
+            return
         self._waiting.pop(self, None)
         before = self.cycle
         super().on_headers_complete()
@@ -115,6 +129,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is complete."""
+        if self.is_offer:
+            return
         self._part = _NOTHING
         super().on_message_complete()
 

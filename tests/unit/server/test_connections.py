@@ -237,6 +237,24 @@ def test_idle_connections_keep_nobody_out() -> None:
             client.close()
 
 
+def test_connections_that_have_just_come_are_not_closed_for_others() -> None:
+    """Above the limit, requests are refused with 503."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(0.05)
+        await answer(send, (200, b"yes", []), scope)
+
+    with running(app, limit_concurrency=8) as port:
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+        for client in clients:
+            client.settimeout(30)
+            client.sendall(GET)
+        found = [client.recv(1 << 16)[:12] for client in clients]
+        for client in clients:
+            client.close()
+    assert set(found) <= {b"HTTP/1.1 200", b"HTTP/1.1 503"} and b"HTTP/1.1 503" in found
+
+
 def test_requests_whose_client_left_end_quietly(caplog: pytest.LogCaptureFixture) -> None:
     left = threading.Event()
 
@@ -289,6 +307,43 @@ def test_what_is_no_request_is_refused_behind_the_answers(count: int, sent: byte
     with running(slowly) as port:
         found = answers(port, SLOW + GET * (count - 1) + sent)
     assert found == [(b"200", b""), (b"", b"yes0")] * count + [(b"400", b"")]
+
+
+OFFERS = (
+    b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQA\r\n",
+    b"Upgrade: websocket\r\nConnection: Upgrade\r\n",
+    b"connection: keep-alive, Upgrade\r\nupgrade: h2c\r\nexpect: 100-continue\r\n",
+)
+
+
+@pytest.mark.parametrize("size", (1, 7, 4096))
+@pytest.mark.parametrize("offer", OFFERS, ids=("h2c", "websocket", "keep-alive"))
+def test_offers_of_other_protocols_are_ignored(offer: bytes, size: int) -> None:
+    """The body of a request is read, and the requests behind it are answered."""
+    seen = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while (message := await receive()).get("more_body"):
+            body += message["body"]
+        names = {name for name, _ in scope["headers"]}
+        seen.append((scope["method"], scope["path"], body + message["body"], b"upgrade" in names))
+        await answer(send, (200, b"fine", []), scope)
+
+    with running(app) as port, socket.create_connection(("127.0.0.1", port)) as client:
+        plain = b"POST /%s HTTP/1.1\r\nhost: x\r\n%scontent-length: 3\r\n\r\n%s"
+        chunked = b"POST /c HTTP/1.1\r\nhost: x\r\n%stransfer-encoding: chunked\r\n\r\n"
+        sent = plain % (b"a", offer, b"abc") + plain % (b"b", b"", b"def")
+        sent += chunked % offer + b"3\r\nghi\r\n0\r\n\r\n" + GET.replace(b"host", offer + b"host")
+        in_pieces(client, sent + plain % (b"e", b"connection: close\r\n", b"jkl"), size)
+        client.settimeout(30)
+        found = b""
+        while data := client.recv(1 << 16):
+            found += data
+    assert found.count(b"HTTP/1.1 200") == found.count(b"fine") == 5
+    paths = [("POST", "/a", b"abc"), ("POST", "/b", b"def"), ("POST", "/c", b"ghi"),
+             ("GET", "/", b""), ("POST", "/e", b"jkl")]  # fmt: skip
+    assert seen == [(*each, False) for each in paths]
 
 
 def test_a_body_behind_a_long_request_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
