@@ -34,7 +34,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 # what the extras of the command line and of the server install, and an engine to compare with
 OPTIONAL = {
     "cli": {"click", "rich"}, "report": {"rich", "onnxruntime"},
-    "server": {"starlette", "uvicorn", "grpc", "google"},
+    "server": {"starlette", "uvicorn", "httptools", "grpc", "google"},
 }  # fmt: skip
 
 
