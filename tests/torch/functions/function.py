@@ -101,6 +101,7 @@ class Applied(torch.nn.Module):
         weights = [getattr(self, name) for name in self.names]
         with torch.no_grad():
             for own, value in zip(weights, inputs.leaves[self.count :]):
+                own.as_strided_(value.shape, value.stride())  # a call may have changed its axes
                 own.copy_(value)
                 own.grad = None
         return Given(
