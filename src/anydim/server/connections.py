@@ -11,6 +11,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from anydim.server.asgi import CLIENT, Client
+from anydim.server.last_answers import Ending
 from anydim.server.upgrades import PlainParser
 
 MOST_HEAD = 1 << 16  # bytes of a request's line and headers
@@ -56,7 +57,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Wait for the first head. At the limit of connections, the one that has waited longest for
         a request is closed; one that has just come may have sent it."""
-        super().connection_made(transport)
+        self._ending = Ending(transport, self.loop, self._ended)
+        super().connection_made(self._ending)  # type: ignore[arg-type]
         self._peer = Client()
         self._earlier: list[Any] = []  # cycles before the last one of a pipeline
         self.flow = self._flow = _Flow(transport)
@@ -71,13 +73,13 @@ class BoundedProtocol(HttpToolsProtocol):
             idle = next((each for each, end in waiting.items() if end <= now), None)
             if idle is not None:
                 del waiting[idle]
-                idle.transport.close()
+                idle._ending.cut()
         waiting[self] = self.loop.time() + FIRST_SECONDS
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         super().on_response_complete()
-        if self._unread:
+        if self._unread and not self.transport.is_closing():
             self._parse_next()
         if self.transport.is_closing():
             return
@@ -98,6 +100,28 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._part, self._unread, self._invalid = _NOTHING, b"", msg
 
+    def shutdown(self) -> None:
+        """End the connection behind the answer under way; requests behind it are not begun."""
+        self._unread = b""
+        self.pipeline.clear()
+        cycles = [*self._earlier, *([] if self.cycle is None else [self.cycle])]
+        under_way = next((each for each in cycles if not each.response_complete), None)
+        if under_way is None:
+            self._ending.cut()
+        else:
+            under_way.keep_alive = False
+
+    def _ended(self) -> None:
+        """Discard what the client sends behind the last answer, until it ends its half."""
+        self._stop()
+        self._unread, self._part = b"", _NOTHING
+        self.pipeline.clear()
+        self._flow.is_held = False
+        self._flow.resume_reading()
+        self._waiting[self] = self.loop.time()
+        if self._sending is None:
+            self._timer = self._ending.wait_for_the_client()
+
     def pause_writing(self) -> None:
         """The client has to take what was written."""
         super().pause_writing()
@@ -107,6 +131,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """The client has it."""
         self._sent()
         super().resume_writing()
+        if self.transport.is_closing() and self._timer is None:
+            self._timer = self._ending.wait_for_the_client()
 
     def on_message_begin(self) -> None:
         """Wait for the rest of a head."""
@@ -137,6 +163,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse what arrived, or keep it: of several requests, only the next one is parsed before
         its turn. One of 18 bytes becomes objects of 3 KB."""
+        if self.transport.is_closing():
+            return
         if self._unread or data.count(_END) > 1:
             self._unread += data
             self._parse_next()
@@ -168,7 +196,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._part == _HEAD:
             self._head += len(data)
             if self._head > MOST_HEAD:
-                self.transport.close()
+                self._ending.cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers, and call the disconnect callbacks."""
@@ -196,7 +224,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Start the timer, unless a request waits for its turn: its body need not be read yet."""
         if self._part != _NOTHING and self._timer is None and not self.pipeline:
             seconds = HEAD_SECONDS if self._part == _HEAD else BODY_SECONDS
-            self._timer = self.loop.call_later(seconds, self.transport.close)
+            self._timer = self.loop.call_later(seconds, self._ending.cut)
 
     def _stop(self) -> None:
         if self._timer is not None:

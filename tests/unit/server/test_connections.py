@@ -1,7 +1,7 @@
 """Promise: a client that is slow, with its head, its body or its answer, is disconnected; a long
 answer holds up no other request, and ends when its client goes away; requests behind each other
 are answered in order, and refused in order; a body is read as the application takes it; idle
-connections keep nobody out."""
+connections keep nobody out; the last answer of a connection arrives whole."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("httptools")
 
-from anydim.server import connections  # noqa: E402
+from anydim.server import connections, last_answers  # noqa: E402
 from anydim.server.answers import PIECE, Parts, answer  # noqa: E402
 
 LONG = 64 << 20  # bytes of an answer, above what systems buffer
@@ -65,6 +65,13 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Seen]]:
 @contextmanager
 def running(app: Any, **options: Any) -> Iterator[int]:
     """The port of a server of an application."""
+    with started(app, **options) as (port, _):
+        yield port
+
+
+@contextmanager
+def started(app: Any, **options: Any) -> Iterator[tuple[int, Any]]:
+    """The port of a server of an application, and the server."""
     with socket.create_server(("127.0.0.1", 0)) as bound:
         server = uvicorn.Server(uvicorn.Config(
             app, http=connections.BoundedProtocol, ws="none", lifespan="off", log_config=None,
@@ -72,7 +79,7 @@ def running(app: Any, **options: Any) -> Iterator[int]:
         ))  # fmt: skip
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
-        yield bound.getsockname()[1]
+        yield bound.getsockname()[1], server
         server.should_exit = True
         thread.join(30)
 
@@ -374,3 +381,55 @@ def test_a_body_is_read_as_it_is_taken(fill: bytes) -> None:
         client.settimeout(30)
         assert client.recv(1000).startswith(b"HTTP/1.1 200")
     assert taken < 1 << 19
+
+
+LAST = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("is_stopped", (True, False), ids=("server stops", "client asks"))
+@pytest.mark.parametrize("is_begun", (True, False), ids=("begun", "not begun"))
+def test_the_last_answer_of_a_connection_arrives_whole(is_begun: bool, is_stopped: bool) -> None:
+    """Requests behind it are not begun, whenever they arrive, and reset no connection."""
+    begun, go, size, seen = threading.Event(), threading.Event(), 8 << 20, []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["path"])
+        begun.set()
+        while not is_begun and not go.is_set():
+            await asyncio.sleep(0.01)
+        await answer(send, (200, bytes(size), []), scope)
+
+    with started(app) as (port, server), socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        client.settimeout(30)
+        client.connect(("127.0.0.1", port))
+        client.sendall((GET if is_stopped else LAST) + GET * 1500)
+        assert begun.wait(30)
+        time.sleep(0.05)
+        server.should_exit = is_stopped
+        time.sleep(0.15 if is_stopped else 0)
+        client.sendall(GET * 1500)
+        go.set()
+        found = b""
+        while part := client.recv(1 << 16):
+            client.sendall(GET)
+            found += part
+    head, _, body = found.partition(b"\r\n\r\n")
+    assert (head.count(b"connection: close"), len(body)) == (not is_begun or not is_stopped, size)
+    assert seen == ["/"]
+
+
+def test_a_client_that_keeps_its_half_open_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_answers, "CLIENT_SECONDS", 0.2)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await answer(send, (200, b"yes", []), scope)
+
+    with running(app) as port, socket.create_connection(("127.0.0.1", port)) as client:
+        client.settimeout(30)
+        client.sendall(LAST)
+        assert closed(client)
+        with pytest.raises(ConnectionError):
+            for _ in range(300):
+                client.sendall(GET)
+                time.sleep(0.01)
