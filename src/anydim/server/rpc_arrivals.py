@@ -81,19 +81,35 @@ class Arrivals:
 
     async def following(self, context: Any, parse: Parse) -> Any:
         """The next message of a stream, whose room it takes while it waits; None at its end. Raises
-        InputError for a malformed one."""
-        async with self._room():
-            found = await context.read()
+        InputError for a malformed one, BusyError once the server stops."""
+        async with self._room(is_stream=True):
+            found = await self._unless_stopping(context)
             if found is grpc.aio.EOF:
                 return None
             self._arrived += len(found)
             return _parsed(found, parse)
 
+    async def _unless_stopping(self, context: Any) -> Any:
+        """The next message of a stream. Raises BusyError once the server stops."""
+        self._check_that_it_goes_on()
+        reading = asyncio.ensure_future(context.read())
+        stopping = asyncio.ensure_future(self._state.stopping.wait())
+        try:
+            await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                self._check_that_it_goes_on()
+            return reading.result()
+        finally:
+            reading.cancel()
+            stopping.cancel()
+
     @asynccontextmanager
-    async def _room(self) -> AsyncIterator[None]:
+    async def _room(self, is_stream: bool = False) -> AsyncIterator[None]:
         async with self._turn:
             end = asyncio.get_running_loop().time() + BODY_SECONDS
             while not self._is_held():
+                if is_stream:
+                    self._check_that_it_goes_on()
                 await asyncio.sleep(_POLL)
                 if asyncio.get_running_loop().time() > end:
                     self._engine.hold(self._bytes, "a message over gRPC")
@@ -105,6 +121,10 @@ class Arrivals:
                 self._arrived = 0
                 return_free_memory()
             self._engine.unhold(self._bytes)
+
+    def _check_that_it_goes_on(self) -> None:
+        if self._state.stopping.is_set():
+            raise BusyError("the server stops", "open the stream again")
 
     def _is_held(self) -> bool:
         try:

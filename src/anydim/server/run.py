@@ -103,17 +103,16 @@ class _Served:
         app = application(state, Tokenizers(settings.tokenizers), history)
         server = _Server(app, settings, state)
         samples = asyncio.create_task(history.run())
-        rpc = await self._start_rpc(state)
+        server.rpc = await self._start_rpc(state)
         try:
             await server.serve(bound)
         finally:
-            state.is_stopping = True
             samples.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await samples
-            if rpc is not None:
-                await rpc.stop(STOP_SECONDS)
-            await self._batcher.close(True, STOP_SECONDS)
+            await server.stop_rpc()
+            left = server.seconds_left()
+            await self._batcher.close(left > 0, left)
             for each in decoders.values():
                 await each.decoder.close()
             self._log.info("stopped")
@@ -279,7 +278,11 @@ def _address(host: str, port: int) -> str:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server: it tells when it is ready, and is not ready once a signal came."""
+    """uvicorn's server beside one of gRPC: it tells when it is ready, and once a signal came, both
+    end within `STOP_SECONDS`."""
+
+    rpc: Any = None  # the server of gRPC
+    _end: float | None = None  # of the loop's time, for requests that are there
 
     def __init__(self, app: Any, settings: Settings, state: State) -> None:
         super().__init__(uvicorn.Config(
@@ -303,6 +306,19 @@ class _Server(uvicorn.Server):
                 facts = {"url": f"http://{_address(host, port)}/"}
                 self._state.log.info("ready", extra={"facts": facts})
 
+    async def shutdown(self, sockets: Any = None) -> None:
+        """End both servers after the requests that are there."""
+        await asyncio.gather(super().shutdown(sockets), self.stop_rpc())
+
+    async def stop_rpc(self) -> None:
+        """End the server of gRPC."""
+        if self.rpc is not None:
+            await self.rpc.stop(self.seconds_left())
+
+    def seconds_left(self) -> float:
+        """For requests that are there."""
+        return max(0.0, (self._end or 0.0) - asyncio.get_running_loop().time())
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Stop after the requests that are there; a second signal ends them."""
@@ -316,6 +332,11 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def _stop(self, number: int) -> None:
-        self._state.is_stopping = True
         self._state.log.info("stopping", extra={"facts": {"signal": number}})
-        self.handle_exit(number, None)
+        is_first = self._end is None
+        self._end = asyncio.get_running_loop().time() + (STOP_SECONDS if is_first else 0.0)
+        self._state.stopping.set()
+        self.should_exit = True
+        if not is_first:
+            self.force_exit = True
+            self._forced = asyncio.ensure_future(self.stop_rpc())

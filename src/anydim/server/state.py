@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
@@ -61,7 +62,7 @@ class State:
     def __init__(self, batcher: AsyncBatcher, repository: Repository, most_body: int) -> None:
         self.batcher, self.repository, self.most_body = batcher, repository, most_body
         self.decoders: dict[str, ServedDecoder] = {}
-        self.is_stopping = False
+        self.stopping = asyncio.Event()  # set once no request is begun any more
         self.tasks: Collection[Any] = ()  # of requests over HTTP that are not answered
         self.rpc_calls = 0  # calls over gRPC that are not answered
         self.started = time.time()
@@ -74,7 +75,7 @@ class State:
     @property
     def is_ready(self) -> bool:
         """Whether requests are taken: a model is loaded, and no signal came."""
-        return not self.is_stopping and bool(self.repository.loaded or self.decoders)
+        return not self.stopping.is_set() and bool(self.repository.loaded or self.decoders)
 
     def prometheus(self) -> str:
         """The metrics of models and decoders."""

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from http.client import HTTPConnection
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +29,7 @@ from tests.unit.serving.models import encoder, scaled, tokens
 
 for _package in ("starlette", "uvicorn", "httptools", "grpc"):
     pytest.importorskip(_package)
+import grpc  # noqa: E402
 
 
 def started(*words: str) -> tuple[int, str]:
@@ -128,6 +131,54 @@ def test_a_signal_ends_it_after_the_requests_that_are_there(tmp_path: Path) -> N
         assert server.stop() == 0
         events = [line.get("event") for line in server.lines]
         assert "stopping" in events and events[-1] == "stopped"
+
+
+def test_a_signal_ends_streams_and_idle_connections(folder: Path) -> None:
+    """A stream that waits for a message would hold up the end."""
+    from anydim.server.messages import SERVICE, message
+
+    ids = tokens(7)
+    row = {"name": "input_ids", "datatype": "INT64", "shape": ids.shape}
+    asked = message("ModelInferRequest")(
+        model_name="encoder", inputs=[row], raw_input_contents=[ids.tobytes()]
+    )
+    with running(str(folder)) as server, ExitStack() as stack:
+        client = HTTPConnection("127.0.0.1", server.port, timeout=30)
+        client.request("GET", "/v2")
+        assert client.getresponse().read()
+        channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}"))
+        given: SimpleQueue[Any] = SimpleQueue()
+        found = channel.stream_stream(
+            f"/{SERVICE}/ModelStreamInfer", lambda each: each.SerializeToString(),
+            message("ModelStreamInferResponse").FromString,
+        )(iter(given.get, None))  # fmt: skip
+        given.put(asked)
+        assert not next(found).error_message
+        begin = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert "the server stops" in next(found).error_message
+        assert next(found, None) is None
+        assert server.stop() == 0 and time.monotonic() - begin < 10
+        given.put(None)
+        client.close()
+
+
+def test_a_second_signal_ends_requests_that_are_there(tmp_path: Path) -> None:
+    scaled().save(tmp_path / "scaled.anydim")
+    body, headers = floats((4, 90_000))
+    with running(str(tmp_path)) as server:
+        client = HTTPConnection("127.0.0.1", server.port, timeout=30)
+        client.request(
+            "POST", "/v2/models/scaled/infer", iter([body[:1000]]),
+            {**headers, "content-length": str(len(body))},
+        )  # fmt: skip
+        time.sleep(0.1)
+        begin = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert server.process.poll() is None
+        assert server.stop() == 0 and time.monotonic() - begin < 10
+        client.close()
 
 
 def test_what_does_not_fit_gets_413_with_bytes_and_sizes(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ ROOM = 3 * longest_message(BODY)  # of a message while it is read
 def arrivals(limit: int) -> tuple[Arrivals, Engine]:
     engine = Engine(limit, 1, 16)
     state: Any = SimpleNamespace(
-        batcher=SimpleNamespace(engine=engine), most_body=BODY, rpc_calls=0
+        batcher=SimpleNamespace(engine=engine), most_body=BODY, rpc_calls=0,
+        stopping=asyncio.Event(),
     )
     return Arrivals(state), engine
 
@@ -96,6 +97,30 @@ def test_messages_that_do_not_arrive_or_are_malformed(monkeypatch: pytest.Monkey
             await made.only(context, bytes)
         engine.unhold(1)
         assert engine.budget.is_clear
+
+    asyncio.run(run())
+
+
+def test_streams_end_when_the_server_stops() -> None:
+    async def run() -> None:
+        made, engine = arrivals(ROOM)
+        order: list[int] = []
+        contexts = [Context(order, number) for number in range(4)]
+        reads = (made.following, made.following, made.only, made.following)
+        tasks = []
+        for read, context in zip(reads, contexts):
+            tasks.append(asyncio.ensure_future(read(context, bytes)))
+            await asyncio.sleep(0)
+        made._state.stopping.set()
+        for number in (0, 1):  # one reads, one waits for room
+            with pytest.raises(BusyError, match="the server stops"):
+                await tasks[number]
+        contexts[2].arrived.set()
+        contexts[3].arrived.set()
+        assert await tasks[2] == b"2"  # no stream: its call has begun
+        with pytest.raises(BusyError, match="the server stops"):
+            await tasks[3]
+        assert order == [0, 2] and engine.budget.is_clear
 
     asyncio.run(run())
 
