@@ -30,7 +30,7 @@ class LoadedStringModel(StringCalls):
 
     def __init__(self, core: Any) -> None:
         container = core.container
-        self.core, self._made, self._lists = core, None, {}
+        self.core, self._made = core, None
         self.parts = parse_record(SavedStrings, bytes(container.verified(STRINGS)))
         check_ports(self.parts)
         name = self.parts.name

@@ -29,7 +29,7 @@ class StringCalls(CallableProgram):
     ) -> None:
         """Set the parts on strings."""
         self._called, self._early, self._late = name, early, late
-        self._readers, self._results = dict(readers), outputs
+        self._readers, self._results, self._lists = dict(readers), outputs, {}
 
     @property
     def name(self) -> str:

@@ -211,10 +211,11 @@ class _Served:
 
     def _add(self, name: str, model: CallableProgram) -> None:
         engine = self._batcher.engine
-        before = engine.add(name, form_of(model, self._settings.batch.get(name)))
+        form = form_of(model, self._settings.batch.get(name))
+        before = engine.add(name, form)
         if before is not None:
             engine.drained(before, STOP_SECONDS)
-        self._files[name] = model.executable.constant_bytes
+        self._files[name] = form.constant_bytes
         self._share()
 
     def _remove(self, name: str) -> None:

@@ -142,6 +142,8 @@ def _size(size: Any) -> int:
 def dims_of(loaded: Loaded) -> dict[str, list[int | None]]:
     """The bounds of the dims, as a caller knows them."""
     model = loaded.model
+    if isinstance(model, StringCalls) and model.core is None:
+        return {}
     dims = {dim.name: [dim.lo, dim.hi] for dim in model.dims.dims}
     port = next((p for p in model.lists.values() if isinstance(p, RaggedPort)), None)
     if port is not None:

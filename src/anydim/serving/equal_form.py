@@ -28,6 +28,7 @@ class EqualForm:
     def __init__(self, model: CallableProgram, batch: str | None) -> None:
         self.name, self.executable = model.name, model.executable
         program = model.program
+        self.constant_bytes = self.executable.constant_bytes
         self.costs = Costs(work(program), self.executable.threads)
         alone = batch is None
         self._layout = _alone(model) if alone else layout(program.signature, batch, None, None)

@@ -41,6 +41,7 @@ class Form(Protocol):
     name: str
     costs: Costs
     most_rows: int | None  # of a call
+    constant_bytes: int  # of weights
 
     def read(self, given: Any, outputs: Sequence[str] | None) -> Item:
         """Check the inputs of a request; raises InputError or DimError."""

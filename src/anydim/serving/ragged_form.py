@@ -72,6 +72,7 @@ class RaggedForm:
 
     def __init__(self, model: CallableProgram) -> None:
         self.name, self.executable = model.name, model.executable
+        self.constant_bytes = self.executable.constant_bytes
         self._specs = {spec.name: spec for spec in model.inputs}
         self._packing = packing = Packing(model.name, model.lists, self._specs)
         self._table, self._batch = packing.table, packing.rows_dim

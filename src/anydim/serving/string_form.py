@@ -1,4 +1,4 @@
-"""Requests of models with strings: each has a call of its own."""
+"""Requests of models with strings: each has a call of its own, which may have no native part."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import numpy
 
 from anydim.base.errors import InputError, OptionError
 from anydim.base.text import listed
+from anydim.program.batches.work import NO_WORK
 from anydim.program.string_calls import StringCalls
 from anydim.runtime.arrays import by_name
+from anydim.serving.costs import Costs
 from anydim.serving.equal_form import EqualForm
 from anydim.serving.item import Item
 
@@ -20,18 +22,17 @@ _TENSOR = "tensor("
 
 class StringForm:
     """Operators before native code run when a request is read, so that the sizes of its call are
-    known. Strings of results count as pointers."""
+    known: all of them, if there is none. Otherwise strings of results count as pointers."""
 
     def __init__(self, model: StringCalls) -> None:
-        if model.core is None:
-            raise OptionError(f"{model.name} has no native part: all of it is on strings",
-                              "call the model")  # fmt: skip
         wrong = [port.name for port in (*model.ports[0], *model.ports[1])
                  if not port.type.startswith(_TENSOR)]  # fmt: skip
         if wrong:
             raise OptionError(f"{model.name}: '{wrong[0]}' is no tensor", "call the model")
-        self.name, self._model, self._inner = model.name, model, EqualForm(model.core, None)
-        self.executable, self.costs = model.core.executable, self._inner.costs
+        self.name, self._model, core = model.name, model, model.core
+        self._inner = None if core is None else EqualForm(core, None)
+        self.costs = Costs(NO_WORK, 1) if self._inner is None else self._inner.costs
+        self.constant_bytes = 0 if self._inner is None else self._inner.constant_bytes
         self.most_rows: int | None = 1
 
     def read(self, given: Any, outputs: Sequence[str] | None) -> Item:
@@ -44,10 +45,17 @@ class StringForm:
         if not isinstance(given, dict):
             values = given if isinstance(given, tuple) else (given,)
             given = by_name(self.name, model.input_names(), values, {})
-        known = model.before(given)
-        inner = self._inner.read(model.native_inputs(known), None)
+        known, wanted = model.before(given), names if outputs is None else list(outputs)
         strings = sum(map(string_bytes, known.values()))
-        content = (known, inner, names if outputs is None else list(outputs))
+        if self._inner is None:
+            found = {name: known[name] for name in wanted}
+            extent = sum(numpy.size(known[name]) for name in model.input_names())
+            return Item(
+                (), {}, 1, extent, self.costs.predicted({}), strings,
+                sum(array.nbytes + string_bytes(array) for array in found.values()), found,
+            )  # fmt: skip
+        inner = self._inner.read(model.native_inputs(known), None)
+        content = (known, inner, wanted)
         return Item(
             (), inner.sizes, 1, inner.extent, inner.own, inner.input_bytes + strings,
             inner.output_bytes, content,
@@ -55,7 +63,7 @@ class StringForm:
 
     def overhead(self, item: Item) -> float:
         """As `Form.overhead`."""
-        return self._inner.overhead(item)
+        return 0.0  # no two requests share a call
 
     def sizes(self, items: Sequence[Item]) -> dict[str, int]:
         """As `Form.sizes`."""
@@ -63,6 +71,8 @@ class StringForm:
 
     def run(self, items: Sequence[Item]) -> list[dict[str, Any]]:
         """As `Form.run`. Raises the errors of a call."""
+        if self._inner is None:
+            return [item.content for item in items]
         found = []
         for item in items:
             known, inner, wanted = item.content
@@ -72,11 +82,11 @@ class StringForm:
 
     def idle_bytes(self) -> int:
         """As `Form.idle_bytes`."""
-        return self._inner.idle_bytes()
+        return 0 if self._inner is None else self._inner.idle_bytes()
 
     def trim(self) -> None:
         """As `Form.trim`."""
-        self._inner.trim()
+        self._model.trim()
 
 
 def string_bytes(value: Any) -> int:

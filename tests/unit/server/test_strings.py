@@ -9,15 +9,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import anydim as ad
 from anydim.server.tensors import MOST_STRINGS, asked, raw
 from anydim.serving import Batcher
 from tests.unit.deploy.test_saved_strings import MODELS
+from tests.unit.frontends.test_strings import WORDS, model
 from tests.unit.server.test_hostile import changed
 
 TEXTS = ["no", "YES", "what", "", "über"]
 HEAD = "inference-header-content-length"
+
+
+def only_strings() -> Any:
+    """A model without a native part: strings in upper case, and their numbers."""
+    value, kinds = helper.make_tensor_value_info, TensorProto
+    nodes = [
+        helper.make_node("StringNormalizer", ["x"], ["upper"], case_change_action="UPPER"),
+        helper.make_node("LabelEncoder", ["x"], ["id"], domain="ai.onnx.ml", keys_strings=WORDS,
+                         values_int64s=[*range(len(WORDS))]),
+    ]  # fmt: skip
+    results = [value("upper", kinds.STRING, ["n"]), value("id", kinds.INT64, ["n"])]
+    return model(nodes, [value("x", kinds.STRING, ["n"])], results)
 
 
 def framed(texts: list[bytes]) -> bytes:
@@ -88,6 +102,24 @@ def test_a_batcher_serves_a_model_with_strings() -> None:
         Batcher(ad.compile(MODELS["maps"][0]()))
 
 
+def test_a_batcher_serves_a_model_of_strings_alone() -> None:
+    model = ad.compile(only_strings())
+    expected = model(x=TEXTS)
+    with Batcher({"only": model}, memory="8 MiB") as batcher:
+        for found in (batcher({"x": TEXTS}), batcher(TEXTS), batcher.submit({"x": TEXTS}).result()):
+            assert {name: array.tolist() for name, array in found.items()} == {
+                name: array.tolist() for name, array in expected.items()
+            }
+        assert list(batcher({"x": TEXTS}, outputs=["id"])) == ["id"]
+        with pytest.raises(ad.InputError, match="has no input 'y'"):
+            batcher({"y": TEXTS})
+        with pytest.raises(ad.MemoryLimitError):
+            batcher({"x": ["a" * 3_000_000]})  # and its result
+        found = batcher.metrics()["models"]["only"]
+        assert found["done"] == 4 and found["latency_by_size"][0]["up_to"] == 16
+    assert batcher.engine.budget.is_clear
+
+
 def test_requests_that_wait_count_their_strings() -> None:
     model = ad.compile(MODELS["classifier"][0]())
     with Batcher(model, memory="8 MiB") as batcher, pytest.raises(ad.MemoryLimitError):
@@ -102,6 +134,8 @@ def strings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     folder: Path = tmp_path_factory.mktemp("strings")
     ad.compile(MODELS["classifier"][0]()).save(folder / "classifier.anydim")
+    for name, build in (("only", only_strings), ("labels", MODELS["labels"][0])):
+        (folder / f"{name}.onnx").write_bytes(build().SerializeToString())
     with running(str(folder), "--memory", "600MiB") as made:
         yield made
 
@@ -130,6 +164,31 @@ def test_the_server_reads_and_writes_strings(strings: Any) -> None:
     assert status == 200
     names = [str(each).encode() for each in np.asarray(expected["name"]).reshape(-1)]
     assert body[int(answered[HEAD]) :] == framed(names)
+
+
+def test_the_server_serves_a_model_of_strings_alone(strings: Any) -> None:
+    expected, path = ad.compile(only_strings())(x=TEXTS), "/v2/models/only"
+    about = strings.json("GET", path)[1]
+    assert [(row["name"], row["datatype"]) for row in (*about["inputs"], *about["outputs"])] == [
+        ("x", "BYTES"), ("upper", "BYTES"), ("id", "INT64")
+    ]  # fmt: skip
+    assert strings.json("GET", "/v2/models/labels")[1]["inputs"][0]["shape"] == [-1, -1]
+    data = framed([each.encode() for each in TEXTS])
+    row = {"name": "x", "datatype": "BYTES", "shape": [5]}
+    status, found = strings.json("POST", f"{path}/infer", {"inputs": [{**row, "data": TEXTS}]})
+    assert status == 200, found
+    assert [each["data"] for each in found["outputs"]] == [
+        expected[name].tolist() for name in ("upper", "id")
+    ]
+    head = json.dumps({
+        "inputs": [{**row, "parameters": {"binary_data_size": len(data)}}],
+        "parameters": {"binary_data_output": True},
+    }).encode()  # fmt: skip
+    status, answered, body = strings.request(
+        "POST", f"{path}/infer", head + data, {HEAD: str(len(head))}
+    )
+    upper = framed([each.encode() for each in expected["upper"]])
+    assert status == 200 and body[int(answered[HEAD]) :] == upper + expected["id"].tobytes()
 
 
 def test_mutated_strings_have_an_answer_with_a_reason(strings: Any) -> None:
@@ -172,6 +231,11 @@ def test_grpc_reads_and_writes_strings(strings: Any) -> None:
                 model_name="classifier", outputs=[{"name": "name"}], **each
             ))  # fmt: skip
             assert found.outputs[0].datatype == "BYTES" and found.raw_output_contents[0] == names
+            given = {**each["inputs"][0], "name": "x"}
+            found = call(message("ModelInferRequest")(
+                model_name="only", **{**each, "inputs": [given]}
+            ))  # fmt: skip
+            assert found.raw_output_contents[0] == framed([each.upper().encode() for each in TEXTS])
         row["contents"] = {"bytes_contents": [b"\xff"]}
         wrong = message("ModelInferRequest")(
             model_name="classifier", inputs=[{**row, "shape": [1]}]

@@ -118,6 +118,10 @@ def work(program: Program, known_dims: frozenset[str] = frozenset()) -> Work:
     )  # fmt: skip
 
 
+NO_WORK = Work(*(as_size(0),) * 4, (), True)
+"""Of a call without native code."""
+
+
 class Rates:
     """Seconds per launch, per operation and per byte moved, fitted to timed calls.
 
