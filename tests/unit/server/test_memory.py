@@ -234,17 +234,19 @@ class Caller:
                 f"/{self._service}/ModelStreamInfer", lambda made: made.SerializeToString(),
                 self._parts,
             )(iter([self.given] * 3), timeout=60)  # fmt: skip
+            reason = ""
             try:
                 async for part in call:
-                    if part.error_message:
-                        assert "are in use" in part.error_message
+                    reason = part.error_message
+                    if reason:
+                        assert "are in use" in reason
                         self.statuses.append("UNAVAILABLE")
                     else:
                         self._check(part.infer_response)
             except grpc.RpcError as error:
-                # what grpcio's client makes of a refusal that arrives while it sends a message
+                # what grpcio's client makes of an end that arrives while it sends a message
                 assert error.details() == "Internal error from Core", error.details()
-                self.statuses.append("UNAVAILABLE")
+                assert reason  # it has arrived before
 
     def _check(self, found: Any) -> None:
         assert found.raw_output_contents[0] == np.full_like(self.data, 0.2).tobytes()

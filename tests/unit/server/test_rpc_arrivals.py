@@ -26,7 +26,9 @@ ROOM = 3 * longest_message(BODY)  # of a message while it is read
 def arrivals(limit: int) -> tuple[Arrivals, Engine]:
     engine = Engine(limit, 1, 16)
     state: Any = SimpleNamespace(
-        batcher=SimpleNamespace(engine=engine), most_body=BODY, rpc_calls=0,
+        batcher=SimpleNamespace(engine=engine),
+        most_body=BODY,
+        rpc_calls=0,
         stopping=asyncio.Event(),
     )
     return Arrivals(state), engine
