@@ -1,7 +1,7 @@
 """The command `anydim`: its help, and how every failure of a command ends.
 
     0    done
-    1    `check` found a difference
+    1    `check` found a difference, or no request of `load` had a result
     2    something the user can mend: the command line, the model, an input
     70   a bug of anydim; a file for the report is written
     130  interrupted

@@ -163,15 +163,18 @@ class OutliersType(click.ParamType):
 @click.option("--seed", default=0, show_default=True, help="Seed of times, lengths and inputs.")
 @click.option("--chart", metavar="FILE", help="Write a picture of the latencies, as SVG.")
 @click.option("--quiet", is_flag=True, help="Print the table only.")
+@click.pass_context
 def load(
-    url: str, model: str | None, rate: float, seconds: float, lengths: RowSizes | None,
-    outliers: tuple[float, int] | None, integers: Sequence[tuple[str, tuple[int, int]]],
-    outputs: Sequence[str], seed: int, chart: str | None, quiet: bool,
+    context: click.Context, url: str, model: str | None, rate: float, seconds: float,
+    lengths: RowSizes | None, outliers: tuple[float, int] | None,
+    integers: Sequence[tuple[str, tuple[int, int]]], outputs: Sequence[str], seed: int,
+    chart: str | None, quiet: bool,
 ) -> None:  # fmt: skip
     """Send random requests to a server at a rate, and print latencies.
 
     Requests leave at the times of a Poisson process, whether or not earlier ones were answered, and
-    latency counts from these times: a server that stalls does not slow the load.
+    latency counts from these times: a server that stalls does not slow the load. The exit status is
+    1 if no request had a result; one without an answer after 60 s has none.
 
     \b
     Examples:
@@ -187,7 +190,11 @@ def load(
     )  # fmt: skip
     console.note(f"sending {counted(len(plan.lengths), 'request')} in {seconds:g} s")
     sent = made.sent(plan)
-    for line in made.summary(plan, sent):
+    first, *others = made.summary(plan, sent)
+    if not any(each.status == 200 for each in sent):
+        console.error(first, "\n".join(others))
+        context.exit(1)
+    for line in (first, *others):
         console.note(line)
     console.table(table(made.HEADERS, made.rows(sent)))
     if chart is not None:

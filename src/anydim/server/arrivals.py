@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from time import perf_counter
@@ -21,6 +22,7 @@ from anydim.base.records import dataclass
 from anydim.server.tensors import raw
 
 MOST_CONNECTIONS = 1024
+ANSWER_SECONDS = 60.0  # for an answer to arrive
 _NO_ANSWER = (
     OSError, EOFError, ValueError, LookupError, asyncio.LimitOverrunError,
 )  # fmt: skip
@@ -51,7 +53,8 @@ class Target:
 @dataclass(frozen=True)
 class Sent:
     """A request: when it was to leave (seconds from the start), its length, its latency in seconds,
-    and the status of its answer. `body` is kept on request, and of short answers with errors."""
+    and the status of its answer. `body` is kept on request, and of short answers with errors;
+    without an answer, it is the reason."""
 
     at: float
     length: int
@@ -69,20 +72,25 @@ class Connections:
         self._limit = asyncio.Semaphore(MOST_CONNECTIONS)
 
     async def send(self, data: bytes) -> tuple[int, bytes]:
-        """Status and body of the answer; status 0 without one."""
+        """Status and body of the answer; without one, 0 and the reason."""
+        loop = asyncio.get_running_loop()
         async with self._limit:
             while True:  # idle connections may have been closed, a fresh one counts
-                fresh, pair = not self._idle, None
+                fresh, pair, end = not self._idle, None, loop.time() + ANSWER_SECONDS
                 try:
                     pair = self._idle.pop() if self._idle else await self._open()
+                    timer = loop.call_at(end, pair[1].transport.abort)
                     pair[1].write(data)
                     status, body = await _answer(pair[0])
-                except _NO_ANSWER:
+                except _NO_ANSWER as error:
                     if pair is not None:
+                        timer.cancel()
                         pair[1].close()
-                    if fresh:
-                        return FAILED, b""
+                    is_late = loop.time() >= end
+                    if fresh or is_late:
+                        return FAILED, _reason(error, is_late).encode()
                     continue
+                timer.cancel()
                 self._idle.append(pair)
                 return status, body
 
@@ -93,6 +101,17 @@ class Connections:
         """Close them."""
         while self._idle:
             self._idle.pop()[1].close()
+
+
+def _reason(error: Exception, is_late: bool) -> str:
+    """Why a request has no answer."""
+    if is_late:
+        return f"nothing arrived in {ANSWER_SECONDS:g} s"
+    if isinstance(error, EOFError):
+        return "the connection was closed"
+    if isinstance(error, OSError):
+        return os.strerror(error.errno) if error.errno else str(error)
+    return "what arrived is no HTTP"
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
@@ -122,7 +141,8 @@ async def fetch(target: Target, path: str) -> dict[str, Any]:
     status, body = await connections.send(head.encode())
     connections.close()
     if status != 200:
-        said = f"status {status}: {body.decode(errors='replace')}" if status else "no answer"
+        text = body.decode(errors="replace")
+        said = f"status {status}: {text}" if status else f"no answer: {text}"
         raise OptionError(f"http://{target.authority}{path}: {said}")
     found: dict[str, Any] = json.loads(body)
     return found

@@ -1,8 +1,8 @@
 """Connections that end behind an answer.
 
-If a socket is closed while bytes that its client sent are unread, or before more of them arrive, the
-system resets the connection, and what the client has not read is lost (RFC 9112, 9.6). So the server
-ends its half, and discards what arrives until the client ends the other one.
+If a socket is closed while bytes that its client sent are unread, or before more of them arrive,
+the system resets the connection, and what the client has not read is lost (RFC 9112, 9.6). So the
+server ends its half, and discards what arrives until the client ends the other one.
 """
 
 from __future__ import annotations

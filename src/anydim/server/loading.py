@@ -87,7 +87,7 @@ def summary(plan: LoadPlan, found: Sequence[Sent]) -> Iterator[str]:
     for status, count in others.items():
         first = next(each for each in found if each.status == status)
         said = f", such as of length {first.length}: {_error(first.body)}" if first.body else ""
-        yield f"{count} with " + (f"status {status}{said}" if status else "no answer")
+        yield f"{count} with " + (f"status {status}" if status else "no answer") + said
 
 
 def _error(body: bytes) -> str:

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from anydim.cli import main
+from anydim.server import arrivals
 from anydim.server.arrivals import (
     FAILED,
     Connections,
@@ -69,9 +71,11 @@ async def read(data: bytes) -> tuple[int, bytes]:
     (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x\r\nc\r\n0\r\n\r\n",
      (200, b"abc")),
     (b"HTTP/1.1 204 No Content\r\n\r\n", (204, b"")),
-    (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab", (FAILED, b"")),
-    (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", (FAILED, b"")),
-    (b"nothing\r\n\r\n", (FAILED, b"")), (b"", (FAILED, b"")),
+    (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab", (FAILED, b"the connection was closed")),
+    (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+     (FAILED, b"what arrived is no HTTP")),
+    (b"nothing\r\n\r\n", (FAILED, b"what arrived is no HTTP")),
+    (b"", (FAILED, b"the connection was closed")),
 ])  # fmt: skip
 def test_bodies_of_answers(data: bytes, expected: tuple[int, bytes]) -> None:
     assert asyncio.run(read(data)) == expected
@@ -87,13 +91,14 @@ def test_a_summary_has_the_first_error_of_each_status() -> None:
     found = [
         Sent(0.0, 9, 0.1, 200, b"{}"), Sent(0.1, 7, 0.1, 400, b'{"error":"too short"}'),
         Sent(0.2, 8, 0.1, 400, b'{"error":"too long"}'), Sent(0.3, 3, 0.1, 503, b"full"),
-        Sent(0.4, 3, 0.1, FAILED),
+        Sent(0.4, 3, 0.1, FAILED, b"Connection refused"),
     ]  # fmt: skip
     first, *others = summary(plan, found)
     assert first.startswith("1 of 5 answered")
     assert others == [
         "2 with status 400, such as of length 7: too short",
-        "1 with status 503, such as of length 3: full", "1 with no answer",
+        "1 with status 503, such as of length 3: full",
+        "1 with no answer, such as of length 3: Connection refused",
     ]  # fmt: skip
 
 
@@ -115,3 +120,49 @@ def test_addresses_of_ipv6_stand_in_brackets() -> None:
     assert target_of("localhost:8000", "x").authority == "localhost:8000"
     data = request_bytes(target_of("http://[::1]:80", "x"), {}, {})
     assert b"\r\nhost: [::1]:80\r\n" in data
+
+
+ABOUT = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}]}'
+RESULT, ERROR, SLOW, NOTHING = b"200 OK", b"404 Not Found", b"slow", b"nothing"
+
+
+@pytest.mark.parametrize("kind, code, said", [
+    (RESULT, 0, "3 of 3 answered"), (ERROR, 1, "3 with status 404, such as of length 2: there is"),
+    (SLOW, 1, "3 with no answer, such as of length 2: nothing arrived in 0.2 s"),
+    (NOTHING, 1, "3 with no answer, such as of length 2: the connection was closed"),
+], ids=lambda each: each.decode() if isinstance(each, bytes) else "")  # fmt: skip
+@pytest.mark.parametrize("quiet", ((), ("--quiet",)), ids=("", "quiet"))
+def test_a_load_without_results_fails(
+    kind: bytes, code: int, said: str, quiet: tuple[str, ...], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """As users of hey, wrk and oha expect in scripts, it tells why."""
+    monkeypatch.setattr(arrivals, "ANSWER_SECONDS", 0.2)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            size = [line for line in head.split(b"\r\n") if line.startswith(b"content-length")]
+            await reader.readexactly(int(size[0].split(b":")[1]) if size else 0)
+            status, body = b"200 OK", ABOUT
+            if head.startswith(b"POST"):
+                status, body = kind, b'{"error":"there is none"}'
+            if status == NOTHING:
+                writer.close()
+                return
+            if status != SLOW:
+                length = b"content-length: %d" % len(body)
+                writer.write(b"\r\n".join((b"HTTP/1.1 " + status, length, b"", body)))
+
+    async def run() -> int:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            url = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            words = ["load", url, "--model", "m", "--lengths", "2", "--rate", "300",
+                     "--seconds", "0.01", *quiet]  # fmt: skip
+            with pytest.raises(SystemExit) as caught:
+                await asyncio.to_thread(main, words)
+            return int(str(caught.value.code))
+
+    assert asyncio.run(run()) == code
+    out, err = capsys.readouterr()
+    assert (said in " ".join(err.split())) is (code == 1 or not quiet)
+    assert bool(out) is (code == 0)
