@@ -15,9 +15,8 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.house.late_imports import late_imports
+from tests.house.imports import ROOT, imports_of, module_of
 
-ROOT = pathlib.Path(__file__).resolve().parents[2] / "src"
 PACKAGE = ROOT / "anydim"
 CIRCLES = {"sizes", "graph"}  # rooms whose records hold each other
 FOLDERS = sorted(
@@ -27,25 +26,19 @@ FOLDERS = sorted(
 ROOMS = sorted({path.parent for path in PACKAGE.glob("*/*.py")})
 
 
-def module_of(path: pathlib.Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
 MODULES = {module_of(path): path for path in PACKAGE.rglob("*.py")}
 
 
 @cache
-def imports_of(module: str) -> frozenset[str]:
+def modules_of(module: str) -> frozenset[str]:
     """The modules of the package that a module imports, for types alone or not, late or not."""
     found = set()
-    tree = ast.parse(MODULES[module].read_text("utf-8"))
-    package = module if MODULES[module].name == "__init__.py" else ""
-    for name, _ in late_imports(tree, package):
+    imports = imports_of(MODULES[module])
+    for name, _ in imports.late:
         folder = name.removesuffix("*")
         inside = {m for m in MODULES if m.rpartition(".")[0] + "." == folder}
         found |= inside if name != folder else {name} & MODULES.keys()
-    for node in ast.walk(tree):
+    for node in imports.statements:
         if isinstance(node, ast.ImportFrom):
             base = node.module or ""
             named = {f"{base}.{alias.name}" for alias in node.names}
@@ -69,7 +62,7 @@ def circle(graph: Mapping[str, set[str]]) -> list[str]:
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
 def test_no_files_of_a_room_import_each_other_in_a_circle(room: pathlib.Path) -> None:
     own = set(inside(room))
-    found = circle({module: set(imports_of(module) & own) for module in own})
+    found = circle({module: set(modules_of(module) & own) for module in own})
     if room.name not in CIRCLES:
         assert not found, " -> ".join(found)
 
@@ -83,7 +76,7 @@ def test_folders_stand_in_the_order_of_their_imports(folder: pathlib.Path) -> No
     for place, name in enumerate(listed):
         later = tuple(f"{module_of(folder)}.{other}." for other in listed[place + 1 :])
         for module in inside(folder / name):
-            wrong = [m for m in imports_of(module) if f"{m}.".startswith(later)]
+            wrong = [m for m in modules_of(module) if f"{m}.".startswith(later)]
             assert not wrong, f"{module} imports {wrong}, which stands below it"
 
 
@@ -97,7 +90,7 @@ def test_families_of_kernels_do_not_import_from_each_other(family: pathlib.Path)
     """What two families need is in a file of a folder above both, in `ir` or in `codegen`."""
     others = tuple(f"{module_of(other)}." for other in FAMILIES if other != family)
     for module in inside(family):
-        wrong = [name for name in imports_of(module) if f"{name}.".startswith(others)]
+        wrong = [name for name in modules_of(module) if f"{name}.".startswith(others)]
         assert not wrong, f"{module} imports {wrong}, of another family"
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import pathlib
-from collections.abc import Iterator
-from functools import cache
+import re
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 
 import pytest
 
-from tests.house.late_imports import late_imports
+from tests.house.imports import ROOT, Statement, imports_of
 
-ROOT = pathlib.Path(__file__).resolve().parents[2] / "src" / "anydim"
+PACKAGE = ROOT / "anydim"
 LAYERS = (
     "base", "sizes", "runtime", "devices", "program", "lang", "kernels", "targets", "native",
     "graph", "ops", "frontends", "passes", "variants", "deploy", "serving", "checking",
@@ -26,32 +26,28 @@ LAYERS = (
     "server", "ray", "cli", "__main__",
 )  # fmt: skip
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}
-FILES = sorted(ROOT.rglob("*.py"))
+FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def room_of(path: pathlib.Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
     return parts[0]
 
 
-def first_party_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+def first_party(statements: Iterable[Statement]) -> Iterator[tuple[str, int]]:
+    """(what is imported from the package, line)."""
+    for node in statements:
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: relative import"
             parts = (node.module or "").split(".")
             if parts[0] == "anydim":
                 names = [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
                 yield from ((name, node.lineno) for name in names)
-        elif isinstance(node, ast.Import):
+        else:
             for alias in node.names:
                 parts = alias.name.split(".")
                 if parts[0] == "anydim":
                     yield (parts[1] if len(parts) > 1 else "__init__"), node.lineno
-
-
-@cache
-def tree_of(path: pathlib.Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"))
 
 
 def files_of(room: str) -> list[pathlib.Path]:
@@ -65,8 +61,9 @@ def test_every_room_has_a_layer() -> None:
 @pytest.mark.parametrize("room", LAYERS)
 def test_imports_point_down(room: str) -> None:
     for path in files_of(room):
-        late = [(name.split(".")[1], line) for name, line in late_imports(tree_of(path))]
-        for name, line in (*first_party_imports(tree_of(path)), *late):
+        found = imports_of(path)
+        late = [(name.split(".")[1], line) for name, line in found.late]
+        for name, line in (*first_party(found.statements), *late):
             if name not in LAYERS:
                 continue
             assert LAYERS.index(name) <= LAYERS.index(room), f"{path}:{line}: {room} imports {name}"
@@ -77,39 +74,27 @@ def test_imports_point_down(room: str) -> None:
 @pytest.mark.parametrize("room", LAYERS)
 def test_no_first_party_import_hides_in_a_function(room: str) -> None:
     for path in files_of(room):
-        for function in ast.walk(tree_of(path)):
-            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                hidden = list(first_party_imports(function))
-                assert not hidden, f"{path}: {function.name} imports {hidden}"
+        hidden = list(first_party(imports_of(path).hidden))
+        assert not hidden, f"{path}: a function imports {hidden}"
 
 
 def test_the_runtime_knows_no_compiler() -> None:
-    for path in (ROOT / "runtime").rglob("*.py"):
-        for node in ast.walk(tree_of(path)):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
+    for path in (PACKAGE / "runtime").rglob("*.py"):
+        for node in imports_of(path).statements:
+            named = isinstance(node, ast.ImportFrom)
+            names = [node.module or ""] if named else [alias.name for alias in node.names]
             assert not {"llvmlite", "lark", "onnx"} & {n.split(".")[0] for n in names}, path
 
 
-def late_names() -> Iterator[tuple[str, str]]:
-    """(module, name) of each `import_module("anydim...").name`, which mypy does not check."""
-    for path in FILES:
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call):
-                called, arguments = node.value.func, node.value.args
-                if isinstance(called, ast.Name) and called.id == "import_module":
-                    named = arguments[0] if arguments else None
-                    if isinstance(named, ast.Constant) and str(named.value).startswith("anydim."):
-                        yield str(named.value), node.attr
+# `import_module("anydim...").name`, which mypy does not check
+LATE_NAME = re.compile(r'import_module\(\s*"(anydim\.[\w.]+)"\s*\)\s*\.(\w+)')
+LATE_NAMES = {pair for path in FILES for pair in LATE_NAME.findall(path.read_text("utf-8"))}
 
 
 OPTIONAL = {"google", "grpc", "ray", "starlette", "torch", "uvicorn"}  # that a module may need
 
 
-@pytest.mark.parametrize("module, name", sorted(set(late_names())))
+@pytest.mark.parametrize("module, name", sorted(LATE_NAMES))
 def test_names_of_late_imports_exist(module: str, name: str) -> None:
     try:
         loaded = import_module(module)

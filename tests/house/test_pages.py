@@ -36,8 +36,9 @@ def texts(tree: ast.AST) -> Iterator[ast.Constant]:
 def test_no_text_names_a_file_of_the_documentation() -> None:
     source = ROOT / "src/anydim"
     for path in source.rglob("*.py"):
-        if str(path.relative_to(source)) not in MAKERS:
-            for text in texts(ast.parse(path.read_text("utf-8"))):
+        written = path.read_text("utf-8")
+        if "docs/" in written and str(path.relative_to(source)) not in MAKERS:
+            for text in texts(ast.parse(written)):
                 assert "docs/" not in text.value, f"{path}:{text.lineno}: {text.value}"
 
 

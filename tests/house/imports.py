@@ -1,18 +1,47 @@
-"""Imports by `import_module` and `late_names`, read from syntax trees."""
+"""The imports of a module, read once: statements, `import_module` and `late_names`."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+ROOT = Path(__file__).resolve().parents[2] / "src"
+Statement: TypeAlias = ast.Import | ast.ImportFrom
+
+
+@dataclass(frozen=True)
+class Imports:
+    """The import statements of a module, those in functions, and (module, line) of late ones."""
+
+    statements: tuple[Statement, ...]
+    hidden: tuple[Statement, ...]
+    late: tuple[tuple[str, int], ...]
 
 
 @cache
-def tree_of(text: str) -> ast.Module:
-    return ast.parse(text)
+def imports_of(path: Path) -> Imports:
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    statements = tuple(node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
+    indented = {statement for statement in statements if statement.col_offset}
+    hidden = tuple(
+        inner for node in nodes
+        if indented and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for inner in ast.walk(node) if inner in indented
+    )  # fmt: skip
+    package = module_of(path) if path.name == "__init__.py" else ""
+    return Imports(statements, hidden, tuple(late_imports(nodes, package)))
 
 
-def late_imports(tree: ast.AST, package: str = "") -> Iterator[tuple[str, int]]:
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def late_imports(nodes: list[ast.AST], package: str) -> Iterator[tuple[str, int]]:
     """(module, line) of each late import of a module of anydim.
 
     `import_module(f"anydim.cli.{name}")` yields "anydim.cli.*": any module of the package. Strings
@@ -20,10 +49,10 @@ def late_imports(tree: ast.AST, package: str = "") -> Iterator[tuple[str, int]]:
     `late_names(__name__, {...})` in the `__init__.py` of `package` names its modules.
     """
     loggers = {
-        id(node.args[0]) for node in ast.walk(tree)
+        id(node.args[0]) for node in nodes
         if isinstance(node, ast.Call) and called(node) == "getLogger" and node.args
     }  # fmt: skip
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             parts = node.value.split(".")
             is_module = parts[0] == "anydim" and len(parts) > 1
@@ -36,10 +65,10 @@ def late_imports(tree: ast.AST, package: str = "") -> Iterator[tuple[str, int]]:
                 assert prefix.startswith("anydim.") and prefix.endswith("."), node.lineno
                 yield f"{prefix}*", node.lineno
     names = {
-        target.id: node.value for node in ast.walk(tree) if isinstance(node, ast.Assign)
+        target.id: node.value for node in nodes if isinstance(node, ast.Assign)
         for target in node.targets if isinstance(target, ast.Name)
     }  # fmt: skip
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and called(node) == "late_names" and package:
             table = node.args[1]
             table = names[table.id] if isinstance(table, ast.Name) else table
