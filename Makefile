@@ -11,7 +11,7 @@ ROOMS :=
 COUNT := 300
 
 .DEFAULT_GOAL := help
-.PHONY: help setup shipped demo test test-fast test-all test-torch test-ray test-gpu bench-gpu faults soak mutants conformance aarch64 lint format docs bench bench-six bench-cliffs wheels clean
+.PHONY: help setup shipped demo style types quick test test-fast test-all test-torch test-ray test-gpu bench-gpu faults soak mutants conformance aarch64 lint format docs bench bench-six bench-cliffs wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,9 +32,13 @@ shipped: setup ## objects that spare users' first compiles, in src/anydim/shippe
 demo: setup ## compile MiniLM once and encode sentences of every length
 	$(BIN)/python -m examples.minilm.demo
 
-lint: setup ## style and types
+lint: style types ## style and types
+
+style: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: setup
 	$(BIN)/mypy
 
 format: setup ## the one formatter, over all files
@@ -49,8 +53,12 @@ docs: setup ## the documentation as a site, in out/site
 test-fast: setup ## some cases of each test, a minute on two cores
 	$(BIN)/python -m pytest -p tests.fast -m "not slow" -n 2
 
-test: lint ## style, types and all but the slow tests
+quick: setup
 	$(BIN)/python -m pytest -m "not slow" -n 2
+
+# mypy takes one core for a minute
+test: style ## style, types and all but the slow tests
+	$(MAKE) --no-print-directory -j 2 types quick
 
 test-all: lint ## style, types and every test
 	$(BIN)/python -m pytest -n 2
