@@ -30,11 +30,14 @@ BLOCK = re.compile(r"^```(tc|python)\n(.*?)^```", re.M | re.S)
 
 
 @cache
-def definitions() -> Mapping[str, Definition]:
-    """All definitions with one body each, by 'file: name' (and a number if there are several)."""
+def definitions(folders: tuple[str, ...] = FOLDERS) -> Mapping[str, Definition]:
+    """All definitions with one body each, by 'file: name' (and a number if there are several).
+
+    `folders` are the first of `FOLDERS`.
+    """
     known: dict[Any, str] = {}
     found: dict[str, Definition] = {}
-    for path in _files():
+    for path in _files(folders):
         place = path.relative_to(ROOT).as_posix()
         for text in _texts(path):
             for definition in _parsed(text):
@@ -50,9 +53,9 @@ def _free(name: str, taken: Mapping[str, Any]) -> str:
     return next(each for each in names if each not in taken)
 
 
-def _files() -> Iterator[Path]:
+def _files(folders: tuple[str, ...]) -> Iterator[Path]:
     yield ROOT / "README.md"
-    for folder in FOLDERS:
+    for folder in folders:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in (".md", ".py", ".tc"):
                 yield path

@@ -56,7 +56,7 @@ def sizes_in_some_order(seed: int) -> list[tuple[int, int]]:
     return [(int(batch), int(seq)) for batch, seq in table]
 
 
-@pytest.mark.parametrize("batch,seq", [s for s in sizes_in_some_order(1) if s[0] * s[1] <= 1024])
+@pytest.mark.parametrize("batch,seq", [s for s in sizes_in_some_order(1) if s[0] * s[1] <= 512])
 def test_agrees_at_the_table_s_sizes(model, peer, batch, seq) -> None:
     assert_agree(model, peer, batch, seq)
 
@@ -69,7 +69,7 @@ def test_agrees_along_a_sequence_of_sizes(model, peer) -> None:
 
 @pytest.mark.parametrize("bad", [VOCABULARY, 40_000, -VOCABULARY - 1])
 def test_a_token_that_is_not_in_the_vocabulary(model, peer, bad) -> None:
-    for batch, seq in [(1, 1), (3, 17), (8, 128)]:
+    for batch, seq in [(1, 1), (3, 17), (8, 32)]:
         given = feeds(batch, seq)
         given["input_ids"][-1, -1] = bad
         with pytest.raises(ad.InputError) as caught:
@@ -88,13 +88,13 @@ def test_a_check_knows_the_vocabulary(model) -> None:
 
 def test_agrees_at_random_sizes(model, peer) -> None:
     random = numpy.random.default_rng(2)
-    for _ in range(25):
+    for _ in range(12):
         assert_agree(model, peer, int(random.integers(0, 5)), int(random.integers(1, 160)))
 
 
 @pytest.mark.slow
 def test_agrees_at_the_largest_sizes_of_the_table(model, peer) -> None:
-    for batch, seq in [(2, 511), (2, 512), (7, 511), (7, 512), (64, 128)]:
+    for batch, seq in [(7, 128), (2, 511), (2, 512), (7, 511), (7, 512), (64, 128)]:
         assert_agree(model, peer, batch, seq)
 
 

@@ -45,13 +45,18 @@ def model_of(dtype: DType, names: list[str], chained: bool = False, fuse: bool =
     return ad.compile(g.graph(), options=KernelOptions(fuse=fuse))
 
 
+@pytest.fixture(scope="module")
+def wide_model() -> Model:
+    return model_of(ad.float64, NAMES)
+
+
 @pytest.mark.parametrize("dtype", [float16, bfloat16], ids=str)
-def test_every_number(dtype: DType) -> None:
+def test_every_number(dtype: DType, wide_model: Model) -> None:
     x = every(dtype)
     came = model_of(dtype, NAMES)(x=x)
     with numpy.errstate(all="ignore"):
         wide = converted(x, numpy.dtype(float))
-        for name, want in model_of(ad.float64, NAMES)(x=wide).items():
+        for name, want in wide_model(x=wide).items():
             got, near = (converted(a, numpy.dtype(float)) for a in (came[name], want))
             nearest = converted(converted(want, dtype.numpy), numpy.dtype(float))
             numpy.testing.assert_array_equal(numpy.isnan(got), numpy.isnan(nearest), err_msg=name)

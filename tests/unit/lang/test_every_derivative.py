@@ -2,16 +2,19 @@
 
 import pytest
 
-from tests.definition_texts import definitions
+from tests.definition_texts import FOLDERS, definitions
 from tests.gradient_sweep import LIST, ROUNDING, is_named, listed, reason
 
 TESTED = ("nextafter(...) has no derivative", "the last of several values",
           "'max=' at positions that data gives")  # fmt: skip
 
 
-def reasons(places):
-    """Why the definitions of these files have no derivative, '' for those that have one."""
-    return {n: reason(n, d) for n, d in definitions().items() if n.startswith(places)}
+PAGES = FOLDERS[:2]
+
+
+def reasons(folders):
+    """Why the definitions of folders have no derivative, '' for those that have one."""
+    return {name: reason(name, made) for name, made in definitions(folders).items()}
 
 
 def blocks(text):
@@ -24,7 +27,7 @@ def blocks(text):
 
 
 def test_definitions_of_pages():
-    found = reasons(("README.md", "docs/", "examples/"))
+    found = reasons(PAGES)
     assert sum(not why for why in found.values()) > 60
     assert blocks(listed(found)) == {
         (why, line) for why, line in blocks(LIST.read_text("utf-8")) if line.startswith("docs/")
@@ -33,13 +36,10 @@ def test_definitions_of_pages():
 
 @pytest.mark.slow
 def test_all_definitions():
-    found = reasons("")
+    found = reasons(FOLDERS)
     assert sum(not why for why in found.values()) > 590
+    assert ROUNDING.keys() <= found.keys()
     assert listed(found) == LIST.read_text("utf-8")
     known = {why for why, _ in blocks(LIST.read_text("utf-8"))}
     others = {why for name, why in found.items() if why and not is_named(name)} - known
     assert all(why.startswith((*TESTED, "differences of values are rounding")) for why in others)
-
-
-def test_exceptions_are_definitions():
-    assert ROUNDING.keys() <= definitions().keys()
