@@ -98,7 +98,7 @@ class Executable(ABC, Generic[Own]):
         self.watched = CallSizes(signature)
         self.served: Callable[[], None] | None = None  # called after every `until_served` calls
         self.until_served = NEVER
-        self.steady = False  # whether the last call repeated the sizes of the previous one
+        self.steady = False  # whether calls may repeat earlier sizes
         self.tensors: type | None = None  # class of the last argument that was no numpy array
         self.noted: Callable[[list[int], float], None] | None = None  # receives sizes and seconds
         self._epoch = 0
@@ -152,8 +152,8 @@ class Executable(ABC, Generic[Own]):
         frame.since = self._epoch
         wrap: Wrap | None = None
         try:
-            shapes = frame.shapes
             outputs = self._repeat(frame, given, into)
+            shapes = frame.shapes
             if outputs is None:
                 if repeated:
                     return None

@@ -36,7 +36,7 @@ class Frame(Protocol):
 
     needed: int  # bytes that the current call needs
     since: int  # epoch of the code when the current call began
-    shapes: Any  # the shapes that it is bound to
+    shapes: Any  # those of the last repeated call
 
     @property
     def bytes(self) -> int:

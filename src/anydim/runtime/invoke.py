@@ -58,7 +58,7 @@ _FUNCTIONS = (
 )  # fmt: skip
 _FAST = 0x0080  # METH_FASTCALL
 _RECORDING, _NEGATED = "requires_grad", "is_neg"  # an attribute, and a method that not all have
-_ERRORS = (AttributeError, BufferError, MemoryError, RuntimeError, TypeError, ValueError)
+REPORTED = (AttributeError, BufferError, MemoryError, RuntimeError, TypeError, ValueError)
 """What makers of arrays and libraries of tensors raise, and a first call reports."""
 _CALLED = ctypes.create_string_buffer(b"invoke")
 
@@ -99,6 +99,18 @@ def _new_function() -> Callable[..., Any]:
     return ctypes.PYFUNCTYPE(ctypes.py_object, *kinds)(("PyCMethod_New", ctypes.pythonapi))
 
 
+class NewResults:
+    """Allocators of results, of these shapes and dtypes, as the rows of a table refer to them."""
+
+    def __init__(
+        self, makers: Sequence[Callable[..., numpy.ndarray]],
+        shapes: Sequence[tuple[int, ...]], dtypes: Sequence[numpy.dtype],
+    ) -> None:  # fmt: skip
+        self.makers, self.arguments = list(makers), list(zip(shapes, dtypes))
+        pairs = [(id(make), id(given)) for make, given in zip(self.makers, self.arguments)]
+        self.words = numpy.array(pairs, numpy.int64).reshape(-1, 2)
+
+
 class Table:
     """The slots of a frame, and the builtin function that reads them: `table.invoke(given, into)`.
 
@@ -127,17 +139,18 @@ class Table:
         head[[NONE, FALSE, TRUE]] = id(None), id(False), id(True)
         head[[INPUTS, OUTPUTS]] = len(signature.inputs), len(signature.outputs)
         head[SIZE : SIZE + len(_PYTHON)] = _PYTHON
-        head[[RECORDING, ERRORS]] = id(_RECORDING), id(_ERRORS)
+        head[[RECORDING, ERRORS]] = id(_RECORDING), id(REPORTED)
         head[[ALLOCATE, FREE, COPY]] = memory_functions()[:3]
         head[DEFINITION:ROWS] = ctypes.addressof(_CALLED), code, _FAST, 0  # flags: little-endian
         self._words = numpy.concatenate([head, rows.reshape(-1)])
         self._rows = self._words[ROWS:].reshape(-1, ROW)[len(signature.inputs) :]
+        self._making = self._rows[:, MAKER : ARGUMENTS + 1]
         self._last = [numpy.zeros(spec.rank, numpy.int64) for spec in signature.outputs]
         if clear:
             self._rows[:, FOUND], self._rows[:, COPIED] = self._rows[:, SHAPE], -1
             self._rows[:, SHAPE] = pointers(self._last)
-        self._kept = (names, [spec.dtype.numpy for spec in specs], _RECORDING, _NEGATED, _ERRORS)
-        self._made: tuple[Any, list[tuple[Any, ...]]] = ((), [])
+        self._kept = (names, [spec.dtype.numpy for spec in specs], _RECORDING, _NEGATED, REPORTED)
+        self._new = NewResults((), (), ())
         self._kind: type | None = None
         (table,) = pointers((self._words,))
         self.invoke: Invoke = _new_function()(table + 8 * DEFINITION, self._words, None, None)
@@ -147,19 +160,14 @@ class Table:
         """The number of the last failure."""
         return int(self._words[FAILED])
 
-    def bind(
-        self, makers: Sequence[Callable[..., numpy.ndarray]],
-        shapes: Sequence[tuple[int, ...]], dtypes: Sequence[numpy.dtype],
-    ) -> None:  # fmt: skip
-        """Set the allocators of results, of these shapes and dtypes."""
-        arguments = list(zip(shapes, dtypes))
-        self._made = (makers, arguments)
-        for row, maker, given in zip(self._rows, makers, arguments):
-            row[[MAKER, ARGUMENTS]] = id(maker), id(given)
+    def bind(self, new: NewResults) -> None:
+        """Set the allocators of results."""
+        self._new = new
+        self._making[...] = new.words
 
     def expect(self, copied: Sequence[int]) -> None:
         """Bind the results of a region program, with the number of bytes to copy of each."""
-        for row, last, (shape, _), size in zip(self._rows, self._last, self._made[1], copied):
+        for row, last, (shape, _), size in zip(self._rows, self._last, self._new.arguments, copied):
             last[:], row[COPIED] = shape, size
 
     def take(self, kind: type | None) -> None:

@@ -18,7 +18,7 @@ from anydim.runtime.executable import UNLIMITED, WORD, Executable, pointer, wron
 from anydim.runtime.failures import Failure, no_memory
 from anydim.runtime.frames import IDLE, trim_system
 from anydim.runtime.interface import OnDevice
-from anydim.runtime.invoke import POSSIBLE, Invoke, Table
+from anydim.runtime.invoke import POSSIBLE, Invoke, NewResults, Table
 from anydim.runtime.pointers import fill, pointers
 from anydim.runtime.results import MAPPED
 from anydim.runtime.system import memory_functions
@@ -251,7 +251,7 @@ class RegionExecutable(Executable["_Frame"]):
         self._left.expect(large)
         shapes = [each.shape for each in outputs.values()]
         if frame.table is not None and shapes == frame.results != frame.expected:
-            frame.table.bind(self._makers, shapes, self._kinds)
+            frame.table.bind(NewResults(self._makers, shapes, self._kinds))
             frame.table.expect(copied)
             frame.expected = shapes
         frame.results = shapes

@@ -41,15 +41,18 @@ class Results:
     ) -> list[Callable[..., numpy.ndarray]]:
         """Return an allocator for each shape and dtype, for use in many calls."""
         sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, dtypes)]
-        most = sum(_room(size) for size in sizes if size >= MAPPED)
-        if most != self._most:
-            self._most = most
-            if self.kept > most:
-                self.trim()
+        self.expect(sum(_room(size) for size in sizes if size >= MAPPED))
         return [
             numpy.empty if size < _LARGE else aligned if size < MAPPED else self._reusing
             for size in sizes
         ]
+
+    def expect(self, most: int) -> None:
+        """Set the most bytes of cached blocks; frees them if they are more."""
+        if most != self._most:
+            self._most = most
+            if self.kept > most:
+                self.trim()
 
     def trim(self) -> None:
         """Free all cached blocks."""

@@ -21,11 +21,12 @@ from anydim.base import settings
 from anydim.base.records import dataclass
 from anydim.runtime import context, stopping
 from anydim.runtime.arena import Arena
+from anydim.runtime.bound_sizes import UNBOUND, BoundSizes, Key, key_axes, key_of
 from anydim.runtime.device_calls import Hosted
 from anydim.runtime.executable import UNLIMITED, WORD, Executable, wrong_shape
 from anydim.runtime.failures import no_memory
 from anydim.runtime.frames import IDLE
-from anydim.runtime.invoke import POSSIBLE, Invoke, Table
+from anydim.runtime.invoke import POSSIBLE, Invoke, NewResults, Table
 from anydim.runtime.layout import (
     ADDRESS,
     ARENA,
@@ -44,6 +45,8 @@ from anydim.runtime.results import MAPPED, Results
 from anydim.runtime.size_values import Block, SizeValues
 from anydim.runtime.threads import Pool
 
+_MOST_KNOWN = 128  # sizes that a frame can be bound to again
+_MOST_SEEN = 1024  # sizes of its calls that are noted
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
@@ -59,8 +62,9 @@ class _Setup:
 class _Frame(Arena):
     """The memory of a call in progress: an arena, and a block of slots at `words`.
 
-    The block is bound to `shapes` (None: unbound); `results` are the resulting shapes. `stops` has
-    the slots for interruption, as region calls have them.
+    The block is bound to the sizes `bound`; `known` are sizes that it can be bound to again, and
+    `seen` are keys of sizes that it was bound to. `stops` has the slots for interruption, as region
+    calls have them.
     """
 
     def __init__(self, words: int, stops: bool, setups: bool) -> None:
@@ -68,20 +72,18 @@ class _Frame(Arena):
         self.setups = setups  # whether blocks may be behind the arena
         self.block = (ctypes.c_int64 * words)()
         self.words = ctypes.addressof(self.block)
+        self.memory = memoryview(self.block).cast("B")
         self.since = IDLE
-        self.shapes: list[int] | None = None
-        self.results: list[tuple[int, ...]] = []
-        self.makers: list[Callable[..., numpy.ndarray]] = []  # allocators of results
-        self.asked_for = 0  # requested bytes of the arena
+        self.bound = UNBOUND
+        self.shapes: list[int] | None = None  # of the last repeated call
+        self.known: dict[Key, BoundSizes] = {}
+        self.seen: dict[Key, None] = {}
+        self.key: Key | None = None  # of the call in progress, if determined
         self.arena = 0  # its address in the block
-        self.parallel = 0  # whether threads are worthwhile at these sizes
         self.table: Table | None = None  # of repeated calls
         self.invoke: Invoke | None = None  # its function while the block is bound
         self.tensors: type | None = None  # class of tensors accepted besides numpy arrays
-        self.held = 0  # bytes of blocks outside the arena
-        self.blocks: list[Block] = []  # shared blocks
         self.unfilled: list[tuple[_Setup, Block]] = []
-        self.behind = False  # whether blocks too large to be shared are behind the arena
         self.stopping = (ctypes.c_int64 * context.BINS)() if stops else None
         if self.stopping is not None:
             stopping.prepare(self.stopping)
@@ -96,12 +98,39 @@ class _Frame(Arena):
     @property
     def dropped(self) -> bool:
         """Whether a block that it holds was dropped from the cache."""
-        return any(block.dropped for block in self.blocks)
+        return self.bound.dropped or any(each.dropped for each in list(self.known.values()))
 
     def unbind(self) -> None:
-        """Release all blocks; the next call binds sizes again."""
-        self.shapes, self.invoke = None, None
-        self.blocks, self.unfilled, self.behind = [], [], False
+        """Release all blocks; the next calls bind sizes again."""
+        self.bound, self.invoke = UNBOUND, None
+        self.known, self.unfilled = {}, []
+
+    def rebind(self, bound: BoundSizes, table: Table) -> None:
+        """Bind to known sizes. A signal handler that raises meanwhile leaves it unbound."""
+        self.bound, self.invoke = UNBOUND, None
+        assert bound.new is not None
+        self.memory[:] = bound.slots
+        self.block[ARENA] = self.arena = self.address
+        table.bind(bound.new)
+        self.bound = bound
+
+    def keep_bound(self, key: Key) -> None:
+        """Keep the bound sizes, most recent last, without the least recently used ones."""
+        known = self.known
+        if known.pop(key, None) is not self.bound:
+            self.bound.slots = bytes(self.memory)
+        known[key] = self.bound
+        if len(known) > _MOST_KNOWN:
+            del known[next(iter(known))]
+
+    def note(self, key: Key) -> bool:
+        """Note sizes of a call; return whether they were seen before."""
+        if key in self.seen:
+            return True
+        if len(self.seen) >= _MOST_SEEN:
+            self.seen.clear()
+        self.seen[key] = None
+        return False
 
     def end(self, deadline: int) -> None:
         """Set the deadline of the call, 0: none."""
@@ -129,6 +158,7 @@ class StraightExecutable(Executable[_Frame]):
         self._new = Results()
         self._slots = self._words_of_arrays() if POSSIBLE and not interface.requested_dims else []
         self._kinds = [dtype for _, dtype, _ in self._outputs]
+        self._key_axes = key_axes(signature)
         self._stops = any(failure.kind in stopping.FAILURES for failure in interface.failures)
         self._setups = [
             _Setup(number, each.block, each.dims) for number, each in enumerate(interface.setups)
@@ -147,33 +177,65 @@ class StraightExecutable(Executable[_Frame]):
     def _repeat(
         self, frame: _Frame, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None
     ) -> dict[str, Any] | None:
-        invoke, needed = frame.invoke, frame.asked_for
-        if invoke is None or needed > self._most_arena or self.watched.busy:
+        if self.watched.busy:
             return None
-        if needed > frame.bytes or frame.address != frame.arena:  # freed or moved
-            return None
-        frame.needed = needed
+        outputs: dict[str, Any] | None = None
+        invoke, needed = frame.invoke, frame.bound.asked_for
+        if invoke is not None and needed <= frame.bytes and needed <= self._most_arena:
+            if frame.address == frame.arena:  # not freed, not moved
+                outputs = self._repeated(frame, invoke, given, into)
+        if outputs is None and frame.known:
+            invoke = self._rebound(frame, given)
+            if invoke is not None:
+                outputs = self._repeated(frame, invoke, given, into)
+        return outputs
+
+    def _repeated(
+        self, frame: _Frame, invoke: Invoke, given: Mapping[str, Any],
+        into: Mapping[str, numpy.ndarray] | None,
+    ) -> dict[str, Any] | None:  # fmt: skip
+        """Run a call with the sizes that the frame is bound to; None if it has others."""
+        bound = frame.bound
+        frame.needed, frame.shapes = bound.asked_for, bound.shapes
         outputs = self._shared(frame, invoke, given, into)
         if outputs is False:
             assert frame.table is not None
             self._raise(frame, frame.table.failed)
-        if frame.invoke is None:  # blocks were dropped meanwhile
+        if frame.invoke is None or (bound.blocks and bound.dropped):  # meanwhile
             frame.unbind()
         found: dict[str, Any] | None = outputs
         return found
 
+    def _rebound(self, frame: _Frame, given: Mapping[str, Any]) -> Invoke | None:
+        """Bind the frame to the sizes of these inputs, if it was bound to them before."""
+        key, table = key_of(given, self._key_axes), frame.table
+        frame.key = key
+        bound = None if key is None else frame.known.get(key)
+        if key is None or table is None or bound is None or bound is frame.bound or bound.dropped:
+            return None
+        if bound.asked_for > frame.bytes or bound.asked_for > self._most_arena:
+            return None
+        frame.rebind(bound, table)
+        frame.keep_bound(key)
+        if self._setups:
+            self._empty(frame)
+        self._new.expect(0)
+        self._take_tensors(frame, table, self.tensors)
+        frame.invoke = table.invoke
+        return table.invoke
+
     def _shared(self, frame: _Frame, run: Callable[..., Any], *given: Any) -> Any:
         """Call `run`, with threads if worthwhile, under a time limit or stop if set."""
-        limit, stop = self.timeout, stopping.STOP.get()
+        limit, stop, parallel = self.timeout, stopping.STOP.get(), frame.bound.parallel
         ends = limit is not None or stop is not None
-        if not (ends or frame.parallel):
+        if not (ends or parallel):
             return run(*given)
         pool: Pool | None = None
         try:
-            if frame.parallel:
+            if parallel:
                 pool = self._take_pool(frame)
             if pool:
-                frame.block[PARALLEL] = pool.worth(frame.parallel)
+                frame.block[PARALLEL] = pool.worth(parallel)
             frame.block[POOL] = pool.address if pool else 0
             if ends:
                 stopping.begin(frame, limit, stop)
@@ -182,7 +244,7 @@ class StraightExecutable(Executable[_Frame]):
             if pool:
                 pool.taken.clear()
                 pool.ended = perf_counter()
-            elif frame.parallel:
+            elif parallel:
                 self._leave_pool(frame)
             if ends:
                 stopping.ended(frame, stop)
@@ -197,13 +259,13 @@ class StraightExecutable(Executable[_Frame]):
         self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int],
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
-        known = shapes == frame.shapes and not self.interface.requested_dims
-        if not known or (frame.blocks and frame.dropped):
+        known = shapes == frame.bound.shapes and not self.interface.requested_dims
+        if not known or (frame.bound.blocks and frame.bound.dropped):
             known = False
             self._bound(frame, shapes)
         elif self._setups:
             self._empty(frame)
-        if frame.block[ARENA_BYTES] + frame.held > self.most_bytes:
+        if frame.block[ARENA_BYTES] + frame.bound.held > self.most_bytes:
             raise self._refused(self.interface.failures[-1], frame.block)
         outputs = self._allocate(frame, into)
         frame.arena = frame.address
@@ -216,45 +278,60 @@ class StraightExecutable(Executable[_Frame]):
             self._keep_filled(frame)
         if failed:
             self._raise(frame, failed)
-        if known and frame.table is not None:  # repeated calls find the block filled
-            self._expect(frame, frame.table)
-        if frame.blocks and frame.dropped:  # by another call meanwhile
+        if frame.table is not None:  # repeated calls find the block filled
+            key, frame.key = frame.key, None
+            if key is None:
+                key = tuple([shapes[index] for _, _, index in self._key_axes])
+            if frame.note(key) or known:
+                self._expect(frame, frame.table, key)
+        if frame.bound.blocks and frame.bound.dropped:  # by another call meanwhile
             frame.unbind()
         return outputs
 
     def _bound(self, frame: _Frame, shapes: list[int]) -> None:
         """Compute and check all sizes, unless the frame is bound to these shapes."""
-        block, frame.shapes, frame.invoke = frame.block, None, None
+        frame.bound, frame.invoke, frame.unfilled = UNBOUND, None, []
+        block, bound = frame.block, BoundSizes()
         self._shapes.pack_into(block, self._shapes_at, *shapes)
         for dim, word in self.interface.requested_dims:
             block[word] = self.watched.size(dim)
         failed = self._bind(frame.words)
         if failed:
             raise self._failed(failed, block)
-        frame.asked_for, frame.parallel = block[ARENA_BYTES], block[PARALLEL]
+        bound.asked_for, bound.parallel = block[ARENA_BYTES], block[PARALLEL]
         if self._setups:
-            frame.held = block[self._shared_bytes]
-            frame.blocks, frame.unfilled, frame.behind = [], [], False
-        sizes, at, frame.results = self._results.unpack_from(block, self._results_at), 0, []
+            bound.held = block[self._shared_bytes]
+        sizes, at = self._results.unpack_from(block, self._results_at), 0
+        bound.results = found = []
         for _, _, rank in self._outputs:
-            frame.results.append(sizes[at : at + rank])
+            found.append(sizes[at : at + rank])
             at += rank
-        frame.makers = self._new.makers(frame.results, self._kinds)
-        frame.shapes = shapes
-        self.steady = False
+        bound.makers = self._new.makers(bound.results, self._kinds)
+        bound.shapes = shapes
+        frame.bound = bound
+        self.steady = bool(frame.known)
 
-    def _expect(self, frame: _Frame, table: Table) -> None:
+    def _expect(self, frame: _Frame, table: Table, key: Key) -> None:
         """Set up the fast path for repeated calls; this one is the second with its sizes.
 
         Results that the C library would map anew in each call are allocated by numpy over cached
-        blocks.
+        blocks, those of the last sizes only.
         """
+        bound = frame.bound
         if frame.invoke is None:
-            table.bind(frame.makers, frame.results, self._kinds)
-        if frame.invoke is None or self.tensors is not frame.tensors:
-            large = self._result_bytes(frame.results) >= MAPPED
-            table.take(None if large else self.tensors)
-        frame.invoke, frame.tensors, self.steady = table.invoke, self.tensors, True
+            bound.new = bound.new or NewResults(bound.makers, bound.results, self._kinds)
+            table.bind(bound.new)
+        large = self._result_bytes(bound.results) >= MAPPED
+        self._take_tensors(frame, table, None if large else self.tensors)
+        if not (large or frame.unfilled):
+            frame.keep_bound(key)
+        frame.invoke, self.steady = table.invoke, True
+
+    def _take_tensors(self, frame: _Frame, table: Table, kind: type | None) -> None:
+        """Accept tensors of a class besides numpy arrays."""
+        if kind is not frame.tensors:
+            table.take(kind)
+            frame.tensors = kind
 
     def _allocate(
         self, frame: _Frame, into: Mapping[str, numpy.ndarray]
@@ -262,17 +339,18 @@ class StraightExecutable(Executable[_Frame]):
         """Allocate the outputs at the bound sizes, and the arena."""
         outputs = {}
         try:
-            if frame.held or self._limited:
+            if frame.bound.held or self._limited:
                 self._take_blocks(frame)
-            frame.reserve(frame.asked_for)
-            for (name, dtype, _), shape, make in zip(self._outputs, frame.results, frame.makers):
+            bound = frame.bound
+            frame.reserve(bound.asked_for)
+            for (name, dtype, _), shape, make in zip(self._outputs, bound.results, bound.makers):
                 held = into.get(name) if into else None
                 if held is not None and held.shape != shape:
                     raise wrong_shape(self.signature.name, name, held.shape, shape)
                 outputs[name] = make(shape, dtype) if held is None else held
         except (MemoryError, ValueError):  # ValueError: above numpy's maximum
-            failed, made = self.interface.failures[-1], self._result_bytes(frame.results)
-            needed = frame.block[ARENA_BYTES] + frame.held
+            failed, made = self.interface.failures[-1], self._result_bytes(frame.bound.results)
+            needed = frame.block[ARENA_BYTES] + frame.bound.held
             frame.unbind()
             raise no_memory(failed, frame.block, needed, made) from None
         return outputs
@@ -292,25 +370,27 @@ class StraightExecutable(Executable[_Frame]):
 
     def _take_blocks(self, frame: _Frame) -> None:
         """Find the blocks of the bound sizes, or allocate them."""
-        if not (frame.blocks or frame.behind):
-            shapes, frame.shapes = frame.shapes, None  # a signal handler may raise meanwhile
-            self._find_blocks(frame)
-            frame.shapes = shapes
+        bound = frame.bound
+        if not (bound.blocks or bound.behind):
+            frame.bound = UNBOUND  # a signal handler may raise meanwhile
+            self._find_blocks(frame, bound)
+            frame.bound = bound
         if self._limited:
-            own = tuple([each.key for each in frame.blocks])
-            most = self.most_bytes - frame.block[ARENA_BYTES] - frame.held
+            own = tuple([each.key for each in bound.blocks])
+            most = self.most_bytes - frame.block[ARENA_BYTES] - bound.held
             self.size_values.make_room(most, own)
             self._forget(True)
 
-    def _find_blocks(self, frame: _Frame) -> None:
+    def _find_blocks(self, frame: _Frame, bound: BoundSizes) -> None:
         block, values = frame.block, self.size_values
+        bound.blocks = blocks = []
         for setup in self._setups:
             first = setup.first
             bytes = block[first + BYTES]
             if bytes > values.most_bytes:
-                block[first + BEHIND] = frame.asked_for
-                frame.asked_for += bytes
-                frame.behind = True
+                block[first + BEHIND] = bound.asked_for
+                bound.asked_for += bytes
+                bound.behind = True
             elif bytes:
                 key = (setup.number, *[block[word] for word in setup.dims])
                 found = values.find(key)
@@ -320,7 +400,7 @@ class StraightExecutable(Executable[_Frame]):
                 else:
                     block[first + EMPTY] = 0
                 block[first + ADDRESS] = found.address
-                frame.blocks.append(found)
+                blocks.append(found)
 
     def _keep_filled(self, frame: _Frame) -> None:
         """Cache the blocks that a run has filled."""

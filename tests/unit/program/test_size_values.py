@@ -147,6 +147,24 @@ def test_small_tables_are_filled_where_sizes_change(model: Model) -> None:
     assert not len(run_of(model).size_values)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_sizes_that_come_again_in_any_order(plain: Model, seed: int) -> None:
+    """In the arena, shared and above the limit of what is kept, with memory freed in between."""
+    model, draw = compiled(), np.random.default_rng(seed)
+    run = run_of(model)
+    run.size_values.most_bytes = (300, 300, 20, 64 << 10)[seed] * 64
+    sizes = [(7, 9), (7, 13), (200, 9), (200, 300), (512, 300)]
+    for number in draw.integers(0, len(sizes), 60):
+        given = feeds(*sizes[number])
+        same(model(**given), plain(**given))
+        what = draw.integers(0, 12)
+        if what == 0:
+            model.trim()
+        elif what == 1:
+            run._frames.visit(lambda frame: frame.keep(0))
+    assert run.size_values.bytes <= run.size_values.most_bytes
+
+
 def test_more_sizes_than_are_kept(model: Model, plain: Model) -> None:
     run = run_of(model)
     run.size_values.most = 4
@@ -245,7 +263,7 @@ def test_a_call_in_progress_lets_go_at_its_end_of_what_was_dropped(
     invoke = frame.invoke
     if invoke is None:
         pytest.skip("calls are not repeated by native code here")
-    memory = [weakref.ref(block.memory) for block in frame.blocks]
+    memory = [weakref.ref(block.memory) for block in frame.bound.blocks]
 
     def trimmed(*given: Any) -> Any:
         model.trim()
@@ -255,6 +273,23 @@ def test_a_call_in_progress_lets_go_at_its_end_of_what_was_dropped(
     same(model(**feeds(200, 300)), plain(**feeds(200, 300)))
     assert len(memory) == 2 and not any(each() is not None for each in memory)
     same(model(**feeds(200, 300)), plain(**feeds(200, 300)))
+
+
+def test_known_sizes_hold_no_blocks_that_were_dropped(model: Model, plain: Model) -> None:
+    run, sizes = run_of(model), [(200, 300), (400, 500)]
+    for each in sizes * 3:
+        model(**feeds(*each))
+    (frame,) = run._frames.free()
+    if frame.table is None:
+        pytest.skip("calls are not repeated by native code here")
+    first, last = ([block.memory for block in each.blocks] for each in frame.known.values())
+    gone, own = [weakref.ref(memory) for memory in first], frame.bound.blocks
+    assert len(gone) == 2 and last[0] is own[0].memory
+    del first, last
+    run._forget(run.size_values.make_room(0, tuple(block.key for block in own)))
+    assert not any(each() is not None for each in gone)
+    for each in sizes * 3:
+        same(model(**feeds(*each)), plain(**feeds(*each)))
 
 
 def test_a_limit_is_exact_where_some_blocks_are_not_kept(model: Model, plain: Model) -> None:

@@ -47,6 +47,10 @@ class Tensor:
         self.delete: Any = None
         self.negated = False
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
     def is_neg(self) -> bool:
         return self.negated
 

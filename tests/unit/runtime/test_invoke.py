@@ -75,6 +75,48 @@ def test_sizes_in_turns(model: ad.Model) -> None:
         assert all(same(model(**given), results) for given, results in known)
 
 
+def binds_of(model: ad.Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Collects a number for each time that a call computes sizes."""
+    run, came = model.executable, []
+    bind = run._bind
+
+    def counted(words: int) -> int:
+        came.append(words)
+        return bind(words)
+
+    monkeypatch.setattr(run, "_bind", counted)
+    return came
+
+
+@pytest.mark.skipif(not POSSIBLE, reason="no such Python")
+@pytest.mark.parametrize("form", [dict, lambda given: tensors(given)], ids=["arrays", "tensors"])
+def test_sizes_of_earlier_calls_are_not_computed_again(
+    monkeypatch: pytest.MonkeyPatch, form: Any
+) -> None:
+    model = doubled()
+    came = binds_of(model, monkeypatch)
+    known = [(form({"x": np.ones(n, np.float32)}), n) for n in (3, 5, 0, 7)]
+    counts = []
+    for _ in range(4):
+        for given, n in known:
+            found = model(**given)["y"]
+            assert getattr(found, "array", found).tolist() == [2.0] * n
+        counts.append(len(came))
+    assert counts == [4, 8, 8, 8]
+
+
+@pytest.mark.skipif(not POSSIBLE, reason="no such Python")
+def test_a_frame_keeps_few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(straight, "_MOST_KNOWN", 2)
+    monkeypatch.setattr(straight, "_MOST_SEEN", 3)
+    model = doubled()
+    came = binds_of(model, monkeypatch)
+    for n in (1, 2, 1, 2, 1, 2, 3, 3, 1, 2, 4, 5, 6, 2, 2, 1):
+        assert model(x=np.ones(n, np.float32))["y"].tolist() == [2.0] * n
+    (frame,) = model.executable._frames.free()
+    assert len(frame.known) <= 2 and len(frame.seen) <= 3 and 8 <= len(came) < 16
+
+
 def test_many_threads(model: ad.Model) -> None:
     known = [(given, model(**given)) for given in (feeds(n, m) for n, m in SIZES)]
 
@@ -341,9 +383,9 @@ def test_an_arena_that_has_moved_is_found(model: ad.Model, monkeypatch: pytest.M
     monkeypatch.setattr(arena, "_moved", lambda memory, size: False)
     blocker, before = [], frame.address
     for kept in (frame.bytes - 4096, frame.bytes // 2):
-        frame.keep(max(kept, frame.asked_for))
+        frame.keep(max(kept, frame.bound.asked_for))
         blocker.append(np.ones(1 << 20))
-    assert frame.address != before or not frame.asked_for
+    assert frame.address != before or not frame.bound.asked_for
     assert same(model(**small), expected)
 
 
