@@ -124,9 +124,10 @@ TERMINALS = {
 
 def texts(start, wrap):
     """Texts of a rule of the grammar, with words between spaces, inside a definition."""
-    lark = load_grammar(("grammar.lark",), start, None)
-    drawn = from_lark(lark, explicit={k: v.map(lambda s: f" {s} ") for k, v in TERMINALS.items()})
-    return drawn.map(wrap)
+    spaced = {name: drawn.map(lambda s: f" {s} ") for name, drawn in TERMINALS.items()}
+    return st.deferred(  # read by the tests that draw from it
+        lambda: from_lark(load_grammar(("grammar.lark",), start, None), explicit=spaced).map(wrap)
+    )
 
 
 def body(text):

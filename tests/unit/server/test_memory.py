@@ -113,8 +113,10 @@ def test_clients_that_do_not_read(server: Any, is_binary: bool) -> None:
     assert found["requests"] == 0 and found["calls"] == 0
 
 
-@pytest.mark.parametrize("version", (b"HTTP/1.0", b"HTTP/1.1"))
-@pytest.mark.parametrize("more", ((), ("total",)), ids=("JSON", "JSON and binary"))
+@pytest.mark.parametrize(
+    ("version", "more"), [(b"HTTP/1.0", ("total",)), (b"HTTP/1.1", ())],
+    ids=["1.0, JSON and binary", "1.1, JSON"],
+)  # fmt: skip
 def test_long_answers_hold_up_no_other(server: Any, version: bytes, more: tuple[str, ...]) -> None:
     head, body = request(24, False, more=more).split(b"\r\n\r\n", 1)
     took, answers = list[float](), list[tuple[int, bytes]]()
