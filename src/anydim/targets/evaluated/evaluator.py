@@ -160,12 +160,14 @@ class _Frame:
 
     def made(self, kind: ir.Type, array: Any) -> Any:
         """Convert a computed value to the representation of its type."""
-        array = numpy.atleast_1d(array)
+        if not isinstance(array, numpy.ndarray) or array.ndim == 0:
+            array = numpy.atleast_1d(array)
         if len(array) != kind.lanes:
             self.fail(f"expected {kind}, got a value of {len(array)} lanes")
-        if kind == ir.INDEX:
+        if kind.lanes == 1 and kind.dtype.name == "int64":
             return int(array[0])
-        return converted(array, kind.dtype.numpy)
+        wanted = kind.dtype.numpy
+        return array if array.dtype == wanted else converted(array, wanted)
 
     def array(self, node: ir.Value) -> numpy.ndarray:
         return _array_of(self.value(node))
@@ -173,7 +175,7 @@ class _Frame:
     # ---- values --------------------------------------------------------------------------------
 
     def _const(self, node: ir.Const) -> Any:
-        if node.type == ir.INDEX:
+        if node.type is ir.INDEX or node.type == ir.INDEX:
             return int(node.value)
         return converted(numpy.full(node.type.lanes, node.value), node.type.dtype.numpy)
 
@@ -188,17 +190,21 @@ class _Frame:
         return self.registers[node.name]
 
     def _op(self, node: ir.Op) -> Any:
-        values = [self.value(argument) for argument in node.arguments]
-        if node.function in PLAIN and all(isinstance(v, int) for v in values):
-            return PLAIN[node.function](*values)
-        for argument in node.arguments[node.function == "select" :]:
-            if argument.type != node.arguments[-1].type:
+        values = [_VALUES[type(argument)](self, argument) for argument in node.arguments]
+        plain = PLAIN.get(node.function)
+        if plain is not None and isinstance(values[0], int) and isinstance(values[-1], int):
+            return plain(*values)
+        last = node.arguments[-1].type
+        for argument in node.arguments[node.function == "select" : -1]:
+            if argument.type is not last and argument.type != last:
                 self.fail(
                     f"'{node.function}' has operands of different types, one of {argument.type}"
                 )
         arrays = [_array_of(v) for v in values]
-        if len({len(array) for array in arrays}) != 1:
-            self.fail(f"'{node.function}' has operands with different numbers of lanes")
+        lanes = len(arrays[0])
+        for array in arrays:
+            if len(array) != lanes:
+                self.fail(f"'{node.function}' has operands with different numbers of lanes")
         function = OWN.get(node.function) or FUNCTIONS[node.function].numpy
         if arrays[-1].dtype in NARROW and node.function != "select":
             arrays = [converted(a, float32.numpy) for a in arrays]  # as targets compute it
@@ -258,6 +264,15 @@ class _Frame:
             self.item.note(pointer.memory.name, data, touched, use == "store")
         return data, touched
 
+    def _adjacent(self, buffer: str, kind: ir.Type, offset: int) -> numpy.ndarray | None:
+        """The bytes of adjacent elements; None where `elements` has to check more."""
+        pointer = self.buffers.get(buffer)
+        if pointer is None or self.item is not None:
+            return None
+        size, data = kind.dtype.bytes, pointer.memory.data
+        first, count = pointer.byte + offset * size, kind.lanes * size
+        return data[first : first + count] if 0 <= first <= len(data) - count else None
+
     def _mask(self, node: ir.Value | None, lanes: int) -> numpy.ndarray:
         return numpy.ones(lanes, bool) if node is None else self.array(node)
 
@@ -274,6 +289,12 @@ class _Frame:
 
     def _load(self, node: ir.Load) -> Any:
         offset, lanes = self.integer(node.offset), node.type.lanes
+        raw = self._adjacent(node.buffer, node.type, offset) if node.mask is None else None
+        if raw is not None:
+            dtype = node.type.dtype
+            return self.made(
+                node.type, raw != 0 if dtype == boolean else raw.view(dtype.numpy).copy()
+            )
         if node.mask is not None and lanes > 1:
             self._touches("load", node, node.type, offset)
         return self._read(node, offset + numpy.arange(lanes))
@@ -299,13 +320,17 @@ class _Frame:
         array = self.array(step.value)
         mask = self._mask(step.mask, kind.lanes)
         offset = self.integer(step.offset)
-        offsets = offset + numpy.arange(kind.lanes)
         if step.nontemporal and self._address(ir.Address(step.buffer, step.offset)) % (
             kind.lanes * kind.dtype.bytes
         ):
             self.fail(f"misaligned nontemporal store of {kind}")
         if step.mask is not None and kind.lanes > 1:
             self._touches("store", step, kind, offset)
+        raw = self._adjacent(step.buffer, kind, offset) if step.mask is None else None
+        if raw is not None and self.buffers[step.buffer].memory.writable:
+            raw[:] = numpy.ascontiguousarray(array).view(numpy.uint8)
+            return
+        offsets = offset + numpy.arange(kind.lanes)
         data, positions = self.elements(step.buffer, kind, offsets[mask], "store")
         memory = self.buffers[step.buffer].memory
         if not memory.writable and mask.any():

@@ -78,7 +78,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "leading_zeros": _leading_zeros,
     "trailing_zeros": lambda a: _ones(~a & (a - a.dtype.type(1))),
 }
-NARROW = (float16.numpy, bfloat16.numpy)
+NARROW = frozenset({float16.numpy, bfloat16.numpy})
 PLAIN: dict[str, Callable[[int, int], Any]] = {
     "add": lambda a, b: wrap(a + b),
     "sub": lambda a, b: wrap(a - b),
@@ -87,6 +87,12 @@ PLAIN: dict[str, Callable[[int, int], Any]] = {
     "max": max,
     "floordiv": lambda a, b: wrap(a // b) if b else 0,
     "mod": lambda a, b: a % b if b else 0,
+    "equal": lambda a, b: numpy.array([a == b]),
+    "not_equal": lambda a, b: numpy.array([a != b]),
+    "less": lambda a, b: numpy.array([a < b]),
+    "less_equal": lambda a, b: numpy.array([a <= b]),
+    "greater": lambda a, b: numpy.array([a > b]),
+    "greater_equal": lambda a, b: numpy.array([a >= b]),
     "add_overflows": lambda a, b: numpy.array([wrap(a + b) != a + b]),
     "mul_overflows": lambda a, b: numpy.array([wrap(a * b) != a * b]),
 }
