@@ -213,3 +213,9 @@ def test_of_no_elements(name: str) -> None:
                 function(x)
             with pytest.raises((UserError, RuntimeError)):
                 call(x)
+
+
+def test_large_sizes_that_torch_does_not_unite_broadcast() -> None:
+    x, y = (torch.ones(2, 1 << 21, dtype=torch.uint8) for _ in range(2))
+    made = compiled(lambda x, y: x.view(-1) + y.view(-1))(x, y)
+    assert made.shape == (1 << 22,) and bool((made == 2).all())

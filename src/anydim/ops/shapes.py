@@ -28,6 +28,7 @@ from anydim.sizes import (
     Size,
     Truth,
     as_size,
+    broadcast_distance,
     broadcast_size,
     ceil_div,
     condition,
@@ -183,9 +184,7 @@ def _broadcast_pair(own: Size, wanted: Size, box: Box) -> tuple[Size, Size, Size
         return own, one, zero
     own_wide = prove(own, "==", 1, box) is Truth.REFUTED
     wanted_wide = prove(wanted, "==", 1, box) is Truth.REFUTED
-    odd = own - wanted
-    odd = odd if own_wide else odd * (own - 1)
-    odd = odd if wanted_wide else odd * (wanted - 1)
+    odd = broadcast_distance(own, wanted, box)
     step = one if own_wide else condition(own, ">", 1).flag
     if own_wide or wanted_wide:
         return (own if own_wide else wanted), step, odd

@@ -12,7 +12,7 @@ from anydim.sizes import conditions as _conditions  # noqa: F401  the normal for
 if TYPE_CHECKING:
     from anydim.sizes.atoms import Atom
     from anydim.sizes.box import Box, Dim
-    from anydim.sizes.broadcast import broadcast_size
+    from anydim.sizes.broadcast import broadcast_distance, broadcast_size
     from anydim.sizes.conditions import (
         ALWAYS,
         NEVER,
@@ -61,6 +61,7 @@ __all__ = [
     "at_least",
     "at_most",
     "bounds",
+    "broadcast_distance",
     "broadcast_size",
     "ceil_div",
     "condition",
@@ -91,7 +92,7 @@ __all__ = [
 _MODULES = {
     "atoms": ("Atom",),
     "box": ("Box", "Dim"),
-    "broadcast": ("broadcast_size",),
+    "broadcast": ("broadcast_distance", "broadcast_size"),
     "conditions": ("ALWAYS", "NEVER", "Condition", "at_least", "at_most", "condition", "exactly"),
     "covering": ("Covering",),
     "derived": ("align_up", "ceil_div", "negated_if_negative", "product"),

@@ -21,6 +21,18 @@ def broadcast_size(sizes: Iterable[Size], box: Box) -> Size:
     return simplify(maximum(*parts) * minimum(1, *parts), box)
 
 
+def broadcast_distance(left: Size, right: Size, box: Box) -> Size:
+    """0 where two sizes >= 0 are equal or one is 1.
+
+    A minimum of distances: their product would not fit 64 bits for sizes of some millions.
+    """
+    odd = left - right
+    narrow = [size for size in (left, right) if prove(size, "==", 1, box) is not Truth.REFUTED]
+    if not narrow:
+        return odd
+    return minimum(*(maximum(size, -size) for size in (odd, *(each - 1 for each in narrow))))
+
+
 def _parts(size: Size, box: Box) -> tuple[Size, ...]:
     """The operands of a broadcast size.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from anydim.lang.resolve.binding import Binding, spread_axes
 from anydim.lang.tree import Axis
-from anydim.sizes import Size, Truth, as_size, broadcast_size, prove
+from anydim.sizes import Size, Truth, as_size, broadcast_distance, broadcast_size, prove
 
 
 def broadcast(binding: Binding) -> None:
@@ -62,13 +62,10 @@ def _compatible(
 ) -> None:
     (a_name, a), (b_name, b) = left, right
     what = f"'...{ellipsis}': {a} of {a_name} and {b} of {b_name}"
-    a_wide = prove(a, "==", 1, binding.box) is Truth.REFUTED
-    b_wide = prove(b, "==", 1, binding.box) is Truth.REFUTED
-    if a_wide and b_wide and prove(a, "==", b, binding.box) is Truth.REFUTED:
+    ways = ((a, "==", b), (a, "==", 1), (b, "==", 1))
+    if all(prove(*way, binding.box) is Truth.REFUTED for way in ways):
         position = binding.definition.position
         raise binding.error(position, f"cannot broadcast {what}")
-    condition = a - b
-    condition = condition if a_wide else condition * (a - 1)
-    condition = condition if b_wide else condition * (b - 1)
+    condition = broadcast_distance(a, b, binding.box)
     if not binding.proved(condition, "==", 0):
         binding.guard(condition, "==", as_size(0), f"can broadcast {what}")
