@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -257,3 +258,23 @@ def test_symmetric_factorisations(small: bool) -> None:
     model = compiled(solved, *drawn(2, 5, 3))
     for sizes in ((2, 5, 3), (1, 1, 1), (3, 2, 7), (2, 17, 2), (5, 3, 0), (0, 3, 2)):
         check(model, solved, *drawn(*sizes))
+
+
+def test_bits_as_a_type_of_another_width() -> None:
+    def views(x: Any, mask: Any) -> Any:
+        kinds = (torch.uint8, torch.bfloat16, torch.int64)
+        return *(x.view(kind).clone() for kind in kinds), mask.view(torch.int8) + 1
+
+    def halves(x: Any) -> Any:
+        return x.view(torch.int32).clone(), (x.view(torch.uint8) & 1).view(torch.bool)
+
+    model = compiled(views, torch.randn(3, 4), torch.tensor([True, False]), fixed=((0, 1),))
+    x = torch.randn(5, 4)
+    x[0, 1] = math.nan
+    for rows in (x, x[:0]):
+        found = model(rows, rows[:, 0] > 0).values()
+        for ours, theirs in zip(found, views(rows, rows[:, 0] > 0), strict=True):
+            assert ours.dtype == theirs.dtype
+            assert torch.equal(ours.view(torch.uint8), theirs.view(torch.uint8))
+    x = torch.randint(-9, 9, (3, 8), dtype=torch.int16)
+    check(compiled(halves, x, fixed=((0, 1),)), halves, x[:2])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from anydim.base.dtypes import DType, boolean, int64
+from anydim.base.dtypes import DType, boolean, int64, uint8
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import Number, TorchBuilder
 from anydim.frontends.torch.memory_order import memory_order
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
+from anydim.lang.functions import unsigned
 from anydim.sizes import Size, as_size, at_most, maximum, minimum, product
 
 Sizes: TypeAlias = "Sequence[int | Size]"
@@ -44,10 +45,27 @@ def transpose(g: TorchBuilder, x: Value, first: int, second: int) -> Value:
 
 
 def bits(g: TorchBuilder, x: Value, dtype: DType) -> Value:
-    """The bits of elements as those of another type of the same width."""
-    if x.dtype.bits != dtype.bits or boolean in (x.dtype, dtype):
+    """The bits of elements as those of another type, along the last axis if its width differs."""
+    if boolean in (x.dtype, dtype):  # a byte that is 0 or 1
+        x = g.as_type(x, uint8) if x.dtype == boolean else x
+        return g.as_type(bits(g, x, uint8), boolean) if dtype == boolean else bits(g, x, dtype)
+    if x.dtype.bits == dtype.bits:
+        return g.bit_cast(x, to=dtype)
+    if not x.shape or 8 * x.dtype.bytes != x.dtype.bits or 8 * dtype.bytes != dtype.bits:
         raise Refused(f"{x.dtype} as {dtype}")
-    return g.bit_cast(x, to=dtype)
+    before, after = unsigned(x.dtype), unsigned(dtype)
+    wide, narrow = sorted((before, after), key=lambda kind: -kind.bits)
+    whole, count = g.bit_cast(x, to=before), wide.bits // narrow.bits
+    steps = g.cast(g.positions(count) * narrow.bits, to=wide)
+    *rest, last = x.shape
+    if before == wide:
+        parts = g.shift_right(g.unsqueeze(whole, axes=(len(rest) + 1,)), steps)
+        parts = g.bit_and(parts, g.scalar((1 << narrow.bits) - 1, wide))
+        made = g.reshape(g.cast(parts, to=narrow), shape=(*rest, last * count))
+    else:
+        parts = g.cast(g.reshape(whole, shape=(*rest, last // count, count)), to=wide)
+        made = g.reduce_sum(g.shift_left(parts, steps), axes=(-1,), keepdims=False)
+    return g.bit_cast(made, to=dtype)
 
 
 def transposed(g: TorchBuilder, x: Value) -> Value:
