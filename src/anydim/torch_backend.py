@@ -55,7 +55,7 @@ from anydim.frontends.torch.recurrent_tracing import trace_whole
 from anydim.frontends.torch.refusal import Refused
 from anydim.frontends.torch.result_views import ResultView, result_view, shared_roots
 from anydim.model import Model
-from anydim.runtime.exchange import handed
+from anydim.runtime.exchange import handed, strided
 
 _LOG = logging.getLogger("torch._dynamo.backends.anydim")
 _NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
@@ -401,6 +401,7 @@ class _Renewed:
 
 def _tensor_of(array: numpy.ndarray) -> torch.Tensor:
     """A tensor that shares an array's memory, of types that numpy does not know, too."""
+    array = strided(array)
     if array.dtype.isbuiltin == 1:
         return torch.from_numpy(array)
     return torch.from_dlpack(handed(array, dtype_from_numpy(array.dtype)))

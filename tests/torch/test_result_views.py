@@ -287,3 +287,11 @@ def test_adaptive_pooling_to_any_size(kind: str, size: Any) -> None:
     call = torch.compile(lambda x: pool(x, size) + 1, backend="anydim", dynamic=True)
     x = torch.rand(2, 3, 7, 6)[..., :7] if rank == 2 else torch.rand(2, 3, 7)
     torch.testing.assert_close(call(x), pool(x, size) + 1)
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (8, 0), (2, 0, 3)])
+def test_results_of_no_elements_have_strides_of_eager(shape: tuple[int, ...]) -> None:
+    function = lambda x: (x + 1, x.bfloat16())  # noqa: E731
+    x = torch.ones(shape)
+    for ours, eager in zip(torch.compile(function, backend="anydim")(x), function(x)):
+        assert ours.stride() == eager.stride()

@@ -18,7 +18,7 @@ import numpy
 from anydim.base.dtypes import array_of_numbers, from_numpy
 from anydim.base.errors import DimError, InputError, OutOfMemoryError
 from anydim.base.text import axes_text, listed, suggestion
-from anydim.runtime.exchange import handed, is_exchanged, taken
+from anydim.runtime.exchange import handed, is_exchanged, strided, taken
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box
 
@@ -211,7 +211,7 @@ def wrapper(values: Sequence[Any]) -> Wrap | None:
 
 def _shared(take: Wrap, array: numpy.ndarray) -> Any:
     """Convert a result to another library; dtypes without a DLPack code stay numpy arrays."""
-    dtype = from_numpy(array.dtype)
+    array, dtype = strided(array), from_numpy(array.dtype)
     if dtype.is_native:
         return take(array)
     return take(handed(array, dtype)) if is_exchanged(dtype) else array

@@ -112,6 +112,11 @@ def taken(value: Any) -> numpy.ndarray:
     return array.view(DTYPES[name].numpy)
 
 
+def strided(array: numpy.ndarray) -> numpy.ndarray:
+    """The array; without elements, with strides as other libraries expect them: numpy's are 0."""
+    return array if array.size else numpy.ndarray(array.shape, array.dtype, bytearray())
+
+
 def handed(array: numpy.ndarray, dtype: DType) -> Any:
     """Wrap an array of a dtype in `_CODES` for export to other libraries by DLPack."""
     bits = array.view(f"u{array.itemsize}")
