@@ -219,3 +219,35 @@ def test_large_sizes_that_torch_does_not_unite_broadcast() -> None:
     x, y = (torch.ones(2, 1 << 21, dtype=torch.uint8) for _ in range(2))
     made = compiled(lambda x, y: x.view(-1) + y.view(-1))(x, y)
     assert made.shape == (1 << 22,) and bool((made == 2).all())
+
+
+def _rows_of_four(x: Any) -> Any:
+    places = x.nonzero()
+    torch._check(places.size(0) == 4)
+    return places + 3
+
+
+def _at_least_three(x: Any) -> Any:
+    places = x.nonzero()
+    torch._check(places.size(0) >= 3)
+    return places + 3
+
+
+def _four(x: Any) -> Any:
+    count = x.sum().item()
+    torch._check(count == 4)
+    return x.new_ones(count)
+
+
+@pytest.mark.parametrize("function", [_rows_of_four, _at_least_three, _four])
+def test_a_program_asserts_what_data_decide(function: Any) -> None:
+    captured = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    with torch._dynamo.config.patch(captured):
+        call = compiled(function)
+        for values in ([1, 1, 1, 1], [0, 0, 1, 0], [0, 1, 1, 1, 1], [0, 1, 0]):
+            x = torch.tensor(values)
+            if sum(values) == 4:
+                assert torch.equal(call(x), function(x))
+            else:
+                with pytest.raises(UserError):
+                    call(x)

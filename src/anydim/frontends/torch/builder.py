@@ -121,6 +121,8 @@ class TorchBuilder(Builder):
 
     def require(self, left: Size | int, relation: str, right: Size | int, reason: str) -> None:
         """Add a guard that every call checks."""
+        if relation in (">", ">="):
+            left, relation, right = right, relation.replace(">", "<"), left
         if not self.proved(left, relation, right):
             self._need(Guard(as_size(left), relation, as_size(right), reason))
 

@@ -95,6 +95,7 @@ class _Importing:
         self.placeholders: list[int] = []
         self.complex_names: set[str] = set()
         self.negated: set[str] = set()
+        self.is_of_data = False  # whether data decide sizes of the current node
 
     def run(self) -> Imported:
         nodes = list(self.program.module.graph.nodes)
@@ -345,6 +346,7 @@ class _Importing:
     def finished(self, node: Any, results: Any) -> Any:
         """Results in torch's types, with the symbols that they define."""
         value = node.meta.get("val")
+        self.is_of_data = bool(node.meta.get("unbacked_bindings"))
         if isinstance(value, (list, tuple)):
             if not isinstance(results, (list, tuple)):
                 results = (results, *[None] * (len(value) - 1))
@@ -363,21 +365,24 @@ class _Importing:
                 raise Refused(f"its result has {len(own.shape)} axes here, {fake.dim()} in torch")
             for size, found in zip(fake.shape, own.shape):
                 self.define(size, found)
-        elif isinstance(fake, _SYMBOLIC):
+        elif isinstance(fake, (int, *_SYMBOLIC)):
             self.define(fake, own)
         return own
 
     def define(self, symbolic: Any, found: Any) -> None:
-        """Bind a symbol of torch that data decide to its size or value here."""
-        if not isinstance(symbolic, _SYMBOLIC):
-            return
-        expression = symbolic.node.expr
-        if not expression.is_Symbol:
-            return
-        if isinstance(found, Size):
-            self.g.symbols.setdefault(expression.name, found)
-        elif isinstance(found, Value):
-            self.g.scalars.setdefault(expression.name, self.g.as_type(found, float64))
+        """Bind a symbol of torch that data decide to its size or value here.
+
+        A size for which torch knows another expression, by an assertion, is checked to be that.
+        """
+        symbol = symbolic.node.expr if isinstance(symbolic, _SYMBOLIC) else None
+        name = symbol.name if symbol is not None and symbol.is_Symbol else ""
+        if isinstance(found, Value) and name:
+            self.g.scalars.setdefault(name, self.g.as_type(found, float64))
+        elif isinstance(found, Size) and name and name not in self.g.symbols:
+            self.g.symbols[name] = found
+        elif isinstance(found, Size) and self.is_of_data:
+            known = self.size(symbolic)
+            self.g.require(found, "==", known, f"the program asserts that this is {known}")
 
     def inlined(self, g: TorchBuilder, module: Any, operands: Sequence[Any]) -> list[Any]:
         """The results of a graph of a higher-order operator, built in the graph of `g`."""
