@@ -278,3 +278,11 @@ def test_bits_as_a_type_of_another_width() -> None:
             assert torch.equal(ours.view(torch.uint8), theirs.view(torch.uint8))
     x = torch.randint(-9, 9, (3, 8), dtype=torch.int16)
     check(compiled(halves, x, fixed=((0, 1),)), halves, x[:2])
+
+
+def test_signs_of_no_number_are_zero() -> None:
+    def signs(x: Any) -> Any:
+        return x.sign(), x.sgn(), x.bfloat16().sign()
+
+    x = torch.tensor([math.nan, math.inf, -math.inf, -2.0, 0.0])
+    check(compiled(signs, torch.ones(3)), signs, x)

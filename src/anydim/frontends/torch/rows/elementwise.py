@@ -186,7 +186,10 @@ def absolute(g: TorchBuilder, x: Value) -> Value:
 
 
 def sign(g: TorchBuilder, x: Value) -> Value:
-    return g.identity(x) if x.dtype == boolean else g.sign(x)
+    """torch's sign of NaN is 0."""
+    if not x.dtype.is_float:
+        return g.identity(x) if x.dtype == boolean else g.sign(x)
+    return g.where(g.is_nan(x), g.scalar(0, x.dtype), g.sign(x))
 
 
 def sign_bit(g: TorchBuilder, x: Value) -> Value:
