@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from anydim.base.errors import UserError
 from anydim.graph.nodes import Graph, Node
@@ -16,8 +17,16 @@ from tests.fuzz.points import shown
 Judge = Callable[[Case], Failure | None]
 
 
-def shrink(case: Case, failure: Failure, judge: Judge, most: int = 250) -> tuple[Case, Failure]:
-    """The smallest case found that fails in the same way, after at most `most` trials."""
+def shrink(case: Case, failure: Failure, judge: Judge) -> tuple[Case, Failure]:
+    """The smallest case found that fails in the same way, after at most 250 trials."""
+    return smallest(case, failure, judge, candidates, 250)
+
+
+def smallest(
+    case: Any, failure: Any, judge: Callable[[Any], Any],
+    candidates: Callable[[Any], Iterator[Any]], most: int,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The smallest case whose failure has the same family, after at most `most` trials."""
     trials = 0
     changed = True
     while changed:

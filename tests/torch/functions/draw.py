@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import warnings
 from dataclasses import replace
@@ -10,10 +9,16 @@ from typing import Any
 
 import torch
 
-from tests.torch.functions.function import NUMBERS, Function, Input, Point, given
+from tests.torch.functions.function import NAMES, NUMBERS, Function, Input, Point, given
+from tests.torch.functions.nets import Net
 from tests.torch.functions.templates import (
     CHANGES,
+    COMPLEX,
+    MODULE_CHANGES,
     NUMBER_TEXTS,
+    OF_MODULES,
+    RANDOM,
+    RANDOM_CHANGES,
     SIZE_TEXTS,
     TIED,
     VALUES,
@@ -24,6 +29,11 @@ _TRIES, _MOST_ELEMENTS = 12, 3000
 _FLOATS = (torch.float64, torch.float64, torch.float64, torch.float32, torch.bfloat16)
 _INTEGERS = (torch.int64, torch.int64, torch.int32, torch.int16)
 _LAYOUTS = ("plain", "plain", "plain", "transposed", "cut", "strided", "expanded")
+_CONSTANTS = {
+    "int": "torch.tensor([0, 1])", "bool": "torch.tensor([True, False, True])",
+    "complex": "torch.tensor([1j, 2, -1])",
+}  # fmt: skip
+_HOLDERS = ("", "", "", "", "list", "dict", "pair")
 _DIMS = (("n", "m"), ("n", "m"), ("m", "n"), ("n",), ("m",), ("n", "m", 3), (2, "n"), ("n", 1), ())
 
 
@@ -43,12 +53,22 @@ class _Writer:
         is_recorded = self.random.random() < 0.35
         inputs, points = self.inputs(is_recorded), self.points()
         function = Function(inputs, (), (), points, is_recorded, self.random.random() < 0.7)
-        self.values = VALUES if is_recorded else VALUES + TIED
+        self.values, self.changes = VALUES if is_recorded else VALUES + TIED, CHANGES
+        self.names = {**NAMES, "net": Net(inputs[0].dtype)}
+        if any(each.dtype.is_complex for each in inputs):
+            self.values += 3 * COMPLEX
+        for chance, own, changes in (
+            (0.25, 8 * OF_MODULES, 4 * MODULE_CHANGES), (0.25, 4 * RANDOM, 4 * RANDOM_CHANGES),
+        ):  # fmt: skip
+            if self.random.random() < chance:
+                self.values, self.changes = self.values + own, self.changes + changes
         self.states = [_state(function, point) for point in points[:2]]
         lines: list[str] = []
         for _ in range(self.random.randint(2, 9)):
             lines += self.line()
-        return replace(function, lines=tuple(lines), results=self.results())
+        taken, returned = (self.random.choice(_HOLDERS) for _ in range(2))
+        return replace(function, lines=tuple(lines), results=self.results(),
+                       taken=taken, returned=returned)  # fmt: skip
 
     # ---- inputs ----------------------------------------------------------------------------------
 
@@ -65,6 +85,10 @@ class _Writer:
         if self.random.random() < 0.5:
             kind = self.random.choice(_INTEGERS)
             drawn.append(Input("k", self.random.choice(_DIMS[:5]), kind))
+        if self.random.random() < 0.2:
+            kind = torch.complex64 if dtype == torch.float32 else torch.complex128
+            layout = self.random.choice(("plain", "plain", "transposed", "cut"))
+            drawn.append(Input("c", self.random.choice(_DIMS[:5]), kind, layout))
         if self.random.random() < 0.3:
             drawn.append(Input("b", self.random.choice(_DIMS[:5]), torch.bool))
         return tuple(drawn + weights if self.random.random() < 0.3 else drawn)
@@ -102,7 +126,7 @@ class _Writer:
         if kind == "number":
             return f"q{self.count} = {self.filled(self.random.choice(NUMBER_TEXTS))}"
         if kind == "change":
-            return self.filled(self.random.choice(CHANGES))
+            return self.filled(self.random.choice(self.changes))
         name = f"v{self.count}"
         if kind == "choice":
             test = self.filled(self.random.choice(("{n} > 2", "{s} > 0", "flag", "{n} % 2 == 0")))
@@ -113,7 +137,8 @@ class _Writer:
                 self.random.choice(("2", "3", self.filled("{n} % 3")))
             )
         if kind == "scope":
-            return f"with torch.no_grad():\n    {name} = {self.expression()}"
+            scope = self.random.choice(("no_grad()", "autocast('cpu', torch.bfloat16)"))
+            return f"with torch.{scope}:\n    {name} = {self.expression()}"
         return f"{name} = {self.expression(VIEWS if kind == 'view' else self.values)}"
 
     def expression(self, templates: tuple[str, ...] | None = None) -> str:
@@ -125,7 +150,7 @@ class _Writer:
         """A template with its places filled: {t} {f} {k} {b} tensors, {n} {s} numbers, {d} axes."""
         fills = {"t": self.tensor, "f": lambda: self.tensor("float"), "n": self.integer,
                  "k": lambda: self.tensor("int"), "b": lambda: self.tensor("bool"),
-                 "s": self.scalar, "d": self.axis}  # fmt: skip
+                 "c": lambda: self.tensor("complex"), "s": self.scalar, "d": self.axis}  # fmt: skip
         for letter, fill in fills.items():
             while f"{{{letter}}}" in template:
                 template = template.replace(f"{{{letter}}}", fill(), 1)
@@ -135,9 +160,7 @@ class _Writer:
         names = [name for name, value in self.states[0].items()
                  if isinstance(value, torch.Tensor) and _is(value, kind)]  # fmt: skip
         if not names:
-            return {"int": "torch.tensor([0, 1])", "bool": "torch.tensor([True, False, True])"}.get(
-                kind, "torch.ones(3)"
-            )
+            return _CONSTANTS.get(kind, "torch.ones(3)")
         return self.random.choice(names if self.random.random() < 0.5 else names[-3:])
 
     def integer(self) -> str:
@@ -173,7 +196,7 @@ class _Writer:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for state in states:
-                    exec(text, {"torch": torch, "F": torch.nn.functional, "math": math}, state)
+                    exec(text, dict(self.names), state)
         except Exception:
             return False
         if not all(_is_kept(value) for state in states for value in state.values()):
@@ -193,11 +216,13 @@ def _is(value: torch.Tensor, kind: str) -> bool:
         return value.dtype == torch.bool
     if kind == "float":
         return value.is_floating_point()
-    return not kind or not (value.is_floating_point() or value.dtype == torch.bool)
+    if kind == "complex":
+        return value.is_complex()
+    return not kind or value.dtype in _INTEGERS
 
 
 def _is_kept(value: Any) -> bool:
     """Whether a value is small, and of a kind that is compared."""
     if isinstance(value, torch.Tensor):
-        return value.numel() <= _MOST_ELEMENTS and not value.is_complex()
+        return value.numel() <= _MOST_ELEMENTS
     return isinstance(value, (int, float)) and abs(value) < 1 << 40

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Mapping
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from tests.torch.functions.nets import Net
+
 Point = Mapping[str, Any]  # the sizes and numbers of a call
 NUMBERS = ("i", "j", "s", "flag")
-_NAMES = MappingProxyType({
-    "torch": torch, "F": torch.nn.functional, "math": __import__("math"),
+Pair = namedtuple("Pair", ("first", "rest"))
+NAMES = MappingProxyType({
+    "torch": torch, "F": torch.nn.functional, "math": __import__("math"), "Pair": Pair,
 })  # fmt: skip
+_RANDOM = ("rand", "drop", "bernoulli", "normal(", "normal_", "multinomial", "uniform", "gumbel",
+           "rrelu", "exponential")  # fmt: skip
 _files = 0
 
 
@@ -38,6 +44,8 @@ class Function:
     points: tuple[Point, ...]
     is_recorded: bool = False  # whether gradients are compared
     is_dynamic: bool = True  # dynamic=True, or torch's default
+    taken: str = ""  # what holds the inputs: nothing, a list, dict, or pair
+    returned: str = ""  # what holds the results, beside None
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -47,10 +55,45 @@ class Function:
 
     def text(self) -> str:
         """The function in Python."""
-        names = ", ".join((*(each.name for each in self.inputs), *self.numbers))
-        body = [f"    {line}" for text in self.lines for line in text.splitlines()]
+        names = [each.name for each in self.inputs]
+        held = ", ".join(names)
+        unpack = {
+            "": "", "list": f"{held}, = given",
+            "dict": f"{held}, = (given[each] for each in {names})",
+            "pair": f"{held}, = given.first, *given.rest[0]",
+        }[self.taken]  # fmt: skip
+        lines = [line for text in (unpack, *self.lines) for line in text.splitlines()]
+        taken = ["given"] if unpack else names
+        taken += ["net"] if self.has_net else []
         results = "".join(f"{name}, " for name in self.results)
-        return "\n".join((f"def f({names}):", *body, f"    return ({results})\n"))
+        first, rest = self.results[0], ", ".join(self.results[1:])
+        result = {
+            "": f"({results})", "list": f"[{results}None]",
+            "dict": f"{{{''.join(f'{name!r}: {name}, ' for name in self.results)}}}",
+            "pair": f"Pair({first}, ([{rest}], None))",
+        }[self.returned]  # fmt: skip
+        head = f"def f({', '.join((*taken, *self.numbers))}):"
+        return "\n".join((head, *(f"    {line}" for line in lines), f"    return {result}\n"))
+
+    @property
+    def has_net(self) -> bool:
+        """Whether the function calls parts of `net`."""
+        return _reads("\n".join(self.lines), "net")
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the function may draw random numbers."""
+        return any(word in line for line in self.lines for word in _RANDOM)
+
+    def held(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+        """The inputs as the function takes them."""
+        if self.taken == "list":
+            return (list(tensors),)
+        if self.taken == "dict":
+            return (dict(zip((each.name for each in self.inputs), tensors)),)
+        if self.taken == "pair":
+            return (Pair(tensors[0], (list(tensors[1:]), None)),)
+        return tuple(tensors)
 
     def shown(self) -> str:
         """The text, the inputs and the points, for a report."""
@@ -63,7 +106,7 @@ class Function:
         """The function, with a source that torch's tracing can read."""
         global _files
         _files += 1
-        name, text, names = f"<function {_files}>", self.text(), dict(_NAMES)
+        name, text, names = f"<function {_files}>", self.text(), dict(NAMES)
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         exec(compile(text, name, "exec"), names)
         made: Callable[..., Any] = names["f"]
@@ -84,7 +127,9 @@ class Applied(torch.nn.Module):
 
     def __init__(self, function: Function) -> None:
         super().__init__()
-        self.call = function.made()
+        self.call, self.function = function.made(), function
+        if function.has_net:
+            self.net = Net(function.inputs[0].dtype)
         self.names = [each.name for each in function.inputs if each.layout == "weight"]
         self.count = len(function.inputs) - len(self.names)
         for each in function.inputs[self.count :]:
@@ -93,8 +138,15 @@ class Applied(torch.nn.Module):
             setattr(self, each.name, torch.nn.Parameter(made, requires_grad=is_recorded))
 
     def forward(self, *arguments: Any) -> Any:
-        weights = [getattr(self, name) for name in self.names]
-        return self.call(*arguments[: self.count], *weights, *arguments[self.count :])
+        tensors = [*arguments[: self.count], *(getattr(self, name) for name in self.names)]
+        nets = [self.net] if self.function.has_net else []
+        return self.call(*self.function.held(tensors), *nets, *arguments[self.count :])
+
+    def net_parameters(self) -> list[torch.nn.Parameter]:
+        return list(self.net.parameters()) if self.function.has_net else []
+
+    def net_state(self) -> list[torch.Tensor]:
+        return list(self.net.tensors()) if self.function.has_net else []
 
     def given(self, inputs: Given) -> Given:
         """The inputs of a call, with the parameters, which take their values in place."""
@@ -104,6 +156,8 @@ class Applied(torch.nn.Module):
                 own.as_strided_(value.shape, value.stride())  # a call may have changed its axes
                 own.copy_(value)
                 own.grad = None
+        if self.function.has_net:
+            self.net.begin(self.function.is_recorded)
         return Given(
             (*inputs.leaves[: self.count], *weights), (*inputs.tensors[: self.count], *weights)
         )
@@ -136,7 +190,7 @@ def _tensor(
     shape = tuple(dim if isinstance(dim, int) else int(point[dim]) for dim in each.dims)
     laid, take = _LAYOUTS[each.layout](shape)
     leaf = _values(laid, each.dtype, 17 * place + sum(shape) + point["n"])
-    if is_recorded and each.dtype.is_floating_point:
+    if is_recorded and (each.dtype.is_floating_point or each.dtype.is_complex):
         leaf.requires_grad_()
         return leaf, take(leaf * 1)  # in-place operators refuse leaves
     return leaf, take(leaf)
@@ -145,6 +199,8 @@ def _tensor(
 def _values(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:
     """Multiples of 1/4 from -2 to 2, whole numbers from -4 to 4, or booleans."""
     made = torch.randint(-8, 9, shape, generator=torch.Generator().manual_seed(seed))
+    if dtype.is_complex:
+        return torch.complex(made / 4, made.roll(1) / 4).to(dtype)
     if dtype.is_floating_point:
         return made.to(dtype) / 4
     return made > 0 if dtype == torch.bool else (made // 2).to(dtype)

@@ -15,11 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 import anydim.torch_backend  # noqa: F401  registers the backend
 from tests.torch.functions.function import Applied, Function, Given, Point, given
 
 _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.1}
+_WIDE = dict.fromkeys((torch.float32, torch.bfloat16), torch.float64)
+_WIDE[torch.complex64] = torch.complex128
 _MANY_TIMES = 8  # eager's distance from float64
 
 
@@ -29,6 +32,11 @@ class Failure:
 
     kind: str
     reason: str
+
+    @property
+    def family(self) -> str:
+        """What stays the same while a function shrinks."""
+        return self.kind
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.reason}"
@@ -41,6 +49,8 @@ class Called:
     given: Given
     results: tuple[Any, ...] = ()
     gradients: tuple[torch.Tensor | None, ...] = ()
+    state: tuple[torch.Tensor, ...] = ()  # of the modules and of torch's generator, afterwards
+    holder: Any = None  # of the results
     error: Exception | None = None
 
 
@@ -58,10 +68,13 @@ def _difference(function: Function, backend: Any) -> Failure | None:
     torch._dynamo.reset()
     made, other = Applied(function), Applied(function)
     dynamic = True if function.is_dynamic else None
-    if other.names:
-        call = torch.compile(other, backend=backend, dynamic=dynamic)
-    else:
-        call = torch.compile(other.call, backend=backend, dynamic=dynamic)
+    is_module = bool(list(other.parameters()))
+    compiled = torch.compile(other if is_module else other.call, backend=backend, dynamic=dynamic)
+
+    def call(*given: Any) -> Any:
+        count = other.count
+        return compiled(*(given if is_module else (*function.held(given[:count]), *given[count:])))
+
     with warnings.catch_warnings(), _no_logs():
         warnings.simplefilter("ignore")
         for point in function.points:
@@ -120,8 +133,13 @@ def _called(function: Function, point: Point, module: Applied, call: Callable[..
     inputs = module.given(given(function, point))
     numbers = [point[name] for name in function.numbers]
     try:
-        results = call(*inputs.tensors[: module.count], *numbers)
-        return Called(inputs, results, _gradients(function, inputs, results))
+        torch.manual_seed(point["n"])
+        made, holder = tree_flatten(call(*inputs.tensors[: module.count], *numbers))
+        results = tuple(each for each in made if each is not None)
+        leaves = (*inputs.leaves, *module.net_parameters())
+        gradients = _gradients(function, leaves, results)
+        state = (*(each.clone() for each in module.net_state()), torch.get_rng_state())
+        return Called(inputs, results, gradients, state, holder)
     except Exception as error:
         return Called(inputs, error=error)
 
@@ -132,19 +150,23 @@ def _eager(function: Function, point: Point) -> Called:
 
 
 def _gradients(
-    function: Function, inputs: Given, results: Sequence[Any]
+    function: Function, leaves: Sequence[torch.Tensor], results: Sequence[Any]
 ) -> tuple[torch.Tensor | None, ...]:
     """Of a weighted sum of all results."""
     if not function.is_recorded:
         return ()
-    losses = [
-        (result * torch.cos(torch.arange(result.numel())).view(result.shape)).sum()
+    recorded = [
+        torch.view_as_real(result) if result.is_complex() else result
         for result in results
         if isinstance(result, torch.Tensor) and result.requires_grad
     ]
+    losses = [
+        (result * torch.cos(torch.arange(result.numel())).view(result.shape)).sum()
+        for result in recorded
+    ]
     if losses:
         torch.stack([loss.double() for loss in losses]).sum().backward()
-    return tuple(leaf.grad for leaf in inputs.leaves)
+    return tuple(leaf.grad for leaf in leaves)
 
 
 def _errors(function: Function, point: Point, wanted: Called, found: Called) -> Failure | None:
@@ -187,6 +209,8 @@ def _compared(
     function: Function, point: Point, wanted: Called, found: Called
 ) -> Iterator[Failure | None]:
     exact = _Exact(function, point)
+    if found.holder != wanted.holder:
+        yield Failure("holder", f"{found.holder}, of eager {wanted.holder}")
     for place, (ours, eager) in enumerate(zip(found.results, wanted.results, strict=True)):
         name = function.results[place]
         is_hidden = isinstance(eager, torch.Tensor) and _is_of_hidden(
@@ -199,8 +223,11 @@ def _compared(
             "inputs", name, ours.detach(), eager.detach(), lambda p=place: exact.leaves[p]
         )
     for place, (ours, eager) in enumerate(zip(found.gradients, wanted.gradients)):
-        name = function.inputs[place].name
+        inputs = function.inputs[place : place + 1]
+        name = inputs[0].name if inputs else f"net {place}"
         yield difference("gradients", name, ours, eager, lambda: None)
+    for place, (ours, eager) in enumerate(zip(found.state, wanted.state, strict=True)):
+        yield difference("state", f"state {place}", ours, eager, lambda: None)
 
 
 class _Exact:
@@ -208,7 +235,7 @@ class _Exact:
 
     def __init__(self, function: Function, point: Point) -> None:
         wide = (
-            replace(each, dtype=torch.float64) if each.dtype.is_floating_point else each
+            replace(each, dtype=_WIDE.get(each.dtype, each.dtype))
             for each in function.inputs
         )  # fmt: skip
         self.arguments = replace(function, inputs=tuple(wide)), point
@@ -246,7 +273,7 @@ def difference(
         return Failure("records", f"{name} has requires_grad {ours.requires_grad}")
     if kind == "values" and not is_hidden and _strides(ours) != _strides(eager):
         return Failure("strides", f"{name} has {ours.stride()}, of eager {eager.stride()}")
-    limit = _TOLERANCES.get(eager.dtype, 0.0)
+    limit = _TOLERANCES.get(eager.real.dtype, 0.0)
     if _is_close(ours, eager, limit, limit):
         return None
     wide = exact()
@@ -264,15 +291,20 @@ def _are_equal(ours: Any, eager: Any) -> bool:
 
 
 def _is_close(ours: torch.Tensor, eager: torch.Tensor, rtol: float, atol: float) -> bool:
-    ours, eager = ours.detach().double(), eager.detach().double()
+    ours, eager = _wide(ours), _wide(eager)
     return torch.allclose(ours, eager, rtol=rtol, atol=atol, equal_nan=True)
 
 
 def _is_near(ours: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, limit: float) -> bool:
     """Whether ours is about as far as eager's from the result in float64."""
-    ours, eager, exact = (t.detach().double().nan_to_num(0) for t in (ours, eager, exact))
+    ours, eager, exact = (_wide(t).nan_to_num(0) for t in (ours, eager, exact))
     furthest = float((eager - exact).abs().max())
     return _is_close(ours, exact, limit, _MANY_TIMES * furthest + limit)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    wide = tensor.detach().resolve_conj()
+    return (torch.view_as_real(wide) if wide.is_complex() else wide).double()
 
 
 def _strides(tensor: torch.Tensor) -> list[int]:

@@ -5,28 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from tests.fuzz.shrink import smallest
 from tests.torch.functions.function import Function
 from tests.torch.functions.judge import Failure
-
-_MANY_TRIALS = 90
 
 
 def shrink(
     function: Function, failure: Failure, judged: Callable[[Function], Failure | None]
 ) -> tuple[Function, Failure]:
-    """The smallest function found that fails in the same way."""
-    trials, is_smaller = 0, True
-    while is_smaller:
-        is_smaller = False
-        for smaller in _smaller(function):
-            trials += 1
-            if trials > _MANY_TRIALS:
-                return function, failure
-            found = judged(smaller)
-            if found is not None and found.kind == failure.kind:
-                function, failure, is_smaller = smaller, found, True
-                break
-    return function, failure
+    """The smallest function found that fails in the same way, after at most 90 trials."""
+    return smallest(function, failure, judged, _smaller, 90)
 
 
 def _smaller(function: Function) -> Iterator[Function]:
@@ -46,6 +34,9 @@ def _smaller(function: Function) -> Iterator[Function]:
                 yield replace(function, **{kind: parts[:place] + parts[place + 1 :]})
     if function.is_recorded:
         yield replace(function, is_recorded=False)
+    for holder in ("taken", "returned"):
+        if getattr(function, holder):
+            yield replace(function, **{holder: ""})
     if not function.is_dynamic:
         yield replace(function, is_dynamic=True)
     for place, each in enumerate(function.inputs):

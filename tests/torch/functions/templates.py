@@ -22,3 +22,5 @@ VALUES = _FOUND["values"] + 2 * _FOUND["of floats"]  # floats are common
 TIED = _FOUND["tied"]
 """Their gradients go to one of equal elements, any of them."""
 CHANGES = _FOUND["changes"]
+COMPLEX, OF_MODULES, RANDOM = _FOUND["complex"], _FOUND["of modules"], _FOUND["random"]
+RANDOM_CHANGES, MODULE_CHANGES = _FOUND["random changes"], _FOUND["changes of modules"]

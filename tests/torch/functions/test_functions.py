@@ -40,3 +40,22 @@ def test_a_difference_is_found(backend: Any, kind: str | None) -> None:
     x = Input("x", ("n", "n"), torch.float64)
     found = judge(Function((x,), ("v1 = x[1:]",), ("v1",), ({"n": 3},)), backend)
     assert (found and found.kind) == kind
+
+
+def _on_copies(module: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    """A backend that writes no buffers of modules."""
+    return lambda *arguments: module(*(
+        each.detach().clone() if isinstance(each, torch.Tensor) else each for each in arguments
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("backend", "kind", "holder"),
+    [(_on_copies, "state", "list"), ("eager", None, "dict"), ("eager", None, "pair")],
+)
+def test_state_of_modules_is_compared(backend: Any, kind: str | None, holder: str) -> None:
+    x, y = (Input(name, ("n",), torch.float64) for name in "xy")
+    lines = ("v1 = net.counted(x) + net.first(y[:, None])[:, 0]",)
+    function = Function((x, y), lines, ("v1",), ({"n": 3},), taken=holder, returned=holder)
+    found = judge(function, backend)
+    assert (found and found.kind) == kind
