@@ -62,8 +62,8 @@ def _compatible(
 ) -> None:
     (a_name, a), (b_name, b) = left, right
     what = f"'...{ellipsis}': {a} of {a_name} and {b} of {b_name}"
-    ways = ((a, "==", b), (a, "==", 1), (b, "==", 1))
-    if all(prove(*way, binding.box) is Truth.REFUTED for way in ways):
+    pairs = ((a, b), (a, as_size(1)), (b, as_size(1)))
+    if all(prove(one, "==", other, binding.box) is Truth.REFUTED for one, other in pairs):
         position = binding.definition.position
         raise binding.error(position, f"cannot broadcast {what}")
     condition = broadcast_distance(a, b, binding.box)
