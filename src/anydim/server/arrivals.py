@@ -150,10 +150,14 @@ async def fetch(target: Target, path: str) -> dict[str, Any]:
 
 def target_of(url: str, model: str) -> Target:
     """The target of a URL; raises OptionError for what is none."""
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    if parts.scheme != "http" or not parts.hostname:
+    try:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        host, port = parts.hostname, parts.port or 80
+    except ValueError:  # of a port, or of brackets
+        host = None
+    if not host or parts.scheme != "http":
         raise OptionError(f"{url} is no address of a server", "such as http://localhost:8000")
-    return Target(parts.hostname, parts.port or 80, model)
+    return Target(host, port, model)
 
 
 def request_bytes(

@@ -38,11 +38,15 @@ _FLOATS = ("float", "base64")
 
 
 class Tokenizers:
-    """The tokenizers of models: a file each, read when it is first used."""
+    """The tokenizers of models: a file each, read when it is first used. Raises OptionError for a
+    file that is missing."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = dict(files)
-        self._known: dict[Path, Any] = {}
+        self._known: dict[str, Any] = {}
+        for name, file in files.items():
+            if not Path(file).is_file():
+                raise OptionError(f"--tokenizer {name}: there is no file {file}")
 
     def of(self, loaded: Loaded | ServedDecoder) -> Any:
         """The tokenizer of a model: the one that was named, or a file beside the model.
@@ -56,7 +60,7 @@ class Tokenizers:
                 f"model '{loaded.name}' has no tokenizer",
                 f"start the server with --tokenizer {loaded.name}=tokenizer.json, or send tokens",
             )
-        found = self._known.get(path)
+        found = self._known.get(loaded.name)
         if found is None:
             try:
                 found = import_module("tokenizers").Tokenizer.from_file(str(path))
@@ -66,8 +70,12 @@ class Tokenizers:
                 raise OptionError(f"{path} is no tokenizer: {error}") from None
             found.no_padding()
             found.no_truncation()
-            self._known[path] = found
+            self._known[loaded.name] = found
         return found
+
+    def forget(self, name: str) -> None:
+        """Read the tokenizer of a model again: the model was loaded again."""
+        self._known.pop(name, None)
 
     def has(self, loaded: Loaded | ServedDecoder) -> bool:
         """Whether a model has a tokenizer."""

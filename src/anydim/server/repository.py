@@ -72,6 +72,7 @@ class Repository:
         found: dict[str, Source] = {}
         for word in self._words:
             for source in _sources(word):
+                check_name(source.name)
                 if source.name in found:
                     raise OptionError(f"two models are called '{source.name}'",
                                       "name one: NAME=PATH")  # fmt: skip
@@ -130,6 +131,13 @@ class Repository:
         return rows
 
 
+def check_name(name: str) -> None:
+    """Raise OptionError for a name that no path of a request can have."""
+    if not name or "/" in name:
+        raise OptionError(f"'{name}' is no name of a model",
+                          "it is a part of paths: not empty, and without '/'")  # fmt: skip
+
+
 def check_load(parameters: Collection[str]) -> None:
     """Raise InputError for parameters of a request to load a model: another configuration, or other
     files than the server has."""
@@ -154,7 +162,7 @@ def _sources(word: str) -> Iterator[Source]:
         return
     versions = _versions(path)
     if versions:
-        yield Source(name if equals else path.name, versions)
+        yield Source(name if equals else path.resolve().name, versions)
         return
     if equals:
         raise OptionError(f"{path} has no folders 1, 2, ... with a model", "name a file")

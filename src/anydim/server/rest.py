@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 import numpy
 
@@ -218,10 +217,10 @@ class Infer:
 
 
 def names_of(path: str) -> tuple[str, str] | None:
-    """Model and version of a path to inference; None for other paths."""
+    """Model and version of a path to inference, which is decoded; None for other paths."""
     parts = path.split("/")
     if len(parts) not in (5, 7) or parts[1:3] != ["v2", "models"] or parts[-1] != "infer":
         return None
     if len(parts) == 7 and parts[4] != "versions":
         return None
-    return unquote(parts[3]), unquote(parts[5]) if len(parts) == 7 else ""
+    return parts[3], parts[5] if len(parts) == 7 else ""

@@ -29,7 +29,7 @@ from anydim.server.connections import BoundedProtocol
 from anydim.server.decoders import ServedDecoder, warm_up
 from anydim.server.embeddings import Tokenizers
 from anydim.server.history import History
-from anydim.server.repository import SAVED, Repository
+from anydim.server.repository import SAVED, Repository, check_name, unknown
 from anydim.server.state import State, start_log, text_of
 from anydim.serving import AsyncBatcher, AsyncDecoder
 from anydim.serving.batcher import form_of
@@ -83,12 +83,14 @@ class _Served:
             {}, memory=settings.memory, calls=settings.calls, queue=settings.queue
         )
         self._repository = Repository(settings.models, self._open, self._add, self._remove)
+        self._tokenizers = Tokenizers(settings.tokenizers)
         self._files: dict[str, int] = {}  # bytes of models, by name
         self._others = 0  # bytes of the process without models, once it serves
 
     async def run(self) -> None:
         """Load models, serve, and drain."""
         settings = self._settings
+        self._check_options()
         bound = _bound(settings.host, settings.port)
         self._load_all()
         decoders = {name: self._decoder(name, path) for name, path in settings.decoders.items()}
@@ -100,7 +102,7 @@ class _Served:
         state = State(self._batcher, self._repository, room // BODY_SHARE)
         state.decoders.update(decoders)
         history = History(state, settings.memory)
-        app = application(state, Tokenizers(settings.tokenizers), history)
+        app = application(state, self._tokenizers, history)
         server = _Server(app, settings, state)
         samples = asyncio.create_task(history.run())
         server.rpc = await self._start_rpc(state)
@@ -116,6 +118,34 @@ class _Served:
             for each in decoders.values():
                 await each.decoder.close()
             self._log.info("stopped")
+
+    def _check_options(self) -> None:
+        """Raise OptionError for options that would be ignored: of models that are not there, or of
+        dims where nothing is compiled. Models that are added to a folder may be loaded later."""
+        settings, sources = self._settings, self._repository.sources()
+        for name in settings.decoders:
+            check_name(name)
+            if name in sources:
+                raise OptionError(f"a model and a decoder are called '{name}'",
+                                  "name one of them otherwise: NAME=PATH")  # fmt: skip
+        served = {**sources, **settings.decoders}
+        for option, named, known in (
+            ("--batch", settings.batch, sources), ("--tokenizer", settings.tokenizers, served),
+        ):  # fmt: skip
+            for name in named:
+                if name not in known:
+                    self._ignored(option, unknown(name, known))
+        paths = [str(source.versions[source.newest]) for source in sources.values()]
+        if settings.dims and not settings.decoders and all(map(_is_saved, paths)):
+            self._ignored("--dim", OptionError("all models are saved, and it is for ONNX files",
+                                               "compile them with these bounds"))  # fmt: skip
+
+    def _ignored(self, option: str, error: OptionError) -> None:
+        """Raise an error of an option, or log it where it may be right later."""
+        if not any(Path(word).is_dir() for word in self._settings.models):
+            raise OptionError(f"{option}: {error.problem}", error.hint)
+        facts = {"option": option, "reason": error.problem}
+        self._log.warning("ignored", extra={"facts": facts})
 
     def _load_all(self) -> None:
         """Load all models. One of a folder that cannot be loaded is logged, and others are served;
@@ -191,7 +221,7 @@ class _Served:
 
     def _read(self, path: str) -> CallableProgram:
         """A model of a file; ONNX files are compiled, with ragged dims where they have any."""
-        if is_saved(path) or path.endswith(SAVED):
+        if _is_saved(path):
             threads = self._settings.threads or "auto"
             return load(path, copy=True, verify="checksums", threads=threads)
         try:
@@ -215,6 +245,7 @@ class _Served:
         before = engine.add(name, form)
         if before is not None:
             engine.drained(before, STOP_SECONDS)
+        self._tokenizers.forget(name)
         self._files[name] = form.constant_bytes
         self._share()
 
@@ -228,6 +259,10 @@ class _Served:
         if self._others:
             room = self._settings.memory - self._others - sum(self._files.values())
             self._batcher.engine.budget.limit = max(0, room)
+
+
+def _is_saved(path: str) -> bool:
+    return is_saved(path) or path.endswith(SAVED)
 
 
 def _bound(host: str, port: int) -> list[socket.socket]:

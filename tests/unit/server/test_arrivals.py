@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from anydim.base.errors import OptionError
 from anydim.cli import main
 from anydim.server import arrivals
 from anydim.server.arrivals import (
@@ -120,6 +121,14 @@ def test_addresses_of_ipv6_stand_in_brackets() -> None:
     assert target_of("localhost:8000", "x").authority == "localhost:8000"
     data = request_bytes(target_of("http://[::1]:80", "x"), {}, {})
     assert b"\r\nhost: [::1]:80\r\n" in data
+
+
+@pytest.mark.parametrize("url", (
+    "localhost:99999", "localhost:x", "http://[::1", "ftp://x", "http://", "", "https://x:1",
+))  # fmt: skip
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(OptionError, match="is no address of a server"):
+        target_of(url, "x")
 
 
 ABOUT = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}]}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.client import HTTPConnection
 from pathlib import Path
@@ -23,6 +25,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
+from anydim.cli import main
 from tests.unit.server.running import SOURCE, running
 from tests.unit.server.test_protocol import INFER, arrays, binary
 from tests.unit.serving.models import encoder, scaled, tokens
@@ -31,17 +34,30 @@ for _package in ("starlette", "uvicorn", "httptools", "grpc"):
     pytest.importorskip(_package)
 import grpc  # noqa: E402
 
+from anydim.server import run  # noqa: E402
 
-def started(*words: str) -> tuple[int, str]:
-    """The exit status and the error text of a server that does not start."""
-    done = subprocess.run(
-        [sys.executable, "-m", "anydim", "serve", "--port", "0", *words, "--no-grpc"],
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)}, timeout=60,
-    )  # fmt: skip
-    return done.returncode, done.stderr
+Start = Callable[..., tuple[int, str]]
 
 
-def test_mistakes_end_the_start_with_a_reason(folder: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def started(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """The exit status and the error text of a server that does not start, in this process."""
+    monkeypatch.setattr(run, "bound_the_allocator", lambda: None)
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+    root, interval = logging.getLogger(), sys.getswitchinterval()
+    handlers = root.handlers[:]
+
+    def made(*words: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(["serve", "--port", "0", *words, "--no-grpc"])
+        return int(str(caught.value.code)), capsys.readouterr().err
+
+    yield made
+    root.handlers[:] = handlers
+    sys.setswitchinterval(interval)
+
+
+def test_mistakes_end_the_start_with_a_reason(folder: Path, tmp_path: Path, started: Start) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -60,6 +76,20 @@ def test_mistakes_end_the_start_with_a_reason(folder: Path, tmp_path: Path) -> N
     assert status == 2 and "two models are called 'encoder'" in text
     status, text = started(str(folder), "--memory", "10MiB")
     assert status == 2 and "the process with its models takes" in text
+    encoder = folder / "encoder.anydim"
+    for words, said in (
+        (("a/b=",), "'a/b' is no name of a model"),
+        (("=",), "'' is no name of a model"),
+        (("", "--batch", "encodr=batch"), "--batch: there is no model 'encodr'"),
+        (("", "--tokenizer", f"encodr={encoder}"), "--tokenizer: there is no model 'encodr'"),
+        (("", "--tokenizer", "encoder=no.json"), "--tokenizer encoder: there is no file no.json"),
+        (("", "--dim", "seq=1..9"), "--dim: all models are saved, and it is for ONNX files"),
+        (("", "--decoder", f"encoder={encoder}"), "a model and a decoder are called 'encoder'"),
+    ):
+        status, text = started(f"{words[0]}{encoder}", *words[1:])
+        assert status == 2 and said in text, text
+    status, text = started(str(folder), "--batch", "later=batch", "--memory", "10MiB")
+    assert '"ignored", "option": "--batch", "reason": "there is no model \'later\'"' in text
     (tmp_path / "bad.anydim").write_bytes(b"nothing")
     status, text = started(str(tmp_path / "bad.anydim"))
     assert status == 2 and "Traceback" not in text
@@ -101,6 +131,30 @@ def test_versions_and_a_file_that_is_overwritten_under_load(tmp_path: Path) -> N
         assert server.json("GET", "/v2/models/encoder")[1]["versions"] == ["12"]
         rows = server.json("POST", "/v2/repository/index", {})[1]
         assert [row["state"] for row in rows] == ["UNAVAILABLE", "READY"]
+
+
+def test_a_load_reads_the_tokenizer_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    monkeypatch.setattr(run, "start_log", lambda _: logging.getLogger("anydim.server"))
+    file = tmp_path / "tokenizer.json"
+
+    def written(number: int) -> None:
+        words = tokenizers.models.WordLevel({"a": number, "b": 1 - number}, unk_token="b")
+        tokenizers.Tokenizer(words).save(str(file))
+
+    written(0)
+    model = tmp_path / "scaled.anydim"
+    scaled().save(model)
+    served = run._Served(run.Settings(
+        [str(model)], 1 << 28, 1, "127.0.0.1", 0, None, 8, 1, {"scaled": str(file)}, {}, {}, 0, {},
+        False,
+    ))  # fmt: skip
+    found = []
+    for number in (0, 1):
+        written(number)
+        loaded = served._repository.load("scaled")
+        found.append(served._tokenizers.of(loaded).encode("a").ids)
+    assert found == [[0], [1]]
 
 
 def floats(shape: tuple[int, ...]) -> tuple[bytes, dict[str, str]]:
@@ -196,9 +250,7 @@ def test_what_does_not_fit_gets_413_with_bytes_and_sizes(tmp_path: Path) -> None
 
 
 def test_answers_do_not_wait_for_acknowledgements() -> None:
-    from anydim.server.run import _bound
-
-    async def run() -> list[int]:
+    async def listen() -> list[int]:
         found = list[int]()
 
         def connected(reader: Any, writer: asyncio.StreamWriter) -> None:
@@ -206,7 +258,7 @@ def test_answers_do_not_wait_for_acknowledgements() -> None:
             found.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
-        (made,) = _bound("127.0.0.1", 0)
+        (made,) = run._bound("127.0.0.1", 0)
         with made as bound:
             server = await asyncio.start_server(connected, sock=bound)
             reader, writer = await asyncio.open_connection(*bound.getsockname())
@@ -215,19 +267,17 @@ def test_answers_do_not_wait_for_acknowledgements() -> None:
             server.close()
         return found
 
-    assert asyncio.run(run()) == [1]
+    assert asyncio.run(listen()) == [1]
 
 
 def test_two_servers_that_start_together() -> None:
-    from anydim.server.run import _bound, _Server
-
-    (first,) = _bound("127.0.0.1", 0)
+    (first,) = run._bound("127.0.0.1", 0)
     port = first.getsockname()[1]
-    second = _bound("127.0.0.1", port)  # before the first one listens
+    second = run._bound("127.0.0.1", port)  # before the first one listens
     settings: Any = SimpleNamespace(host="127.0.0.1", port=port, queue=1)
     with first:
         first.listen()
-        server = _Server(None, settings, SimpleNamespace(log=None))  # type: ignore[arg-type]
+        server = run._Server(None, settings, SimpleNamespace(log=None))  # type: ignore[arg-type]
         with pytest.raises(ad.OptionError, match=f"port {port} cannot be bound: Address already"):
             asyncio.run(server.serve(second))
     for each in second:
@@ -248,24 +298,22 @@ def resolved(addresses: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_all_addresses_of_a_host_are_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    from anydim.server.run import _bound
-
     resolved(ADDRESSES, monkeypatch)
-    made = _bound("several", 0)
+    made = run._bound("several", 0)
     names = [each.getsockname() for each in made]
     assert [host for host, _ in names] == ["127.0.0.1", "127.0.0.2"]
     assert len({port for _, port in names}) == 1
     made[1].listen()
     made[0].close()
     with pytest.raises(ad.OptionError, match=r"several, port .* Address already in use"):
-        _bound("several", names[0][1])
+        run._bound("several", names[0][1])
     made[1].close()
-    again = _bound("several", names[0][1])  # the error left no socket behind
+    again = run._bound("several", names[0][1])  # the error left no socket behind
     for each in again:
         each.close()
     resolved(ADDRESSES[3:], monkeypatch)
     with pytest.raises(ad.OptionError, match="Cannot assign requested address"):
-        _bound("none", 0)
+        run._bound("none", 0)
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6")

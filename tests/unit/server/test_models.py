@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -80,6 +81,19 @@ def test_a_broken_model_is_loaded_once_it_is_whole(server: Any, folder: Path) ->
     assert server.json("POST", "/v2/repository/models/broken/load")[0] == 200
     assert server.json("GET", "/v2/models/broken/ready")[0] == 200
     assert server.json("POST", "/v2/repository/models/broken/unload")[0] == 200
+
+
+def test_a_name_is_any_part_of_a_path(server: Any, folder: Path) -> None:
+    name = "a%41 ü?#"
+    (folder / f"{name}.anydim").write_bytes((folder / "FP32.anydim").read_bytes())
+    assert server.json("POST", f"/v2/repository/models/{quote(name)}/load")[0] == 200
+    row = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [2.5]}
+    for path in (f"/v2/models/{quote(name)}", f"/v2/models/{quote(name)}/versions/1"):
+        assert server.json("GET", path)[1]["name"] == name
+        status, found = server.json("POST", f"{path}/infer", {"inputs": [row]})
+        assert status == 200 and found["outputs"][0]["data"] == [5.0], found
+    assert server.json("POST", f"/v2/repository/models/{quote(name)}/unload")[0] == 200
+    (folder / f"{name}.anydim").unlink()
 
 
 @pytest.mark.parametrize("words", (["broken.anydim", "FP32.anydim"], ["folder"]), ids=str)
