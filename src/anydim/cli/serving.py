@@ -160,6 +160,10 @@ class OutliersType(click.ParamType):
     help="Draw this integer input from LOW to HIGH, both included. Default: 0 and 1.",
 )  # fmt: skip
 @click.option("--output", "outputs", multiple=True, metavar="NAME", help="Results to request.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
+    metavar="S", help="How long an answer may take; a later one counts as none.",
+)  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of times, lengths and inputs.")
 @click.option("--chart", metavar="FILE", help="Write a picture of the latencies, as SVG.")
 @click.option("--quiet", is_flag=True, help="Print the table only.")
@@ -167,14 +171,14 @@ class OutliersType(click.ParamType):
 def load(
     context: click.Context, url: str, model: str | None, rate: float, seconds: float,
     lengths: RowSizes | None, outliers: tuple[float, int] | None,
-    integers: Sequence[tuple[str, tuple[int, int]]], outputs: Sequence[str], seed: int,
-    chart: str | None, quiet: bool,
+    integers: Sequence[tuple[str, tuple[int, int]]], outputs: Sequence[str], timeout: float,
+    seed: int, chart: str | None, quiet: bool,
 ) -> None:  # fmt: skip
     """Send random requests to a server at a rate, and print latencies.
 
     Requests leave at the times of a Poisson process, whether or not earlier ones were answered, and
     latency counts from these times: a server that stalls does not slow the load. The exit status is
-    1 if no request had a result; one without an answer after 60 s has none.
+    1 if no request had a result.
 
     \b
     Examples:
@@ -186,7 +190,7 @@ def load(
     console, made = Console(quiet), _module("loading")
     plan = made.LoadPlan(
         url, model, rate, seconds, _drawn(lengths, round(rate * seconds), seed), outliers,
-        dict(integers), tuple(outputs), seed,
+        dict(integers), tuple(outputs), seed, timeout,
     )  # fmt: skip
     console.note(f"sending {counted(len(plan.lengths), 'request')} in {seconds:g} s")
     sent = made.sent(plan)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,6 @@ from anydim.base.records import dataclass
 from anydim.server.tensors import raw
 
 MOST_CONNECTIONS = 1024
-ANSWER_SECONDS = 60.0  # for an answer to arrive
 _NO_ANSWER = (
     OSError, EOFError, ValueError, LookupError, asyncio.LimitOverrunError,
 )  # fmt: skip
@@ -64,10 +64,11 @@ class Sent:
 
 
 class Connections:
-    """Connections to a server, used one request at a time."""
+    """Connections to a server, used one request at a time. An answer that takes longer than
+    `timeout` seconds is none."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, target: Target, timeout: float = math.inf) -> None:
+        self._target, self._timeout = target, timeout
         self._idle: deque[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = deque()
         self._limit = asyncio.Semaphore(MOST_CONNECTIONS)
 
@@ -76,21 +77,25 @@ class Connections:
         loop = asyncio.get_running_loop()
         async with self._limit:
             while True:  # idle connections may have been closed, a fresh one counts
-                fresh, pair, end = not self._idle, None, loop.time() + ANSWER_SECONDS
+                fresh, pair, timer = not self._idle, None, None
+                end = loop.time() + self._timeout
                 try:
                     pair = self._idle.pop() if self._idle else await self._open()
-                    timer = loop.call_at(end, pair[1].transport.abort)
+                    if self._timeout < math.inf:
+                        timer = loop.call_at(end, pair[1].transport.abort)
                     pair[1].write(data)
                     status, body = await _answer(pair[0])
                 except _NO_ANSWER as error:
                     if pair is not None:
-                        timer.cancel()
                         pair[1].close()
-                    is_late = loop.time() >= end
-                    if fresh or is_late:
-                        return FAILED, _reason(error, is_late).encode()
+                    if loop.time() >= end:
+                        return FAILED, b"nothing arrived in %g s" % self._timeout
+                    if fresh:
+                        return FAILED, _reason(error).encode()
                     continue
-                timer.cancel()
+                finally:
+                    if timer is not None:
+                        timer.cancel()
                 self._idle.append(pair)
                 return status, body
 
@@ -103,14 +108,13 @@ class Connections:
             self._idle.pop()[1].close()
 
 
-def _reason(error: Exception, is_late: bool) -> str:
+def _reason(error: Exception) -> str:
     """Why a request has no answer."""
-    if is_late:
-        return f"nothing arrived in {ANSWER_SECONDS:g} s"
     if isinstance(error, EOFError):
         return "the connection was closed"
     if isinstance(error, OSError):
-        return os.strerror(error.errno) if error.errno else str(error)
+        number = error.errno or 0  # below 0 for a name without an address
+        return os.strerror(number) if number > 0 else error.strerror or str(error)
     return "what arrived is no HTTP"
 
 
@@ -185,12 +189,13 @@ def request_bytes(
 
 async def send_all(
     target: Target, requests: Sequence[tuple[int, bytes]], rate: float, seed: int,
-    keep: bool = False,
+    keep: bool = False, timeout: float = math.inf,
 ) -> list[Sent]:  # fmt: skip
-    """Send requests, each a length and bytes, at a mean rate per second; wait for all answers."""
+    """Send requests, each a length and bytes, at a mean rate per second; wait for all answers, for
+    each at most `timeout` seconds."""
     gaps = numpy.random.default_rng(seed).exponential(1 / rate, len(requests))
     times = numpy.cumsum(gaps).tolist()
-    connections, sent, start = Connections(target), list[Sent](), perf_counter()
+    connections, sent, start = Connections(target, timeout), list[Sent](), perf_counter()
 
     async def one(at: float, length: int, data: bytes) -> None:
         status, body = await connections.send(data)

@@ -43,6 +43,7 @@ class LoadPlan:
     integers: Mapping[str, tuple[int, int]]
     outputs: tuple[str, ...]
     seed: int
+    timeout: float
 
 
 def sent(plan: LoadPlan) -> list[Sent]:
@@ -62,7 +63,7 @@ async def _sent(plan: LoadPlan) -> list[Sent]:
     if plan.outliers is not None:
         lengths = lengths_with(lengths, *plan.outliers, plan.seed)
     requests = _requests(plan, target, about["inputs"], lengths)
-    return await send_all(target, requests, plan.rate, plan.seed)
+    return await send_all(target, requests, plan.rate, plan.seed, timeout=plan.timeout)
 
 
 def _requests(
