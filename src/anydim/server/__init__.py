@@ -14,6 +14,7 @@ extra `serve`).
     repository.py    files and versions of models
     state.py         what these share; history.py has samples for the page
     connections.py   limits of connections
+    last_answers.py  connections that end behind an answer
     arrivals.py      `anydim load`: requests in an open loop
     triton.py        a model for the Python backend of Triton
 """
