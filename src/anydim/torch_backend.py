@@ -23,44 +23,38 @@ import copy
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
-import numpy
 import torch
 import torch.fx.experimental._config
-import torch.utils.dlpack
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import detect_fake_mode
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import _disable_current_modes
 
-from anydim.base.dtypes import from_numpy as dtype_from_numpy
 from anydim.base.errors import ModelError, OptionError, UserError
-from anydim.base.records import dataclass
 from anydim.base.text import listed
-from anydim.complex_model import complex_tensor
 from anydim.entry import compile
 from anydim.frontends.torch.decompositions import decompositions
 from anydim.frontends.torch.drawn_numbers import DrawnNumbers
+from anydim.frontends.torch.graph_results import (
+    GraphResults,
+    count_returned,
+    traced_metadata,
+    traced_value,
+)
 from anydim.frontends.torch.importer import Imported, Program, import_graph
 from anydim.frontends.torch.inference_trace import traced_inference
-from anydim.frontends.torch.memory_order import memory_order
 from anydim.frontends.torch.recurrent_tracing import trace_whole
-from anydim.frontends.torch.refusal import Refused
-from anydim.frontends.torch.result_views import ResultView, result_view, shared_roots
-from anydim.model import Model
-from anydim.runtime.exchange import handed, strided
+from anydim.torch_calls import ModelCall
 
 _LOG = logging.getLogger("torch._dynamo.backends.anydim")
-_NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _MOST_BUILDS = 4  # of a graph with its weights as constants
-_MOST_BYTES = 1 << 20  # that stand for a number and are allocated
 _OPTIONS = ("threads", "options", "precision", "strategy", "target", "memory_limit", "arenas")
 
 
@@ -107,7 +101,7 @@ def _traced(
     table = decompositions(is_exported=False)
     traced = traced_inference(module, inputs, table)
     if traced is not None:
-        return _model(_Part(traced, inputs, wanted, held)) or module.forward
+        return _model(traced, inputs, wanted, held) or module.forward
     made: Callable[..., Any] = aot_autograd(
         fw_compiler=partial(_compiled, wanted, {}),
         bw_compiler=partial(_compiled, wanted, {}, is_backward=True),
@@ -129,19 +123,20 @@ def _compiled(
 ) -> Callable[..., Any]:  # fmt: skip
     """The model of a functional graph; torch's own graph if it cannot be compiled."""
     constant = {n: tensor for n, tensor in held.items() if not _is_written(n)}
-    part = _Part(module, inputs, wanted, constant)
-    part.returned = 0 if is_backward else _count_returned()  # gradients have no aliases
-    return _boxed(_model(part) or module.forward)
+    returned = 0 if is_backward else count_returned()  # gradients have no aliases
+    return _boxed(_model(module, inputs, wanted, constant, returned) or module.forward)
 
 
-def _model(part: _Part) -> Callable[..., Any] | None:
+def _model(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], *options: Any
+) -> Callable[..., Any] | None:
     """The compiled graph; None, with a line in torch's log, if it cannot be compiled."""
     try:
-        part.build()
+        graph = CompiledGraph(module, inputs, *options)
     except UserError as error:
         _LOG.warning("a graph runs in torch: %s", error.problem)
         return None
-    return _Renewed(part) if part.held else part.call
+    return _Renewed(graph) if graph.held else graph.call
 
 
 def _boxed(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,222 +151,79 @@ def _boxed(call: Callable[..., Any]) -> Callable[..., Any]:
     return boxed
 
 
-@dataclass(frozen=True)
-class _Result:
-    """A result of a graph: an input by position, an output by name, a view, or a value."""
+class CompiledGraph:
+    """A functional graph of ATen and its model; `held` are the weights that the model holds, by
+    position.
 
-    position: int | None = None
-    name: str | None = None
-    value: Any = None
-    is_plain: bool = False  # the module returns the value itself
-    number: type | None = None  # of a number, which torch takes as Python's
-    view: ResultView | None = None
-    same: int | None = None  # the place of the same result
-    order: tuple[int, ...] = ()  # the axes as they lie in memory, if not in order
-
-    @property
-    def is_computed(self) -> bool:
-        """Whether the model computes it."""
-        is_passed = self.position is not None or self.view is not None or self.same is not None
-        return not (is_passed or self.is_plain)
-
-
-class _Part:
-    """A functional graph of ATen and its model."""
+    `returned` is the number of results whose memory the caller sees. Raises ModelError.
+    """
 
     def __init__(
         self, module: torch.fx.GraphModule, inputs: Sequence[Any], wanted: Mapping[str, Any],
-        held: Mapping[int, torch.Tensor],
+        held: Mapping[int, torch.Tensor], returned: int = sys.maxsize,
     ) -> None:  # fmt: skip
-        self.returned = sys.maxsize  # results whose order in memory is torch's
-        self.drawn = DrawnNumbers(module)
-        self.module, self.wanted = self.drawn.module, wanted
-        nodes = list(self.module.graph.nodes)
-        self.placeholders = [node for node in nodes if node.op == "placeholder"]
-        self.output = nodes[-1]
-        self.held = held
+        self._drawn = DrawnNumbers(module)
+        self._module, self._wanted = self._drawn.module, wanted
         mode = detect_fake_mode(inputs)
         environment = None if mode is None else mode.shape_env
-        self.ranges = {} if environment is None else environment.var_to_range
+        self._ranges = {} if environment is None else environment.var_to_range
+        values = [traced_value(node) for node in self._module.graph.nodes]
+        for value in values:
+            _refuse_unknown(value)
+        with _disable_current_modes():  # torch compiles with tensors that have no values
+            self._results = GraphResults(self._module.graph, returned)
+        self._is_on_host = all(map(_is_on_host, values))
+        self.held = held
+        self.build()
 
     def build(self) -> None:
-        """Import and compile the graph. Raises ModelError."""
-        with _disable_current_modes():  # torch compiles with tensors that have no values
-            self._build()
+        """Import and compile the graph with the weights in `held`. Raises ModelError."""
+        with _disable_current_modes():
+            imported = self._imported() if self._results.computed else None
+            self._made = self._results.named(imported.results if imported else ())
+            self._call: ModelCall | None = None
+            if imported is not None and imported.graph.outputs:
+                model = compile(imported.graph, **self._wanted)
+                self._call = ModelCall(model, imported, self._is_on_host)
+            self._positions = list(self.held)
+            self._versions = _versions(self.held.values())
 
-    def _build(self) -> None:
-        for value in map(_traced_value, self.module.graph.nodes):
-            _refuse_unknown(value)
-        kept, self.results = self._results()
-        imported = self._imported(kept) if kept else None
-        outputs = iter(imported.results if imported else ())
-        self.results = [
-            _named(next(outputs), each) if each.is_computed else each for each in self.results
-        ]  # fmt: skip
-        self.model: Model | None = None
-        if imported is not None and imported.graph.outputs:
-            self.imported = imported
-            self.model = compile(imported.graph, **self.wanted)
-            self.names = tuple(spec.name for spec in self.model.inputs)
-            self.plain = _as_array if self._is_numpy(self.model) else _as_tensor
-        self.versions = {n: _version(t) for n, t in self.held.items()}
-        self.same = [each.same for each in self.results]
-        self.views = [
-            (number, each.view) for number, each in enumerate(self.results) if each.view is not None
-        ]
-
-    def _is_numpy(self, model: Model) -> bool:
-        """Whether numpy can hold all inputs and results: its arrays are passed on faster."""
-        values = [node.meta.get("val") for node in self.placeholders]
-        on_host = all(v.device.type == "cpu" for v in values if isinstance(v, torch.Tensor))
-        specs = (*model.inputs, *model.outputs)
-        return on_host and all(spec.dtype.numpy.isbuiltin == 1 for spec in specs)
-
-    def _results(self) -> tuple[list[Any], list[_Result]]:
-        """The results that the graph computes, and all results."""
-        (returned,) = self.output.args
-        self.count = len(returned)
-        given = [*returned, *shared_roots(returned[: self.returned])]
-        self.places = {node: number for number, node in enumerate(self.placeholders)}
-        self.nodes: dict[Any, int] = {}  # the first place of each computed result
-        for number, node in enumerate(given):
-            if node is not None and not self._is_of_input(number):
-                self.nodes.setdefault(node, number)
-        kept, results = [], []
-        written = self._written(returned)
-        for number, each in enumerate(given):
-            passed = self._passed(number, given, written)
-            if passed is not None:
-                results.append(passed)
-                continue
-            kept.append(each)
-            results.append(_Result(number=_NUMBERS.get(type(_traced_value(each)))))
-        roots = {each.view.root for each in results if each.view is not None}
-        return kept, [
-            replace(each, order=_order(node))
-            if each.is_computed and (number < self.returned or node in roots) else each
-            for number, (node, each) in enumerate(zip(given, results))
-        ]  # fmt: skip
-
-    def _passed(
-        self, number: int, given: Sequence[Any], written: Mapping[torch.fx.Node, torch.fx.Node]
-    ) -> _Result | None:
-        """A result that the model does not compute; None if it does."""
-        each = given[number]
-        if each in self.places:
-            return _Result(position=self.places[each])
-        if not isinstance(each, torch.fx.Node):
-            return _Result(value=each, is_plain=True)
-        is_of_input = self._is_of_input(number)
-        if is_of_input and each in written:
-            return _Result(position=self.places[written[each]])
-        view: ResultView | None = None
-        try:
-            view = result_view(each, self.nodes, written if is_of_input else None)
-        except Refused as error:
-            if is_of_input:
-                raise ModelError(f"a result that is a view of an input, by {error}") from None
-        if is_of_input and view is not None:
-            return _Result(view=view)
-        if self.nodes.get(each, number) < number:
-            return _Result(same=self.nodes[each])
-        return None if view is None else _Result(view=view)
-
-    def _is_of_input(self, number: int) -> bool:
-        """Whether a result is a view of an input.
-
-        torch makes it again from the input after the call, by the sizes, strides and offset that
-        the graph returns.
-        """
-        metadata = _metadata() if number < self.returned else None
-        if metadata is None:
-            return False
-        place = number - len(metadata.mutated_inp_runtime_indices)
-        if not 0 <= place < len(metadata.output_info):
-            return False
-        return metadata.output_info[place].output_type.name in ("alias_of_input", "is_input")
-
-    def _written(self, returned: Sequence[Any]) -> dict[torch.fx.Node, torch.fx.Node]:
-        """The placeholders that a call writes, by their new values, the first results."""
-        metadata = _metadata() if self.returned else None
-        if metadata is None or metadata.tokens:
-            return {}
-        positions = metadata.mutated_inp_runtime_indices
-        pairs = [(new, self.placeholders[n]) for new, n in zip(returned, positions)
-                 if n < len(self.placeholders)]  # fmt: skip
-        if len(pairs) < len(positions) or not all(_have_one_shape(*pair) for pair in pairs):
-            return {}  # torch has joined inputs that share memory
-        return {new: old for new, old in pairs if new not in self.places}
-
-    def _imported(self, kept: Sequence[Any]) -> Imported:
-        (before,) = self.output.args
-        self.output.args = (tuple(kept),)
-        constants = {self.placeholders[n].name: tensor for n, tensor in self.held.items()}
+    def _imported(self) -> Imported:
+        """The graph with the computed results only."""
+        *_, output = self._module.graph.nodes
+        placeholders = [n.name for n in self._module.graph.nodes if n.op == "placeholder"]
+        constants = {placeholders[n]: tensor for n, tensor in self.held.items()}
+        (before,) = output.args
+        output.args = (tuple(self._results.computed),)
         try:
             return import_graph(
                 Program(
                     "torch.compile",
-                    self.module,
+                    self._module,
                     constants,
-                    ranges=self.ranges,
+                    ranges=self._ranges,
                     shaped_numbers=True,
                 )
             )
         finally:
-            self.output.args = (before,)
+            output.args = (before,)
 
     def is_stale(self, arguments: Sequence[Any]) -> bool:
         """Whether weights among the arguments are not those that the model holds."""
-        return any(_version(arguments[n]) != found for n, found in self.versions.items())
+        return _versions([arguments[n] for n in self._positions]) != self._versions
 
-    def renewed(self, held: Mapping[int, torch.Tensor]) -> _Part:
+    def renewed(self, held: Mapping[int, torch.Tensor]) -> CompiledGraph:
         """The same graph compiled with other weights."""
-        part = copy.copy(self)
-        part.held = held
-        part.build()
-        return part
+        graph = copy.copy(self)
+        graph.held = held
+        graph.build()
+        return graph
 
     def call(self, *arguments: Any) -> list[Any]:
         """The results for arguments in order."""
-        found: Mapping[str, Any] = {}
-        whole = self.drawn.arguments(arguments)
-        if self.model is not None:
-            found = self.model(**self._given(whole))
-        made = [self._result(each, whole, found) for each in self.results]
-        for number, each in self.views:
-            made[number] = self._view(each, whole, made)
-        shown = zip(made[: self.count], self.same)
-        return [each if same is None else made[same] for each, same in shown]
-
-    def _given(self, arguments: Sequence[Any]) -> dict[str, Any]:
-        """The inputs of the model."""
-        given = {name: arguments[position]
-                 for name, position in zip(self.names, self.imported.placeholders)}  # fmt: skip
-        for name in self.imported.complex_names & given.keys():
-            given[name] = torch.view_as_real(given[name].resolve_conj())
-        for name in self.imported.negated:
-            given[name] = -given[name]
-        return {name: self.plain(value) for name, value in given.items()}
-
-    def _view(
-        self, view: ResultView, arguments: Sequence[Any], made: Sequence[Any]
-    ) -> torch.Tensor:
-        place = self.places.get(view.root)
-        root = made[self.nodes[view.root]] if place is None else arguments[place]
-        return view.made(root, [arguments[self.places[each]] for each in view.others])
-
-    def _result(self, each: _Result, arguments: Sequence[Any], found: Mapping[str, Any]) -> Any:
-        if each.position is not None:
-            return arguments[each.position]
-        if each.name is None:
-            return each.value
-        made = found[each.name]
-        if each.number is not None:
-            return each.number(made)
-        tensor = made if isinstance(made, torch.Tensor) else _tensor_of(made)
-        if each.name in self.imported.complex_names:
-            tensor = complex_tensor(tensor)
-        return _in_order(tensor, each.order) if each.order else tensor
+        whole = self._drawn.arguments(arguments)
+        outputs = {} if self._call is None else self._call(whole)
+        return self._made.made(whole, outputs)
 
 
 class _Renewed:
@@ -380,52 +232,23 @@ class _Renewed:
     Several threads may call it, with the weights of several modules of the same code.
     """
 
-    def __init__(self, part: _Part) -> None:
-        self._part, self._builds, self._lock = part, 1, threading.Lock()
+    def __init__(self, graph: CompiledGraph) -> None:
+        self._graph, self._builds, self._lock = graph, 1, threading.Lock()
 
     def __call__(self, *arguments: Any) -> list[Any]:
-        part = self._part
-        if part.is_stale(arguments):
-            part = self._renewed(arguments)
-        return part.call(*arguments)
+        graph = self._graph
+        if graph.is_stale(arguments):
+            graph = self._renewed(arguments)
+        return graph.call(*arguments)
 
-    def _renewed(self, arguments: Sequence[Any]) -> _Part:
+    def _renewed(self, arguments: Sequence[Any]) -> CompiledGraph:
         with self._lock:
-            if self._part.is_stale(arguments):
+            if self._graph.is_stale(arguments):
                 self._builds += 1
                 is_held = self._builds <= _MOST_BUILDS
-                held = {n: arguments[n] for n in self._part.held} if is_held else {}
-                self._part = self._part.renewed(held)
-            return self._part
-
-
-def _tensor_of(array: numpy.ndarray) -> torch.Tensor:
-    """A tensor that shares an array's memory, of types that numpy does not know, too."""
-    array = strided(array)
-    if array.dtype.isbuiltin == 1:
-        return torch.from_numpy(array)
-    return torch.from_dlpack(handed(array, dtype_from_numpy(array.dtype)))
-
-
-def _named(result: Any, computed: _Result) -> _Result:
-    if isinstance(result, str):
-        return replace(computed, name=result)
-    return _Result(value=result)
-
-
-def _metadata() -> Any:
-    """What torch knows of the inputs and results of the traced function; None if nothing."""
-    return getattr(torch._guards.TracingContext.try_get(), "fw_metadata", None)
-
-
-def _have_one_shape(one: Any, other: Any) -> bool:
-    values = _traced_value(one), _traced_value(other)
-    shapes = [[str(size) for size in getattr(each, "shape", "?")] for each in values]
-    return shapes[0] == shapes[1]
-
-
-def _traced_value(result: Any) -> Any:
-    return result.meta.get("val") if isinstance(result, torch.fx.Node) else None
+                held = {n: arguments[n] for n in self._graph.held} if is_held else {}
+                self._graph = self._graph.renewed(held)
+            return self._graph
 
 
 def _refuse_unknown(value: Any) -> None:
@@ -436,74 +259,21 @@ def _refuse_unknown(value: Any) -> None:
         raise ModelError("torch.compile: nested tensors are not supported")
 
 
-def _order(result: Any) -> tuple[int, ...]:
-    """The axes of a result from the outermost in memory to the innermost; none if in order."""
-    traced = _traced_value(result)
-    if not isinstance(traced, torch.Tensor):
-        return ()
-    try:
-        order = memory_order(traced)
-    except Refused:
-        return ()
-    return () if order == tuple(range(len(order))) else order
+def _is_on_host(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or value.device.type == "cpu"
 
 
-def _in_order(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """A tensor with its axes in another order in memory."""
-    back = sorted(range(len(order)), key=order.__getitem__)
-    return tensor.permute(order).contiguous().permute(back)
-
-
-def _count_returned() -> int:
-    """The number of results of a forward graph that the caller sees; the others are saved."""
-    metadata = _metadata()
-    return sys.maxsize if metadata is None else int(metadata.num_forward)
-
-
-def _as_tensor(value: Any) -> torch.Tensor:
-    """An argument of a model: a number is the size of a tensor of bytes."""
-    if isinstance(value, int):
-        return torch.from_numpy(_bytes(value))
-    return value.detach()
-
-
-def _as_array(value: Any) -> numpy.ndarray:
-    """The same as an array that shares the tensor's memory, which may still be resized."""
-    if isinstance(value, int):
-        return _bytes(value)
-    return numpy.from_dlpack(_Shared(value.resolve_neg() if value.is_neg() else value))
-
-
-class _Shared:
-    """A tensor as a DLPack array, gradients or not."""
-
-    __slots__ = ("tensor",)
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return torch.utils.dlpack.to_dlpack(self.tensor)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0
-
-
-def _bytes(count: int) -> numpy.ndarray:
-    """An array of that many bytes, whose elements are not read; none for a negative count."""
-    if count <= _MOST_BYTES:
-        return numpy.empty(max(count, 0), numpy.uint8)
-    return numpy.lib.stride_tricks.as_strided(numpy.empty(1, numpy.uint8), (count,), (1,))
-
-
-def _version(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where a tensor lies, and how often it was changed."""
-    return tensor.data_ptr(), tensor._version
+def _versions(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """Where tensors lie, and how often they were changed."""
+    found = []
+    for tensor in tensors:
+        found += (tensor.data_ptr(), tensor._version)
+    return found
 
 
 def _is_written(position: int) -> bool:
     """Whether the traced function changes an input in place."""
-    metadata = _metadata()
+    metadata = traced_metadata()
     if metadata is None or position >= len(metadata.input_info):
         return True
     return bool(metadata.input_info[position].mutates_data)

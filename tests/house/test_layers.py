@@ -21,7 +21,7 @@ LAYERS = (
     "string_model", "unranked_model", "stateful_model", "complex_model", "program_cache",
     "compile_source", "entry", "calibration_probes", "calibration", "backend",
     "cached_rows", "cached_model",
-    "derivatives", "torch_operators", "torch_backend", "definitions",
+    "derivatives", "torch_operators", "torch_calls", "torch_backend", "definitions",
     "model_store", "ort", "report", "sentence_transformers", "__init__",
     "server", "ray", "cli", "__main__",
 )  # fmt: skip

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from anydim.torch_backend import _MOST_BUILDS, _Part  # noqa: E402
+from anydim.torch_backend import _MOST_BUILDS, CompiledGraph  # noqa: E402
 from tests.torch.compiling import anew  # noqa: E402, F401
 
 
@@ -32,13 +32,13 @@ def compiled(module: Any) -> Any:
 def builds(monkeypatch: Any) -> list[int]:
     """The numbers of weights that each build holds."""
     found: list[int] = []
-    build = _Part.build
+    build = CompiledGraph.build
 
     def counted(self: Any) -> None:
         found.append(len(self.held))
         build(self)
 
-    monkeypatch.setattr(_Part, "build", counted)
+    monkeypatch.setattr(CompiledGraph, "build", counted)
     return found
 
 

@@ -99,7 +99,7 @@ class Executable(ABC, Generic[Own]):
         self.served: Callable[[], None] | None = None  # called after every `until_served` calls
         self.until_served = NEVER
         self.steady = False  # whether calls may repeat earlier sizes
-        self.tensors: type | None = None  # class of the last argument that was no numpy array
+        self.tensors: type | None = None  # class of the last or expected arguments besides arrays
         self.noted: Callable[[list[int], float], None] | None = None  # receives sizes and seconds
         self._epoch = 0
         self._retired: list[tuple[int, object]] = []

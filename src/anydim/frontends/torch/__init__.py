@@ -20,6 +20,7 @@ Nothing here is imported before a torch program is compiled: torch is an optiona
     recurrent_operators.py LSTM, GRU and RNN as operators of torch, with gradients
     recurrent_tracing.py   torch.compile with recurrent layers kept whole
     resampling.py          resampling by a factor
+    graph_results.py       results of torch.compile's graphs: computed, inputs, views, values
     result_views.py        results that are views of inputs or of other results
     exporting.py           export with recurrent layers kept whole
     opening.py             exported programs, files and modules

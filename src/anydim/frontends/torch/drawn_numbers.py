@@ -10,6 +10,7 @@ sizes that data decide stay in the graph: their rows have seeds of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from anydim.frontends.torch.refusal import Refused
 from anydim.frontends.torch.sizes import size_of
 from anydim.sizes import Size
 
+_MOST_KNOWN = 256  # sizes whose draws are kept
 _ATEN = torch.ops.aten
 _DROPOUT = _ATEN.native_dropout.default
 DRAWN_BY_SHAPE = {
@@ -38,12 +40,12 @@ class _Empty:
     strides: tuple[Size | int, ...]
     dtype: torch.dtype
 
-    def made(self, sizes: Mapping[str, int]) -> torch.Tensor:
-        return torch.empty_strided(
-            [_number(size, sizes) for size in self.shape],
-            [_number(stride, sizes) for stride in self.strides],
-            dtype=self.dtype,
+    def at(self, sizes: Mapping[str, int]) -> Callable[[], torch.Tensor]:
+        """What makes it at these sizes."""
+        shape, strides = (
+            [_number(size, sizes) for size in each] for each in (self.shape, self.strides)
         )
+        return partial(torch.empty_strided, shape, strides, dtype=self.dtype)
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,15 @@ class _Draw:
     arguments: tuple[Any, ...]
     named: Mapping[str, Any]
 
-    def made(self, sizes: Mapping[str, int]) -> torch.Tensor:
+    def at(self, sizes: Mapping[str, int]) -> Callable[[], torch.Tensor]:
+        """What draws the numbers at these sizes."""
         arguments = [_given(each, sizes) for each in self.arguments]
-        return self.function(*arguments, **self.named)
+        function, named = self.function, self.named
+
+        def drawn() -> torch.Tensor:
+            return function(*[e() if isinstance(e, partial) else e for e in arguments], **named)
+
+        return drawn
 
 
 class DrawnNumbers:
@@ -68,6 +76,7 @@ class DrawnNumbers:
     def __init__(self, module: torch.fx.GraphModule) -> None:
         self.symbols: dict[str, tuple[int, int | None]] = {}  # placeholder, axis
         self.draws: list[_Draw] = []
+        self._known: dict[tuple[int, ...], Sequence[Callable[[], torch.Tensor]]] = {}
         self.module = module
         if any(_draws(node) for node in module.graph.nodes):
             self.module = self._separated(module)
@@ -76,11 +85,21 @@ class DrawnNumbers:
         """Arguments of the module for those of the graph: these, and drawn numbers."""
         if not self.draws:
             return tuple(given)
-        sizes = {
-            name: given[place] if axis is None else given[place].shape[axis]
-            for name, (place, axis) in self.symbols.items()
-        }
-        return (*given, *(draw.made(sizes) for draw in self.draws))
+        sizes = tuple([
+            given[place] if axis is None else given[place].shape[axis]
+            for place, axis in self.symbols.values()
+        ])  # fmt: skip
+        return (*given, *[draw() for draw in self._draws_of(sizes)])
+
+    def _draws_of(self, sizes: tuple[int, ...]) -> Sequence[Callable[[], torch.Tensor]]:
+        """The draws at these sizes of the symbols; those of the last sizes are kept."""
+        found = self._known.get(sizes)
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            named = dict(zip(self.symbols, sizes))
+            found = self._known[sizes] = [draw.at(named) for draw in self.draws]
+        return found
 
     def _separated(self, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
         graph = torch.fx.Graph()
@@ -171,11 +190,11 @@ def _dropped(
 
 
 def _given(value: Any, sizes: Mapping[str, int]) -> Any:
-    """An argument of a call."""
+    """An argument of a call, or what makes it for each call."""
     if isinstance(value, list):
         return [_given(each, sizes) for each in value]
     if isinstance(value, _Empty):
-        return value.made(sizes)
+        return value.at(sizes)
     return _number(value, sizes) if isinstance(value, Size) else value
 
 
