@@ -265,7 +265,7 @@ def _is_on_host(value: Any) -> bool:
 
 def _versions(tensors: Iterable[torch.Tensor]) -> list[int]:
     """Where tensors lie, and how often they were changed."""
-    found = []
+    found: list[int] = []
     for tensor in tensors:
         found += (tensor.data_ptr(), tensor._version)
     return found
