@@ -1,8 +1,9 @@
 """torch.compile's backend: `torch.compile(model, backend="anydim", dynamic=True)`.
 
 torch finds it by the entry point `torch_dynamo_backends`. Its graphs, forward and backward, are
-functional and of ATen: each becomes one model for all sizes that torch's guards allow. A graph
-with an operator that is not supported runs in torch, with one line in torch's log that says why.
+functional and of ATen: each becomes one model for all sizes that torch's guards allow. Operators
+that are not supported run in torch, and what is before and behind them becomes models of their own
+(`frontends/torch/sections`). One line in torch's log says which, and why.
 
 Random numbers are drawn by torch's default generator. A seed gives the numbers of eager torch,
 except `cauchy_` and `geometric_`.
@@ -45,12 +46,16 @@ from anydim.frontends.torch.drawn_numbers import DrawnNumbers
 from anydim.frontends.torch.graph_results import (
     GraphResults,
     count_returned,
+    returns_inputs,
     traced_metadata,
     traced_value,
+    without_metadata,
 )
 from anydim.frontends.torch.importer import Imported, Program, import_graph
 from anydim.frontends.torch.inference_trace import traced_inference
 from anydim.frontends.torch.recurrent_tracing import trace_whole
+from anydim.frontends.torch.refusal import Unsupported
+from anydim.frontends.torch.sections import InSections, sections
 from anydim.torch_calls import ModelCall
 
 _LOG = logging.getLogger("torch._dynamo.backends.anydim")
@@ -133,10 +138,38 @@ def _model(
     """The compiled graph; None, with a line in torch's log, if it cannot be compiled."""
     try:
         graph = CompiledGraph(module, inputs, *options)
+    except Unsupported as error:
+        found = _in_sections(module, inputs, error, *options)
+        whole = "a graph runs" if found is None else "operators of a graph run"
+        _LOG.warning("%s in torch: %s", whole, error.problem)
+        return found
     except UserError as error:
         _LOG.warning("a graph runs in torch: %s", error.problem)
         return None
     return _Renewed(graph) if graph.held else graph.call
+
+
+def _in_sections(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], error: Unsupported,
+    wanted: Mapping[str, Any], held: Mapping[int, torch.Tensor], returned: int = sys.maxsize,
+) -> Callable[..., Any] | None:  # fmt: skip
+    """The graph with what is not supported in torch; None if nothing else is worth a call, or if
+    torch makes results from inputs by what the whole graph returns."""
+    found = sections(module, error.nodes) if error.nodes and not returns_inputs() else ()
+    if all(each.is_refused for each in found):
+        return None
+    names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+    constants = {names[place]: tensor for place, tensor in held.items()}
+    parts = []
+    with without_metadata():
+        for each in found:
+            run = None
+            if not each.is_refused:
+                own = {place: constants[node.name] for place, node in enumerate(each.inputs)
+                       if node.name in constants}  # fmt: skip
+                run = _model(each.module, inputs, wanted, own)
+            parts.append((each, run or each.module.forward))
+    return InSections(module.graph, parts)
 
 
 def _boxed(call: Callable[..., Any]) -> Callable[..., Any]:

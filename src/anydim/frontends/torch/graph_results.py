@@ -7,7 +7,8 @@ is no output of the model: torch expects that they share memory as in eager torc
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from anydim.frontends.torch.memory_order import memory_order
 from anydim.frontends.torch.refusal import Refused
 from anydim.frontends.torch.result_views import ResultView, result_view, shared_roots
 
+_OF_INPUT = ("alias_of_input", "is_input")  # types of results in torch
 _NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
@@ -150,7 +152,7 @@ class GraphResults:
         output = place - len(metadata.mutated_inp_runtime_indices)
         if not 0 <= output < len(metadata.output_info):
             return False
-        return metadata.output_info[output].output_type.name in ("alias_of_input", "is_input")
+        return metadata.output_info[output].output_type.name in _OF_INPUT
 
     def _written(self, results: Sequence[Any]) -> dict[torch.fx.Node, torch.fx.Node]:
         """The placeholders that a call writes, by their new values, the first results."""
@@ -195,6 +197,28 @@ class MadeResults:
 def traced_metadata() -> Any:
     """What torch knows of the inputs and results of the traced function; None if nothing."""
     return getattr(torch._guards.TracingContext.try_get(), "fw_metadata", None)
+
+
+@contextmanager
+def without_metadata() -> Iterator[None]:
+    """What is compiled meanwhile is a part of the traced function, with other results."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = traced_metadata()
+    if context is not None:
+        context.fw_metadata = None
+    try:
+        yield
+    finally:
+        if context is not None:
+            context.fw_metadata = metadata
+
+
+def returns_inputs() -> bool:
+    """Whether a result of the traced function is an input or a view of one."""
+    metadata = traced_metadata()
+    return metadata is not None and any(
+        each.output_type.name in _OF_INPUT for each in metadata.output_info
+    )
 
 
 def count_returned() -> int:

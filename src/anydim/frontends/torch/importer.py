@@ -28,7 +28,7 @@ from anydim.frontends.torch.builder import TorchBuilder, is_known
 from anydim.frontends.torch.called_definitions import definition_of
 from anydim.frontends.torch.complex_values import Complex, is_complex, joined, of_type, split
 from anydim.frontends.torch.promotion import dtype_of
-from anydim.frontends.torch.refusal import Refused
+from anydim.frontends.torch.refusal import Refused, Unsupported
 from anydim.frontends.torch.rows import COMPLEX_OVERLOADS, OVERLOADS
 from anydim.frontends.torch.sizes import RELATIONS, number_of, size_of
 from anydim.frontends.torch.symbols import Naming
@@ -92,6 +92,7 @@ class _Importing:
         self.g = TorchBuilder(program.name)
         self.environment: dict[Any, Any] = {}
         self.failures: list[str] = []
+        self.refused: set[str] = set()  # nodes of this graph
         self.placeholders: list[int] = []
         self.complex_names: set[str] = set()
         self.negated: set[str] = set()
@@ -106,22 +107,33 @@ class _Importing:
                 self.placeholder(given[position], position)
             except Refused as error:
                 self.failures.append(f"the input {given[position].name}: {error}")
+                self.refused.update(user.name for user in given[position].users)
                 self.environment[given[position]] = _BROKEN
         skipped = _only_checked(nodes)
         for node in nodes:
             if node.op not in ("placeholder", "output") and node not in skipped:
                 self.node(node)
         if self.failures:
-            raise _unsupported(self.program.name, self.failures)
+            raise self.unsupported()
         results = self.outputs(nodes[-1].args[0])
         if self.failures:
-            raise _unsupported(self.program.name, self.failures)
+            raise self.unsupported()
         try:
             graph = self.g.graph()
         except GraphError as error:
             raise ModelError(f"{self.program.name}: {error.problem}", error.hint) from None
         names = frozenset(self.complex_names), frozenset(self.negated)
         return Imported(graph, tuple(self.placeholders), results, *names)
+
+    def unsupported(self) -> Unsupported:
+        """The error that lists what failed."""
+        unique = list(dict.fromkeys(self.failures))
+        shown = unique[:_MOST_SHOWN]
+        more = f"; and {len(unique) - len(shown)} more" if len(unique) > len(shown) else ""
+        return Unsupported(
+            f"{self.program.name}: these operators cannot be compiled: {'; '.join(shown)}{more}",
+            str(OPERATORS_OF_TORCH), nodes=self.refused,
+        )  # fmt: skip
 
     # ---- inputs and results ----
 
@@ -231,6 +243,7 @@ class _Importing:
             except (Refused, UserError, NotImplementedError) as error:
                 reason = error.problem if isinstance(error, UserError) else str(error)
                 self.failures.append(f"{_overload(node)} ({label_of(node)}): {reason}")
+                self.refused.add(node.name)
                 self.environment[node] = _BROKEN
 
     def built(self, node: Any) -> Any:
@@ -504,13 +517,3 @@ def label_of(node: Any) -> str:
     path = next((path for path, _ in reversed(stack.values()) if path), "")
     path = path.removeprefix("L['self'].").removeprefix("L__self__.")
     return f"{path}/{node.name}" if path and not path.startswith("_empty") else node.name
-
-
-def _unsupported(name: str, failures: Sequence[str]) -> ModelError:
-    unique = list(dict.fromkeys(failures))
-    shown = unique[:_MOST_SHOWN]
-    more = f"; and {len(unique) - len(shown)} more" if len(unique) > len(shown) else ""
-    return ModelError(
-        f"{name}: these operators cannot be compiled: {'; '.join(shown)}{more}",
-        str(OPERATORS_OF_TORCH),
-    )
