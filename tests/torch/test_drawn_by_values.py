@@ -56,3 +56,13 @@ def test_a_generator_is_used() -> None:
     expected = [draw(p), draw(p)]
     generator.manual_seed(5)
     torch.testing.assert_close([call(p), call(p)], expected)
+
+
+def test_a_distribution_has_a_class() -> None:
+    def draw(p: Any) -> Any:
+        return torch.multinomial(p, 2, replacement=True)
+
+    call = torch.compile(draw, backend="anydim", dynamic=True)
+    assert call(torch.ones(5)).shape == (2,)
+    with pytest.raises(RuntimeError):
+        call(torch.ones(0))

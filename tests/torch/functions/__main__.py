@@ -16,10 +16,11 @@ from tests.torch.functions import runner
 @click.option("--seed", default=0, show_default=True, help="The seed of the first function.")
 @click.option("--shrink/--no-shrink", default=True, help="Make failing functions small.")
 @click.option("--refused", is_flag=True, help="Print what runs in torch, and why; compare nothing.")
+@click.option("--split", is_flag=True, help="Compile graphs in sections: refuse operators by lot.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")
-def main(count: int, seed: int, shrink: bool, refused: bool, out: Path | None) -> None:
+def main(count: int, seed: int, shrink: bool, refused: bool, split: bool, out: Path | None) -> None:
     """Compile random functions, call each at several sizes and compare with eager torch."""
-    outcomes = runner.run(range(seed, seed + count), shrink, refused)
+    outcomes = runner.run(range(seed, seed + count), shrink, refused, split)
     sys.exit(bool(_failures(outcomes, count, out)))
 
 

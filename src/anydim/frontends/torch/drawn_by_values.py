@@ -36,7 +36,8 @@ def _normal(mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
 
 
 def _multinomial(p: torch.Tensor, count: int, replacement: bool = False) -> torch.Tensor:
-    """Classes by their weights in each row [..., count]."""
+    """Classes by their weights in each row [..., count]; raises RuntimeError without a class."""
+    torch._check(p.shape[-1] > 0, lambda: "multinomial: a distribution without a class")
     if count == 1 or not replacement:
         scores = p / _ATEN.exponential.default(torch.empty_like(p))
         return scores.argmax(-1, keepdim=True) if count == 1 else scores.topk(count)[1]
