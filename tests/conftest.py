@@ -26,6 +26,8 @@ from tests.values import bringing_new_values, functions, spread
 _KEPT = Path(__file__).resolve().parents[1] / ".pytest_cache" / "compiled"
 _OTHERS = ("ANYDIM_", "OCL_", "POCL_", "PYOPENCL_", "XDG_", "OMP_", "KMP_", "MKL_")
 _COLOURS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES")
+# of a make that runs the tests: a make that a test runs would take its jobs and its options
+_MAKES = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES", "GNUMAKEFLAGS")
 _OURS = {
     "OMP_NUM_THREADS": "1",
     "ANYDIM_TUNED": "0",
@@ -44,7 +46,8 @@ def _surround() -> str:
     """Replace the environment and return the new home; workers of a session inherit both."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         return os.environ["HOME"]
-    for name in [name for name in os.environ if name.startswith(_OTHERS) or name in _COLOURS]:
+    told = {*_COLOURS, *_MAKES}
+    for name in [name for name in os.environ if name.startswith(_OTHERS) or name in told]:
         del os.environ[name]
     home = tempfile.mkdtemp(prefix="anydim-home-")
     for name in ("anydim/objects", "pocl"):
