@@ -37,6 +37,7 @@ from anydim.serving.process_memory import bound_the_allocator, resident_bytes, r
 
 BODY_SHARE = 8  # a body takes at most this part of the memory for requests
 STOP_SECONDS = 30  # for requests to end after a signal
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NO_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # of an address that no interface has
 _SWITCH = 5e-4  # seconds until a thread that waits for the interpreter gets it
 
@@ -359,12 +360,14 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Stop after the requests that are there; a second signal ends them."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        # what a caller ignores, as nohup does for SIGHUP, stays ignored
+        handled = [n for n in _STOPS if signal.getsignal(n) is not signal.SIG_IGN]
+        for number in handled:
             loop.add_signal_handler(number, self._stop, number)
         try:
             yield
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in handled:
                 loop.remove_signal_handler(number)
 
     def _stop(self, number: int) -> None:

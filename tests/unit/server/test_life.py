@@ -166,7 +166,8 @@ def floats(shape: tuple[int, ...]) -> tuple[bytes, dict[str, str]]:
     return head + data.tobytes(), {"inference-header-content-length": str(len(head))}
 
 
-def test_a_signal_ends_it_after_the_requests_that_are_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_after_the_requests_that_are_there(tmp_path: Path, number: int) -> None:
     scaled().save(tmp_path / "scaled.anydim")
     path, (body, headers) = "/v2/models/scaled/infer", floats((40, 90_000))
     with running(str(tmp_path), "--no-grpc") as server:
@@ -175,7 +176,7 @@ def test_a_signal_ends_it_after_the_requests_that_are_there(tmp_path: Path) -> N
             "POST", path, iter([body[:1000]]), {**headers, "content-length": str(len(body))}
         )
         threading.Event().wait(0.3)
-        server.process.send_signal(signal.SIGTERM)  # in the middle of a request
+        server.process.send_signal(number)  # in the middle of a request
         threading.Event().wait(0.3)
         with pytest.raises(ConnectionError):
             server.json("GET", "/v2/health/ready")
@@ -185,6 +186,19 @@ def test_a_signal_ends_it_after_the_requests_that_are_there(tmp_path: Path) -> N
         assert server.stop() == 0
         events = [line.get("event") for line in server.lines]
         assert "stopping" in events and events[-1] == "stopped"
+
+
+def test_nohup_keeps_it(tmp_path: Path) -> None:
+    scaled().save(tmp_path / "scaled.anydim")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # processes inherit it
+    try:
+        with running(str(tmp_path), "--no-grpc") as server:
+            server.process.send_signal(signal.SIGHUP)
+            threading.Event().wait(0.3)
+            assert server.json("GET", "/v2/health/ready")
+            assert server.stop() == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_signal_ends_streams_and_idle_connections(folder: Path) -> None:
