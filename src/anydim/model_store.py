@@ -36,7 +36,12 @@ def kept(parts: Iterable[str | memoryview], make: Callable[[], Model]) -> Callab
 def cache_path(parts: Iterable[str | memoryview]) -> str | None:
     """The cache file of a model made of these parts; None without a cache."""
     folder = disk_cache("models")
-    return None if folder is None else folder.path(_key(parts))
+    if folder is None:
+        return None
+    try:
+        return folder.path(_key(parts))
+    except OSError:  # the files of the package cannot be listed
+        return None
 
 
 def kept_at(path: str | None, make: Callable[[], Model]) -> CallableProgram:

@@ -91,7 +91,11 @@ def entry(request: Request) -> Entry | None:
     words.append("" if path is None else os.path.basename(path))
     if any(_ADDRESS in word for word in words):  # an object without its own repr
         return None
-    return Entry(programs, sources, request_of(*words), path, data)
+    try:
+        request_key = request_of(*words)
+    except OSError:  # the files of the package cannot be listed
+        return None
+    return Entry(programs, sources, request_key, path, data)
 
 
 def _in_memory(source: Any) -> bytes | memoryview | None:

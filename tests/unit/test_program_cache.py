@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy
 import onnx
@@ -23,8 +24,10 @@ from onnx import TensorProto, helper, numpy_helper
 import anydim as ad
 from anydim import program_cache
 from anydim.base import settings
-from anydim.base.cache import DiskCache
+from anydim.base.cache import DiskCache, package_version
+from anydim.base.reports import internal
 from anydim.deploy import container
+from anydim.model_store import cache_path
 from anydim.ort import InferenceSession
 from anydim.variants import strategies
 
@@ -229,6 +232,24 @@ def test_what_is_compiled_every_time(path: Path, knobs: dict) -> None:
         pytest.importorskip("shutil").which("cc") or pytest.skip("needs a C compiler")
     with settings.override(**knobs):
         assert [was_loaded(ad.compile(path)) for _ in range(2)] == [False, False]
+
+
+def test_without_descriptors_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package's files cannot be listed then, nor a process be started."""
+
+    def fails(*given: object) -> Any:
+        raise OSError(24, "Too many open files")
+
+    g = ad.Builder("small")
+    g.output("y", g.input("x", ad.float32, (g.dim("n"),)) * 2.0)
+    ad.compile(g)
+    monkeypatch.setattr("anydim.base.cache._code_files", fails)
+    monkeypatch.setattr("platform.platform", fails)
+    with pytest.raises(OSError):
+        package_version()
+    assert cache_path(["parts"]) is None
+    assert sys.platform in internal(AssertionError()).hint
+    assert not was_loaded(ad.compile(g))
 
 
 def test_definitions_in_files(tmp_path: Path) -> None:

@@ -69,10 +69,9 @@ def internal(error: Exception) -> InternalError:
 
 def report(error: Exception, command: str = "") -> str:
     """The content of a bug report: versions, the command if any, all tracebacks."""
-    import platform
     import traceback
 
-    lines = (_versions(), platform.platform(), command, "", *traceback.format_exception(error))
+    lines = (_versions(), _platform(), command, "", *traceback.format_exception(error))
     return "\n".join(lines)
 
 
@@ -108,17 +107,22 @@ def _where(error: Exception) -> str:
 
 
 def _hint() -> str:
-    import platform
-
     return (
         f"a bug of anydim: please report it with this text and the model ({_versions()},"
-        f" {platform.platform()}); fallback='onnxruntime' runs an ONNX model meanwhile"
+        f" {_platform()}); fallback='onnxruntime' runs an ONNX model meanwhile"
     )
 
 
 def _versions() -> str:
-    import platform
-
     package = sys.modules.get("anydim")
     number = getattr(package, "__version__", "of unknown version")
-    return f"anydim {number}, Python {platform.python_version()}"
+    return f"anydim {number}, Python {'.'.join(map(str, sys.version_info[:3]))}"
+
+
+def _platform() -> str:
+    try:
+        import platform
+
+        return platform.platform()
+    except OSError:  # no file can be opened, and no process started
+        return sys.platform
