@@ -10,7 +10,7 @@ def failures(seeds):
 
 
 def test_derivatives_of_a_few_random_definitions():
-    assert not failures(range(6))
+    assert not failures(range(3))
 
 
 @pytest.mark.slow

@@ -13,11 +13,11 @@ from tests.fuzz import edges, networks, nnsmith_graphs, onnx_peers, structures
 from tests.fuzz.runner import Outcome, run
 from tests.guards import everywhere
 
-QUICK, MANY = 12, 500
-QUICK_MODELS, MANY_MODELS = 8, 150
-QUICK_EDGES, MANY_EDGES = 30, 1000
-QUICK_NETWORKS, MANY_NETWORKS = 3, 100
-QUICK_STRUCTURES, MANY_STRUCTURES = 2, 100
+QUICK, MANY = 6, 500
+QUICK_MODELS, MANY_MODELS = 4, 150
+QUICK_EDGES, MANY_EDGES = 15, 1000
+QUICK_NETWORKS, MANY_NETWORKS = 2, 100
+QUICK_STRUCTURES, MANY_STRUCTURES = 1, 100
 
 
 def failures(seeds: range, run: Callable[[range], Iterator[Outcome]] = run) -> str:
@@ -40,8 +40,8 @@ def test_many_random_graphs() -> None:
 
 
 def test_launches_of_random_graphs_write_where_they_may() -> None:
-    with everywhere():
-        found = failures(range(QUICK))
+    with everywhere():  # other graphs: their values are compared as well
+        found = failures(range(QUICK, 2 * QUICK))
     assert not found, found
 
 

@@ -15,7 +15,7 @@ from tests.fuzz.coverage import special
 from tests.fuzz.metamorphic import row_case
 from tests.fuzz.test_fuzz import failures
 
-QUICK = 3
+QUICK = 2
 MANY_SIZES = 300
 MANY, MANY_CUTS = 300, 700  # a hundred of each model
 

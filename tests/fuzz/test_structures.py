@@ -30,7 +30,7 @@ TEXTS = [
     MADE,
     *(text for text, error in DOCUMENTED if text.startswith("type ") and not error),
 ]
-MUTANTS = 150
+MUTANTS, BLOCKS = 150, 10
 Types = Mapping[str, StructureType]
 
 
@@ -67,9 +67,9 @@ def arguments(definition: Definition, chance: random.Random) -> list[Any]:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", range(BLOCKS))
 def test_structure_texts_with_mistakes(block: int) -> None:
-    for seed in range(block, MUTANTS, 6):
+    for seed in range(block, MUTANTS, BLOCKS):
         chance = random.Random(seed)
         text = mutated(chance.choice(TEXTS), chance)
         try:
@@ -91,11 +91,11 @@ def test_structure_texts_with_mistakes(block: int) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(BLOCKS))
 def test_programs_of_texts_with_mistakes(block: int) -> None:
     """A text with mistakes that is valid gives the same in a program and in the interpreter."""
     types, *definitions = re.split(r"(?m)^(?=def )", MADE)
-    for seed in range(block, MUTANTS, 4):
+    for seed in range(block, MUTANTS, BLOCKS):
         chance = random.Random(seed)
         old = chance.choice(definitions)
         new = mutated(old, chance)

@@ -202,7 +202,7 @@ def check(
     numpy.testing.assert_allclose(found, exact, rtol=1e-5, atol=error)
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_window(name: str) -> None:
     one = made(name, host_machine())
@@ -211,7 +211,7 @@ def test_every_window(name: str) -> None:
         check(LAYERS[name], one, sizes, 1 + number % 3)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name", [
         "3x3", "stride 2", "wide padding", "dilated", "first",

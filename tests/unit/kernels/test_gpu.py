@@ -91,7 +91,7 @@ PRODUCTS = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shapes", PRODUCTS.values(), ids=list(PRODUCTS))
 @pytest.mark.parametrize("dtype", [float32, int32], ids=str)
 def test_products(shapes: tuple[str, str], dtype: DType) -> None:

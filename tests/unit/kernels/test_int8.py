@@ -166,7 +166,7 @@ def check(
         numpy.testing.assert_array_equal(array, wanted[tensor.name])
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.thinned
 @MACHINES
 @pytest.mark.parametrize("text", TEXTS)
@@ -180,7 +180,7 @@ def test_compiled(text: str, a: DType, b: DType, machine: Machine) -> None:
         check(prepared, group, {"m": m, "k": k, "n": n}, parts=number % 3 + 1)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.thinned("a1-b1-images", "a1-b1-runs", "a1-b1-scaled", "a1-b1-zeros of rows")
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize(("a", "b"), [(uint8, int8), (int8, uint8)])
@@ -192,7 +192,7 @@ def test_no_access_leaves_its_memory(text: str, a: DType, b: DType) -> None:
             check(prepared, group, {"m": m, "k": k, "n": n}, compiled=False, parts=2)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(5)
 @pytest.mark.thinned("a0-b0-windows-both", "a1-b1-scaled-b", "a1-b1-transposed-b", "a3-b3-batch-a")
 @pytest.mark.parametrize("constants", [{"a"}, {"b"}, {"a", "b"}], ids=["a", "b", "both"])
 @pytest.mark.parametrize("text", ["plain", "zeros", "transposed", "scaled", "batch", "windows"])

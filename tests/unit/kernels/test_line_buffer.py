@@ -61,6 +61,7 @@ def test_every_width_has_the_bits_of_panels(name: str, monkeypatch: pytest.Monke
         assert found.tobytes() == expected.tobytes()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_outside_is_touched(name: str, kernel_target: str) -> None:
     if kernel_target != "llvm":

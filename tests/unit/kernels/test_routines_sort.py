@@ -23,6 +23,7 @@ def sorting(dtype, shape: str, box: Box = BOX, **attributes) -> Running:
     return Running(SORT, [TensorType(dtype, sizes)], box, MACHINE, **attributes)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("dtype", "descending"), DIRECTIONS, ids=str)
 def test_every_type(dtype, descending):
     running = sorting(dtype, "r n", axis=1, descending=descending)

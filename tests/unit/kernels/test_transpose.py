@@ -45,6 +45,7 @@ TEXTS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.thinned(
     "panels-float64",
     "panels-float16",
@@ -94,6 +95,7 @@ def test_inner_axes_change_places_with_outer_loops():
         numpy.testing.assert_array_equal(function(x), x.transpose(0, 2, 3, 1))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", [float32, uint8], ids=str)
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
 def test_axes_that_are_short_in_a_call(order, dtype):

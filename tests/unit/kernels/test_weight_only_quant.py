@@ -102,6 +102,7 @@ def test_every_access_of_many_rows_is_inside(kind: DType) -> None:
     check(found, a, dequantised(w, s, shape[2]), b)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.thinned("int4-(40, 130, 40)", "int4-(21, 5, 7)")
 @pytest.mark.parametrize("shape", (*SHAPES[1:], (1100, 9, 32)), ids=str)
 @pytest.mark.parametrize("kind", (int8, int4), ids=str)

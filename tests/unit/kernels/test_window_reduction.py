@@ -106,7 +106,7 @@ def check(name: str, made: Prepared, sizes: Mapping[str, int], parts: int, compi
     numpy.testing.assert_allclose(found, exact, rtol=1e-5, atol=2e-3)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.thinned(
     "-max large-small",
     "depthwise stride 2-small",
@@ -122,6 +122,7 @@ def test_every_window(name: str, machine: Machine | None) -> None:
         check(name, made, sizes, 1 + number % 3, compiled=True)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_outside_is_touched(name: str) -> None:
     made = prepared(name, SMALL)
@@ -130,6 +131,7 @@ def test_nothing_outside_is_touched(name: str) -> None:
         check(name, made, sizes, 1, compiled=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name", ["max 3x3", "max 2x2 stride 2", "max cube", "depthwise", "depthwise stride 2"]
 )

@@ -61,7 +61,7 @@ def check(name: str, made: Prepared, sizes: Mapping[str, int], parts: int, compi
     assert numpy.abs(found - exact).max(initial=0) <= 1e-5 * magnitude.max(initial=0)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.thinned("groups-small", "not padded-small", "one-sided-avx2")
 @pytest.mark.parametrize("machine", [None, AVX2, SMALL], ids=["host", "avx2", "small"])
 @pytest.mark.parametrize("name", CASES)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from functools import cache
 
 import numpy
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
+from anydim.program.program import Program
 from anydim.variants import serving
 from anydim.variants.worker import answer
 from anydim.variants.workers import Order, Reply, reply_of, request_of
@@ -33,6 +35,12 @@ def depthwise(
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return ad.compile(model.SerializeToString(), strategy=strategy, strategies=strategies)
+
+
+@cache
+def generic_program() -> Program:
+    """The program of `depthwise`, compiled once."""
+    return depthwise("generic").program
 
 
 def image(height: int, width: int = 10, batch: int = 1, channels: int = 8) -> numpy.ndarray:

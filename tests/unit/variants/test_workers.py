@@ -12,13 +12,13 @@ import pytest
 
 from anydim.variants import workers
 from anydim.variants.workers import Order, Workers
-from tests.unit.variants.models import depthwise
+from tests.unit.variants.models import generic_program
 
 
 def orders(*heights: int) -> list[Order]:
     """Bodies of one site at these sizes."""
-    model = depthwise("generic")
-    site, recipe = model.program.sites[0], model.program.recipes[0]
+    program = generic_program()
+    site, recipe = program.sites[0], program.recipes[0]
     some = [{"b": 1, "h": height, "q": 10} for height in heights]
     wanted = (*site.sizes, site.parallel)
     keys = [tuple(size.evaluate(dims) for size in wanted) for dims in some]
