@@ -127,6 +127,7 @@ CLASSES = [
 ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.thinned(
     "2-LOGISTIC",
     "4-SOFTMAX",
@@ -235,6 +236,7 @@ def test_svm_classifier_without_support_vectors():
 # ---- columns -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", "fdli")
 def test_columns_made_ready(kind):
     scale = {"scale": [1.0, 2.0, 0.5, 3.0], "offset": [0.25, 0.0, -1.0, 2.0]}
