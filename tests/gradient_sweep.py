@@ -36,14 +36,14 @@ ROUNDING = {
 """Definitions whose differences are rounding."""
 
 
-def reason(name: str, definition: Definition) -> str:
+def reason(name: str, definition: Definition, sizes: Iterable[int] = SIZES) -> str:
     """Why a definition has no derivative; '' if it has one. AssertionError: it is wrong."""
     if name in ROUNDING:
         return f"differences of values are rounding: {ROUNDING[name]}"
     if definition.types or definition.family or is_sequence(definition):
         return _refusal(definition, 1, 0)
     called = False
-    for n in SIZES:
+    for n in sizes:
         errors = []
         for seed in range(DRAWS):
             arrays, attributes = arguments(definition, n, seed)

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, save
 
 import anydim as ad
+from anydim.base import settings
 from anydim.cli.app import main
 from anydim.program.profile.limits import Limits
 
@@ -65,7 +66,8 @@ def test_lines_fit(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         "anydim.program.profile.limits.kept", lambda threads: Limits(threads, 1e18, ((1, 1e18),))
     )
-    done = CliRunner().invoke(main, line.replace("SIZES", SIZES).split(), prog_name="anydim")
+    with settings.override(keep_programs=True):  # the program of the file is compiled once
+        done = CliRunner().invoke(main, line.replace("SIZES", SIZES).split(), prog_name="anydim")
     assert done.exit_code == 0, done.output
     widest = max(done.stdout.split("\n"), key=len)
     assert done.stdout and len(widest) <= 100, widest

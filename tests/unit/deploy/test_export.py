@@ -295,7 +295,7 @@ int main(void) {
       printf("%d threads of %d\\n", tasks(), wanted);
       return 2;
     }
-    for (int run = 0; run < 60; run++) {
+    for (int run = 0; run < 15; run++) {
       int64_t sizes[] = {rows[run % 5], 64};
       size_t bytes = (size_t)sizes[0] * 64 * sizeof(float);
       if (scorer_bind(model, sizes) || scorer_bind(other, sizes) ||

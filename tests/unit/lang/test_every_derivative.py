@@ -3,7 +3,7 @@
 import pytest
 
 from tests.definition_texts import FOLDERS, definitions
-from tests.gradient_sweep import LIST, ROUNDING, is_named, listed, reason
+from tests.gradient_sweep import LIST, ROUNDING, SIZES, is_named, listed, reason
 
 TESTED = ("nextafter(...) has no derivative", "the last of several values",
           "'max=' at positions that data gives")  # fmt: skip
@@ -12,9 +12,9 @@ TESTED = ("nextafter(...) has no derivative", "the last of several values",
 PAGES = FOLDERS[:2]
 
 
-def reasons(folders):
+def reasons(folders, sizes=SIZES):
     """Why the definitions of folders have no derivative, '' for those that have one."""
-    return {name: reason(name, made) for name, made in definitions(folders).items()}
+    return {name: reason(name, made, sizes) for name, made in definitions(folders).items()}
 
 
 def blocks(text):
@@ -27,7 +27,7 @@ def blocks(text):
 
 
 def test_definitions_of_pages():
-    found = reasons(PAGES)
+    found = reasons(PAGES, (2,))
     assert sum(not why for why in found.values()) > 60
     assert blocks(listed(found)) == {
         (why, line) for why, line in blocks(LIST.read_text("utf-8")) if line.startswith("docs/")

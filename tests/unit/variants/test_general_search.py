@@ -82,7 +82,7 @@ def test_a_search_forces_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert site.recipe is not None
     recipe = program.recipes[site.recipe]
     key = tuple(s.evaluate({"n": 40, "m": 3}) for s in (*site.sizes, site.parallel))
-    found = search_whole(recipe, [(key, 1.0)], [], code, 1, 2.0)
+    found = search_whole(recipe, [(key, 1.0)], [], code, 1, 0.5)
     texts = [each.schedule for each in found if each.ratio is not None]
     assert any("version=squares" in text for text in texts)
     assert any("version=deinterleaved3" in text for text in texts)
