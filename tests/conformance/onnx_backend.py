@@ -21,16 +21,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
+from onnx.reference.ops import op_pool_common
 
 from anydim.backend import Backend
 from anydim.model import Model
 from anydim.string_model import StringModel
+from tests.conformance import reference_pools
 from tests.conformance.backend_exclusions import (
     EXCLUDED,
     KNOWN_AT_COMPILATION,
@@ -77,7 +80,8 @@ class Outcome:
 def cases() -> tuple[Case, ...]:
     """Every test, by kind and name."""
     found: list[Case] = []
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    quick = mock.patch.object(op_pool_common, "pool", reference_pools.pool)
+    with quick, warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for kind in KINDS:
             made = [_case(kind, test) for test in load_model_tests(kind=kind)]

@@ -6,19 +6,21 @@ What is known to fail stands in backend_failures.txt; anything else that fails i
 from __future__ import annotations
 
 import os
+from unittest import mock
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx.backend.test.loader import DATA_DIR, load_model_tests
+from onnx.reference.ops import op_pool_common
 
 from anydim.backend import Backend, freed
 from anydim.base.errors import ModelError, OptionError
 from anydim.frontends.onnx import import_model
 from anydim.frontends.onnx.file.strings import StringsInside
 from anydim.frontends.onnx.operators.table import OPERATORS
-from tests.conformance import onnx_backend
+from tests.conformance import onnx_backend, reference_pools
 from tests.unit.frontends.models import model, node
 from tests.unit.frontends.test_onnx_operators import ELSEWHERE, ROWS
 
@@ -120,6 +122,32 @@ def test_no_dim_is_fixed_without_a_word():
 def _parts(graph):
     """The inputs that are the two arrays of a list."""
     return {part for listed in graph.lists.values() for part in (listed.elements, listed.shapes)}
+
+
+# ---- pools -------------------------------------------------------------------------------------
+
+POOLS = [
+    {"kernel_shape": [3], "pads": [1, 2], "strides": [2]},
+    {"kernel_shape": [2, 3], "pads": [1, 0, 0, 2], "ceil_mode": 1, "strides": [3, 2]},
+    {"kernel_shape": [3, 2], "auto_pad": "SAME_LOWER", "strides": [2, 2]},
+    {"kernel_shape": [2, 2, 3], "pads": [0] * 6, "dilations": [2, 1, 2]},
+]
+
+
+@pytest.mark.parametrize("attributes", POOLS, ids=str)
+@pytest.mark.parametrize("kind, counted", [("MAX", 0), ("AVG", 0), ("AVG", 1), ("LPPOOL", 1)])
+def test_pools_of_all_windows_at_once_are_those_of_onnx(kind, counted, attributes):
+    x = np.random.default_rng(0).standard_normal(
+        (2, 3, *(7, 8, 9)[: len(attributes["kernel_shape"])])
+    )
+    run = op_pool_common.CommonPool._run
+    found = {}
+    for pool in (op_pool_common.pool, reference_pools.pool):
+        with mock.patch.object(op_pool_common, "pool", pool):
+            given = {"count_include_pad": counted, "dilations": None, "p": 3, **attributes}
+            (found[pool],) = run(None, kind, x=x, **given)
+    expected, made = found.values()
+    np.testing.assert_allclose(made, expected, 1e-12)
 
 
 # ---- the interface -----------------------------------------------------------------------------
