@@ -79,6 +79,7 @@ def common(left, right):
     return "int64" if found == "float64" and not any(kinds) else found
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("form", PLAIN, ids=lambda form: form.name)
 def test_a_recurrence_has_the_type_of_what_it_is_made_of(form):
     for dtype in TYPES:

@@ -188,6 +188,7 @@ def test_every_float16_without_a_machine_that_has_it() -> None:
     assert (numpy.signbit(got) == numpy.signbit(values)).all()
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("target", [POOR, RICH], ids=["poor", "rich"])
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 def test_nothing_else_than_primitives_is_left(dtype: DType, target: Primitives) -> None:
