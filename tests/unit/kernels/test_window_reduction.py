@@ -249,3 +249,27 @@ def test_reductions_without_windows_are_left_alone() -> None:
         group = operator("reduce_max").instantiate([kind], attributes, BOX)
         with pytest.raises(AssertionError, match="no template"):
             Prepared(group, [sliding.TEMPLATE], BOX, host_machine())
+
+
+@pytest.mark.parametrize("kind", ["int8", "float"])
+@pytest.mark.parametrize("axes", ["c", "ch", "nh"])
+@pytest.mark.parametrize("width", ["20", "V"])
+def test_factors_of_all_axes_of_the_result(kind: str, axes: str, width: str) -> None:
+    """Lanes along rows have one factor, which may differ at the next position."""
+    factor = {"int8": "int32(b({}))", "float": "b({})"}[kind].format(",".join(axes))
+    value = {"int8": "int32(x(n,c,h,w+r))", "float": "x(n,c,h,w+r)"}[kind]
+    sizes = ",".join(a.upper() for a in axes)
+    text = f"""def f({kind}(N,6,5,{width}) x, {kind}({sizes}) b) -> (y) {{
+      y(n,c,h,w) +=! {value} * {factor} where n in 0:N, c in 0:6, h in 0:5,
+        w in 0:{width} - 1, r in 0:2
+    }}""".replace("C", "6").replace("H", "5")
+    function = ad.define(text).f
+    for n, columns in ((0, 20), (1, 20), (3, 20), *([(2, 3), (1, 41)] if width == "V" else [])):
+        numbers = numpy.random.default_rng(n)
+        shape = {"n": n, "c": 6, "h": 5}
+        dtype = {"int8": numpy.int8, "float": numpy.float32}[kind]
+        x = (numbers.standard_normal((n, 6, 5, columns)) * 40).astype(dtype)
+        b = (numbers.standard_normal([shape[a] for a in axes]) * 40).astype(dtype)
+        by = b.astype(float)[tuple(slice(None) if a in axes else None for a in "nchw")]
+        expected = (x.astype(float)[..., :-1] + x.astype(float)[..., 1:]) * by
+        numpy.testing.assert_allclose(function(x, b), expected, rtol=1e-5, atol=1e-2)

@@ -12,7 +12,7 @@ they do not change the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, reduce
 from itertools import groupby
@@ -70,12 +70,13 @@ def _fits(window: Window, form: Sliding) -> bool:
     )
 
 
-def _own_axes(expr: Expr) -> frozenset[str]:
-    """The axes that an expression depends on outside of reads, as in maxima with an index."""
+def _own_axes(expr: Expr, windows: Collection[Read]) -> frozenset[str]:
+    """The axes that an expression depends on outside of windows: as in maxima with an index, or by
+    numbers that are equal in all lanes, such as the weight of a channel if lanes lie along rows."""
     if isinstance(expr, Index):
         return frozenset((expr.name,))
-    inner = () if isinstance(expr, Read) else operands(expr)
-    return frozenset().union(*map(_own_axes, inner))
+    inner = () if expr in windows else operands(expr)
+    return frozenset().union(*(_own_axes(each, windows) for each in inner))
 
 
 def positions_of(form: Sliding, lanes: int) -> Size:
@@ -322,7 +323,7 @@ class Row:
                 own = replace(part, scope=inner)
                 for expr, windows in bodies:
                     answers = frozenset(window.read.tensor for window in windows)
-                    moves = walk in _own_axes(expr)
+                    moves = walk in _own_axes(expr, {window.read for window in windows})
                     for position, name in enumerate(sums):
                         here = {walk: inner.name(first + position)} if moves and position else {}
                         tap = inner.inner(here, answers=answers)
