@@ -60,6 +60,7 @@ from anydim.passes.options import PLAIN, KernelOptions, given_options, known_pre
 from anydim.passes.pad import Pad, known_pads
 from anydim.passes.program_form import PLAIN_FORM, Form
 from anydim.passes.results import Results
+from anydim.passes.scales import Scales
 from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
 from anydim.passes.segment import Cut, Part, Segment, cut_text, devices_of, straight
 from anydim.passes.setups import joined
@@ -165,6 +166,11 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "inline", "after views: a reduction reads its operands from their final location",
         "no reduction reads a pointwise value without other readers", lambda m, t, o: Inline(),
+    ),
+    Pass(
+        "scales", "after views and inline: operands are read where they lie; before fuse",
+        "factors of operands, if they take a launch, are factors of the product",
+        lambda m, t, o: Scales(),
     ),
     Pass(
         "layouts", "after views, whose indices it follows; before fuse, which works on loops",
