@@ -17,6 +17,7 @@ from tests.fuzz import (
     decoders,
     derivatives,
     edges,
+    factors,
     metamorphic,
     networks,
     nnsmith_graphs,
@@ -37,7 +38,7 @@ KINDS = {
     "sizes": sizes_as_data.run, "edges": edges.run, "ragged": ragged.run,
     "decoders": decoders.run, "structures": structures.run,
     "deciding": deciding.run,
-    "derivatives": derivatives.run,
+    "derivatives": derivatives.run, "factors": factors.run,
 }  # fmt: skip
 
 
@@ -60,6 +61,7 @@ KINDS = {
 @click.option("--structures", "kind", flag_value="structures", help="Recursions, in Python too.")
 @click.option("--deciding", "kind", flag_value="deciding", help="Rows that decide for themselves.")
 @click.option("--derivatives", "kind", flag_value="derivatives", help="Beside differences.")
+@click.option("--factors", "kind", flag_value="factors", help="Windows with factors, in numpy.")
 @click.option("--watched", is_flag=True, help="Watch what each launch writes (tests/guards.py).")
 @click.option("--coverage", is_flag=True, help="Print what the graphs try; compile nothing.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")

@@ -14,7 +14,7 @@ import os
 import signal
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -44,7 +44,7 @@ def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
 
 
 def run_each(
-    seeds: range,
+    seeds: Sequence[int],
     small: bool,
     one: Callable[[int, bool], Iterator[Outcome]],
     crashed: Callable[[int, str, bool], Outcome],

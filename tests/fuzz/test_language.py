@@ -26,7 +26,7 @@ from anydim.lang.surface.syntax import Name, Spread
 from anydim.lang.surface.tables import load_grammar
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
-from tests.fuzz import data_ranges, typed_texts
+from tests.fuzz import data_ranges, factors, typed_texts
 from tests.fuzz.language_mutants import mutant
 
 MUTANTS = 500
@@ -105,6 +105,12 @@ def test_many_programs_with_declared_types_equal_those_with_inferred_ones():
 
 def test_reductions_over_ranges_that_data_gives():
     assert not [f"{o.failure}\n{o.text}" for o in data_ranges.run(range(10)) if o.failure]
+
+
+def test_windows_with_factors():
+    """109 and 213 once had the factor of one position at the next three."""
+    seeds = [109, 213, *range(6)]
+    assert not [f"{o.failure}\n{o.text}" for o in factors.run(seeds) if o.failure]
 
 
 # ---- texts from the grammar ----------------------------------------------------------------------
