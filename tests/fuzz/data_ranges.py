@@ -25,7 +25,7 @@ from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
-from tests.fuzz.runner import BEGIN, SECONDS, Outcome, run_each, stop_after
+from tests.fuzz.runner import Outcome, run_texts
 
 SIZES = {name: as_size(name) for name in "RZFV"}
 SIZES |= {"P": SIZES["R"] + 1, "Z+1": SIZES["Z"] + 1}
@@ -183,22 +183,7 @@ def fault(seed: int) -> str:
 
 def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
     """The outcomes of the programs of these seeds, in order; they are small as they are."""
-    return run_each(seeds, small, _one, _crashed)
-
-
-def _one(seed: int, small: bool) -> Iterator[Outcome]:
-    yield Outcome(seed, BEGIN)
-    stop_after(SECONDS)
-    try:
-        found = fault(seed)
-    except Exception as error:
-        found = f"{type(error).__name__}: {error}"
-    stop_after(0)
-    yield Outcome(seed, found, program(seed).text if found else "")
-
-
-def _crashed(seed: int, end: str, small: bool) -> Outcome:
-    return Outcome(seed, f"crash: {end}", program(seed).text)
+    return run_texts(seeds, small, fault, lambda seed: program(seed).text)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import numpy as np
 
 from anydim.base.errors import UserError
 from anydim.lang.surface.parser import parse_definition
-from tests.fuzz.runner import BEGIN, SECONDS, Outcome, run_each, stop_after
+from tests.fuzz.runner import Outcome, run_texts
 from tests.gradients import TOLERANCE, check, values
 
 SIZES = (0, 1, 2, 5, 7)
@@ -217,18 +217,4 @@ def failure(seed: int) -> str:
 
 def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
     """The outcomes of these seeds."""
-    return run_each(seeds, small, _one, _crashed)
-
-
-def _one(seed: int, small: bool) -> Iterator[Outcome]:
-    yield Outcome(seed, BEGIN)
-    stop_after(SECONDS)
-    try:
-        found = failure(seed)
-    except Exception as error:  # any kind is a failure
-        found = f"{type(error).__name__}: {error}"
-    yield Outcome(seed, found, random_text(seed) if found else "")
-
-
-def _crashed(seed: int, how: str, small: bool) -> Outcome:
-    return Outcome(seed, how, random_text(seed))
+    return run_texts(seeds, small, failure, random_text)

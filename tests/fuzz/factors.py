@@ -16,7 +16,7 @@ from itertools import product
 import numpy as np
 
 import anydim as ad
-from tests.fuzz.runner import BEGIN, SECONDS, Outcome, run_each, stop_after
+from tests.fuzz.runner import Outcome, run_texts
 
 TYPES = {"int8": np.int8, "float": np.float32, "double": np.float64}
 FIXED = (1, 2, 3, 4, 5, 8, 12, 16, 17, 20, 33)
@@ -173,19 +173,4 @@ def fault(seed: int) -> str:
 
 def run(seeds: Sequence[int], small: bool = True) -> Iterator[Outcome]:
     """The outcomes of the programs of these seeds, in order; they are small as they are."""
-    return run_each(seeds, small, _one, _crashed)
-
-
-def _one(seed: int, small: bool) -> Iterator[Outcome]:
-    yield Outcome(seed, BEGIN)
-    stop_after(SECONDS)
-    try:
-        found = fault(seed)
-    except Exception as error:
-        found = f"{type(error).__name__}: {error}"
-    stop_after(0)
-    yield Outcome(seed, found, program(seed).text if found else "")
-
-
-def _crashed(seed: int, end: str, small: bool) -> Outcome:
-    return Outcome(seed, f"crash: {end}", program(seed).text)
+    return run_texts(seeds, small, fault, lambda seed: program(seed).text)

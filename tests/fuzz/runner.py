@@ -109,6 +109,27 @@ def run_judged(
     yield from run_each(seeds, small, one, crashed)
 
 
+def run_texts(
+    seeds: Sequence[int], small: bool, fault: Callable[[int], str], text: Callable[[int], str]
+) -> Iterator[Outcome]:
+    """The outcomes of programs that are small as they are: how each fails, and its text."""
+
+    def one(seed: int, small: bool) -> Iterator[Outcome]:
+        yield Outcome(seed, BEGIN)
+        stop_after(SECONDS)
+        try:
+            found = fault(seed)
+        except Exception as error:  # any kind is a failure
+            found = f"{type(error).__name__}: {error}"
+        stop_after(0)
+        yield Outcome(seed, found, text(seed) if found else "")
+
+    def crashed(seed: int, end: str, small: bool) -> Outcome:
+        return Outcome(seed, f"crash: {end}", text(seed))
+
+    yield from run_each(seeds, small, one, crashed)
+
+
 def stop_after(seconds: int) -> None:
     """Stop this process after some seconds of its own time, or ten times as many of the clock's
     with a word on where it was; 0: never."""

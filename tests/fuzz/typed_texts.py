@@ -23,7 +23,7 @@ from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.typing import promote
 from anydim.sizes import Box, Dim, as_size
-from tests.fuzz.runner import BEGIN, SECONDS, Outcome, run_each, stop_after
+from tests.fuzz.runner import Outcome, run_texts
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 SIGNED, UNSIGNED = ("int64", "int32", "int16", "int8"), ("uint64", "uint32", "uint16", "uint8")
@@ -272,19 +272,4 @@ def same(one: Any, two: Any, share: float) -> bool:
 
 def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
     """The outcomes of the programs of these seeds, in order; they are small as they are."""
-    return run_each(seeds, small, _one, _crashed)
-
-
-def _one(seed: int, small: bool) -> Iterator[Outcome]:
-    yield Outcome(seed, BEGIN)
-    stop_after(SECONDS)
-    try:
-        found = fault(seed)
-    except Exception as error:
-        found = f"{type(error).__name__}: {error}"
-    stop_after(0)
-    yield Outcome(seed, found, program(seed).text() if found else "")
-
-
-def _crashed(seed: int, end: str, small: bool) -> Outcome:
-    return Outcome(seed, f"crash: {end}", program(seed).text())
+    return run_texts(seeds, small, fault, lambda seed: program(seed).text())
