@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[2]
 MAKERS = {
     "cli/page.py",
     "frontends/onnx/coverage.py",
-    "frontends/torch/coverage.py",
     "report/settings_page.py",
     "base/settings.py",
 }

@@ -2,7 +2,7 @@
 
 Vectors run along pixels with channels first, along channels with channels last; partially filled
 vectors waste lanes. The constants were measured on a Xeon with AVX-512, those of pointwise (1x1)
-layers on a Zen 4, one thread (docs/performance.md).
+layers on a Zen 4, one thread (kernels/matmul/convolution/notes.md).
 """
 
 from __future__ import annotations

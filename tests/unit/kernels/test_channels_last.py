@@ -395,7 +395,7 @@ def test_sizes_choose_between_winograds_way_and_the_plain_one() -> None:
     ],
 )  # fmt: skip
 def test_where_winograds_way_pays(channels: int, size: tuple[int, int], expected: int) -> None:
-    """Measured with weights that no cache holds from 256 channels on: docs/performance.md."""
+    """Measured with weights that no cache holds from 256 channels on: convolution/notes.md."""
     group = Layer(channels, channels).group
     found = images_of(Task(group, BOX, host_machine(), frozenset({"w"})))
     assert found is not None

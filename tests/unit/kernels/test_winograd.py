@@ -98,7 +98,7 @@ def test_the_plain_way_has_the_bits_of_a_plain_convolution() -> None:
 
 
 def test_where_each_way_pays() -> None:
-    """Measured: docs/performance.md."""
+    """Measured: kernels/matmul/convolution/notes.md."""
     case = Case("n 64 h v", "64 64 3 3", {"pads": (1,) * 4})
     found = planes_of(Task(case.group(), BOX, host_machine(), frozenset({"w"})))
     assert found is not None

@@ -25,7 +25,6 @@ Nothing here is imported before a torch program is compiled: torch is an optiona
     exporting.py           export with recurrent layers kept whole
     opening.py             exported programs, files and modules
     outline.py             what a file holds, for `ad.inspect`
-    coverage.py            the page docs/operators-torch.md
 
 Input: `ExportedProgram`, a .pt2 file, or a module with example arguments; a `torch.fx.GraphModule`
 for `importer.import_graph`, which torch.compile's backend shares. Output: a `Graph`.

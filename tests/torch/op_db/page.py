@@ -1,8 +1,8 @@
 """Writes docs/operators-torch.md: the overloads with rows, and the results of torch's database.
 
-    python -m anydim.frontends.torch.coverage docs/operators-torch.md
+    python -m tests.torch.op_db.page docs/operators-torch.md
 
-The results are those in `docs/operators-torch.json`, which `python -m tests.torch.op_db` writes.
+The results are those in `results.json`, which `python -m tests.torch.op_db` writes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 
 from anydim.frontends.torch.rows import SUBJECTS, complex_numbers, full_name
 
+_ROOT = Path(__file__).resolve().parents[3]
+_RESULTS = Path(__file__).resolve().with_name("results.json")
 _HEAD = """# Operators of torch
 
 `ad.compile` takes programs of `torch.export`. Overloads with a row below are compiled whole; torch
@@ -30,11 +32,11 @@ torch allows it: one sample of each entry. Entries with random numbers are compa
 shape.
 
     for dtype in float32 bfloat16 bool float64 int64; do
-        python -m tests.torch.op_db {path}.json --samples 1 --dtype $dtype
+        python -m tests.torch.op_db {results} --samples 1 --dtype $dtype
     done
-    python -m tests.torch.op_db {path}.json --samples 1 --every 4 \\
+    python -m tests.torch.op_db {results} --samples 1 --every 4 \\
         --backend anydim --backend openvino --backend tvm
-    python -m anydim.frontends.torch.coverage {path}.md
+    python -m tests.torch.op_db.page {path}
 """
 _INDUCTOR = """## Inductor's tests of dynamic shapes
 
@@ -62,7 +64,7 @@ _WORDS = {
 
 def page(found: list[dict[str, Any]], path: Path) -> str:
     """The page, from the results of backends by entry and element type."""
-    head = _HEAD.format(path=path.with_suffix(""))
+    head = _HEAD.format(path=path, results=_RESULTS.relative_to(_ROOT))
     results: dict[str, list[dict[str, Any]]] = {}
     for each in found:
         if each["backend"] == _OWN:
@@ -154,7 +156,7 @@ def _rows() -> Iterator[str]:
 
 def main() -> None:
     path = Path(sys.argv[1])
-    found = json.loads(path.with_suffix(".json").read_text("utf-8"))
+    found = json.loads(_RESULTS.read_text("utf-8"))
     path.write_text(page(found, path), "utf-8")
 
 
