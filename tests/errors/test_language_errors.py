@@ -242,11 +242,11 @@ PARSE_ERRORS = [
   write: y, z = g(...)""",
     ),
     (
-        "def g(float(N) x) -> (y) { y(i) = x(i) }\ndef f(float(N) x) -> (y) { y(i) = 2 * g(x) }",
-        """demo.tc:2:39: f: the call of 'g' is part of an expression
-    def f(float(N) x) -> (y) { y(i) = 2 * g(x) }
+        "def g(float x) -> (y) { y = x }\ndef f(float(N) x) -> (y) { y(i) = 2 * g(x(i) + 1) }",
+        """demo.tc:2:39: f: an argument of 'g' has the index 'i', and is no row x(i)
+    def f(float(N) x) -> (y) { y(i) = 2 * g(x(i) + 1) }
                                           ^
-  assign its result first: y = g(...)""",
+  assign it first: t(i) = ..., and pass t(i)""",
     ),
     (
         "def g(float(N) x) -> (y) { y = f(x) }\ndef f(float(N) x) -> (y) { y = g(x) }",

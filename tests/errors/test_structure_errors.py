@@ -414,12 +414,6 @@ TENSORS = [
         "write g(t, x)",
     ),
     (
-        TREE
-        + "def g(Tree t, float x) -> (y) { y = x }\ndef f(Tree t, float x) -> (y) { y = 1 + g(t, x) }",
-        "3:41: f: the call of 'g' is part of an expression",
-        "assign its result first: y = g(...)",
-    ),
-    (
         TREE + LIST + "def g(List<float> l) -> (y) { y = 1 }\ndef f(Tree t) -> (y) { y = g(t) }",
         "4:30: f: 'g' takes a List<float> for 'l', and 't' is a Tree",
         "",
@@ -541,8 +535,8 @@ NODES = [
     ),
     (
         TREE + "def f(Tree t) -> (r) { r = node(t, leaf(t)) }",
-        "2:36: f: field 'right' of 'node' is a Tree, and this is an expression",
-        "assign the structure to a name first",
+        "2:41: f: field 'x' of 'leaf' is a tensor, and 't' is a Tree",
+        "it has the fields leaf(float(D) x)",
     ),
     (
         TREE + "def f(Tree t) -> (r) { r = node(t, 2) }",

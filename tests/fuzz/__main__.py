@@ -19,6 +19,7 @@ from tests.fuzz import (
     edges,
     factors,
     metamorphic,
+    nested_calls,
     networks,
     nnsmith_graphs,
     onnx_peers,
@@ -37,7 +38,7 @@ KINDS = {
     "nnsmith": nnsmith_graphs.run, "networks": networks.run, "texts": typed_texts.run,
     "sizes": sizes_as_data.run, "edges": edges.run, "ragged": ragged.run,
     "decoders": decoders.run, "structures": structures.run,
-    "deciding": deciding.run,
+    "deciding": deciding.run, "nested": nested_calls.run,
     "derivatives": derivatives.run, "factors": factors.run,
 }  # fmt: skip
 
@@ -60,6 +61,7 @@ KINDS = {
 @click.option("--decoders", "kind", flag_value="decoders", help="Rows of caches, and alone.")
 @click.option("--structures", "kind", flag_value="structures", help="Recursions, in Python too.")
 @click.option("--deciding", "kind", flag_value="deciding", help="Rows that decide for themselves.")
+@click.option("--nested-calls", "kind", flag_value="nested", help="Calls inside expressions.")
 @click.option("--derivatives", "kind", flag_value="derivatives", help="Beside differences.")
 @click.option("--factors", "kind", flag_value="factors", help="Windows with factors, in numpy.")
 @click.option("--watched", is_flag=True, help="Watch what each launch writes (tests/guards.py).")

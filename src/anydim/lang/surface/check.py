@@ -503,6 +503,8 @@ def _check_call(call: CallTerm, names: Names) -> None:
         hint = f"write {call.name}({', '.join('abc'[:arity])})"
         if call.name in OVER_INDICES and count == 1:
             hint = OVER_INDICES[call.name]
+        if call.name in names.others:
+            hint = "it is a function of the language here: rename the definition"
         raise names.error(call.position, problem, hint)
 
 
@@ -513,14 +515,6 @@ def _within(tensor: str, rank: int) -> str:
 
 
 def _unknown(call: CallTerm, names: Names) -> LanguageError:
-    if (
-        call.name in (*names.others, *DATA_SIZED)
-        or call.name in LIBRARY.keys() - OVER_INDICES.keys()
-    ):
-        return names.error(
-            call.position, f"the call of '{call.name}' is part of an expression",
-            f"assign its result first: y = {call.name}(...)",
-        )  # fmt: skip
     functions = (r.name for r in FUNCTIONS.values() if not (r.internal or r.operator))
     known = (*names.tensors, *names.others, *functions, *COMPOSED, *TYPE_NAMES, *LIBRARY)
     hint = OVER_INDICES.get(call.name) or suggestion(call.name, known)

@@ -12,6 +12,7 @@ from anydim.base.components import components
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.check import check
 from anydim.lang.surface.names import first_structure
+from anydim.lang.surface.nested_calls import Callables, without_nested
 from anydim.lang.surface.operator_names import DATA_SIZED, LIBRARY
 from anydim.lang.surface.patterns import Resolver, pattern_names
 from anydim.lang.surface.printer import print_type_name
@@ -46,7 +47,10 @@ def link(definitions: Sequence[Definition], types: Types) -> tuple[Definition, .
     """
     heads = {definition.name: definition for definition in definitions}
     called = {name: _resolved(definition, types) for name, definition in heads.items()}
-    called = {name: _with_calls(each, set(heads), types) for name, each in called.items()}
+    structures = {name for name, each in heads.items() if first_structure(each, types)}
+    called = {
+        name: _with_calls(each, set(heads), structures, types) for name, each in called.items()
+    }
     families = _families(called, types)
     values = structure_values(called, types)
     for name, definition in called.items():
@@ -59,15 +63,20 @@ def link(definitions: Sequence[Definition], types: Types) -> tuple[Definition, .
     return tuple(done[name] for name in called)
 
 
-def _with_calls(definition: Definition, names: set[str], types: Types) -> Definition:
+def _with_calls(
+    definition: Definition, names: set[str], structures: set[str], types: Types
+) -> Definition:
     """Convert assignments `y = g(A)` to calls where g is a definition or an operator of the
-    library, or to new nodes where g is a constructor."""
+    library, or to new nodes where g is a constructor; `structures` are definitions over them."""
     own = {*targets(definition.statements), *pattern_names(definition.statements)}
     own.update(each.name for each in definition.parameters)
     own.update(each.name for each in definition.attributes)
     own.update(size for each in definition.parameters for size in sizes_of(each))
     callable_names = (names | {*LIBRARY, *DATA_SIZED}) - own
     constructors = _constructors(definition, types, names)
+    made = constructors.keys() - own
+    callables = Callables(callable_names | made, names - own, structures - own, made, own)
+    definition = without_nested(definition, callables)
 
     def change(item: Item) -> Item:
         if isinstance(item, (LoopBlock, WhileBlock)):

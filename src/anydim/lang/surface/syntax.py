@@ -7,6 +7,7 @@ for errors and take no part in comparisons.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from typing import TypeAlias
@@ -340,7 +341,8 @@ class Definition:
     `callees` are the definitions that it calls, each with its own. `types` are the structure types
     of its parameters and their fields. `family` are the definitions that call it and are called by
     it, itself included, without families of their own; empty if it does not call itself.
-    `result_types` are the structure types of its results, "" for tensors.
+    `result_types` are the structure types of its results, "" for tensors. `nested` are the names of
+    the results of calls that were written inside expressions, and how those were written.
     """
 
     name: str
@@ -355,6 +357,7 @@ class Definition:
     result_types: tuple[str, ...] = ()
     text: str = field(default="", compare=False, repr=False)
     file: str = field(default="<text>", compare=False, repr=False)
+    nested: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
     def __hash__(self) -> int:
         """Hash computed once: a callee may be reachable along very many paths."""
@@ -389,6 +392,10 @@ class Definition:
 
     def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
         """Make an error that points into this definition's text."""
+        for name, written in self.nested:
+            problem = problem.replace(f"'{name}'", f"'{written}'")
+            if re.search(rf"\b{name}\b", hint):
+                hint = f"assign its result first: y = {written}"
         return error_at(self.text, self.file, position, f"{self.name}: {problem}", hint)
 
 
