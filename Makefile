@@ -79,8 +79,9 @@ bench-gpu: setup ## kernels and models on a CUDA device, beside torch and onnxru
 	$(PIP) install -e '.[cuda]'
 	$(BIN)/python -m bench.gpu
 
-faults: setup ## kills, full disks, corrupt caches, limits, signals and forks (docs/reliability.md)
+faults: setup ## kills, full disks, corrupt caches, limits, signals, forks, hostile connections
 	$(BIN)/python -m tests.errors.faults
+	$(BIN)/python -m tests.errors.hostile_connections
 
 soak: setup ## an hour of mixed models, compiles and releases in one process: is its memory flat?
 	$(BIN)/python -m tests.soak --minutes 60

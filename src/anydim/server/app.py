@@ -14,13 +14,13 @@ from starlette.routing import BaseRoute, Route
 
 from anydim.base.errors import OptionError, UserError
 from anydim.server.answers import is_old, undivided
-from anydim.server.asgi import Receive, Scope, Send
+from anydim.server.asgi import Gone, Receive, Scope, Send
 from anydim.server.completions import Completions
 from anydim.server.embeddings import Embeddings, Tokenizers, failure
 from anydim.server.history import History
 from anydim.server.json_bodies import parsed
 from anydim.server.repository import check_load, unknown
-from anydim.server.rest import Infer, names_of
+from anydim.server.rest import Body, Infer, names_of
 from anydim.server.state import State, metadata_of, status_of, text_of
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -53,12 +53,16 @@ def _routed(state: State, tokenizers: Tokenizers, history: History, infer: Infer
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in _writes(state).items()),
     ]
     return Starlette(routes=routes, exception_handlers={
-        UserError: _failed, 404: _missing, 405: _no_method,
+        UserError: _failed, Gone: _left, 404: _missing, 405: _no_method,
     })  # fmt: skip
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": text_of(error)}, status_of(error))
+
+
+async def _left(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # the client has left
 
 
 async def _missing(request: Request, error: Exception) -> Response:
@@ -136,19 +140,19 @@ def _writes(state: State) -> Mapping[str, Endpoint]:
     """What POST requests change: the repository extension."""
 
     async def index(request: Request) -> Response:
-        given = await _body(request)
+        given = await _body(state, request)
         rows = state.repository.index()
         return JSONResponse([r for r in rows if r["state"] == "READY" or not given.get("ready")])
 
     async def load(request: Request) -> Response:
-        given = (await _body(request)).get("parameters") or {}
+        given = (await _body(state, request)).get("parameters") or {}
         check_load(given if isinstance(given, dict) else ("parameters",))
         await asyncio.to_thread(state.repository.load, request.path_params["name"])
         state.log.info("loaded", extra={"facts": {"model": request.path_params["name"]}})
         return JSONResponse({})
 
     async def unload(request: Request) -> Response:
-        await _body(request)
+        await _body(state, request)
         await asyncio.to_thread(state.repository.unload, request.path_params["name"])
         state.log.info("unloaded", extra={"facts": {"model": request.path_params["name"]}})
         return JSONResponse({})
@@ -157,11 +161,11 @@ def _writes(state: State) -> Mapping[str, Endpoint]:
     return {"/v2/repository/index": index, f"{one}/load": load, f"{one}/unload": unload}
 
 
-async def _body(request: Request) -> Mapping[str, Any]:
+async def _body(state: State, request: Request) -> Mapping[str, Any]:
     """The JSON object of a short request; an empty one without a body."""
-    text = b""
-    async for part in request.stream():
-        text += part
-        if len(text) > _MOST_NAMES:
-            raise OptionError(f"the body is above {_MOST_NAMES} bytes")
-    return parsed(text) if text else {}
+    body = Body(state, request.scope, most=_MOST_NAMES)
+    try:
+        text = await body.read(request.receive)
+        return parsed(text) if text else {}
+    finally:
+        body.free()

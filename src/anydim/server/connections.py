@@ -1,28 +1,38 @@
-"""Connections that are bounded: their number, heads in bytes and in time, bodies and answers in
-time."""
+"""Connections that are bounded: their number, what they hold, heads in bytes and in time, bodies
+and answers in time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from anydim.server.asgi import CLIENT, Client
+from anydim.server.clients import CONNECTION, MOST_REFUSED, Clients
 from anydim.server.last_answers import Ending
 from anydim.server.upgrades import PlainParser
 
 MOST_HEAD = 1 << 16  # bytes of a request's line and headers
+MOST_HEADERS = 256  # of a request
 HEAD_SECONDS = 20.0  # for them to arrive
-FIRST_SECONDS = 1.0  # for a first request, before a connection may be closed for another one
 BODY_SECONDS = 60.0  # for the body to arrive
 SEND_SECONDS = 60.0  # for a client to take what was written last
 _END = b"\r\n\r\n"  # of a head
 _MOST_UNREAD = 1 << 14  # bytes that are kept while more are read, so that an end is seen
 _PIECE = 512  # bytes of a body that are parsed with what follows it, if heads follow
 _HEAD, _BODY, _NOTHING = "head", "body", "nothing"
+_HEADER = 160  # bytes of objects of a header
+_URL_COPIES, _HEAD_COPIES = 8, 2  # of a path as text, in pieces and with other characters; of heads
+_SHORT_HEAD = 1 << 12  # bytes as objects, which are not freed behind the answer
+_BYTES = "anydim.bytes"  # of a scope: what its head takes
+_UNLIMITED = 1 << 60
+_FULL = b"the server has too many connections; send the request later"
+_REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(_FULL), _FULL)
+)
 
 
 class _Flow(FlowControl):
@@ -42,7 +52,10 @@ class BoundedProtocol(HttpToolsProtocol):
     too slow. Writing waits until the system has all that was written before."""
 
     is_offer = False  # the head that was read last offers another protocol
+    due = 0.0  # when more of the body has to be there
     _head = 0
+    _taken = 0  # bytes of the head that is read, as objects
+    _beside = 0  # bytes of a body's trailers, and of what else is no part of it
     _unread = b""  # requests that arrived behind another one
     _invalid = ""  # what is wrong with what arrived behind them
     _part = _HEAD  # of a request that is expected
@@ -53,10 +66,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.parser = PlainParser(self)  # type: ignore[assignment]
+        made = vars(self.server_state).get("clients")
+        if made is None:
+            made = Clients(self.limit_concurrency or _UNLIMITED, _UNLIMITED)
+            vars(self.server_state)["clients"] = made
+        self._clients: Clients = made  # of the server
+        self.limit_concurrency = 2 * made.most + MOST_REFUSED  # for requests whose clients left
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for the first head. At the limit of connections, the one that has waited longest for
-        a request is closed; one that has just come may have sent it."""
+        """Wait for the first head, if there is room for the connection."""
         self._ending = Ending(transport, self.loop, self._ended)
         super().connection_made(self._ending)  # type: ignore[arg-type]
         self._peer = Client()
@@ -64,17 +82,31 @@ class BoundedProtocol(HttpToolsProtocol):
         self.flow = self._flow = _Flow(transport)
         transport.set_write_buffer_limits(0)
         transport.max_size = MOST_HEAD  # bytes that asyncio reads at once
-        self._time()
-        waiting = vars(self.server_state).setdefault("waiting", OrderedDict())
-        self._waiting: OrderedDict[BoundedProtocol, float] = waiting  # of the server, oldest first
-        """When each connection without a request may be closed."""
-        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
-            now = self.loop.time()
-            idle = next((each for each, end in waiting.items() if end <= now), None)
-            if idle is not None:
-                del waiting[idle]
-                idle._ending.cut()
-        waiting[self] = self.loop.time() + FIRST_SECONDS
+        if self._clients.enter(self):
+            self._time()
+        elif self._clients.refuse(self):
+            transport.write(_REFUSAL)
+            self._ending.close()
+        else:
+            transport.abort()
+
+    def held(self) -> int:
+        """Bytes that the connection takes: heads as objects, and what is not parsed, not read and
+        not sent. An answer that is not sent is there once more."""
+        found = CONNECTION + self._head + self._taken + self._beside + len(self._unread)
+        if self.transport is not None:
+            found += 2 * self.transport.get_write_buffer_size()
+        for each in (*self._earlier, self.cycle) if self._earlier else (self.cycle,):
+            if each is not None and not each.response_complete:
+                found += len(each.body) + each.scope[_BYTES]
+        return found
+
+    def evict(self) -> None:
+        """Close the connection for others, whatever is under way."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self._ending.cut()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
@@ -88,7 +120,17 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._invalid:
                 super().send_400_response(self._invalid)
             else:
-                self._waiting[self] = self.loop.time()
+                self._forget_head()
+                self._clients.wait(self)
+        self._clients.count(self, self.held())
+
+    def _forget_head(self) -> None:
+        """Keep no long head behind its answer."""
+        scope: Any = self.cycle.scope
+        if scope.get(_BYTES, 0) > _SHORT_HEAD:
+            self.cycle.scope = {}  # type: ignore[typeddict-item]
+            if self._part != _HEAD:
+                self.headers, self.url, self.scope = [], b"", {}  # type: ignore[typeddict-item]
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what arrived, behind the answers to the requests before it."""
@@ -118,7 +160,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.pipeline.clear()
         self._flow.is_held = False
         self._flow.resume_reading()
-        self._waiting[self] = self.loop.time()
+        self._clients.wait(self)
         if self._sending is None:
             self._timer = self._ending.wait_for_the_client()
 
@@ -126,11 +168,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """The client has to take what was written."""
         super().pause_writing()
         self._sending = self.loop.call_later(SEND_SECONDS, self.transport.abort)
+        self._clients.count(self, self.held())
 
     def resume_writing(self) -> None:
         """The client has it."""
         self._sent()
         super().resume_writing()
+        self._clients.count(self, self.held())
         if self.transport.is_closing() and self._timer is None:
             self._timer = self._ending.wait_for_the_client()
 
@@ -138,26 +182,48 @@ class BoundedProtocol(HttpToolsProtocol):
         """Wait for the rest of a head."""
         super().on_message_begin()
         self.scope[CLIENT] = self._peer  # type: ignore[literal-required]
-        self._part, self._timed = _HEAD, None
+        self._part, self._timed, self._taken, self._beside = _HEAD, None, 0, 0
+
+    def on_url(self, url: bytes) -> None:
+        """Count a part of the path."""
+        super().on_url(url)
+        self._taken += _URL_COPIES * len(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a header. Trailers are not kept. Raises ValueError for too many headers."""
+        if self._part != _HEAD:
+            return
+        super().on_header(name, value)
+        self._taken += _HEADER + _HEAD_COPIES * (len(name) + len(value))
+        if len(self.headers) > MOST_HEADERS:
+            raise ValueError(f"more than {MOST_HEADERS} headers")
 
     def on_headers_complete(self) -> None:
         """Wait for the body. A head that offers another protocol comes again without the offer."""
         self.is_offer = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if self.is_offer:
             return
-        self._waiting.pop(self, None)
+        self._clients.work(self)
         before = self.cycle
+        self.scope[_BYTES], self._taken = self._taken, 0  # type: ignore[literal-required]
         super().on_headers_complete()
         self._part = _BODY
         if before is not None and not before.response_complete:
             self._earlier = [each for each in self._earlier if not each.response_complete]
             self._earlier.append(before)
 
+    def on_body(self, body: bytes) -> None:
+        """A part of a body."""
+        super().on_body(body)
+        self._beside = 0
+        if self._timed == _BODY:
+            self._clients.arrived(self, len(body))
+
     def on_message_complete(self) -> None:
         """The request is complete."""
         if self.is_offer:
             return
-        self._part = _NOTHING
+        self._part, self._beside = _NOTHING, 0
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
@@ -170,6 +236,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._parse_next()
         else:
             self._parse(data)
+        self._clients.count(self, self.held())
 
     def _parse_next(self) -> None:
         """Parse what was kept, until a request waits for its turn."""
@@ -186,8 +253,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._flow.resume_reading()
 
     def _parse(self, data: bytes) -> None:
-        """Close the connection if a head that is not complete has too many bytes. A request that
-        is complete needs no timer."""
+        """Close the connection if a head that is not complete has too many bytes, or trailers. A
+        request that is complete needs no timer."""
+        if self._part == _BODY:
+            self._beside += len(data)
         super().data_received(data)
         if self._part == _NOTHING and self._is_idle():
             self._part = _HEAD  # empty lines before one
@@ -197,17 +266,23 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head += len(data)
             if self._head > MOST_HEAD:
                 self._ending.cut()
+        elif self._beside > MOST_HEAD:
+            self._ending.cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers, and call the disconnect callbacks."""
         self._stop()
         self._sent()
-        self._waiting.pop(self, None)
+        self._clients.leave(self)
         super().connection_lost(exc)
         for each in self._earlier:  # uvicorn tells the last one only
             each.disconnected = True
             each.message_event.set()
         self._peer.leave()
+        self._ending.forget()  # what refers to itself would stay until the collector runs
+        self.cycle, self.scope, self.headers = None, {}, []  # type: ignore[assignment,typeddict-item]
+        self._earlier, self._unread = [], b""
+        self.pipeline.clear()
 
     def _is_idle(self) -> bool:
         """Whether nothing is left to answer, and no timer ends the connection."""
@@ -225,8 +300,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._part != _NOTHING and self._timer is None and not self.pipeline:
             seconds = HEAD_SECONDS if self._part == _HEAD else BODY_SECONDS
             self._timer = self.loop.call_later(seconds, self._ending.cut)
+            if self._part == _BODY:
+                self._clients.arrive(self)
 
     def _stop(self) -> None:
+        self._clients.rest(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

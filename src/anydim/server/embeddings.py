@@ -133,7 +133,8 @@ class Embeddings:
                              f"'{loaded.name}' have {width}", "leave it out")  # fmt: skip
         outcome, found = self._state.batcher.outcome, []
         for number, row in enumerate(rows, 1):
-            requests.append(self._submit(loaded, row, result))
+            submit = partial(self._submit, loaded, row, result)
+            requests.append(await self._state.make_room(submit))
             if number == _OPEN:
                 found.append(await awaited(self._state, requests[0], scope, receive))
             elif number > _OPEN:

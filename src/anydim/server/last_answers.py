@@ -48,9 +48,17 @@ class Ending:
         """Close both halves behind what was written."""
         self._transport.close()
 
+    def forget(self) -> None:
+        """Call nothing any more: the connection is lost."""
+        self._is_ended, self._ended = True, _nothing
+
     def wait_for_the_client(self) -> asyncio.TimerHandle:
         """Close both halves unless the client ends its own in time."""
         return self._loop.call_later(CLIENT_SECONDS, self.cut)
+
+
+def _nothing() -> None:
+    """What an end calls once its connection is lost."""
 
 
 def _discard(data: Any) -> None:

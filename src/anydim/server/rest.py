@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar
-
-import numpy
+from typing import Any
 
 from anydim.base.errors import InputError, MemoryLimitError, UserError
 from anydim.server.answers import JSON, Answer, answer, json_answer
 from anydim.server.asgi import Gone, Receive, Scope, Send, watched
 from anydim.server.heads import Heads
 from anydim.server.json_bodies import LONG, parsed_long, shown
-from anydim.server.state import State, status_of, text_of
+from anydim.server.state import Made, State, status_of, text_of
 from anydim.server.tensors import Asked, answered, asked, is_long
 from anydim.serving.requests import Request
 
-Made = TypeVar("Made")
 JSON_FACTOR = 8  # bytes of memory that a byte of JSON takes while it is read
 _MOST_DIGITS = 19
 MOST_TEXT = 1 << 21  # bytes of a body of texts or tokens
@@ -33,7 +30,7 @@ def error_answer(error: BaseException) -> Answer:
 
 
 class Body:
-    """The body of a request, whose bytes count against the limit until `free`.
+    """The body of a request, whose bytes count against the limit as they arrive, until `free`.
 
     Bytes of JSON count `JSON_FACTOR` times; one that `may_have_tensors` behind its JSON says where
     they begin. `most` are the bytes of a body that is no list of tensors; None: what fits. Raises
@@ -46,15 +43,13 @@ class Body:
     ) -> None:
         self._state, self._held, self._most = state, 0, most
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        if self.headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise InputError("compressed bodies are not read", "send it without compression")
+        check_codings(scope["headers"])
         self._factor = 1 if may_have_tensors and HEAD in self.headers else JSON_FACTOR
         declared = self.headers.get(b"content-length", b"0")
         if not declared.isdigit() or len(declared) > _MOST_DIGITS:
             raise InputError(f"content-length is {declared[:40].decode('latin-1')!r}")
         self._declared = int(declared)
         self._check(self._declared)
-        self._take(self._declared)
 
     def _check(self, size: int) -> None:
         most = self._state.most_body // self._factor
@@ -70,35 +65,40 @@ class Body:
             self._state.batcher.engine.hold(more, "the body of the request")
             self._held += more
 
+    def _try(self) -> None:
+        """Raise BusyError for a declared length that does not fit now."""
+        self._take(self._declared)
+        self.free()
+
     async def read(self, receive: Receive) -> memoryview:
-        """All bytes. One without a declared length counts twice: its parts are joined."""
-        parts: list[bytes] = []
-        size, whole = 0, memoryview(b"")
+        """All bytes. A body in parts grows by an eighth of what it has."""
+        whole, size = bytearray(), 0
+        if self._declared:
+            await self._state.make_room(self._try)
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise Gone
             part, is_last = message.get("body", b""), not message.get("more_body")
-            begin, size = size, size + len(part)
+            size += len(part)
             self._check(size)
-            self._take(size if self._declared else 2 * size)
-            if is_last and not begin:
+            is_whole = is_last and size == len(part)
+            taken = size if is_whole else size + size // 8
+            await self._state.make_room(partial(self._take, taken))
+            if is_whole:
                 return memoryview(part)
-            if not self._declared:
-                parts.append(part)
-            else:
-                whole = whole if begin else numpy.empty(self._declared, numpy.uint8).data
-                whole[begin:size] = part
+            whole += part
             if is_last:
-                return whole if self._declared else memoryview(b"".join(parts))
+                return memoryview(whole)
 
-    def split(self, body: memoryview) -> tuple[memoryview, memoryview]:
+    async def split(self, body: memoryview) -> tuple[memoryview, memoryview]:
         """The JSON of a body, which counts as such, and the bytes behind it."""
         head, rest = split(self.headers, body)
         if self._factor == 1:
             self._factor = JSON_FACTOR
             self._check(len(head))
-            self._take(len(head) + len(rest) // JSON_FACTOR)
+            size = len(head) + len(rest) // JSON_FACTOR
+            await self._state.make_room(partial(self._take, size))
         return head, rest
 
     def free(self) -> None:
@@ -106,6 +106,16 @@ class Body:
         if self._held:
             self._state.batcher.engine.unhold(self._held)
             self._held = 0
+
+
+def check_codings(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Raise InputError for a body that is compressed, or in another form than chunks."""
+    for name, value in headers:
+        if name == b"content-encoding" and value.strip().lower() != b"identity":
+            raise InputError("compressed bodies are not read", "send it without compression")
+        if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            raise InputError(f"transfer-encoding is {value[:40].decode('latin-1')!r}",
+                             "send the body in chunks, or with its length")  # fmt: skip
 
 
 def split(headers: dict[bytes, bytes], body: memoryview) -> tuple[memoryview, memoryview]:
@@ -184,15 +194,15 @@ class Infer:
             name, version = names_of(scope["path"]) or ("", "")
             loaded = state.repository.find(name, version)
             body = Body(state, scope, True)
-            head, rest = body.split(await body.read(receive))
+            head, rest = await body.split(await body.read(receive))
             if len(head) > _LONG_HEAD:
                 rest = memoryview(bytes(rest))
             found = await self._asked(head, rest)
             body.free()  # its arrays count as the request's
-            request = state.batcher.submit(
-                found.inputs, name, outputs=found.outputs, keep=1,
+            request = await state.make_room(partial(
+                state.batcher.submit, found.inputs, name, outputs=found.outputs, keep=1,
                 within=state.seconds_on_the_loop(), **options_of(found),
-            )  # fmt: skip
+            ))  # fmt: skip
             found.inputs.clear()
             del head, rest
             results = await awaited(state, request, scope, receive)

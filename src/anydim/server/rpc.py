@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import grpc
@@ -16,6 +17,7 @@ from anydim.server.messages import SERVICE, message
 from anydim.server.repository import check_load
 from anydim.server.rest import options_of
 from anydim.server.rpc_arrivals import LOOKAHEAD, STREAM, Arrivals, Parse, longest_message
+from anydim.server.rpc_connections import RpcConnections
 from anydim.server.state import State, metadata_of, status_of, text_of
 from anydim.server.tensors import (
     Asked,
@@ -52,7 +54,7 @@ class Service:
     """The service `GRPCInferenceService`."""
 
     def __init__(self, state: State) -> None:
-        self._state, self._arrivals = state, Arrivals(state)
+        self._state, self.arrivals = state, Arrivals(state)
         self._parse = message("ModelInferRequest").FromString
         self._made = {name: message(name) for name in (
             "ServerLiveResponse", "ServerReadyResponse", "ModelReadyResponse",
@@ -93,11 +95,11 @@ class Service:
         """What a handler returns, or the code and the text of its error. No error that is raised
         beyond this one keeps the message in its traceback."""
         try:
-            with self._arrivals.call(0 if parse is None else LOOKAHEAD):
+            with self.arrivals.call(0 if parse is None else LOOKAHEAD, context):
                 request = None
                 if parse is not None:
                     is_long = handler == self.ModelInfer
-                    read = self._arrivals.only if is_long else self._arrivals.short
+                    read = self.arrivals.only if is_long else self.arrivals.short
                     request = await read(context, parse)
                 return await handler(request, context), None
         except UserError as error:
@@ -152,7 +154,7 @@ class Service:
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         """The answer counts until the client has it."""
-        call = _Call(self._state, request)
+        call = await self._state.make_room(partial(_Call, self._state, request))
         context.add_done_callback(lambda _: call.release())
         response = self._made["ModelInferResponse"]()
         self._fill(response, request, await call.outcome())
@@ -162,7 +164,7 @@ class Service:
         """Answers in the order of the requests; an error is an answer, and the stream goes on. A
         response is free once it is written; grpcio would keep one that is yielded."""
         try:
-            with self._arrivals.call(STREAM):
+            with self.arrivals.call(STREAM, context):
                 is_open = True
                 while is_open:
                     is_open = False
@@ -180,7 +182,7 @@ class Service:
         The request is free when this ends."""
         made = self._made["ModelStreamInferResponse"]
         try:
-            request = await self._arrivals.following(context, self._parse)
+            request = await self.arrivals.following(context, self._parse)
         except InputError as error:
             yield made(error_message=text_of(error))
             return
@@ -192,7 +194,7 @@ class Service:
             return
         response = made()
         try:
-            call = _Call(self._state, request)
+            call = await self._state.make_room(partial(_Call, self._state, request))
         except UserError as error:
             _fail(response, request, error)
             del request  # it does not count
@@ -342,17 +344,21 @@ def inputs_of(request: Any) -> dict[str, numpy.ndarray]:
     return found
 
 
-async def start(state: State, address: str) -> tuple[Any, int]:
-    """A running gRPC server at an address with a port, and its port; raises RuntimeError for a
-    port that is taken."""
+async def start(state: State, address: str, most: int) -> tuple[Any, int, RpcConnections]:
+    """A running gRPC server at an address with a port, its port, and its connections, at most
+    `most`; raises RuntimeError for a port that is taken."""
     size = longest_message(state.most_body)
     server = grpc.aio.server(options=[
+        ("grpc.max_allowed_incoming_connections", most),
         ("grpc.max_receive_message_length", size), ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0), ("grpc.max_metadata_size", 1 << 14),
         ("grpc.http2.lookahead_bytes", LOOKAHEAD), ("grpc.http2.bdp_probe", 0),
         ("grpc.max_concurrent_streams", _MOST_STREAMS),
     ])  # fmt: skip
-    server.add_generic_rpc_handlers((Service(state).handlers(),))
+    service = Service(state)
+    server.add_generic_rpc_handlers((service.handlers(),))
     bound = server.add_insecure_port(address)
+    connections = RpcConnections(bound, most, lambda: len(state.clients))
+    service.arrivals.connections = connections
     await server.start()
-    return server, bound
+    return server, bound, connections

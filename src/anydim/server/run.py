@@ -25,6 +25,7 @@ from anydim.deploy.load import load
 from anydim.program.callable_program import CallableProgram
 from anydim.runtime.threads import AUTO
 from anydim.server.app import application
+from anydim.server.clients import ACCEPTED, Clients, Limits, raised_descriptors
 from anydim.server.connections import BoundedProtocol
 from anydim.server.decoders import ServedDecoder, warm_up
 from anydim.server.embeddings import Tokenizers
@@ -39,6 +40,7 @@ BODY_SHARE = 8  # a body takes at most this part of the memory for requests
 STOP_SECONDS = 30  # for requests to end after a signal
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NO_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # of an address that no interface has
+_BACKLOG = 2048  # connections that the system keeps until they are accepted
 _SWITCH = 5e-4  # seconds until a thread that waits for the interpreter gets it
 
 
@@ -86,7 +88,9 @@ class _Served:
         self._repository = Repository(settings.models, self._open, self._add, self._remove)
         self._tokenizers = Tokenizers(settings.tokenizers)
         self._files: dict[str, int] = {}  # bytes of models, by name
+        self._tasks: list[asyncio.Task[None]] = []  # beside requests
         self._others = 0  # bytes of the process without models, once it serves
+        self._limits = Limits.of(settings.memory, settings.queue, raised_descriptors())
 
     async def run(self) -> None:
         """Load models, serve, and drain."""
@@ -100,19 +104,20 @@ class _Served:
         room = self._room()
         gc.collect()
         gc.freeze()  # what is there stays, and is not looked through again
-        state = State(self._batcher, self._repository, room // BODY_SHARE)
+        clients = Clients(self._limits.http, self._limits.bytes)
+        state = State(self._batcher, self._repository, room // BODY_SHARE, clients)
         state.decoders.update(decoders)
         history = History(state, settings.memory)
         app = application(state, self._tokenizers, history)
         server = _Server(app, settings, state)
-        samples = asyncio.create_task(history.run())
+        self._tasks.append(asyncio.create_task(history.run()))
         server.rpc = await self._start_rpc(state)
         try:
             await server.serve(bound)
         finally:
-            samples.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await samples
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             await server.stop_rpc()
             left = server.seconds_left()
             await self._batcher.close(left > 0, left)
@@ -173,10 +178,13 @@ class _Served:
             return None
         made = import_module("anydim.server.rpc")
         try:
-            rpc, port = await made.start(state, _address(settings.host, settings.grpc_port))
+            rpc, port, connections = await made.start(
+                state, _address(settings.host, settings.grpc_port), self._limits.rpc
+            )
         except RuntimeError as error:
             raise OptionError(f"port {settings.grpc_port} cannot be bound: {error}",
                               "give another --grpc-port, or --no-grpc") from None  # fmt: skip
+        self._tasks.append(asyncio.create_task(connections.run()))
         self._log.info("grpc", extra={"facts": {"address": _address(settings.host, port)}})
         return rpc
 
@@ -326,8 +334,9 @@ class _Server(uvicorn.Server):
             app, host=settings.host, port=settings.port, http=BoundedProtocol, ws="none",
             lifespan="off", log_config=None, access_log=False, server_header=False,
             date_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=STOP_SECONDS,
-            limit_concurrency=2 * settings.queue + 64,
+            backlog=ACCEPTED,
         ))  # fmt: skip
+        vars(self.server_state)["clients"] = state.clients
         self._state = state
         state.tasks = self.server_state.tasks
 
@@ -337,6 +346,8 @@ class _Server(uvicorn.Server):
             await super().startup(sockets)
         except OSError as error:
             raise _unbound(self.config.host, self.config.port, error) from None
+        for each in sockets or ():
+            each.listen(_BACKLOG)  # asyncio accepts `ACCEPTED` of them at once
         for each in getattr(self, "servers", ()):
             for bound in each.sockets:
                 host, port = bound.getsockname()[:2]

@@ -7,8 +7,8 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
 import anydim
 from anydim.base.errors import (
@@ -23,6 +23,7 @@ from anydim.base.errors import (
 from anydim.program.string_calls import StringCalls
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.signature import TensorSpec
+from anydim.server.clients import Clients
 from anydim.server.decoders import ServedDecoder
 from anydim.server.repository import Loaded, Repository
 from anydim.server.tensors import DATATYPES, datatype
@@ -32,6 +33,10 @@ from anydim.serving.report import prometheus
 
 EXTENSIONS = ["binary_tensor_data", "model_repository", "model_repository(unload_dependents)"]
 CALL_ON_THE_LOOP = 0.020  # seconds
+CAUSE_SECONDS = 60.0  # between two lines of the log for one cause
+_CAUSE, _MOST_CAUSES = 200, 256  # characters of a cause; causes that are kept
+_FREED = 0.002  # seconds until a request that has ended holds nothing
+Made = TypeVar("Made")
 _RESIDENT = """\
 # HELP process_resident_memory_bytes Bytes of memory of the process.
 # TYPE process_resident_memory_bytes gauge
@@ -59,8 +64,12 @@ def text_of(error: BaseException) -> str:
 class State:
     """The parts of a running server. `most_body` is the limit of a body, in bytes."""
 
-    def __init__(self, batcher: AsyncBatcher, repository: Repository, most_body: int) -> None:
+    def __init__(
+        self, batcher: AsyncBatcher, repository: Repository, most_body: int, clients: Clients
+    ) -> None:
         self.batcher, self.repository, self.most_body = batcher, repository, most_body
+        self.clients = clients
+        self.slow: list[Callable[[], bool]] = [clients.give_way]  # what ends slow requests
         self.decoders: dict[str, ServedDecoder] = {}
         self.stopping = asyncio.Event()  # set once no request is begun any more
         self.tasks: Collection[Any] = ()  # of requests over HTTP that are not answered
@@ -71,6 +80,21 @@ class State:
     def seconds_on_the_loop(self) -> float:
         """How long a call may hold up the event loop: not at all beside other requests."""
         return CALL_ON_THE_LOOP if len(self.tasks) + self.rpc_calls <= 1 else 0.0
+
+    async def make_room(self, take: Callable[[], Made]) -> Made:
+        """What `take` returns. While it raises BusyError, requests that arrive slowly give way,
+        and what they hold is freed."""
+        while True:
+            try:
+                return take()
+            except BusyError:
+                if not self.give_way():
+                    raise
+            await asyncio.sleep(_FREED)
+
+    def give_way(self) -> bool:
+        """End a request that arrives slowly, over HTTP or gRPC; whether there is one."""
+        return any(each() for each in self.slow)
 
     @property
     def is_ready(self) -> bool:
@@ -167,15 +191,44 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+class OncePerCause(logging.Filter):
+    """Lets one warning or error of a cause pass in `CAUSE_SECONDS`; the next one says how many
+    there were between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[Any, tuple[float, int]] = {}
+        """The time of the last line of each cause, and how many there were since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is written."""
+        if record.levelno < logging.WARNING:
+            return True
+        facts = getattr(record, "facts", {})
+        what = str(record.exc_info[1]) if record.exc_info else repr(facts)
+        cause = record.name, record.getMessage()[:_CAUSE], what[:_CAUSE]
+        last, count = self._seen.get(cause, (-CAUSE_SECONDS, 0))
+        if record.created - last < CAUSE_SECONDS:
+            self._seen[cause] = last, count + 1
+            return False
+        if len(self._seen) >= _MOST_CAUSES:
+            self._seen = {}
+        self._seen[cause] = record.created, 0
+        if count:
+            record.facts = {**facts, "repeated": count}
+        return True
+
+
 def start_log(quiet: bool) -> logging.Logger:
     """The log of the process on the standard error stream, which need not be writeable.
 
     Libraries log warnings there, uvicorn errors only: malformed requests are no fault of the
-    server.
+    server. A cause is logged once a minute.
     """
     logging.raiseExceptions = False
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
+    handler.addFilter(OncePerCause())
     logging.getLogger().handlers[:] = [handler]
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     log = logging.getLogger("anydim.server")

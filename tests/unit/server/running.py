@@ -20,11 +20,13 @@ SOURCE = Path(__file__).resolve().parents[3] / "src"
 class Running:
     """A server: its ports, its process, and the lines of its log."""
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], descriptors: int | None = None) -> None:
         variables = {**os.environ, "PYTHONPATH": str(SOURCE)}
         command = [sys.executable, "-m", "anydim", "serve", *words, "--port", "0"]
         if "--no-grpc" not in words:
             command += ["--grpc-port", "0"]
+        if descriptors is not None:  # its most open files
+            command = ["/bin/sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables)
         self.lines: list[dict[str, Any]] = []
         self.port = self.grpc_port = 0
@@ -79,9 +81,9 @@ class Running:
 
 
 @contextmanager
-def running(*words: str) -> Iterator[Running]:
-    """A server that is ready."""
-    server = Running(words)
+def running(*words: str, descriptors: int | None = None) -> Iterator[Running]:
+    """A server that is ready, with so many descriptors at most."""
+    server = Running(words, descriptors)
     assert server.port, server.lines
     try:
         yield server

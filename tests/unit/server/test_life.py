@@ -291,7 +291,7 @@ def test_two_servers_that_start_together() -> None:
     settings: Any = SimpleNamespace(host="127.0.0.1", port=port, queue=1)
     with first:
         first.listen()
-        server = run._Server(None, settings, SimpleNamespace(log=None))  # type: ignore[arg-type]
+        server = run._Server(None, settings, SimpleNamespace(log=None, clients=None))  # type: ignore[arg-type]
         with pytest.raises(ad.OptionError, match=f"port {port} cannot be bound: Address already"):
             asyncio.run(server.serve(second))
     for each in second:

@@ -157,6 +157,9 @@ def test_a_long_head_is_not_kept_with_the_tensors_behind_it() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
+    async def at_once(take: Any) -> Any:
+        return take()
+
     async def run() -> None:
         async with AsyncBatcher({"scaled": scaled()}) as batcher:
             form = batcher.engine.models["scaled"].form
@@ -174,7 +177,7 @@ def test_a_long_head_is_not_kept_with_the_tensors_behind_it() -> None:
             loaded = Loaded("scaled", 1, Path("scaled"), scaled())
             state: Any = SimpleNamespace(
                 batcher=batcher, most_body=1 << 30, seconds_on_the_loop=lambda: 0.0,
-                repository=SimpleNamespace(find=lambda *_: loaded),
+                repository=SimpleNamespace(find=lambda *_: loaded), make_room=at_once,
             )  # fmt: skip
             await Infer(state)({"path": PATH, "headers": pairs}, receive, send)
             assert kept == [40]

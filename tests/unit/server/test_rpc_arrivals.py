@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,8 @@ def arrivals(limit: int) -> tuple[Arrivals, Engine]:
         most_body=BODY,
         rpc_calls=0,
         stopping=asyncio.Event(),
+        slow=[],
+        give_way=lambda: any(each() for each in state.slow),
     )
     return Arrivals(state), engine
 
@@ -41,6 +44,9 @@ class Context:
         self.arrived = asyncio.Event()
         self.message: Any = b"%d" % number
         self._order, self._number = order, number
+
+    def peer(self) -> str:
+        return f"ipv4:127.0.0.1:{self._number}"
 
     async def read(self) -> Any:
         self._order.append(self._number)
@@ -181,3 +187,55 @@ def test_a_call_counts_from_its_arrival_to_its_answer() -> None:
         with pytest.raises(BusyError), made.call(60):
             raise AssertionError("it has begun")
     assert engine.budget.is_clear and made._state.rpc_calls == 0
+
+
+class Connections:
+    """What clients have sent, by their ports."""
+
+    def __init__(self) -> None:
+        self.bytes, self.calls = dict.fromkeys(range(9), 0), Counter[Any]()
+
+    def received(self, peer: tuple[str, int]) -> int:
+        return self.bytes[peer[1]]
+
+
+@pytest.mark.parametrize("kind", ("only", "following"))
+def test_a_message_that_arrives_slowly_gives_way_once_others_wait(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(rpc_arrivals, "PATIENCE", 0.1)
+    monkeypatch.setattr(rpc_arrivals, "_LEAST_PATIENCE", 0.05)
+
+    async def run() -> None:
+        made, engine = arrivals(2 * ROOM)
+        found: Any = Connections()
+        made.connections = found
+        order: list[int] = []
+        contexts = [Context(order, number) for number in range(4)]
+        tasks = [asyncio.ensure_future(getattr(made, kind)(each, bytes)) for each in contexts[:2]]
+        for _ in range(10):
+            await asyncio.sleep(0.02)
+            found.bytes[1] += 1 << 16
+        assert not any(task.done() for task in tasks)  # nobody waits
+        contexts[2].arrived.set()
+        waiting = asyncio.ensure_future(made.only(contexts[2], bytes))
+        for _ in range(40):
+            found.bytes[1] += 1 << 16
+            await asyncio.sleep(0.01)
+        assert await waiting == b"2" and not tasks[1].done()
+        with pytest.raises(BusyError, match="others wait for its room"):
+            await tasks[0]
+        contexts[1].arrived.set()
+        assert await tasks[1] == b"1" and engine.budget.is_clear
+
+    asyncio.run(run())
+
+
+def test_a_connection_with_a_call_counts_until_its_answer() -> None:
+    made, _ = arrivals(100)
+    found: Any = Connections()
+    made.connections = found
+    context = Context([], 7)
+    with made.call(1, context):
+        assert found.calls == {("127.0.0.1", 7): 1}
+    assert not found.calls
