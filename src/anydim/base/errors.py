@@ -63,9 +63,15 @@ class ArtefactError(ModelError):
 class LanguageError(UserError):
     """A program text is invalid; the text gives line and column."""
 
+    bare = ""  # the problem without its location
+
 
 class GraphError(UserError):
     """A graph built in Python is invalid."""
+
+
+class UnknownValueError(GraphError, TypeError):
+    """Python asks a value of a graph for elements, which only a call of the model has."""
 
 
 class OptionError(UserError):

@@ -168,7 +168,10 @@ def _instantiate(
     except LanguageError as error:
         given = ", ".join(map(str, types)) or "nothing"
         where = f"operator '{record.name}' on {given}"
-        raise GraphError(f"{where}: {error.problem}", error.hint) from None
+        own = error.bare.removeprefix(f"{record.name}: ").replace("'...i': ", "")  # not users' text
+        of_text = error.hint.startswith(("write ", "give an array of "))
+        hint = "convert it with the operator 'cast'" if of_text else error.hint
+        raise GraphError(f"{where}: {own or error.problem}", hint) from None
     return replace(group, guards=(*group.guards, *guards)) if guards else group
 
 

@@ -403,7 +403,9 @@ def error_at(text: str, file: str, position: int, problem: str, hint: str = "") 
     """A LanguageError with file:line:column, the source line and a caret below the position."""
     line, column = line_and_column(text, position)
     where = f"{file}:{line}:{column}: {problem}\n{caret(text, position)}"
-    return LanguageError(where, hint)
+    error = LanguageError(where, hint)
+    error.bare = problem
+    return error
 
 
 def children(term: Term) -> tuple[Term, ...]:
