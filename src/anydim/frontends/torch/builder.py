@@ -30,6 +30,11 @@ def is_known(value: Operand) -> TypeGuard[int | float]:
     return not isinstance(value, (Value, Size))
 
 
+def is_number(value: Operand, number: float) -> bool:
+    """Whether a number is a constant and this one; `==` of a value compares its elements."""
+    return not isinstance(value, Value) and value == number
+
+
 class TorchBuilder(Builder):
     """A builder with torch's conventions for numbers, types and axes.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anydim.frontends.builder import Value
-from anydim.frontends.torch.builder import Operand, TorchBuilder, is_known
+from anydim.frontends.torch.builder import Operand, TorchBuilder, is_known, is_number
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.rows.elementwise import clamp
 
@@ -35,7 +35,7 @@ def elu(
 ) -> Value:
     """scale * (x, or alpha * (exp(inner * x) - 1) where negative)."""
     (x,) = g.worked(x)
-    if is_known(alpha) and scale == 1 and inner == 1:
+    if is_known(alpha) and is_number(scale, 1) and is_number(inner, 1):
         return g.elu(x, alpha=float(alpha))
     alpha, scale, inner = (g.operand(each, x.dtype) for each in (alpha, scale, inner))
     below = g.mul(g.expm1(g.mul(x, inner)), alpha)

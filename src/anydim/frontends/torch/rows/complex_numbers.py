@@ -10,7 +10,7 @@ from typing import Any
 
 from anydim.base.dtypes import boolean
 from anydim.frontends.builder import Value
-from anydim.frontends.torch.builder import TorchBuilder
+from anydim.frontends.torch.builder import TorchBuilder, is_number
 from anydim.frontends.torch.complex_values import (
     Complex,
     as_complex,
@@ -147,11 +147,11 @@ def added_product(
 ) -> Complex:
     """beta * bias + alpha * (a @ b)."""
     made = bilinear("mm.default")(g, a, b) if len(b.shape) == 2 else bilinear("mv.default")(g, a, b)
-    made = made if alpha == 1 else _times(g, made, alpha)
-    if beta == 0:
+    made = made if is_number(alpha, 1) else _times(g, made, alpha)
+    if is_number(beta, 0):
         return made
     bias = as_complex(g, bias)
-    return _ADD(g, made, bias if beta == 1 else _times(g, bias, beta))
+    return _ADD(g, made, bias if is_number(beta, 1) else _times(g, bias, beta))
 
 
 def converted(g: TorchBuilder, x: Any, *_: Any, **__: Any) -> Any:

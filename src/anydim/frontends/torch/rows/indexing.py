@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from anydim.base.dtypes import boolean, int64
 from anydim.frontends.builder import Value
-from anydim.frontends.torch.builder import Number, TorchBuilder
+from anydim.frontends.torch.builder import Number, TorchBuilder, is_number
 from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
 from anydim.frontends.torch.rows.reductions import vector_norm
@@ -256,7 +256,7 @@ def index_along(reduction: str) -> Build:
         if rest and (how not in ("add", "mul", "max", "min") or not include_self):
             return index_reduce(g, x, dim, index, source, rest[0], include_self=include_self)
         source = g.as_type(source, x.dtype)
-        if alpha != 1:
+        if not is_number(alpha, 1):
             scaled = g.logical_and if x.dtype == boolean else g.mul
             source = scaled(source, g.operand(alpha, x.dtype))
         return _along(g, x, dim, index, source, how)

@@ -7,7 +7,7 @@ from typing import Any
 
 from anydim.base.dtypes import boolean, int64
 from anydim.frontends.builder import Value
-from anydim.frontends.torch.builder import Number, TorchBuilder
+from anydim.frontends.torch.builder import Number, TorchBuilder, is_number
 from anydim.frontends.torch.promotion import working
 from anydim.frontends.torch.record import Build
 
@@ -43,11 +43,11 @@ def added_product(
 
 def scaled_sum(g: TorchBuilder, bias: Value, made: Value, beta: Number, alpha: Number) -> Value:
     made = g.as_type(made, bias.dtype)
-    if alpha != 1:
+    if not is_number(alpha, 1):
         made = g.mul(made, g.operand(alpha, made.dtype))
-    if beta == 0:
+    if is_number(beta, 0):
         return made
-    return g.add(made, bias if beta == 1 else g.mul(bias, g.operand(beta, bias.dtype)))
+    return g.add(made, bias if is_number(beta, 1) else g.mul(bias, g.operand(beta, bias.dtype)))
 
 
 def summed_products(
