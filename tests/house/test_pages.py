@@ -13,6 +13,7 @@ from anydim.base.pages import PAGES, Page
 ROOT = Path(__file__).parents[2]
 MAKERS = {
     "cli/page.py",
+    "frontends/array_api.py",
     "frontends/onnx/coverage.py",
     "report/settings_page.py",
     "base/settings.py",

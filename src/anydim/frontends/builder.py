@@ -8,7 +8,8 @@
     graph = g.graph()
 
 Every operator of the library is a method: `g.reduce_mean(x, axes=(1,), keepdims=True)`. Python's
-operators apply to values. Types and sizes are checked as nodes are added.
+operators and numpy's functions apply to values, with numpy's types: `numpy.where(x == 0, 1, x)`.
+Types and sizes are checked as nodes are added.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy
 from numpy.typing import DTypeLike
@@ -14,123 +14,18 @@ from anydim.base.dtypes import DType, boolean, dtype_of
 from anydim.base.errors import GraphError, UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.keywords import public
-from anydim.base.records import dataclass
 from anydim.base.reports import reported
 from anydim.base.user_values import shown, text_of
 from anydim.devices.device import HOSTS
 from anydim.frontends.familiar_names import suggested
-from anydim.frontends.subscripts import subscripts
+from anydim.frontends.promotion import number
+from anydim.frontends.values import Operand, Value
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import OPERATORS, operator
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, Guard, Size, as_size, divisor_guard, product
 
 DIVISIONS = ("div", "floor_div", "mod", "fmod")
-Operand: TypeAlias = "Value | numpy.ndarray | int | float | bool"
-
-
-@dataclass(frozen=True, eq=False)
-class Value:
-    """A value of a builder's graph."""
-
-    builder: GraphBuilder
-    name: str
-    __array_ufunc__ = None  # numpy leaves mixed arithmetic to this class
-
-    @property
-    def type(self) -> TensorType:
-        return self.builder._types[self.name]
-
-    @property
-    def dtype(self) -> DType:
-        return self.type.dtype
-
-    @property
-    def shape(self) -> tuple[Size, ...]:
-        return self.type.shape
-
-    def __add__(self, other: Operand) -> Value:
-        return self.builder._binary("add", self, other)
-
-    def __radd__(self, other: Operand) -> Value:
-        return self.builder._binary("add", other, self)
-
-    def __sub__(self, other: Operand) -> Value:
-        return self.builder._binary("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Value:
-        return self.builder._binary("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Value:
-        return self.builder._binary("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Value:
-        return self.builder._binary("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return self.builder._binary("div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Value:
-        return self.builder._binary("div", other, self)
-
-    def __floordiv__(self, other: Operand) -> Value:
-        return self.builder._binary("floor_div", self, other)
-
-    def __mod__(self, other: Operand) -> Value:
-        return self.builder._binary("mod", self, other)
-
-    def __pow__(self, other: Operand) -> Value:
-        return self.builder._binary("pow", self, other)
-
-    def __matmul__(self, other: Operand) -> Value:
-        return self.builder._binary("matmul", self, other)
-
-    def __lt__(self, other: Value | int | float) -> Value:
-        return self.builder._binary("less", self, other)
-
-    def __le__(self, other: Value | int | float) -> Value:
-        return self.builder._binary("less_equal", self, other)
-
-    def __gt__(self, other: Value | int | float) -> Value:
-        return self.builder._binary("greater", self, other)
-
-    def __ge__(self, other: Value | int | float) -> Value:
-        return self.builder._binary("greater_equal", self, other)
-
-    def __and__(self, other: Operand) -> Value:
-        return self.builder._logical("and", self, other)
-
-    def __or__(self, other: Operand) -> Value:
-        return self.builder._logical("or", self, other)
-
-    def __xor__(self, other: Operand) -> Value:
-        return self.builder._logical("xor", self, other)
-
-    def __neg__(self) -> Value:
-        return self.builder._apply("neg", (self,), {})
-
-    def __invert__(self) -> Value:
-        name = "logical_not" if self.dtype == boolean else "bit_not"
-        return self.builder._apply(name, (self,), {})
-
-    def __abs__(self) -> Value:
-        return self.builder._apply("abs", (self,), {})
-
-    def __getitem__(self, key: Any) -> Value:
-        """A view, as of arrays: integers, slices, sizes, None and `...`."""
-        made = self
-        for name, attributes in subscripts(self.name, self.shape, key, self.builder._need):
-            made = self.builder._apply(name, (made,), attributes)
-        return made
-
-    __iter__ = None  # Python would iterate without end
-    __contains__ = None
-
-    def __repr__(self) -> str:
-        return f"<value {self.name}: {self.type}>"
-
-    def __bool__(self) -> bool:
-        raise GraphError(f"value '{self.name}' has no truth value while the graph is built")
 
 
 @reported
@@ -363,9 +258,7 @@ class GraphBuilder:
         try:
             kinds = operator(name).infer([value.type for value in values], frozen, self._box)
         except UserError as error:
-            named = any(isinstance(item, (bool, int, float)) for item in inputs)
-            hint = error.hint or (_attributes_of(name) if named else "")
-            raise GraphError(f"'{self.name}': {error.problem}", hint) from None
+            raise self._refused(name, inputs, values, error) from None
         outputs = tuple(self._declared(name, kind) for kind in kinds)
         names, source = tuple(v.name for v in values), self._source(name)
         if name in DIVISIONS:
@@ -376,13 +269,23 @@ class GraphBuilder:
         made = tuple(Value(self, output) for output in outputs)
         return made[0] if len(made) == 1 else made
 
-    def _binary(self, name: str, left: Operand, right: Operand) -> Value:
-        made = self._apply(name, (left, right), {})
-        assert isinstance(made, Value)
-        return made
-
-    def _logical(self, name: str, left: Value, right: Operand) -> Value:
-        return self._binary(f"{'logical' if left.dtype == boolean else 'bit'}_{name}", left, right)
+    def _refused(
+        self, name: str, inputs: Sequence[Operand], values: Sequence[Value], error: UserError
+    ) -> GraphError:
+        """The error of an operator that does not take these values, with their names."""
+        if "(T), but the argument is" in error.problem:
+            kinds = {value.name: value.type for value in values if value.dtype != boolean}
+            given = " and ".join(f"'{value}' is {kind}" for value, kind in kinds.items())
+            return GraphError(
+                f"'{self.name}': '{name}' takes values of one type, and {given}",
+                "Python's operators and numpy's functions convert as numpy does; or "
+                f"convert one: g.cast(x, to='{next(iter(kinds.values())).dtype}')",
+            )
+        named = any(isinstance(item, (bool, int, float)) for item in inputs)
+        hint = error.hint or (_attributes_of(name) if named else "")
+        types = ", ".join(str(value.type) for value in values)
+        given = ", ".join(f"'{value.name}' {value.type}" for value in values)
+        return GraphError(f"'{self.name}': {error.problem.replace(types, given, 1)}", hint)
 
     def _values(self, name: str, inputs: Sequence[Operand]) -> list[Value]:
         """Convert operands to values; numbers become constants of the other operands' type."""
@@ -392,7 +295,7 @@ class GraphBuilder:
             if isinstance(item, Value):
                 values.append(self._own(item))
             elif isinstance(item, (bool, int, float)) and dtypes:
-                values.append(self.constant(_number(item, dtypes[-1])))
+                values.append(self.constant(number(item, dtypes[-1])))
             elif isinstance(item, (numpy.ndarray, numpy.generic)):
                 values.append(self.constant(item))
             else:
@@ -407,7 +310,7 @@ class GraphBuilder:
         """A value of one element; a number becomes a constant of the given type."""
         if isinstance(value, Value):
             return self._own(value)
-        array = _number(value, dtype) if isinstance(value, (bool, int, float)) else value
+        array = number(value, dtype) if isinstance(value, (bool, int, float)) else value
         return self.constant(numpy.asarray(array, dtype.numpy).reshape(1))
 
     def _value(self, name: str) -> Value:
@@ -463,19 +366,6 @@ class GraphBuilder:
         while f"{stem}_{number}" in self._types:
             number += 1
         return f"{stem}_{number}"
-
-
-def _number(value: int | float, dtype: DType) -> numpy.ndarray:
-    """A number as an array of a type; GraphError if the type cannot represent it."""
-    try:
-        array = numpy.array(value, dtype.numpy)
-        held = dtype.is_float or array.item() == value
-    except (OverflowError, ValueError):  # out of range, or infinity or NaN in an integer type
-        held = False
-    if not held:
-        problem = f"{value} is no value of {dtype}, the type of the other operands"
-        raise GraphError(problem, "convert these: g.cast(x, to=...)")
-    return array
 
 
 def _attributes_of(name: str) -> str:

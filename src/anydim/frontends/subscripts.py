@@ -10,7 +10,7 @@ from anydim.base.user_values import shown
 from anydim.sizes import Guard, Size, as_size, exactly
 
 Applied = tuple[str, dict[str, Any]]  # an operator with one operand, and its attributes
-_HINT = "give integers, slices, sizes, None and `...`; by an array: g.gather(x, indices, axis=0)"
+_HINT = "give integers, slices, sizes, None, `...`, and an array or a mask"
 
 
 def subscripts(
@@ -38,7 +38,7 @@ def subscripts(
             dropped.append(axis)
         else:
             out_axis += 1
-        if cut != slice(None):
+        if any(bound is not None for bound in (cut.start, cut.stop, cut.step)):
             step = _number(name, cut.step, 1)
             first = 0 if step > 0 else shape[axis] - 1
             last = shape[axis] if step > 0 else -shape[axis] - 1
