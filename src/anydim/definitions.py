@@ -14,6 +14,7 @@ dynamic: another size never compiles again.
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections import namedtuple
@@ -48,6 +49,7 @@ from anydim.frontends.arguments import (
     shaped,
     sizes_of,
 )
+from anydim.frontends.custom import read_text
 from anydim.frontends.definition import (
     Pattern,
     broadcasts,
@@ -70,13 +72,16 @@ from anydim.runtime.arrays import Wrap, shared_array, wrapper
 from anydim.runtime.output_arrays import called_into
 from anydim.runtime.threads import AUTO, known_threads
 
+UNNAMED = "<text>"
+_PATH = re.compile(r"[^\s(){};#]+\.tc|[\w.~-]*[/\\][^\s(){};#]*")
+
 
 @reported
 @public
 def define(
-    text: str,
+    text: str | None = None,
     *,
-    file: str = "<text>",
+    file: str = UNNAMED,
     threads: int | str = "auto",
     fixed: Mapping[str, int] | None = None,
     options: Any = None,
@@ -85,8 +90,8 @@ def define(
     """Compile functions from a text in the comprehension language (docs/language.md).
 
     Args:
-        text: One or more definitions.
-        file: Name of the text in errors.
+        text: One or more definitions; None reads them from `file`.
+        file: Path of the text, or its name in errors.
         threads: Threads of a call, as in `anydim.compile`.
         fixed: Sizes that are constants in the code: `{"K": 64}`.
         options: Schedules of kernels, a text or a mapping (docs/definitions.md). They override
@@ -99,10 +104,18 @@ def define(
 
     Raises:
         LanguageError: The text is invalid; the error gives line and column.
+        OptionError: There is no text, or the file cannot be read.
     """
+    if text is None and file == UNNAMED:
+        raise OptionError("define takes a text", "give one, or a file: ad.define(file='k.tc')")
+    if text is None:
+        text, file = read_text(file)
     if not isinstance(text, str):
         raise OptionError(f"define takes a text, not {type(text).__name__}")
     text = str(text)  # also from subclasses of str without a hash
+    if _PATH.fullmatch(text):
+        problem = f"define takes a text, and '{text}' looks like a path"
+        raise OptionError(problem, f"give the file: ad.define(file='{text}')")
     given = options if isinstance(options, Options) else Options(schedules=options)
     cores = known_threads(given.threads if threads == AUTO else threads)
     numbers = known_sizes(fixed)

@@ -6,7 +6,7 @@ import anydim.ops  # noqa: F401  operators that definitions call
 from anydim.base.dtypes import float32
 from anydim.base.errors import LanguageError
 from anydim.lang.resolve.instantiate import instantiate
-from anydim.lang.surface.hints import MISTAKES, OVER_INDICES
+from anydim.lang.surface.hints import MISTAKES, OVER_INDICES, POSITIONS
 from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
@@ -25,6 +25,9 @@ DEF = "a definition starts with 'def': def f(float(N) x) -> (y) { ... }"
 # What stands in the braces of `def f(float(N) x, float(N,M) m) -> (y) { ... }`; the place that the
 # caret points at is marked by a '¦'.
 STATEMENTS = [
+    ("y ¦argmax=! x(i)", POSITIONS),
+    ("y = softmax(x, axis¦=0)", "attributes follow a semicolon: softmax(x; axis = 0)"),
+    ("y, k = top_k(x; ¦2)", "an attribute has a name: softmax(x; axis = 0)"),
     ("¦// add\n y(i) = x(i)", COMMENT),
     ("y(i) = x(i) /¦* add */", COMMENT),
     ("y(i) = x(i) // the value\n ¦}", COMMENT),

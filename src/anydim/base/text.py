@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 COLUMNS = 100  # of a text for people, where no terminal says how wide it is
 _NAMED = 36  # of the nodes of a launch in a table
 _DIGEST = re.compile("_[0-9a-f]{12}$")  # at the end of a kernel's name
+_VOWEL = re.compile(r"[AEIOaeio]|[Uu](?!ni|int|s)")
 _HALF = 6
 _WORD = 4  # columns that a line has beside its indent
 _LEAST = 16  # columns that a cell keeps when its table is too wide
@@ -53,6 +54,11 @@ def listed(names: Iterable[str], none: str = "none") -> str:
 def counted(number: int, thing: str, ending: str = "s") -> str:
     """ "1 dimension", "2 dimensions", with the plural formed by `ending`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}{ending}"
+
+
+def article(noun: str) -> str:
+    """ "a tensor", "an index", "an Expr"."""
+    return f"{'an' if _VOWEL.match(noun) else 'a'} {noun}"
 
 
 def axes_text(number: int) -> str:

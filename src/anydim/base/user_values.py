@@ -11,6 +11,7 @@ from operator import index
 from typing import Any
 
 from anydim.base.errors import OptionError
+from anydim.base.text import article
 
 _LONGEST = 60  # characters of a value in an error
 
@@ -81,9 +82,10 @@ def by_names(name: str, value: Any) -> dict[str, Any]:
 
 def shown(value: Any) -> str:
     """The repr of a value, truncated for error texts."""
+    kind = article(type(value).__name__)
     try:
         text = repr(value)
     except Exception:  # an integer with too many digits, or a failing `__repr__`
-        return f"a {type(value).__name__}"
+        return kind
     text = text.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= _LONGEST else f"a {type(value).__name__}, {text[:_LONGEST]}..."
+    return text if len(text) <= _LONGEST else f"{kind}, {text[:_LONGEST]}..."

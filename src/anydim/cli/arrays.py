@@ -19,7 +19,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion, table
 from anydim.program.callable_program import CallableProgram
 from anydim.program.inputs import Ranges, draw
-from anydim.sizes import Size
+from anydim.sizes import Dim, Size
 
 Arrays = dict[str, numpy.ndarray]
 
@@ -139,11 +139,16 @@ def sizes_of(model: CallableProgram, at: Mapping[str, int]) -> dict[str, int]:
 def no_sizes(model: CallableProgram, otherwise: str = "") -> dict[str, int]:
     """Sizes of a model that takes inputs of one size only; OptionError names what others have."""
     told = {name for spec in model.inputs for size in spec.shape for name in size.symbols}
-    free = [dim.name for dim in model.dims.dims if dim.lo != dim.hi and dim.name in told]
+    refuse_free([dim for dim in model.dims.dims if dim.name in told], otherwise)
+    return {}
+
+
+def refuse_free(dims: Sequence[Dim], otherwise: str = "") -> None:
+    """Raise OptionError for dims that have more than one size."""
+    free = [dim.name for dim in dims if dim.lo != dim.hi]
     if free:
         sizes = ",".join(f"{name}=SIZE" for name in free)
         raise OptionError(f"no size is given for {listed(free)}", f"give --at {sizes}{otherwise}")
-    return {}
 
 
 def upper_bounds(model: CallableProgram) -> dict[str, int]:

@@ -13,7 +13,7 @@ from anydim.base.text import counted, table
 from anydim.cli import arrays
 from anydim.cli.bench_rows import bench_rows
 from anydim.cli.lengths import RowSizes, lengths_option
-from anydim.cli.opening import opened, own_kind
+from anydim.cli.opening import need_sizes, opened, own_kind
 from anydim.cli.options import Request, at_option, integers_option, level_option, model_options
 from anydim.deploy.container import is_saved
 from anydim.report.console import Console
@@ -91,6 +91,8 @@ def bench(
         others, timing = {} if not at else at[0], (rounds, seconds)
         bench_rows(console, request, source, others, lengths, against, seed, dict(integers), timing)
         return
+    if not at:
+        need_sizes(request)
     made = opened(console, request)
     threads = made.executable.threads
     engines: dict[str, Engine] = {OURS: lambda inputs: made(**inputs)}

@@ -18,7 +18,7 @@ from anydim.cli.lengths import (
     ragged_request,
     row_lengths,
 )
-from anydim.cli.opening import opened
+from anydim.cli.opening import need_sizes, opened
 from anydim.cli.options import (
     Named,
     Request,
@@ -72,6 +72,8 @@ def run(
         arrays.check_output(output)
     found = arrays.read(inputs)
     console = Console(request.quiet)
+    if not inputs and at is None:
+        need_sizes(request, OR_FILES)
     made = opened(console, request, found)
     if inputs:
         feeds, origin = arrays.named(made, found), "inputs from files"
@@ -125,6 +127,8 @@ def plan(
         plot_page.check(plot)
     found = arrays.read(inputs)
     console = Console(request.quiet)
+    if not (inputs or at or plot):
+        need_sizes(request, OR_FILES)
     made = opened(console, request, found)
     wanted = [*at, *([arrays.sizes_in(made, arrays.named(made, found))] if inputs else [])]
     if plot and len(wanted) > 1:

@@ -11,7 +11,7 @@ import click
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.cli import arrays
-from anydim.cli.opening import opened
+from anydim.cli.opening import need_sizes, opened
 from anydim.cli.options import (
     Command,
     Named,
@@ -44,6 +44,8 @@ class Fed:
                 "--input and --at cannot be combined", "the files determine the sizes"
             )
         found = arrays.read(self.inputs)
+        if not self.inputs and self.at is None:
+            need_sizes(request, OR_FILES)
         made = opened(console, request, found)
         if self.inputs:
             return made, arrays.named(made, found)

@@ -8,11 +8,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from anydim.base.errors import OptionError
+from anydim.base.errors import OptionError, UserError
 from anydim.base.missing_package import missing_module
-from anydim.cli.arrays import Read
+from anydim.cli.arrays import Read, refuse_free
 from anydim.cli.options import Request
 from anydim.deploy.container import is_saved
+from anydim.deploy.inspect import inspect
 from anydim.deploy.load import LoadedModel, load
 from anydim.program.callable_program import CallableProgram
 from anydim.report.console import Console
@@ -84,6 +85,21 @@ def compiled(
         raise missing_module(f"{name}, which is no saved model,", error) from error
     model: Model = compiling.compiled(console, request, inputs, **rest)
     return model
+
+
+def need_sizes(request: Request, otherwise: str = "") -> None:
+    """Refuse a call without sizes of a file with free dims, before it is compiled.
+
+    Definitions and saved models, which open at once, are checked when they are open.
+    """
+    if is_saved(request.model):
+        return
+    try:
+        known = inspect(request.model).dims.dims
+    except UserError:
+        return
+    given = {name for name, _ in request.dims}
+    refuse_free([dim for dim in known if dim.name not in given], otherwise)
 
 
 def own_kind(model: str) -> str:

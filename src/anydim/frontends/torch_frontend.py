@@ -20,7 +20,7 @@ class TorchFrontend(Frontend):
     """An exported program, a file of one, or a module with example arguments."""
 
     title = "a program of torch"
-    accepts = ("a torch.export.ExportedProgram",)
+    accepts = ("a torch.nn.Module with example arguments", "a torch.export.ExportedProgram")
 
     def recognises(self, source: Any) -> bool:
         return is_torch(source)

@@ -12,7 +12,7 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.records import SHOWN_IF_SET
-from anydim.base.text import listed
+from anydim.base.text import article, listed
 
 _SCHEDULES: dict[str, type] = {}
 ANY = "any"  # the version of a schedule that leaves the choice to the sizes
@@ -84,7 +84,9 @@ def schedule_name(kind: type) -> str:
     for name, known in _SCHEDULES.items():
         if known is kind:
             return name
-    raise OptionError(f"a {kind.__name__} is no schedule", f"there is {listed(sorted(_SCHEDULES))}")
+    raise OptionError(
+        f"{article(kind.__name__)} is no schedule", f"there is {listed(sorted(_SCHEDULES))}"
+    )
 
 
 def _print(value: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -230,6 +230,17 @@ def check_names(given: Mapping[str, Any], signature: Signature) -> None:
     if missing:
         hint = _unpacked(list(given.values()), len(names)) or _takes(signature)
         raise InputError(f"{signature.name}: input {listed(missing)} is missing", hint)
+
+
+def missing_input(
+    model: str, name: str, given: Mapping[str, Any], inputs: Iterable[str]
+) -> InputError:
+    """The error of an input that is missing, or that has a similar name in what is given."""
+    known = list(inputs)
+    for other in given:
+        if other not in known and suggestion(other, [name]):
+            return InputError(f"{model} has no input '{other}'", f"did you mean '{name}'?")
+    return InputError(f"{model}: input '{name}' is missing", f"inputs: {listed(known)}")
 
 
 def by_name(

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy
 
 from anydim.base.errors import InputError
-from anydim.base.text import counted
+from anydim.base.text import article, counted
 from anydim.base.user_values import shown
 from anydim.runtime.forest import Arrays, Fail, Key, Schema, references
 from anydim.runtime.lists import ConstructorPort, FieldPort
@@ -220,8 +220,9 @@ def _explain(schema: Schema, roots: list[Any]) -> None:
         where = f"{schema.where}{step.above or f', tree {step.tree}'}"
         if not isinstance(node, (tuple, str)):
             raise InputError(
-                f"{where}: got {kind_of(node)}, expected a {type}",
-                f"a {type} is a tuple, one of: {', '.join(map(form, schema.types[type].values()))}",
+                f"{where}: got {kind_of(node)}, expected {article(type)}",
+                f"{article(type)} is a tuple, one of: "
+                f"{', '.join(map(form, schema.types[type].values()))}",
             )
         if step.name not in schema.types[type]:
             raise schema.unknown(type, node[0] if node and not step.name else step.name, step.at)
@@ -265,7 +266,7 @@ def refuse_cycles(schema: Schema, arrays: Arrays) -> None:
         (type, node), *_ = error.args[1]
         name, _ = _constructor_of(schema.numbered(arrays, type), node)
         raise InputError(
-            f"{schema.where}: a {type} contains itself, node {node} ('{name}'), "
+            f"{schema.where}: {article(type)} contains itself, node {node} ('{name}'), "
             f"over {counted(len(error.args[1]) - 1, 'node')}",
             "structures have no cycles",
         ) from None

@@ -14,7 +14,7 @@ import numpy
 
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.base.text import counted, listed
+from anydim.base.text import article, counted, listed
 from anydim.base.user_values import shown
 from anydim.runtime.forest import (
     Arrays,
@@ -273,7 +273,8 @@ class _Numbers:
             node = int(nodes[numpy.flatnonzero(wrong)[0]])
             other = list(self.schema.types)[self.types[node]]
             raise InputError(
-                f"{self.schema.where}: {what} refer to node {node}, a {other}, expected a {type}"
+                f"{self.schema.where}: {what} refer to node {node}, {article(other)}, "
+                f"expected {article(type)}"
             )
         return self.ids[nodes]
 

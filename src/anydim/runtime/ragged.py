@@ -13,7 +13,7 @@ from anydim.base.errors import DimError, InputError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.keywords import public
 from anydim.base.text import listed
-from anydim.runtime.arrays import as_array
+from anydim.runtime.arrays import as_array, missing_input
 from anydim.runtime.lists import RaggedPort, RowTable
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Dim, Size
@@ -169,9 +169,7 @@ class Packing:
             if name not in feeds:
                 if port.ones:
                     continue
-                raise InputError(
-                    f"{self.model}: input '{name}' is missing", f"inputs: {listed(self.inputs)}"
-                )
+                raise missing_input(self.model, name, given, self.inputs)
             dtype = None if port.ones else self.specs[port.values].dtype.numpy
             where = f"{self.model}: input '{name}'"
             values, shapes[name] = _read(where, feeds.pop(name), port, dtype)

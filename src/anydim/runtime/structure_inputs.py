@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import DimError, InputError
-from anydim.base.text import listed
+from anydim.runtime.arrays import missing_input
 from anydim.runtime.forest import Arrays, Schema, solved
 from anydim.runtime.lists import StructurePort
 from anydim.runtime.nested import refuse_cycles
@@ -64,9 +64,7 @@ class Forests:
         feeds, all_single = dict(given), True
         for name, schema in self.schemas.items():
             if name not in feeds:
-                raise InputError(
-                    f"{self.model}: input '{name}' is missing", f"inputs: {listed(self.schemas)}"
-                )
+                raise missing_input(self.model, name, given, self.schemas)
             arrays, single = read(schema, feeds.pop(name))
             feeds.update(arrays)
             all_single &= single

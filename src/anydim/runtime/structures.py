@@ -16,7 +16,7 @@ from anydim.base.collector import collector_paused
 from anydim.base.errors import InputError
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
-from anydim.base.text import counted
+from anydim.base.text import article, counted
 from anydim.runtime import numberings
 from anydim.runtime.forest import (
     Arrays,
@@ -389,7 +389,7 @@ def read(schema: Schema, given: Any) -> tuple[Arrays, bool]:
         type = schema.port.type
         forms = ", ".join(map(form, schema.types[type].values()))
         raise InputError(
-            f"{schema.where}: got {kind_of(given)}, expected a {type}, or a list of them",
-            f"a {type} is a tuple, one of: {forms}; or give an ad.Structure",
+            f"{schema.where}: got {kind_of(given)}, expected {article(type)}, or a list of them",
+            f"{article(type)} is a tuple, one of: {forms}; or give an ad.Structure",
         )
     return arrays_of(schema, given)

@@ -403,3 +403,8 @@ def test_profile_beside_onnxruntime(call, measured: None) -> None:
 ])  # fmt: skip
 def test_profiles_that_cannot_be(call, measured: None, line: str, problem: str) -> None:
     assert problem in call(line, 2).stderr
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "bench"])
+def test_a_model_is_not_compiled_for_a_call_without_sizes(call, command: str) -> None:
+    assert "compiled" not in call(f"{command} tiny.onnx", code=2).stderr

@@ -148,6 +148,15 @@ def test_arrays_that_fit_no_structure_are_errors(tmp_path: Path) -> None:
                     assert done.returncode in (0, 1), (name, key, wrong, done.stderr)
 
 
+@pytest.mark.parametrize("wrong", [-1, 10**6])
+def test_the_error_names_the_cause(wrong: int, tmp_path: Path) -> None:
+    program = in_turns(compiled(TREE, "total", tmp_path), tmp_path / "made", code="llvm")
+    _, arrays = trees(np.random.default_rng(5), 3)
+    done = outcome(program, {**arrays, "left": np.full_like(arrays["left"], wrong)})
+    assert done.returncode == 1
+    assert b"the number of a node or an offset is out of its range" in done.stderr
+
+
 def test_loops_that_data_ends(tmp_path: Path) -> None:
     model = compiled(COLLATZ, "collatz", tmp_path)
     program = in_turns(model, tmp_path / "made", threads=2, code="llvm")

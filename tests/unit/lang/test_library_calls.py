@@ -144,7 +144,7 @@ WRONG = [
     ("if N > 2 { y, z = sort(x) } else { y(i) = x(i) }", "in a loop or a branch"),
     ("y = compress(x)", "'compress' does not take 1 argument"),
     ("y = compress(x, x)", "in this call of 'compress': operator 'compress': the condition is"),
-    ("y(i) = softmax(x(i))", "the call of 'softmax' is part of an expression"),
+    ("y(i) = softmax(x(i))", "'softmax' takes whole tensors and numbers, without the index 'i'"),
     ("y = softmx(x)", "did you mean 'softmax'?"),
 ]  # fmt: skip
 

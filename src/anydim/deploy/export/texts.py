@@ -30,8 +30,16 @@ _TEXTS = {
 }
 
 
+_STRUCTURES = (
+    "the arrays of a structure do not fit: the number of a node or an offset is out of its range, "
+    "a structure contains itself, or structures share nodes too often"
+)
+
+
 def _outside(failure: Failure) -> str:
     dim = failure.signature.box.dim(failure.dim)
+    if failure.kind == "found" and dim.name.endswith(".fault"):
+        return _STRUCTURES
     by = ", as data defines it" if failure.kind == "found" else ""
     return f"dim '{dim.name}' is outside its bounds {dim.range}{by}"
 

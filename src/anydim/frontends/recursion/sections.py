@@ -15,7 +15,7 @@ from anydim.frontends.recursion.states import names_of, reads_of, variables_of
 from anydim.graph.operator import operator
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
-from anydim.lang.surface.operator_names import DATA_SIZED
+from anydim.lang.surface.operator_names import DATA_SIZED, settings_hint
 from anydim.lang.surface.sequences import is_algorithm
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
@@ -256,7 +256,8 @@ def _operator_call(item: Invoke, scope: Scope) -> Iterator[Section]:
         scope.need(record.instantiate([scope.kinds[n] for n in given], complete, scope.box).guards)
     except UserError as error:
         problem = f"in this call of '{record.name}': {error.problem}"
-        raise scope.error(item.call.position, problem, error.hint) from None
+        hint = error.hint or settings_hint(item.call, record)
+        raise scope.error(item.call.position, problem, hint) from None
     if len(kinds) != len(item.targets):
         has = f"'{record.name}' has {counted(len(kinds), 'result')}"
         problem = f"{has}, but {len(item.targets)} are assigned"

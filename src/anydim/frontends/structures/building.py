@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from anydim.base.dtypes import DTYPES, float32
 from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
+from anydim.base.text import article, listed, suggestion
 from anydim.frontends.structures.emitter import Emitter
 from anydim.frontends.structures.graphs import declared, emitted, flattened
 from anydim.frontends.structures.records import structures_of, tensors_of
@@ -97,13 +97,13 @@ def called_over_structures(
             continue
         if not isinstance(given, StructureValue) or given.builder is not builder:
             raise GraphError(
-                f"'{definition.name}' takes a {parameter.type} for '{parameter.name}', and got "
-                f"{type(given).__name__}", "declare it: t = g.structure('t', function)",
+                f"'{definition.name}' takes {article(parameter.type)} for '{parameter.name}', and "
+                f"got {type(given).__name__}", "declare it: t = g.structure('t', function)",
             )  # fmt: skip
         if given.port.type != parameter.type:
             raise GraphError(
-                f"'{definition.name}' takes a {parameter.type} for '{parameter.name}', and "
-                f"'{given.name}' is a {given.port.type}"
+                f"'{definition.name}' takes {article(parameter.type)} for '{parameter.name}', and "
+                f"'{given.name}' is {article(given.port.type)}"
             )
         ports[parameter.name] = given.port
     values = builder._values(

@@ -14,7 +14,7 @@ from anydim.lang.resolve.binding import agree
 from anydim.lang.resolve.expand import decided
 from anydim.lang.resolve.scope import Scope, new_name
 from anydim.lang.resolve.walker import Walker
-from anydim.lang.surface.operator_names import LIBRARY
+from anydim.lang.surface.operator_names import LIBRARY, settings_hint
 from anydim.lang.surface.operator_names import Callable as Operator
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
@@ -172,7 +172,10 @@ class Calls:
         made = self.made[key]
         if isinstance(made, UserError):
             problem = f"in this call of '{callee.name}': {made.problem}"
-            raise scope.binding.error(item.call.position, problem, made.hint) from None
+            hint = made.hint
+            if not isinstance(callee, Definition):
+                hint = hint or settings_hint(item.call, callee)
+            raise scope.binding.error(item.call.position, problem, hint) from None
         found = len(made.outputs)
         if found != len(item.targets):
             has = f"'{callee.name}' has {counted(found, 'result')}"

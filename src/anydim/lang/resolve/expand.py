@@ -13,6 +13,7 @@ from anydim.lang.functions import FUNCTIONS
 from anydim.lang.resolve.binding import Binding, fold_sizes, spread_axes
 from anydim.lang.resolve.ranges import proved
 from anydim.lang.resolve.sized import with_sizes
+from anydim.lang.surface.operator_names import LIBRARY
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
     TYPE_NAMES,
@@ -21,12 +22,14 @@ from anydim.lang.surface.syntax import (
     Count,
     Dimension,
     Flat,
+    Invoke,
     Name,
     Number,
     Operation,
     Parameter,
     Spread,
     Term,
+    items,
     walk,
 )
 from anydim.lang.tree import (
@@ -183,9 +186,19 @@ class Expander:
         shape = self.tensors[read.tensor].shape
         if not read.flat and len(read.indices) != len(shape):
             have = counted(len(shape), "dimension")
-            hint = f"write {read.tensor}(i, ...)"
+            hint = self._kept(read.tensor) or f"write {read.tensor}(i, ...)"
             raise self.error(term, f"'{read.tensor}' has {have} and needs indices", hint)
         return read
+
+    def _kept(self, tensor: str) -> str:
+        """How to read the result of a reduction that keeps its axes; '' for other tensors."""
+        for item in items(self.binding.definition.statements):
+            if isinstance(item, Invoke) and item.targets == (tensor,):
+                known = LIBRARY.get(item.call.name)
+                if known is not None and known.attributes.get("keepdims") is True:
+                    return (f"'{item.call.name}' keeps the axis that it reduces with size 1: "
+                            f"write {tensor}(0), or give keepdims = false")  # fmt: skip
+        return ""
 
     def _flat(self, term: Flat) -> Expr:
         default = None if term.default is None else self.expand(term.default)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anydim.base.errors import LanguageError
-from anydim.base.text import counted, listed, suggestion
+from anydim.base.text import article, counted, listed, suggestion
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.hints import BEYOND, OVER_INDICES
 from anydim.lang.surface.names import Names, rank_of, unassigned
@@ -83,6 +83,17 @@ def check(
         raise names.error(definition.position, "there is no result", "write -> (name)")
 
 
+def check_name(definition: Definition) -> None:
+    """Raise LanguageError for a definition that no text can call by its name.
+
+    The library has some: the operator `where`.
+    """
+    if definition.name in (*RESERVED, *TYPE_NAMES):
+        what = "a reserved word" if definition.name in RESERVED else "an element type"
+        problem = f"'{definition.name}' is {what}"
+        raise definition.error(definition.position, problem, "rename the definition")
+
+
 def _check_head(names: Names) -> None:
     seen: set[str] = set()
     heads: tuple[Parameter | Attribute, ...] = names.definition.parameters
@@ -116,7 +127,7 @@ def _check_head(names: Names) -> None:
         if parameter.name in names.sizes:
             what = "structure" if parameter.name in names.structures else "tensor"
             raise names.error(
-                parameter.position, f"'{parameter.name}' is both a {what} and a size",
+                parameter.position, f"'{parameter.name}' is both {article(what)} and a size",
                 "rename one of them",
             )  # fmt: skip
         for term in parameter.shape:
@@ -264,7 +275,7 @@ def _check_assignment(statement: Assignment, names: Names) -> None:
         raise names.error(statement.position, problem, hint)
     for given in statement.given:
         if not names.is_index(given.name):
-            hint = f"it is a {names.role(given.name)}: use another name"
+            hint = f"it is {article(names.role(given.name))}: use another name"
             raise names.error(given.position, f"'{given.name}' cannot be defined here", hint)
     left = _left_indices(statement, names)
     for clause in statement.where:
@@ -412,7 +423,8 @@ def _check_no_unused(statement: Assignment, left: set[str], names: Names) -> Non
 def _check_clause(clause: Range | Exists, names: Names) -> None:
     if isinstance(clause, Range):
         if not names.is_index(clause.index):
-            hint = f"it is a {names.role(clause.index)}; only an index of the statement has a range"
+            role = article(names.role(clause.index))
+            hint = f"it is {role}; only an index of the statement has a range"
             raise names.error(clause.position, f"'{clause.index}' is not an index", hint)
         _check_terms(clause.low, names)
         _check_terms(clause.high, names)
@@ -524,7 +536,7 @@ def _unknown(call: CallTerm, names: Names) -> LanguageError:
         matched = any(isinstance(each, MatchBlock) for each in names.definition.statements)
         hint = "it is assigned only after this statement" + (", or in other cases" * matched)
     elif names.role(call.name) not in ("index", "tensor"):
-        hint = f"it is a {names.role(call.name)}, without indices"
+        hint = f"it is {article(names.role(call.name))}, without indices"
     hint = hint or f"the tensors here are {listed(names.tensors)}"
     return names.error(call.position, f"there is no tensor or function '{call.name}'", hint)
 

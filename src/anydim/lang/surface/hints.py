@@ -27,6 +27,9 @@ _TYPE_HEAD = r"\btype\s+\w+"
 _CONSTRUCTORS = _TYPE_HEAD + r"\s*(?:<[^{}]*>\s*)?\{[^{}]*"
 _MATCHED = "a match is: match t { leaf(x) { ... } node(left, right) { ... } }"
 _STRUCTURE = "a structure type is: type Tree { leaf(float(D) x); node(Tree left, Tree right) }"
+POSITIONS = (
+    "positions are k = arg_max(x; axis = 0) and arg_min, which keep the axis (size 1): read k(0)"
+)
 _UNDECLARED = "nothing is declared: write y(i) = ..., sizes and type follow"
 
 
@@ -56,6 +59,12 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake("", r"-=", "there is no '-=': write += -(...)"),
     Mistake("", r"/=", "there is no '/=': write *= 1 / (...)"),
     Mistake("", r":=", "write '='"),
+    Mistake("", r"arg_?(?:max|min)\s*=",
+            POSITIONS, "ASSIGN"),
+    Mistake(r"\w\([^(){}]*\w\s*", r"=[^=]", "attributes follow a semicolon: softmax(x; axis = 0)",
+            "RPAR"),
+    Mistake(r"\w\([^(){}]*;\s*", r"[-\d.]", "an attribute has a name: softmax(x; axis = 0)",
+            "NAME"),
     Mistake("", r"[×·]", "write '*'"),
     Mistake("", r"÷", "write '/'"),
     Mistake("", r"[−–]", "write '-'"),
@@ -150,8 +159,21 @@ OVER_INDICES = {
     "matmul": "a matrix product is a sum: C(m,n) +=! A(m,k) * B(k,n)",
     "dot": "a product of vectors is a sum: y +=! a(i) * b(i)",
     **dict.fromkeys(("rand", "randn", "random", "uniform", "normal"), _RANDOM),
+    "argmax": POSITIONS, "argmin": POSITIONS,
     "range": "a range is low:high, as in 0:N", "len": "the size of dimension 0 of x is x.0",
 }  # fmt: skip
+
+
+_RESERVED = {
+    "if": _CHOICE, "else": _CHOICE, "for": _LOOP, "while": "write a loop as: while c > 0 { ... }",
+    "where": "a range is: y(i) = x(i) where i in 0:N", "cast": "a conversion is: cast<float>(x(i))",
+    "size": "the size of dimension 0 of x is x.0, the product of those of an ellipsis size(...s)",
+}  # fmt: skip
+
+
+def reserved_hint(word: str) -> str:
+    """What to write in place of a reserved word."""
+    return _RESERVED.get(word, "use another name")
 
 
 def shown_read(tensor: str, rank: int | None) -> str:

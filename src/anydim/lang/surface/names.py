@@ -7,7 +7,7 @@ from dataclasses import field, replace
 
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
-from anydim.base.text import counted
+from anydim.base.text import article, counted
 from anydim.lang.surface.hints import shown_read
 from anydim.lang.surface.patterns import Bound, bindings, field_sizes
 from anydim.lang.surface.structure_types import Types
@@ -102,7 +102,7 @@ class Names:
         if name in self.types or name in RESERVED:
             what = "type" if name in self.types else "reserved word"
         if what != "index":
-            problem = f"'{name}' is a {what} already, and cannot name a field"
+            problem = f"'{name}' is {article(what)} already, and cannot name a field"
             raise self.error(position, problem, "use another name in the pattern")
 
     def _add_sizes(self, sizes: set[str], counts: set[str], position: int) -> None:
@@ -114,7 +114,7 @@ class Names:
             raise self.error(position, problem, hint)
         for name in sorted((sizes | counts) - self.sizes):
             if not self.is_index(name):
-                problem = f"'{name}' is a {self.role(name)}, and a size of the fields here"
+                problem = f"'{name}' is {article(self.role(name))}, and a size of the fields here"
                 raise self.error(position, problem, f"rename the {self.role(name)}")
         self.sizes |= sizes | counts
         self.counts |= counts

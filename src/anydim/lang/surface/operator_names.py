@@ -9,7 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from anydim.lang.functions import FUNCTIONS
-from anydim.lang.surface.syntax import FUNCTION_ALIASES, RESERVED, TYPE_NAMES
+from anydim.lang.surface.printer import print_term
+from anydim.lang.surface.syntax import (
+    FUNCTION_ALIASES,
+    RESERVED,
+    TYPE_NAMES,
+    CallTerm,
+    Number,
+    Operation,
+    Setting,
+)
 from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.composed import COMPOSED
 from anydim.sizes import Box
@@ -36,6 +45,19 @@ LIBRARY: dict[str, Callable] = {}
 
 DATA_SIZED = ("nonzero", "compress", "unique")
 """Operators whose results have a size that data decides; no record of the library computes them."""
+
+
+def settings_hint(call: CallTerm, operator: Callable) -> str:
+    """How to write a call whose attributes are among its arguments: `top_k(x; k = 3)`."""
+    given = [each for each in call.arguments if not isinstance(each, (Number, Operation))]
+    numbers = [each for each in call.arguments if isinstance(each, (Number, Operation))]
+    named = {setting.name for setting in call.settings}
+    free = [name for name in operator.attributes if name not in named]
+    if not given or not numbers or len(numbers) > len(free):
+        return ""
+    settings = (*call.settings, *(Setting(name, term) for name, term in zip(free, numbers)))
+    written = CallTerm(call.name, tuple(given), settings=settings)
+    return f"attributes follow a semicolon and have names: {print_term(written)}"
 
 
 def register_callable(operator: Callable) -> None:

@@ -15,6 +15,7 @@ from re import compile as pattern
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import LanguageError
+from anydim.lang.surface.check import check_name
 from anydim.lang.surface.descent import read_definitions
 from anydim.lang.surface.hints import mistake
 from anydim.lang.surface.linking import link
@@ -32,7 +33,10 @@ LONGEST_TEXT = 1_000_000
 
 def parse(text: str, file: str = "<text>") -> dict[str, Definition]:
     """Parse the definitions of a text, by name, in order; raises LanguageError for a bad text."""
-    return {definition.name: definition for definition in _parsed(text, file)}
+    found = _parsed(text, file)
+    for definition in found:
+        check_name(definition)
+    return {definition.name: definition for definition in found}
 
 
 def parse_definition(text: str, file: str = "<text>") -> Definition:

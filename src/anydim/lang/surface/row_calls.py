@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anydim.base.text import article
 from anydim.lang.surface.names import Names, first_structure
 from anydim.lang.surface.syntax import CallTerm, Invoke, Name, Term
 
@@ -22,7 +23,7 @@ def check_row_call(invoke: Invoke, names: Names) -> None:
         hint = hint or "operators of the library take all rows at once"
         raise names.error(call.position, problem, hint)
     if not names.is_index(index):
-        problem = f"'{index}' is a {names.role(index)}, and the row of a call is an index"
+        problem = f"'{index}' is {article(names.role(index))}, and the row of a call is an index"
         raise names.error(invoke.position, problem, "write a name that nothing has")
     if not any(is_row(each, index, names) for each in call.arguments):
         problem = f"no argument has a row '{index}'"

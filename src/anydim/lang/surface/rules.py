@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anydim.base.text import suggestion
 from anydim.lang.functions import FUNCTIONS
-from anydim.lang.surface.hints import BEYOND
+from anydim.lang.surface.hints import BEYOND, reserved_hint
 from anydim.lang.surface.syntax import (
     ATTRIBUTE_KINDS,
     PRECEDENCE,
@@ -400,7 +400,8 @@ def _call(
     _: Any, name: Token, arguments: tuple[Term, ...] | None, settings: tuple[Setting, ...] | None
 ) -> CallTerm:
     if name in RESERVED:
-        raise Problem(_at(name), f"'{name}' is a reserved word, not a function")
+        problem = f"'{name}' is a reserved word, not a function"
+        raise Problem(_at(name), problem, reserved_hint(name))
     return CallTerm(str(name), arguments or (), None, settings or (), _at(name))
 
 
@@ -441,7 +442,7 @@ def _name(_: Any, token: Token) -> Term:
 def _allowed(token: Token) -> None:
     """Raise Problem for a reserved word."""
     if token in RESERVED:
-        raise Problem(_at(token), f"'{token}' is a reserved word, not a name")
+        raise Problem(_at(token), f"'{token}' is a reserved word, not a name", reserved_hint(token))
 
 
 def _spread(_: Any, token: Token) -> Spread:

@@ -3,7 +3,7 @@ Structures that statements assign."""
 
 from __future__ import annotations
 
-from anydim.base.text import counted, suggestion
+from anydim.base.text import article, counted, suggestion
 from anydim.lang.surface.names import Names, first_structure
 from anydim.lang.surface.patterns import Bound
 from anydim.lang.surface.printer import print_type_name
@@ -53,7 +53,7 @@ def _check_argument(
     parameter: Parameter, argument: Term, callee: str, meant: dict[str, Parameter], names: Names
 ) -> None:
     types, name = names.structure_types, _text(argument)
-    wanted = f"'{callee}' takes a {print_type_name(parameter)} for '{parameter.name}'"
+    wanted = f"'{callee}' takes {article(print_type_name(parameter))} for '{parameter.name}'"
     if not types.is_structure(parameter):
         if _is_structure(argument, names):
             problem = (
@@ -65,11 +65,11 @@ def _check_argument(
         if name and names.role(name) == "index":
             hint = suggestion(name, names.structures) or wanted
             raise names.error(argument.position, f"there is no structure '{name}'", hint)
-        what = f"'{name}' is a {names.role(name)}" if name else "this is a number"
+        what = f"'{name}' is {article(names.role(name))}" if name else "this is a number"
         raise names.error(argument.position, f"{wanted}, and {what}")
     kind = names.structures[name].kind
     if not types.fits(parameter, one(kind), meant):
-        problem = f"{wanted}, and '{name}' is a {print_type_name(one(kind))}"
+        problem = f"{wanted}, and '{name}' is {article(print_type_name(one(kind)))}"
         raise names.error(argument.position, problem)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 
 from anydim.base.records import dataclass
-from anydim.base.text import counted, listed
+from anydim.base.text import article, counted, listed
 from anydim.lang.surface.patterns import bindings, shown_constructor
 from anydim.lang.surface.printer import print_type_name
 from anydim.lang.surface.structure_types import Types, alone
@@ -354,8 +354,8 @@ class _Node:
                 if self.name in {constructor.name for constructor in each.constructors}
             )  # fmt: skip
             raise error(
-                item.call.position, f"'{self.name}' makes a {' or a '.join(declared)}, and no "
-                "parameter has this type",
+                item.call.position, f"'{self.name}' makes {' or '.join(map(article, declared))}, "
+                "and no parameter has this type",
                 "a definition makes nodes of the types of its parameters and of their fields",
             )  # fmt: skip
         constructor = next(iter(self.options.values()))
@@ -446,4 +446,4 @@ def _is_several(variable: _Variable) -> bool:
 
 def _shown(kinds: Kinds) -> str:
     """The types of a value: `a Tree`, `a tensor`."""
-    return " or ".join(f"a {kind or 'tensor'}" for kind in sorted(kinds))
+    return " or ".join(article(kind or "tensor") for kind in sorted(kinds))
