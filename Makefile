@@ -64,7 +64,7 @@ test-all: lint ## style, types and every test
 	$(BIN)/python -m pytest -n 2
 
 test-torch: setup ## the torch frontend, part of torch's operator database included
-	$(PIP) install -c requirements/ci.txt -e '.[torch]' expecttest
+	$(PIP) install -c requirements/ci.txt -e '.[torch]' expecttest transformers
 	$(BIN)/python -m pytest tests/torch tests/house/test_guides.py -n 2
 
 test-ray: setup ## replicas and jobs on a Ray cluster of this machine

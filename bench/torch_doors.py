@@ -79,7 +79,7 @@ def _call(model: Any) -> Call:
     names = [spec.name for spec in model.inputs]
 
     def call(*inputs: Any) -> list[Any]:
-        return list(model(**dict(zip(names, inputs))).values())
+        return torch.utils._pytree.tree_leaves(model(**dict(zip(names, inputs))))
 
     return call
 

@@ -98,6 +98,9 @@ def _built(
             made = import_module("anydim.stateful_model").StatefulModel(
                 made, prepared.state, prepared.written
             )
+        if prepared.structure is not None:
+            structured = import_module("anydim.module_results").structured
+            made = structured(made, *prepared.structure)
         return made if prepared.around is None else prepared.around(made)
     model, facts = _compiler().built(request)
     if entry is not None and facts is not None:

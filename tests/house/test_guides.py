@@ -20,6 +20,7 @@ PAGES = {  # the packages and the programs ("!cc") that each needs
     "guides/ragged.md": (),
     "guides/serving.md": (),
     "guides/from-torch.md": ("torch",),
+    "guides/transformers.md": ("torch", "transformers"),
     "guides/scikit-learn.md": ("sklearn", "skl2onnx"),
     "guides/troubleshooting.md": (),
     "tutorials/first-definition.md": (),

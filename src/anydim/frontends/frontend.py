@@ -7,7 +7,7 @@ A process that finds its program in the program cache asks it for `snapshot` and
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,7 +39,8 @@ class Prepared:
     take and return other values. `state` are tensors of the source by input, which calls do not
     give; `written` are the results that a call copies into an input, by input. `complex_names` are
     inputs and results that users have as complex arrays: real ones of the graph with a last axis
-    of 2.
+    of 2. `structure` are names of results and plain values, and the tree of torch's pytree in which
+    a call returns them; without it, a call returns results by name.
     """
 
     graph: Graph
@@ -48,6 +49,7 @@ class Prepared:
     state: Mapping[str, Any] = field(default_factory=dict)
     written: Mapping[str, str] = field(default_factory=dict)
     complex_names: frozenset[str] = frozenset()
+    structure: tuple[Sequence[Any], Any] | None = None
 
 
 class Frontend:

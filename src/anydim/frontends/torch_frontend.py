@@ -37,6 +37,7 @@ class TorchFrontend(Frontend):
         return Prepared(
             opened.graph, graph_options, state=state, written=opened.written,
             complex_names=opened.imported.complex_names,
+            structure=(opened.results, opened.spec) if opened.is_structured else None,
         )  # fmt: skip
 
     def read(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 Run = Callable[[tuple[torch.Tensor, ...]], list[Any]]
 
@@ -24,7 +25,7 @@ def anydim(program: Any) -> Run:
         raise Refused(str(error)) from None
 
     def run(tensors: tuple[torch.Tensor, ...]) -> list[Any]:
-        return list(model(*tensors).values())
+        return tree_leaves(model(*tensors))
 
     return run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from anydim.frontends.torch.decompositions import decompositions
 from anydim.frontends.torch.exporting import whole_layers
 from anydim.frontends.torch.importer import Imported, Program, import_graph
 from anydim.frontends.torch.recurrent_operators import register
+from anydim.frontends.torch.transformers_caches import keeps_window, register_caches
 from anydim.graph.nodes import Graph
 from anydim.sizes import Dim, given_dims
 
@@ -47,6 +49,13 @@ class Opened:
     @property
     def graph(self) -> Graph:
         return self.imported.graph
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether the module returns more than a tensor, or tensors by name."""
+        is_mapping = self.spec.type in (dict, OrderedDict)
+        inner = self.spec.children() if is_mapping else [self.spec]
+        return not all(each.is_leaf() for each in inner)
 
 
 def opened(source: Any, dims: Any = None, dynamic_shapes: Any = None) -> Opened:
@@ -95,16 +104,23 @@ def exported(
     try:
         with warnings.catch_warnings(), torch.no_grad(), whole_layers():
             warnings.simplefilter("ignore")
+            register_caches(source)
             return torch.export.export(
                 source, tuple(arguments), keywords or {}, dynamic_shapes=dynamic_shapes
             )
     except Exception as error:  # torch raises any kind
-        first = str(error).strip().splitlines()
-        raise ModelError(
-            f"torch.export cannot export {type(source).__name__}: {type(error).__name__}: "
-            f"{first[0] if first else ''}",
-            "call torch.export.export(module, args, dynamic_shapes=...) for torch's whole report",
-        ) from error
+        raise _not_exported(source, error) from error
+
+
+def _not_exported(source: Any, error: Exception) -> ModelError:
+    """Torch's error with the lines that say which axes are not free, and what fixes it."""
+    report = str(error).strip().partition("\n\nThe error above")[0].splitlines() or [""]
+    told = [line for line in report[1:] if line.startswith(("  - ", "Suggested fixes", "  "))]
+    hint = "call torch.export.export(module, args, dynamic_shapes=...) for torch's whole report"
+    if keeps_window(source):
+        hint = "set module.config.use_cache = False: a cache of a window fixes the length"
+    problem = f"torch.export cannot export {type(source).__name__}: {type(error).__name__}: "
+    return ModelError(problem + "\n".join([report[0], *told]), hint)
 
 
 def read_file(path: str | os.PathLike[str]) -> ExportedProgram:
@@ -197,14 +213,15 @@ def _result_names(signature: Any, spec: Any) -> Iterator[str | None]:
     Of what is written back: its target. None for tokens.
     """
     count = sum(each.kind == OutputKind.USER_OUTPUT for each in signature.output_specs)
-    tree = pytree.tree_unflatten(list(range(count)), spec)
-    paths = {leaf: path for path, leaf in pytree.tree_leaves_with_path(tree)}
+    leaves = [torch.empty(0) for _ in range(count)]  # caches flatten to their tensors only
+    tree = pytree.tree_unflatten(leaves, spec)
+    paths = {id(leaf): path for path, leaf in pytree.tree_leaves_with_path(tree)}
     number = 0
     for each in signature.output_specs:
         if each.kind.name in _WRITTEN:
             yield f"{each.target}.new"
         elif each.kind == OutputKind.USER_OUTPUT:
-            yield _path_name(paths.get(number, ()))
+            yield _path_name(paths.get(id(leaves[number]), ()))
             number += 1
         else:
             yield None

@@ -145,7 +145,7 @@ def _masked(g: TorchBuilder, scores: Value, mask: Value | None, causal: bool) ->
 
 
 def _with_heads(g: TorchBuilder, value: Value) -> Value:
-    """[..., heads, rows, depth] with one axis before heads; heads are 1 if there is no such axis."""
+    """[..., heads, rows, depth] with one axis before heads; missing axes are 1."""
     lead, inner = value.shape[:-3], value.shape[-3:]
     if len(lead) == 1:
         return value
