@@ -58,11 +58,11 @@ CASES: dict[str, tuple[type[Exception], Case, str]] = {
     ),
     "batch= of a ragged model": (
         ad.OptionError, lambda: Batcher({}).add("a", scaled(), batch="rows"),
-        "scaled has ragged dims, and `batch` is for models without\n  leave it out",
+        "a has ragged dims, and `batch` is for models without\n  leave it out",
     ),
     "an unknown batch": (
         ad.OptionError, lambda: Batcher({}).add("a", images(), batch="rows"),
-        "images has no dim 'rows' to batch items along\n  its dims are 'batch', 'height'",
+        "a has no dim 'rows' to batch items along\n  its dims are 'batch', 'height'",
     ),
     "no model": (
         ad.OptionError, lambda: Batcher("encoder.onnx"),

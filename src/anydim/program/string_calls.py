@@ -55,14 +55,15 @@ class StringCalls(CallableProgram):
             known |= self.core(**self.native_inputs(known))
         return self.after(known)
 
-    def before(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """The values that are known before native code runs. Raises InputError."""
+    def before(self, named: Mapping[str, Any], called: str = "") -> dict[str, Any]:
+        """The values that are known before native code runs. Raises InputError, which calls the
+        model so, or by its name."""
         names = list(self._readers)
         unknown = [name for name in named if name not in self._readers]
         missing = [name for name in names if name not in named]
         if unknown or missing:
             problem = f"has no input '{unknown[0]}'" if unknown else f"needs input '{missing[0]}'"
-            raise InputError(f"{self.name} {problem}", f"its inputs are {listed(names)}")
+            raise InputError(f"{called or self.name} {problem}", f"its inputs are {listed(names)}")
         known = {name: READERS[self._readers[name]](name, value) for name, value in named.items()}
         known |= self._early(known)
         return known

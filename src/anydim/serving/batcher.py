@@ -31,9 +31,9 @@ Results = dict[str, Any]
 MOST_CALLS = 256
 
 
-def form_of(model: CallableProgram, batch: str | None = None) -> Form:
+def form_of(model: CallableProgram, batch: str | None = None, name: str = "") -> Form:
     """How requests of a model share calls: rows of any sizes for ragged models, otherwise requests
-    of equal shapes along `batch`, or each alone.
+    of equal shapes along `batch`, or each alone. Errors call the model by `name`, or by its own.
 
     Raises OptionError for models of lists or structures, whose memory no formula of sizes gives.
     """
@@ -42,21 +42,22 @@ def form_of(model: CallableProgram, batch: str | None = None) -> Form:
             f"a batcher serves compiled and loaded models, not {type(model).__name__}",
             "give what ad.compile or ad.load returned",
         )
+    called = name or model.name
     if isinstance(model, StringCalls):
         if batch is not None:
-            raise OptionError(f"{model.name} works on strings, and its requests share no calls",
+            raise OptionError(f"{called} works on strings, and its requests share no calls",
                               "leave `batch` out")  # fmt: skip
-        return StringForm(model)
+        return StringForm(model, name)
     kinds = {type(port) for port in model.lists.values()}
     if kinds - {RaggedPort}:
-        raise OptionError(f"{model.name} takes lists or structures, which a batcher does not serve",
+        raise OptionError(f"{called} takes lists or structures, which a batcher does not serve",
                           "call the model")  # fmt: skip
     if not kinds:
-        return EqualForm(model, batch)
+        return EqualForm(model, batch, name)
     if batch is not None:
-        raise OptionError(f"{model.name} has ragged dims, and `batch` is for models without",
+        raise OptionError(f"{called} has ragged dims, and `batch` is for models without",
                           "leave it out")  # fmt: skip
-    return RaggedForm(model)
+    return RaggedForm(model, name)
 
 
 class _Serving:
@@ -86,7 +87,8 @@ class _Serving:
         Raises:
             OptionError: The model takes lists or structures, or has no such dim.
         """
-        self.engine.add(text_of("the name of a model", name), form_of(model, batch))
+        name = text_of("the name of a model", name)
+        self.engine.add(name, form_of(model, batch, name))
 
     def remove(self, name: str, seconds: float | None = None) -> bool:
         """Stop serving a model; wait until its requests ended.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -14,6 +15,7 @@ from anydim.program.batches.map_arguments import layout, wanted_results
 from anydim.program.batches.work import work
 from anydim.program.binding import solve
 from anydim.program.callable_program import CallableProgram
+from anydim.runtime.signature import Signature
 from anydim.serving.costs import Costs
 from anydim.serving.item import Item
 
@@ -25,13 +27,14 @@ class EqualForm:
     in a bit mean that rows depend on each other, and from then on each request has its own call.
     """
 
-    def __init__(self, model: CallableProgram, batch: str | None) -> None:
-        self.name, self.executable = model.name, model.executable
+    def __init__(self, model: CallableProgram, batch: str | None, name: str = "") -> None:
+        self.name, self.executable = name or model.name, model.executable
         program = model.program
+        signature = replace(program.signature, name=self.name)
         self.constant_bytes = self.executable.constant_bytes
         self.costs = Costs(work(program), self.executable.threads)
         alone = batch is None
-        self._layout = _alone(model) if alone else layout(program.signature, batch, None, None)
+        self._layout = _alone(signature) if alone else layout(signature, batch, None, None)
         self.most_rows = 1 if batch is None else program.signature.box.dim(batch).hi
         self._outputs = {spec.key for spec in program.signature.outputs}
         self._batch, self._is_checked, self.depends = batch, batch is None, False
@@ -98,9 +101,8 @@ class EqualForm:
         self.executable.trim()
 
 
-def _alone(model: CallableProgram) -> Layout:
+def _alone(signature: Signature) -> Layout:
     """The layout of calls of one request each."""
-    signature = model.program.signature
     results = tuple((spec, None) for spec in wanted_results(signature, None))
     axes = (None,) * len(signature.inputs)
     return Layout(signature, None, axes, results, {}, (), solve(signature, frozenset()))

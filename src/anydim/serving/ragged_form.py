@@ -70,11 +70,11 @@ class RaggedForm:
     ragged results are filled with zeros.
     """
 
-    def __init__(self, model: CallableProgram) -> None:
-        self.name, self.executable = model.name, model.executable
+    def __init__(self, model: CallableProgram, name: str = "") -> None:
+        self.name, self.executable = name or model.name, model.executable
         self.constant_bytes = self.executable.constant_bytes
         self._specs = {spec.name: spec for spec in model.inputs}
-        self._packing = packing = Packing(model.name, model.lists, self._specs)
+        self._packing = packing = Packing(self.name, model.lists, self._specs)
         self._table, self._batch = packing.table, packing.rows_dim
         program = model.program
         described = frozenset((*self._table.totals, *self._table.longest))

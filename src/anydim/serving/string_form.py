@@ -24,13 +24,13 @@ class StringForm:
     """Operators before native code run when a request is read, so that the sizes of its call are
     known: all of them, if there is none. Otherwise strings of results count as pointers."""
 
-    def __init__(self, model: StringCalls) -> None:
+    def __init__(self, model: StringCalls, name: str = "") -> None:
         wrong = [port.name for port in (*model.ports[0], *model.ports[1])
                  if not port.type.startswith(_TENSOR)]  # fmt: skip
         if wrong:
-            raise OptionError(f"{model.name}: '{wrong[0]}' is no tensor", "call the model")
-        self.name, self._model, core = model.name, model, model.core
-        self._inner = None if core is None else EqualForm(core, None)
+            raise OptionError(f"{name or model.name}: '{wrong[0]}' is no tensor", "call the model")
+        self.name, self._model, core = name or model.name, model, model.core
+        self._inner = None if core is None else EqualForm(core, None, self.name)
         self.costs = Costs(NO_WORK, 1) if self._inner is None else self._inner.costs
         self.constant_bytes = 0 if self._inner is None else self._inner.constant_bytes
         self.most_rows: int | None = 1
@@ -45,7 +45,7 @@ class StringForm:
         if not isinstance(given, dict):
             values = given if isinstance(given, tuple) else (given,)
             given = by_name(self.name, model.input_names(), values, {})
-        known, wanted = model.before(given), names if outputs is None else list(outputs)
+        known, wanted = model.before(given, self.name), names if outputs is None else list(outputs)
         strings = sum(map(string_bytes, known.values()))
         if self._inner is None:
             found = {name: known[name] for name in wanted}
