@@ -19,6 +19,7 @@ from anydim.server.completions import Completions
 from anydim.server.embeddings import Embeddings, Tokenizers, failure
 from anydim.server.history import History
 from anydim.server.json_bodies import parsed
+from anydim.server.model_reports import configuration_of, statistics_of
 from anydim.server.repository import check_load, unknown
 from anydim.server.rest import Body, Infer, names_of
 from anydim.server.state import State, metadata_of, status_of, text_of
@@ -99,6 +100,16 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
     async def model(request: Request) -> Response:
         return JSONResponse(metadata_of(_loaded(state, request)))
 
+    async def configuration(request: Request) -> Response:
+        return JSONResponse(configuration_of(_loaded(state, request)))
+
+    async def statistics(request: Request) -> Response:
+        known = (
+            [_loaded(state, request)] if request.path_params else state.repository.loaded.values()
+        )
+        engine = state.batcher.engine
+        return JSONResponse({"model_stats": [statistics_of(each, engine) for each in known]})
+
     async def model_ready(request: Request) -> Response:
         try:
             _loaded(state, request)
@@ -127,6 +138,8 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
         "/": root, "/status": status, "/metrics": metrics, "/v2": server, "/v2/": server,
         "/v2/health/live": live, "/v2/health/ready": ready, "/v1/models": models,
         "/v1/models/{name}": described_model,
+        "/v2/models/stats": statistics, f"{one}/stats": statistics, f"{version}/stats": statistics,
+        f"{one}/config": configuration, f"{version}/config": configuration,
         one: model, version: model, f"{one}/ready": model_ready, f"{version}/ready": model_ready,
     }  # fmt: skip
 

@@ -57,6 +57,21 @@ _MESSAGES = {
     "RepositoryModelUnloadRequest": "repository_name string 1, model_name string 2, "
     "parameters {}ModelRepositoryParameter 3",
     "RepositoryModelUnloadResponse": "",
+    "ModelStatisticsRequest": "name string 1, version string 2",
+    "ModelStatisticsResponse": "model_stats []ModelStatistics 1",
+    "ModelStatistics": "name string 1, version string 2, last_inference uint64 3, "
+    "inference_count uint64 4, execution_count uint64 5, inference_stats InferStatistics 6",
+    "InferStatistics": "success StatisticDuration 1, fail StatisticDuration 2, "
+    "queue StatisticDuration 3, compute_input StatisticDuration 4, "
+    "compute_infer StatisticDuration 5, compute_output StatisticDuration 6, "
+    "cache_hit StatisticDuration 7, cache_miss StatisticDuration 8",
+    "StatisticDuration": "count uint64 1, ns uint64 2",
+    "ModelConfigRequest": "name string 1, version string 2",
+    "ModelConfigResponse": "config ModelConfig 1",
+    "ModelConfig": "name string 1, platform string 2, max_batch_size int32 4, "
+    "input []ModelInput 5, output []ModelOutput 6, backend string 17",
+    "ModelInput": "name string 1, data_type int32 2, dims []int64 4",
+    "ModelOutput": "name string 1, data_type int32 2, dims []int64 3",
 }  # fmt: skip
 
 _FIELD = descriptor_pb2.FieldDescriptorProto

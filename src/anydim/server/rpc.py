@@ -14,16 +14,19 @@ import numpy
 from anydim.base.errors import InputError, UserError
 from anydim.server.decoders import generation_of
 from anydim.server.messages import SERVICE, message
+from anydim.server.model_reports import configuration_of, numbered, statistics_of
 from anydim.server.repository import check_load
 from anydim.server.rest import options_of
 from anydim.server.rpc_arrivals import LOOKAHEAD, STREAM, Arrivals, Parse, longest_message
 from anydim.server.rpc_connections import RpcConnections
 from anydim.server.state import State, metadata_of, status_of, text_of
 from anydim.server.tensors import (
+    MOST_ID,
     Asked,
     check_parameters,
     datatype,
     dtype_of,
+    id_of,
     of_bytes,
     raw,
     shape_of,
@@ -59,6 +62,7 @@ class Service:
         self._made = {name: message(name) for name in (
             "ServerLiveResponse", "ServerReadyResponse", "ModelReadyResponse",
             "ServerMetadataResponse", "ModelMetadataResponse", "ModelInferResponse",
+            "ModelConfigResponse", "ModelStatisticsResponse",
             "ModelStreamInferResponse", "RepositoryIndexResponse", "RepositoryModelLoadResponse",
             "RepositoryModelUnloadResponse",
         )}  # fmt: skip
@@ -66,8 +70,9 @@ class Service:
     def handlers(self) -> Any:
         """The handlers of its methods."""
         found = {}
-        for name in (*_EMPTY, "ModelReady", "ModelMetadata", "ModelInfer", "RepositoryIndex",
-                     "RepositoryModelLoad", "RepositoryModelUnload"):  # fmt: skip
+        for name in (*_EMPTY, "ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics",
+                     "ModelInfer", "RepositoryIndex", "RepositoryModelLoad",
+                     "RepositoryModelUnload"):  # fmt: skip
             parse = None if name in _EMPTY else message(f"{name}Request").FromString
             found[name] = grpc.stream_unary_rpc_method_handler(  # so that we read the message
                 self._guarded(getattr(self, name), parse), None, _serialized
@@ -133,6 +138,22 @@ class Service:
         found = metadata_of(loaded)
         found.pop("parameters")
         return self._made["ModelMetadataResponse"](**found)
+
+    async def ModelConfig(self, request: Any, context: Any) -> Any:
+        found = configuration_of(self._state.repository.find(request.name, request.version))
+        tensors = {key: numbered(found[key]) for key in ("input", "output")}
+        texts = {key: found[key] for key in ("name", "platform", "backend")}
+        return self._made["ModelConfigResponse"](config={**texts, **tensors})
+
+    async def ModelStatistics(self, request: Any, context: Any) -> Any:
+        repository, engine = self._state.repository, self._state.batcher.engine
+        known = [*repository.loaded.values()]
+        if request.name:
+            known = [repository.find(request.name, request.version)]
+        rows = [statistics_of(each, engine) for each in known]
+        for row in rows:
+            del row["batch_stats"]
+        return self._made["ModelStatisticsResponse"](model_stats=rows)
 
     # ---- repository ------------------------------------------------------------------------------
 
@@ -212,8 +233,9 @@ class Service:
     async def _generated(self, request: Any) -> AsyncIterator[Any]:
         """A response for each token of a decoder, and an empty one that is the last."""
         made, response = self._made["ModelStreamInferResponse"], self._made["ModelInferResponse"]
-        about = {"model_name": request.model_name, "id": request.id}
+        about = {"model_name": request.model_name, "id": request.id[:MOST_ID]}
         try:
+            id_of(request.id)
             generation = generation_of(
                 {key: _parameter(each) for key, each in request.parameters.items()}
             )
@@ -254,8 +276,8 @@ def _serialized(made: Any) -> bytes:
 def _fail(response: Any, request: Any, error: UserError) -> None:
     """Write an error into a response of a stream."""
     response.error_message = text_of(error)
-    response.infer_response.model_name = request.model_name
-    response.infer_response.id = request.id
+    response.infer_response.model_name = request.model_name[:MOST_ID]
+    response.infer_response.id = request.id[:MOST_ID]
 
 
 class _Call:
@@ -275,7 +297,7 @@ class _Call:
             for each in request.outputs:
                 check_parameters(each.parameters, f"output '{each.name}'")
             outputs = tuple(each.name for each in request.outputs) or None
-            found = Asked(inputs_of(request), request.id, outputs, {}, True, parameters)
+            found = Asked(inputs_of(request), id_of(request.id), outputs, {}, True, parameters)
             self._waiting = self._batcher.submit(
                 found.inputs, request.model_name, outputs=outputs, keep=_COPIES,
                 within=state.seconds_on_the_loop(), **options_of(found),
@@ -324,6 +346,9 @@ def inputs_of(request: Any) -> dict[str, numpy.ndarray]:
         if each.name in found:
             raise InputError(f"{where} is given twice")
         check_parameters(each.parameters, where)
+        if raw and each.HasField("contents"):
+            raise InputError(f"{where} has contents, and the request has raw contents",
+                             "send one of them")  # fmt: skip
         dtype, shape = dtype_of(where, each.datatype), shape_of(where, list(each.shape))
         if raw:
             found[each.name] = of_bytes(where, raw[number], dtype, shape)

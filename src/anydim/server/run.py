@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from anydim.base.records import dataclass
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import load
 from anydim.program.callable_program import CallableProgram
+from anydim.program.string_calls import StringCalls
 from anydim.runtime.threads import AUTO
 from anydim.server.app import application
 from anydim.server.clients import ACCEPTED, Clients, Limits, raised_descriptors
@@ -250,7 +252,8 @@ class _Served:
 
     def _add(self, name: str, model: CallableProgram) -> None:
         engine = self._batcher.engine
-        form = form_of(model, self._settings.batch.get(name))
+        _rename(model, name)
+        form = form_of(model, self._settings.batch.get(name), name)
         before = engine.add(name, form)
         if before is not None:
             engine.drained(before, STOP_SECONDS)
@@ -268,6 +271,13 @@ class _Served:
         if self._others:
             room = self._settings.memory - self._others - sum(self._files.values())
             self._batcher.engine.budget.limit = max(0, room)
+
+
+def _rename(model: CallableProgram, name: str) -> None:
+    """Have errors of calls name a model of this server as it is served."""
+    native = model.core if isinstance(model, StringCalls) else model
+    if native is not None:
+        native.executable.signature = replace(native.executable.signature, name=name)
 
 
 def _is_saved(path: str) -> bool:

@@ -31,8 +31,15 @@ from anydim.serving import AsyncBatcher
 from anydim.serving.process_memory import resident_bytes
 from anydim.serving.report import prometheus
 
-EXTENSIONS = ["binary_tensor_data", "model_repository", "model_repository(unload_dependents)"]
+EXTENSIONS = [
+    "binary_tensor_data",
+    "model_configuration",
+    "statistics",
+    "model_repository",
+    "model_repository(unload_dependents)",
+]
 CALL_ON_THE_LOOP = 0.020  # seconds
+MOST_TEXT = 1 << 12  # characters of an error: it may have names that a client sent
 CAUSE_SECONDS = 60.0  # between two lines of the log for one cause
 _CAUSE, _MOST_CAUSES = 200, 256  # characters of a cause; causes that are kept
 _FREED = 0.002  # seconds until a request that has ended holds nothing
@@ -55,7 +62,8 @@ def status_of(error: BaseException) -> int:
 def text_of(error: BaseException) -> str:
     """What a client reads: problem and advice of user errors, nothing of what is inside."""
     if isinstance(error, UserError):
-        return f"{error.problem}; {error.hint}" if error.hint else error.problem
+        text = f"{error.problem}; {error.hint}" if error.hint else error.problem
+        return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}..."
     if isinstance(error, MemoryError):
         return "the server has no memory for the request; send it later, or split it"
     return "a fault of the server; its log has it"

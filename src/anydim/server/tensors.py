@@ -129,7 +129,7 @@ def asked_for(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> Aske
             binary[name] = parameters["binary_data"] is True
     parameters = _parameters(head, "the request")
     return Asked(
-        inputs, _id(head.get("id")), tuple(dict.fromkeys(names)) or None, binary,
+        inputs, id_of(head.get("id")), tuple(dict.fromkeys(names)) or None, binary,
         parameters.get("binary_data_output") is True, parameters,
     )  # fmt: skip
 
@@ -138,7 +138,7 @@ def _wrong_size(where: str, size: Any, why: str) -> InputError:
     return InputError(f"{where}: binary_data_size is {shown(size)}, {why}")
 
 
-def _id(given: Any) -> str:
+def id_of(given: Any) -> str:
     """The client's name of a request; raises InputError for what is no string or number, and for a
     long one, which would be kept."""
     if given is None:

@@ -28,6 +28,7 @@ from typing import Any
 
 from anydim.base.errors import BusyError, OptionError, OutOfMemoryError, TimeLimitError, UserError
 from anydim.deploy.load import load
+from anydim.server.model_reports import described
 from anydim.server.repository import Loaded
 from anydim.server.state import tensors_of, text_of
 from anydim.serving import Batcher
@@ -60,9 +61,9 @@ class _Model:
         config.set_max_batch_size(0)
         for row in inputs:
             is_optional = {} if row["name"] in needed else {"optional": True}
-            config.add_input({**_described(row), **is_optional})
+            config.add_input({**described(row), **is_optional})
         for row in outputs:
-            config.add_output(_described(row))
+            config.add_output(described(row))
         return config
 
     def initialize(self, args: Mapping[str, str]) -> None:
@@ -123,8 +124,3 @@ def _loaded(folder: Path, given: Mapping[str, str]) -> Loaded:
                           "put one saved model beside model.py")  # fmt: skip
     threads = int(given["threads"]) if "threads" in given else "auto"
     return Loaded(files[0].stem, 1, files[0], load(files[0], threads=threads))
-
-
-def _described(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A tensor as Triton's configuration describes it."""
-    return {"name": row["name"], "data_type": f"TYPE_{row['datatype']}", "dims": row["shape"]}

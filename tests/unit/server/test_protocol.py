@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import threading
+import time
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.unit.server.running import running
 from tests.unit.serving.models import encoder, images, tokens
 
 INFER = "/v2/models/encoder/infer"
@@ -148,6 +152,67 @@ def test_the_repository_unloads_and_loads(server: Any) -> None:
     assert server.json("POST", "/v2/repository/models/nothing/load", {})[0] == 404
 
 
+CONFIGURATION = {
+    "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [-1, 3, -1]}],
+    "max_batch_size": 0, "platform": "anydim", "backend": "anydim", "name": "images",
+}  # fmt: skip
+
+
+def test_configuration_and_statistics_as_triton_has_them(server: Any) -> None:
+    for path in ("/v2/models/images/config", "/v2/models/images/versions/1/config"):
+        status, found = server.json("GET", path)
+        assert status == 200 and {key: found[key] for key in CONFIGURATION} == CONFIGURATION
+    before = server.json("GET", "/v2/models/encoder/stats")[1]["model_stats"][0]
+    body, headers = binary(np.concatenate([tokens(4)] * 3))
+    assert server.request("POST", INFER, body, headers)[0] == 200
+    (found,) = server.json("GET", "/v2/models/encoder/versions/1/stats")[1]["model_stats"]
+    assert (found["name"], found["version"]) == ("encoder", "1")
+    assert found["inference_count"] == before["inference_count"] + 3
+    assert found["execution_count"] == before["execution_count"] + 1
+    parts = found["inference_stats"]
+    assert parts["success"]["count"] == before["inference_stats"]["success"]["count"] + 1
+    assert parts["success"]["ns"] >= parts["compute_infer"]["ns"] - 1 > 0
+    assert abs(found["last_inference"] / 1000 - time.time()) < 60
+    names = {each["name"] for each in server.json("GET", "/v2/models/stats")[1]["model_stats"]}
+    assert names == {"encoder", "images"}
+    for path in ("/v2/models/nothing/stats", "/v2/models/encoder/versions/7/config"):
+        assert server.json("GET", path)[0] == 404
+
+
+@pytest.mark.parametrize("codings", (b"gzip, chunked", b"gzip,chunked", b"identity, chunked"))
+def test_other_codings_than_chunks_are_refused(server: Any, codings: bytes) -> None:
+    for path in (INFER, "/v1/embeddings", "/v2/repository/index"):
+        head = b"POST %s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: %s\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+            client.sendall(head % (path.encode(), codings) + b"2\r\n{}\r\n0\r\n\r\n")
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 400"), path
+
+
+def test_a_body_to_the_repository_that_is_too_long_is_413(server: Any) -> None:
+    for body in (b" " * (1 << 20), iter([b" " * (1 << 18)] * 4)):  # with a length, and in chunks
+        status, _, text = server.request("POST", "/v2/repository/index", body)
+        assert status == 413 and b"the body has" in text
+
+
+def test_errors_name_the_model_that_is_served(tmp_path: Path) -> None:
+    """Not the graph in its file."""
+    encoder().save(tmp_path / "first.anydim")
+    images().save(tmp_path / "second.anydim")
+    wrong = [
+        ("first", {"name": "input_ids", "datatype": "INT64", "shape": [1, 21], "data": [1] * 21}),
+        ("first", {"name": "input_ids", "datatype": "INT64", "shape": [1, 1], "data": [-99999]}),
+        ("first", {"name": "ids", "datatype": "INT64", "shape": [1, 1], "data": [1]}),
+        ("second", {"name": "x", "datatype": "INT64", "shape": [1, 1], "data": [1]}),
+        ("second", {"name": "y", "datatype": "FP32", "shape": [1, 1], "data": [1]}),
+        ("second", {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1]}),
+    ]
+    with running(str(tmp_path), "--memory", "600MiB", "--no-grpc") as made:
+        for name, row in wrong:
+            status, found = made.json("POST", f"/v2/models/{name}/infer", {"inputs": [row]})
+            assert status == 400 and name in found["error"], found
+            assert "minilm" not in found["error"] and "images" not in found["error"], found
+
+
 def test_metrics_and_the_page(server: Any) -> None:
     body, headers = binary(tokens(4))
     server.request("POST", INFER, body, headers)
@@ -273,6 +338,14 @@ def test_grpc_health_metadata_and_repository(call: Any) -> None:
     assert call("ModelReady", name="encoder").ready and not call("ModelReady", name="x").ready
     found = call("ModelMetadata", name="encoder")
     assert found.inputs[0].name == "input_ids" and list(found.outputs[0].shape) == [-1, -1, 24]
+    found = call("ModelConfig", name="images").config
+    assert (found.name, found.backend, found.max_batch_size) == ("images", "anydim", 0)
+    assert [(each.name, each.data_type, list(each.dims)) for each in found.input] == [
+        ("x", 11, [-1, 3, -1])
+    ]
+    assert {each.name for each in call("ModelStatistics").model_stats} == {"encoder", "images"}
+    (found,) = call("ModelStatistics", name="encoder").model_stats
+    assert found.inference_count and found.inference_stats.success.ns
     call("RepositoryModelUnload", model_name="images")
     states = {each.name: each.state for each in call("RepositoryIndex").models}
     assert states == {"encoder": "READY", "images": "UNAVAILABLE"}
@@ -309,6 +382,12 @@ def test_grpc_errors_have_codes(call: Any) -> None:
                               "raw_input_contents": [b""]}),
         ("INVALID_ARGUMENT", {"model_name": "encoder", "inputs": [{**row, "shape": [-1, 3]}],
                               "raw_input_contents": [b""]}),
+        ("INVALID_ARGUMENT", {"model_name": "encoder",
+                              "inputs": [{**row, "contents": {"int64_contents": [1, 2, 3]}}],
+                              "raw_input_contents": [bytes(24)]}),
+        ("INVALID_ARGUMENT", {"model_name": "encoder", "inputs": [row], "id": "a" * 1_000_000,
+                              "raw_input_contents": [bytes(24)]}),
+        ("NOT_FOUND", {"model_name": "a" * 1_000_000}),
     ):  # fmt: skip
         with pytest.raises(grpc.RpcError) as caught:
             call("ModelInfer", **fields)
