@@ -17,7 +17,7 @@ import numpy
 
 from anydim.base.errors import DimError, InputError, OptionError
 from anydim.base.fork_locks import fork_lock
-from anydim.base.keywords import check_keywords, public
+from anydim.base.keywords import check_keywords, public, with_keywords_of
 from anydim.base.text import listed
 from anydim.base.user_values import by_names, whole_within
 from anydim.cached_rows import CachedRows, over_rows
@@ -213,6 +213,7 @@ def cached(
     cache_limit: int | str | None = None, **options: Any,
 ) -> CachedRows: ...  # fmt: skip
 @public
+@with_keywords_of(compile)
 def cached(
     source: Any, caches: Mapping[str, str] | None = None, *, dims: Any = None,
     operators: Any = None, room: int = ROOM, ragged: Mapping[str, str] | str | None = None,

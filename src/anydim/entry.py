@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, partial, wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from anydim import program_cache
 from anydim.base import log
@@ -17,7 +17,7 @@ from anydim.base.keywords import check_keywords, public
 from anydim.base.read_files import FileState, reads_noted
 from anydim.base.reports import reported, user_callback
 from anydim.base.user_values import function_of, path_of
-from anydim.compile_options import Options, takes
+from anydim.compile_options import Options
 from anydim.compile_request import Facts, Request, applied, strategy_here
 from anydim.model import Model
 from anydim.program.compile_report import CompileReport, Deferred
@@ -26,15 +26,58 @@ from anydim.runtime.frames import trim_system
 from anydim.variants.strategies import GENERIC
 
 if TYPE_CHECKING:
+    from anydim.compile_options import Dims
     from anydim.compiler import Compiled
+    from anydim.devices.device import Device
+    from anydim.devices.engines.engine import Engine
+    from anydim.model import CompileProgress
+    from anydim.passes.options import KernelOptions
+    from anydim.program.limits import MemoryLimit
+    from anydim.variants.strategies import Strategy
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def gathered(function: Function) -> Function:
+    """A decorator: the function gets its source, and `options` with all other arguments."""
+
+    @wraps(function)
+    def call(source: Any, dims: Any = None, *, options: Any = None, **more: Any) -> Any:
+        return function(source, options=_options(dims, options, more))
+
+    return cast(Function, call)
 
 
 @reported
 @public
-@takes(Options)
+@gathered
 def compile(
-    source: Any, dims: Any = None, *, options: Any = None, **more: Any
-) -> Model:  # fmt: skip
+    source: Any,
+    dims: Dims | Any = None,
+    *,
+    options: Options | KernelOptions | None = None,
+    dynamic_shapes: Any = None,
+    threads: int | str = "auto",
+    progress: CompileProgress | None = None,
+    schedules: KernelOptions | None = None,
+    operators: Any = None,
+    precision: str | None = None,
+    target: str | None = None,
+    arenas: int | None = None,
+    wait: float | None = None,
+    memory_limit: MemoryLimit | int | str | None = None,
+    on_overflow: str = "error",
+    strategy: Strategy | str | None = None,
+    devices: Mapping[str, str | Device | Engine] | None = None,
+    placement: Mapping[str, str] | str | None = None,
+    strategies: Mapping[str, Strategy | str] | None = None,
+    profile: str | os.PathLike[str] | None = None,
+    profile_seconds: float = 60.0,
+    profile_mebibytes: float = 64.0,
+    fallback: str | None = None,
+    ragged: Mapping[str, str] | str | None = None,
+) -> Model:
     """Compile a model once for every size within the bounds of its dims.
 
     Args:
@@ -42,7 +85,55 @@ def compile(
             path and name of a definition: `kernels.tc:matmul`. Or, with torch installed, a
             `torch.export.ExportedProgram`, the path of a file of it (`.pt2`), or a module, which is
             exported.
+        dims: Bounds of dims: a `Dim`, a pair `(1, 512)`, or one size. Other dims run from 0
+            without upper bound. Names are those of the file (`ad.inspect` lists them); a dim
+            without a name is given by input and axis, `{"x": {2: (32, 736)}}` or `{"x.2": (32,
+            736)}`. `{"x": 3}` gives the rank of an input without a declared shape; otherwise each
+            rank is compiled at its first call, as is a call with a value for an initializer among
+            the inputs. For a torch module: the example arguments of the export, a tuple, or a
+            mapping by name.
         options: The other arguments as one `ad.Options`; arguments given here override its fields.
+        dynamic_shapes: The free axes of a torch module, as of `torch.export.export`; for an
+            exported program: those that it was exported with, which name its dims.
+        threads: Threads of a call. `"auto"`: the cores of the process's affinity within its
+            container quota, or OMP_NUM_THREADS.
+        progress: Called with `(stage, done, total)`.
+        schedules: Schedules of kernels, as `define` makes of its options (docs/definitions.md).
+        operators: Definitions of operators of an ONNX model: the path of a `.tc` file with a line
+            `# domain: my.ops`, a list of paths, or a mapping, `{"my.ops": "mine.tc"}`.
+        precision: `"exact"`: correctly rounded division; `"fast"`: division by multiplication with
+            reciprocals; `"tf32"`: fast, and devices may round factors of float32 products
+            (docs/numerics.md). None: as in `schedules`, else exact.
+        target: `"llvm"`, or `"c"` through a C compiler. None: the setting `target`.
+        arenas: Most concurrent calls, each with its own arena. None: no limit.
+        wait: Seconds that a further call waits for an arena. None: no limit.
+        memory_limit: Most bytes of memory of a call, a number or a text such as `"512 MiB"`. A
+            model that may need more within its bounds is refused; without bounds, or with
+            `ad.MemoryLimit("512 MiB", per_call=True)`, single calls are refused (docs/memory.md).
+        on_overflow: `"error"`: a size above its bound raises DimError. `"grow"`: it runs, with one
+            warning; the code is compiled without upper bounds, and a Builder's dims must have
+            none.
+        strategy: Which variants exist, and when they are compiled: `"generic"`,
+            `"exact(limit=64)"`, `"adaptive"`, `"buckets(seq=[16, 32])"`, `"where('m <= 4',
+            exact())"`, `'library("openblas")'`, `"pad(seq=16)"` (docs/strategies.md). None: the
+            setting `strategy`.
+        devices: Devices of the names that nodes are placed on, `{"accel": "opencl:0"}`: names of
+            devices, or open devices (docs/devices.md). Two names may refer to one device.
+        placement: Devices by patterns of node names or operators, `{"backbone/*": "accel",
+            "NonMaxSuppression": "cpu"}`, or `"auto"`. Other nodes go to the fastest device, copies
+            included. `{"Conv*": "onnxruntime"}` delegates nodes to an engine. None: as in the
+            graph, else auto.
+        strategies: Strategies by patterns of node or kernel names.
+        profile: File of `Model.record`: variants that pay for its sizes are compiled first, as by
+            `Model.prepare_recorded`.
+        profile_seconds: Time limit of `profile`, in seconds.
+        profile_mebibytes: Code size limit of `profile`, in MiB.
+        fallback: `"onnxruntime"`: the installed onnxruntime runs nodes that cannot be imported,
+            and models that raise an InternalError, with a warning.
+        ragged: Dims whose size differs from row to row of a batch, with the dim of the rows:
+            `{"seq": "batch"}`, or `"auto"`. Inputs and results with such dims are lists of rows or
+            `ad.Ragged`; the result of a row is that of the model for this row alone, without
+            padding. Inputs that mark padding may be omitted (docs/guides/ragged.md).
 
     Returns:
         The compiled model.
@@ -53,7 +144,8 @@ def compile(
         MemoryLimitError: The model needs more memory than the limit.
         DeviceError: A device is missing or refuses its part.
     """
-    given = _options(dims, options, more)
+    assert isinstance(options, Options)  # all arguments
+    given = options
     known = strategy_here(given.strategy)
     if not isinstance(source, (str, os.PathLike, bytes, bytearray)):
         with suppress(UserError):  # the compiler raises it again, after errors of the arguments

@@ -56,8 +56,6 @@ def test_the_signature_is_that_of_the_record() -> None:
 
 
 def test_every_field_is_documented_once_and_shown_by_help() -> None:
-    documented = re.findall(r"^        (\w+): ", Options.__doc__ or "", re.MULTILINE)
-    assert documented == FIELDS
     shown = re.findall(r"^    (\w+): ", inspect.getdoc(ad.compile) or "", re.MULTILINE)
     assert [name for name in shown if name in FIELDS] == FIELDS
 
@@ -98,16 +96,16 @@ def test_schedules_are_still_given_as_options() -> None:
     assert first.explain(details=True) == second.explain(details=True)
     assert first.explain(details=True) == third.explain(details=True)
     with pytest.raises(OptionError, match="options is 3"):
-        ad.compile(graph(), options=3)  # type: ignore[call-overload]
+        ad.compile(graph(), options=3)  # type: ignore[call-arg]
 
 
 def test_a_wrong_name_is_refused() -> None:
     with pytest.raises(ArgumentError, match="unexpected keyword argument 'thread'"):
-        ad.compile(graph(), thread=3)  # type: ignore[call-overload]
+        ad.compile(graph(), thread=3)  # type: ignore[call-arg]
     with pytest.raises(ArgumentError, match="thread"):
         ad.compile(graph(), options=ad.Options(), thread=3)
     with pytest.raises(ArgumentError, match="missing 1 required positional argument: 'source'"):
-        ad.compile()  # type: ignore[call-overload]
+        ad.compile()  # type: ignore[call-arg]
 
 
 OTHER: dict[str, Any] = {

@@ -29,6 +29,22 @@ def public(known: Public) -> Public:
     return known
 
 
+def with_keywords_of(other: Callable[..., Any]) -> Callable[[Public], Public]:
+    """A decorator: `help` shows the keywords of `other` that a function passes on by `**`."""
+
+    def decorate(function: Public) -> Public:
+        own = signature(function)
+        known = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        more = [
+            one.replace(kind=Parameter.KEYWORD_ONLY)
+            for name, one in signature(other).parameters.items() if name not in own.parameters
+        ]  # fmt: skip
+        function.__signature__ = own.replace(parameters=[*known, *more])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
 def check_keywords(function: Callable[..., Any], named: Iterable[str]) -> None:
     """Raise ArgumentError for a keyword that the function does not take."""
     known = _names(function)

@@ -94,3 +94,7 @@ __all__ = [
     "set_seed",
     "uninstall",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

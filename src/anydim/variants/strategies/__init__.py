@@ -68,3 +68,7 @@ def strategy_of(given: Any) -> "Strategy":
         given = parser.strategy_of_text(given)
     found: Strategy = given
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
