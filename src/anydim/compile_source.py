@@ -27,6 +27,7 @@ from anydim.graph.regions import FALLBACK
 from anydim.model import Model
 from anydim.passes.options import PLAIN, KernelOptions
 from anydim.passes.program_form import Form
+from anydim.program.batches.map_arguments import joinable
 from anydim.program.callable_program import CallableProgram
 from anydim.program.findings import findings
 from anydim.program.limits import MemoryLimit
@@ -76,9 +77,8 @@ def built(request: Request) -> tuple[Model, Facts | None]:
         strings._varied = serving
         return strings, None
     made.tell()
-    story = ProgramReports(made.program, made.report.notes)
     model = Model(
-        made.executable, lambda: story, lambda: made, made.report, made.lists,
+        made.executable, partial(_reports, made), lambda: made, made.report, made.lists,
         request.options.target or settings.target, made.index_ranges,
         partial(_itself, origin(request)),
     )  # fmt: skip
@@ -86,6 +86,14 @@ def built(request: Request) -> tuple[Model, Facts | None]:
     applied(request, model, facts)
     model._varied = serving
     return model, facts if serving is None else None
+
+
+def _reports(made: Compiled) -> ProgramReports:
+    """The reports of a compilation."""
+    checks = import_module("anydim.passes.ragged.row_checks")
+    dims = [] if made.lists else joinable(made.program.signature)
+    mixing = {dim: checks.mixing(made.graph, dim) for dim in dims}
+    return ProgramReports(made.program, made.report.notes, mixing=mixing)
 
 
 def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compiled:

@@ -147,7 +147,8 @@ class Model(Fitted, CallableProgram):
             each = self._compiled.again(code)
             mine = code.processor == made_by(self._made_by).processor
             kept = self.kept_bodies() if mine and each.made.program == self.program else ()
-            versions.append(saving.Version(code, each.made, each.notes, last, each.devices, kept))
+            rest = (each.notes, last, each.devices, kept, self.story.mixing)
+            versions.append(saving.Version(code, each.made, *rest))
         saving.save(path, versions, self._lists, tell, facts, members)
 
     def _last_indices(self) -> dict[str, Size]:

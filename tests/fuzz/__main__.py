@@ -18,6 +18,7 @@ from tests.fuzz import (
     derivatives,
     edges,
     factors,
+    independence,
     metamorphic,
     nested_calls,
     networks,
@@ -39,6 +40,7 @@ KINDS = {
     "sizes": sizes_as_data.run, "edges": edges.run, "ragged": ragged.run,
     "decoders": decoders.run, "structures": structures.run,
     "deciding": deciding.run, "nested": nested_calls.run,
+    "independence": independence.run, "mixers": independence.run_planted,
     "derivatives": derivatives.run, "factors": factors.run,
 }  # fmt: skip
 
@@ -64,6 +66,8 @@ KINDS = {
 @click.option("--nested-calls", "kind", flag_value="nested", help="Calls inside expressions.")
 @click.option("--derivatives", "kind", flag_value="derivatives", help="Beside differences.")
 @click.option("--factors", "kind", flag_value="factors", help="Windows with factors, in numpy.")
+@click.option("--independence", "kind", flag_value="independence", help="Rows proven to be alone.")
+@click.option("--mixers", "kind", flag_value="mixers", help="Rows that a planted operator mixes.")
 @click.option("--watched", is_flag=True, help="Watch what each launch writes (tests/guards.py).")
 @click.option("--coverage", is_flag=True, help="Print what the graphs try; compile nothing.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy
 import pytest
 
-from tests.fuzz import cuts, decoders, fixed, metamorphic, ragged, sizes_as_data
+from tests.fuzz import cuts, decoders, fixed, independence, metamorphic, ragged, sizes_as_data
 from tests.fuzz.coverage import special
 from tests.fuzz.metamorphic import row_case
 from tests.fuzz.test_fuzz import failures
@@ -27,6 +27,28 @@ def test_laws_of_a_few_graphs() -> None:
 
 def test_ragged_rows_of_a_few_graphs() -> None:
     found = failures(range(2 * QUICK), ragged.run)
+    assert not found, found
+
+
+def test_independent_rows_of_a_few_graphs() -> None:
+    found = failures(range(5 * QUICK), independence.run)
+    assert not found, found
+
+
+def test_planted_mixers_of_a_few_graphs_are_found() -> None:
+    found = failures(range(2 * QUICK), independence.run_planted)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_independent_rows_of_many_graphs() -> None:
+    found = failures(range(50_000, 50_000 + 10 * MANY), independence.run)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_planted_mixers_of_many_graphs_are_found() -> None:
+    found = failures(range(60_000, 60_000 + MANY), independence.run_planted)
     assert not found, found
 
 

@@ -42,6 +42,8 @@ Progress = Callable[[str, int, int], None]
 class Version:
     """A program as compiled for a target, with notes on how and the last indices of inputs.
 
+    `mixing` is that of `ProgramReports`.
+
     `devices` are the targets of the devices that it uses, `kept` the specialised variants, with the
     objects of each.
     """
@@ -52,6 +54,7 @@ class Version:
     last_indices: Mapping[str, Size]
     devices: Mapping[str, Target] = field(default_factory=dict)
     kept: Sequence[tuple[StoredSite, Sequence[Sequence[bytes]]]] = ()
+    mixing: Mapping[str, str] = field(default_factory=dict)
 
 
 def save(
@@ -127,7 +130,9 @@ def _members(version: Version, lists: Lists, arrays: tuple[SavedArray, ...]) -> 
     rest = (program.threads, arrays, lists, devices, sites)
     record = Saved(level, program.signature, interface, *rest)
     saved = print_record(record)
-    story = print_record(ProgramReports(program, version.notes, version.last_indices))
+    story = print_record(
+        ProgramReports(program, version.notes, version.last_indices, version.mixing)
+    )
     image = link(objects, record.symbols, stamp(saved, story))
     yield Member(member(level.name, "start.json"), saved)
     yield Member(member(level.name, "story.json"), story)

@@ -361,7 +361,7 @@ class CallableProgram:
         """What it remembers of its times."""
         if not self._lists:
             mapping = import_module("anydim.program.batches.mapping")
-            return mapping.Mapper(self.executable, self.program)
+            return mapping.Mapper(self.executable, self.program, self.story.mixing)
         if not all(isinstance(each, RaggedPort) for each in self._lists.values()):
             advice = "call it for each item"
             if self._conversion.forests is not None:

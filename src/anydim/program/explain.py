@@ -25,20 +25,20 @@ _HINT = (
 
 def explain(
     program: Program, notes: Sequence[str] = (), bodies: Sequence[str] = (), pattern: str = "",
-    details: bool = False, ragged: Sequence[str] = (),
+    details: bool = False, ragged: Sequence[str] = (), rows: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """Return a summary in lines of at most 100 columns; with `details`, everything known.
 
-    `notes` are the notes of passes, `bodies` lines on the strategy, `ragged` those on rows. With a
-    `pattern`, only kernels whose names, or the names of whose nodes, match it; raises OptionError
-    if none does.
+    `notes` are the notes of passes, `bodies` lines on the strategy, `ragged` those on ragged
+    rows, `rows` those on dims of rows. With a `pattern`, only kernels whose names, or the names of
+    whose nodes, match it; raises OptionError if none does.
     """
     if pattern:
         return "\n\n".join(_kernels(program, _matching(program, pattern), None))
     if not details:
-        summary = _summary(program, _noted(program, notes), list(map(_plain, bodies)), ragged)
+        summary = _summary(program, _noted(program, notes), list(map(_plain, bodies)), ragged, rows)
         return f"{summary.text()}\n\n  {_HINT}"
-    parts = [_summary(program, ragged=ragged, most=None).text()]
+    parts = [_summary(program, ragged=ragged, rows=rows, most=None).text()]
     if program.straight is None:
         parts.append("\n".join(_course(program)))
     parts += _kernels(program, program.sites, 4)
@@ -70,7 +70,7 @@ def _noted(program: Program, notes: Sequence[str]) -> list[str]:
 
 def _summary(
     program: Program, notes: Sequence[str] = (), bodies: Sequence[str] = (),
-    ragged: Sequence[str] = (), most: int | None = _FEW,
+    ragged: Sequence[str] = (), rows: Sequence[str] = (), most: int | None = _FEW,
 ) -> Sheet:  # fmt: skip
     """Fusion, memory, constants, warnings and templates; at most `most` lines of a kind."""
     held = sum(constant.bytes for constant in program.constants)
@@ -80,6 +80,7 @@ def _summary(
         *_shape(program),
         ("memory", str(memory(program))),
         *(("ragged", line) for line in ragged),
+        *_few("rows", rows, most),
         *_few("kept", _kept(program), most),
         ("constants", f"{exact_bytes_text(held)} in {counted(len(program.constants), 'array')}"),
         *_few("engines", _engines(program), most),
@@ -87,9 +88,10 @@ def _summary(
         *_few("strategy", bodies, most),
         *_few("warnings", found or ["none"], most),
     ]
-    rows = _templates(program)
+    templates = _templates(program)
     headers = ("template", "computes", "kernels", "launches", "nodes", "of work")
-    return Sheet(str(program.signature), facts, (Table(headers, rows, 2),) if rows else ())
+    tables = (Table(headers, templates, 2),) if templates else ()
+    return Sheet(str(program.signature), facts, tables)
 
 
 def _few(name: str, lines: Sequence[str], most: int | None) -> Iterator[tuple[str, str]]:

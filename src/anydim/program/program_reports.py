@@ -19,11 +19,16 @@ from anydim.sizes import Size
 
 @dataclass(frozen=True)
 class ProgramReports:
-    """A program, notes on fusion, and the maximum indices of inputs that are indices."""
+    """A program, notes on fusion, and the maximum indices of inputs that are indices.
+
+    `mixing` are the dims along which calls can be joined: why results of a row may depend on other
+    rows, empty where the graph shows that they do not.
+    """
 
     program: Program
     notes: tuple[str, ...] = ()
     last_indices: Mapping[str, Size] = field(default_factory=dict)
+    mixing: Mapping[str, str] = field(default_factory=dict)
 
     def plan(self, sizes: Mapping[str, int]) -> Plan:
         """Return the plan of a call at these sizes."""
@@ -49,4 +54,12 @@ class ProgramReports:
         ragged: Sequence[str] = (),
     ) -> str:  # fmt: skip
         """Kernels, schedules and memory as text."""
-        return explain(self.program, self.notes, bodies, pattern, details, ragged)
+        rows = [_rows_text(dim, reason) for dim, reason in self.mixing.items()]
+        return explain(self.program, self.notes, bodies, pattern, details, ragged, rows)
+
+
+def _rows_text(dim: str, reason: str) -> str:
+    """Whether requests may share calls along a dim."""
+    if not reason:
+        return f"'{dim}': proven: no operator mixes its rows"
+    return f"'{dim}': not proven, so a batcher checks samples of calls: {reason}"

@@ -81,8 +81,9 @@ class _Serving:
             name: The name.
             model: A compiled or loaded model.
             batch: For a model without ragged dims: the dim of rows that do not depend on each
-                other. Requests whose other sizes are equal share calls along it. The first shared
-                call is checked against a call alone.
+                other. Requests whose other sizes are equal share calls along it. Samples of shared
+                calls are checked, unless the graph proves it (`explain` says which); where rows
+                depend on each other, requests run one by one.
 
         Raises:
             OptionError: The model takes lists or structures, or has no such dim.

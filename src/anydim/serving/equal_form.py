@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy
 
-from anydim.base.errors import InputError
+from anydim.base.errors import InputError, UserError
 from anydim.program.batches.layout import Item as Arrays
 from anydim.program.batches.layout import Layout
 from anydim.program.batches.map_arguments import layout, wanted_results
+from anydim.program.batches.sampled_rows import is_due, is_same, with_others_changed
 from anydim.program.batches.work import work
 from anydim.program.binding import solve
 from anydim.program.callable_program import CallableProgram
@@ -23,8 +25,10 @@ from anydim.serving.item import Item
 class EqualForm:
     """Joins requests along `batch` where all other sizes are equal; None: one request a call.
 
-    The first joined call is compared with a call of its first request alone: results that differ
-    in a bit mean that rows depend on each other, and from then on each request has its own call.
+    Where the graph does not show that rows are independent, joined calls are compared with calls
+    of requests alone, and with calls beside other rows: the first ones, and now and then. Results
+    that differ in a bit mean that rows depend on each other, and from then on each request has its
+    own call. Otherwise the first joined call is compared with its first request alone.
     """
 
     def __init__(self, model: CallableProgram, batch: str | None, name: str = "") -> None:
@@ -37,7 +41,9 @@ class EqualForm:
         self._layout = _alone(signature) if alone else layout(signature, batch, None, None)
         self.most_rows = 1 if batch is None else program.signature.box.dim(batch).hi
         self._outputs = {spec.key for spec in program.signature.outputs}
-        self._batch, self._is_checked, self.depends = batch, batch is None, False
+        self._batch, self._shared, self.depends = batch, 0, False
+        elsewhere = program.devices or program.engines
+        self.is_proven = model.story.mixing.get(batch or "") == "" and not elsewhere
 
     def read(self, given: Any, outputs: Sequence[str] | None) -> Item:
         """As `Form.read`. Raises InputError or DimError."""
@@ -78,19 +84,49 @@ class EqualForm:
             return [each for item in items for each in self.run([item])]
         arrays: list[Arrays] = [item.content[0] for item in items]
         sizes = self.sizes(items)
-        outputs = self.executable(self._layout.stacked(arrays, sizes))
-        results = self._layout.apart(outputs, arrays, sizes)
-        if len(items) > 1 and not self._is_checked:
-            (alone,) = self.run(items[:1])
-            if not _is_same(results[0], alone):
-                self.depends = True
-            self._is_checked = True
+        results = self._called(arrays, self._layout.stacked(arrays, sizes))
+        if len(items) > 1:
+            self._sample(arrays, results)
         if len(items) > 1 and self.depends:  # another thread may have found it meanwhile
             return [each for item in items for each in self.run([item])]
         return [
             found if item.content[1] is None else {name: found[name] for name in item.content[1]}
             for item, found in zip(items, results)
         ]
+
+    def _called(self, items: list[Arrays], given: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The results of each item in a call."""
+        sizes = self._layout.together(items)
+        return self._layout.apart(self.executable(given), items, sizes)
+
+    def _sample(self, items: list[Arrays], results: list[dict[str, Any]]) -> None:
+        """Check a joined call if it is its turn."""
+        self._shared += 1
+        calls = self._shared
+        if calls > 1 and (self.is_proven or not is_due(calls)):
+            return
+        random = numpy.random.default_rng(calls)
+        picks = [int(random.integers(len(items)))]
+        variants = [] if self.is_proven else [int(random.integers(2))]
+        if calls == 1:
+            picks, variants = ([0], []) if self.is_proven else ([0, len(items) - 1], [0, 1])
+        self.depends |= any(self._differs(items, results, pick, variants) for pick in picks)
+
+    def _differs(
+        self, items: list[Arrays], results: list[dict[str, Any]], number: int,
+        variants: Sequence[int],
+    ) -> bool:  # fmt: skip
+        """Whether an item has other results in its call, or beside changed rows, than alone."""
+        item, sizes = items[number], self._layout.together(items)
+        (alone,) = self._called([item], self._layout.stacked([item], item.sizes))
+        if not is_same(results[number], alone):
+            return True
+        for variant in variants:
+            given = with_others_changed(self._layout, items, number, sizes, variant)
+            with suppress(UserError):  # the changed rows are no inputs
+                if not is_same(self._called(items, given)[number], alone):
+                    return True
+        return False
 
     def idle_bytes(self) -> int:
         """As `Form.idle_bytes`."""
@@ -106,7 +142,3 @@ def _alone(signature: Signature) -> Layout:
     results = tuple((spec, None) for spec in wanted_results(signature, None))
     axes = (None,) * len(signature.inputs)
     return Layout(signature, None, axes, results, {}, (), solve(signature, frozenset()))
-
-
-def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(numpy.asarray(one[n]).tobytes() == numpy.asarray(other[n]).tobytes() for n in other)

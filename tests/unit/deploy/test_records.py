@@ -33,7 +33,7 @@ def test_programs_come_back_equal(name: str) -> None:
     import anydim as ad
 
     model = ad.compile(KINDS[name].build())
-    story = ProgramReports(model.program, model.report.notes)
+    story = model.story
     text = print_record(story)
     again = parse_record(ProgramReports, text)
     assert again == story

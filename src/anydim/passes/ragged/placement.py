@@ -11,7 +11,6 @@ Loops are numbered by stages: what runs before the first loop is stage 0, the fi
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from typing import Any
 
 from anydim.base.errors import ModelError, OptionError
 from anydim.base.records import dataclass
@@ -19,12 +18,11 @@ from anydim.base.text import counted
 from anydim.graph.dims import symbols_of
 from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import Graph, Node
-from anydim.graph.operator import operator
-from anydim.graph.regions import Foreign
 from anydim.lang.tree import TensorType
 from anydim.passes.ragged.groups import Unsuited, at_one_row, over_tokens, record_of
-from anydim.passes.ragged.independence import Marked, Mixed, check_independent, marks_of, unit_of
+from anydim.passes.ragged.independence import Mixed, check_independent, marks_of, unit_of
 from anydim.passes.ragged.loop_costs import LoopCosts, family
+from anydim.passes.ragged.row_checks import NodeChecks
 from anydim.passes.ragged.size_values import SizeValues
 from anydim.sizes import Size, as_size, product
 
@@ -98,7 +96,7 @@ class Placement:
 
     def check(self) -> None:
         """Raise ModelError unless each row is computed from that row alone."""
-        graph, rows = self.graph, frozenset((self.rows,))
+        graph = self.graph
         for what, names in (("input", graph.inputs), ("result", graph.outputs)):
             for name in names:
                 self._check_axes(what, name)
@@ -107,7 +105,10 @@ class Placement:
             if Size.symbol(dim) not in axes and dim not in self.table:
                 raise OptionError(f"ragged: no input of '{graph.name}' has an axis '{dim}'")
         known = SizeValues(graph, self.masks)
-        self.relative = self._check_nodes(graph, rows, known)
+        try:
+            self.relative = NodeChecks(self.rows).graph(graph, known)
+        except Mixed as reason:
+            raise self._refusal(str(reason)) from None
         self.graph = known.filled()
 
     def _check_axes(self, what: str, name: str) -> None:
@@ -133,33 +134,6 @@ class Placement:
     def _batch_axis(self, kind: TensorType) -> int | None:
         axes = [axis for axis, size in enumerate(kind.shape) if size == self.batch]
         return axes[0] if axes else None
-
-    def _check_nodes(self, graph: Graph, rows: frozenset[str], known: SizeValues) -> set[str]:
-        """Check the nodes of a graph.
-
-        Returns values that depend on the place of a row in the batch, so that loops compute them:
-        numbers of rows, and values whose rows do not lie in one part of an axis.
-        """
-        marks = marks_of(self.batch, rows)
-        apart: dict[str, Marked] = {}
-        mixed: dict[str, str] = {}  # values of sizes that are not independent
-        for node in graph.nodes:
-            for held in node.region.held.values() if node.region else ():
-                self._check_nodes(held, rows, SizeValues(held))
-            try:
-                _check_node(graph, node, known, mixed.keys(), marks, rows, apart)
-            except Mixed as reason:
-                problem = f"{node.source or node.where()}: {reason}"
-                problem = next((mixed[name] for name in node.given if name in mixed), problem)
-                mixed.update(dict.fromkeys(node.outputs, problem))
-                if not known.deferred(node):
-                    raise self._refusal(problem) from None
-        for name in graph.outputs:
-            if name in mixed:
-                raise self._refusal(mixed[name])
-            if name in apart:
-                raise self._refusal(f"rows of result '{name}' do not lie in one part")
-        return {*apart, *mixed}
 
     def _refusal(self, reason: str) -> ModelError:
         return ModelError(
@@ -408,48 +382,6 @@ def _symbols(node: Node) -> frozenset[str]:
         found |= symbols_of(held.types.values())
         found |= set().union(*map(_symbols, held.nodes))
     return frozenset(found)
-
-
-_ALONG = ("axis",)  # routines that work along one axis
-
-
-def _check_node(
-    graph: Graph, node: Node, known: SizeValues, mixed: Set[str], marks: Any, rows: frozenset[str],
-    apart: dict[str, Marked],
-) -> None:  # fmt: skip
-    """Raise Mixed unless a node computes each row alone; held graphs are checked elsewhere.
-
-    `mixed` are the values that are known, and no node may read but inlined; `apart` are marks of
-    axes such as `seq * rows`.
-    """
-    if isinstance(node.region, Foreign):
-        raise Mixed("another engine runs it")
-    record = record_of(node)
-    routine = record is not None and record.routine is not None
-    if node.region is not None or routine:
-        if not mixed.isdisjoint(node.given):
-            raise Mixed("it reads the numbers of rows")
-        if not apart.keys().isdisjoint(node.given):
-            raise Mixed("its rows do not lie in one part")
-    if node.region is not None:
-        return
-    given = [marks(graph.types[name]) for name in node.given]
-    made = [marks(graph.types[name]) for name in node.outputs]
-    if routine:
-        if not any(given) and not any(made):
-            return
-        axis = operator(node.operator).complete(node.attributes).get("axis")
-        rank = graph.types[node.given[0]].rank
-        found = {mark.axis for mark in (*given, *made) if mark is not None}
-        if not isinstance(axis, int) or found == {axis % rank} or len(found) > 1:
-            raise Mixed(f"'{node.operator}' has no form for rows")
-        if given[0] is None or any(mark is None for mark in made):
-            raise Mixed(f"'{node.operator}' has no form for rows")
-        return
-    group = known.inlined(node, group_of(graph, node))
-    if any(tensor.name in mixed for tensor in group.inputs):
-        raise Mixed("it reads the numbers of rows")
-    check_independent(group, marks, rows, known.box, apart, known.ranges)
 
 
 def mask_inputs(graph: Graph, rows: str, ragged: frozenset[str]) -> frozenset[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy
@@ -52,6 +53,17 @@ def layout(
         _check_known(signature.name, spec, dims)
     padded = _padded(signature, pad, found)
     return Layout(signature, found, axes, results, pad, padded, sources)
+
+
+def joinable(signature: Signature) -> list[str]:
+    """Return the dims along which calls can be joined."""
+    found = []
+    for dim in signature.box.dims:
+        if dim.lo != dim.hi and any(_has(spec, dim.name) for spec in signature.inputs):
+            with suppress(OptionError):
+                layout(signature, dim.name, None, None)
+                found.append(dim.name)
+    return found
 
 
 def wanted_results(signature: Signature, names: Sequence[str] | None) -> list[TensorSpec]:

@@ -6,8 +6,9 @@ belong to the caller.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from itertools import islice
 from time import perf_counter
@@ -29,6 +30,7 @@ from anydim.program.batches import bar
 from anydim.program.batches.cuts import Costs, cut, cut_few
 from anydim.program.batches.layout import Item, Layout, alike, of_item
 from anydim.program.batches.map_arguments import layout
+from anydim.program.batches.sampled_rows import EVERY, with_others_changed
 from anydim.program.batches.work import Columns, Rates, Work, work
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
@@ -212,12 +214,18 @@ class Windows:
 
 
 class Mapper(Windows):
-    """Runs padded items in groups and learns the times of its calls."""
+    """Runs padded items in groups and learns the times of its calls.
 
-    def __init__(self, executable: Executable[Any], program: Program) -> None:
+    `mixing` is that of `ProgramReports`.
+    """
+
+    def __init__(
+        self, executable: Executable[Any], program: Program, mixing: Mapping[str, str]
+    ) -> None:
         super().__init__(executable, program, work(program))
         self.rates = Rates()
-        self._checked: set[Hashable] = set()
+        self._independent = {dim for dim, reason in mixing.items() if not reason}
+        self._groups: Counter[Hashable] = Counter()  # that were checked, or could be, by layout
         self._state: Hashable = None
         self._known: dict[Hashable, dict[tuple[int, int], float]] = {}  # seconds, at `_state`
 
@@ -375,11 +383,15 @@ class Mapper(Windows):
     def _check(self, group: Group, results: Sequence[Any], job: Job) -> None:
         """Compare the most padded item with its result alone, once per layout.
 
+        Where rows may depend on each other, it is compared now and then, and beside changed rows.
+
         Raises InputError if they differ: rows depend on each other, or on the padding.
         """
         way: Layout = job.layout
         key = (way.batch, tuple(way.fills.items()), tuple(s.key for s, _ in way.results))
-        if key in self._checked:
+        self._groups[key] += 1
+        proven, calls = way.batch in self._independent, self._groups[key]
+        if calls > 1 and (proven or calls % EVERY):
             return
         lengths = [sum(item.sizes[name] for name in way.padded) for item in group.items]
         place = lengths.index(min(lengths))
@@ -389,6 +401,8 @@ class Mapper(Windows):
             outputs = self.executable(way.stacked([item], item.sizes))
             (alone,) = way.apart(outputs, [item], item.sizes)
             name = alike(results[place], alone)
+            if name is None and not proven:
+                name = self._beside_others(group, place, alone, way)
             if name is not None:
                 cause = f"rows of '{way.batch}' depend on each other"
                 if way.padded:
@@ -397,7 +411,17 @@ class Mapper(Windows):
                     f"result '{name}' differs between a group and a single item",
                     f"{cause}: choose another batch=, mask the padding, or accept it (check=False)",
                 ))  # fmt: skip
-        self._checked.add(key)
+
+    def _beside_others(self, group: Group, place: int, alone: Any, way: Layout) -> str | None:
+        """The first result of an item that differs beside changed rows from that alone."""
+        for variant in range(2):
+            given = with_others_changed(way, group.items, place, group.sizes, variant)
+            with suppress(InputError):  # the changed rows are no inputs
+                outputs = self.executable(given)
+                name = alike(way.apart(outputs, group.items, group.sizes)[place], alone)
+                if name is not None:
+                    return name
+        return None
 
 
 def _family(item: Item, layout: Layout) -> tuple[Any, ...]:
