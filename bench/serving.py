@@ -5,6 +5,7 @@
     python -m bench.serving encoder.onnx --only anydim --burst 60 --memory 600MiB
     python -m bench.serving encoder.onnx --cost
     python -m bench.serving encoder.onnx --only anydim --idle 300
+    python -m bench.serving encoder.onnx --giants 0,20,40,80
     python -m bench.serving ch_PP-OCRv4_rec_infer.onnx --crops --python peers/bin/python
 
 Requests of natural lengths, of which a share are outliers of 512 tokens, leave in an open loop at
@@ -19,6 +20,8 @@ capacity and samples the memory of the server. `--cost` is the time that the bat
 for a request. `--idle` compares, in turn, requests of 22 tokens without load, answers without a
 call, and calls of the model in another process on the same core, which a pipe asks for. Each of
 them follows a call in the other process, so that all find the caches of the processor alike.
+`--giants` are requests of 16 x 512 tokens to a batcher in this process, at once, beside 30 requests
+of natural lengths a second.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -101,6 +105,9 @@ def main() -> None:
     if options.cost:
         _cost(options.model)
         return
+    if options.giants:
+        _giants(options.model, list(map(int, options.giants.split(","))))
+        return
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "minilm.anydim"
         crops = _crops(options.model) if options.crops else None
@@ -133,6 +140,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--memory", default="1GiB")
     parser.add_argument("--idle", type=int, default=0, metavar="REQUESTS")
     parser.add_argument("--cost", action="store_true")
+    parser.add_argument("--giants", default="", metavar="NUMBERS")
     parser.add_argument("--crops", action="store_true", help="a recogniser of text on crops")
     return parser.parse_args()
 
@@ -405,6 +413,55 @@ def _round(batcher: Batcher, inputs: dict[str, numpy.ndarray], count: int) -> fl
         for future in [batcher.submit(inputs, outputs=(RESULT,)) for _ in range(count)]:
             future.result()
     return (time.process_time() - start) / (times * count)
+
+
+_BESIDE = 30.0  # requests a second
+
+
+def _giants(model: str, numbers: Sequence[int]) -> None:
+    """Latency of short requests beside some of 16 x 512 tokens, on one core."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    made = ad.compile(model, ragged={"seq": "batch"}, threads=1)
+    giant = {"input_ids": numpy.ones((16, 512), numpy.int64)}
+    alone = min(_seconds(lambda: made(input_ids=list(giant["input_ids"]))) for _ in range(3))
+    print(f"a call of 16 x 512 tokens: {1e3 * alone:.0f} ms")
+    for number in numbers:
+        with Batcher(made, memory="4GiB", queue=1 << 16) as batcher:
+            short, long = _beside(batcher, giant, number, max(10.0, 1.5 * number * alone))
+        found = {name: f"{1e3 * each:.0f}" for name, each in percentiles(short).items()}
+        print(f"{number} giants: short ones {found} ms; giants ended after {max(long):.1f} s")
+
+
+def _beside(
+    batcher: Batcher, giant: dict[str, numpy.ndarray], number: int, seconds: float
+) -> tuple[list[float], list[float]]:  # fmt: skip
+    """Seconds of short requests, and of giants that come at once after a second."""
+    random = numpy.random.default_rng(0)
+    rows = lengths_with(0.0, 512, int(_BESIDE * seconds), random)
+    short, long, futures = list[float](), [0.0], []
+    begin = time.perf_counter()
+    for count, length in enumerate(rows):
+        time.sleep(max(0.0, begin + count / _BESIDE - time.perf_counter()))
+        if count == _BESIDE:
+            futures += [_noted(batcher, giant, long) for _ in range(number)]
+        futures.append(_noted(batcher, {"input_ids": numpy.ones((1, length), int)}, short))
+    for future in futures:
+        future.result()
+    return short, long
+
+
+def _noted(batcher: Batcher, inputs: dict[str, numpy.ndarray], to: list[float]) -> Future:
+    """A request whose seconds are noted when it ends."""
+    start = time.perf_counter()
+    future = batcher.submit(inputs, outputs=(RESULT,))
+    future.add_done_callback(lambda _: to.append(time.perf_counter() - start))
+    return future
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The engine of all batchers: requests wait in lines, threads take groups of them and call models.
 
-A group is as large as pays (`grouping.py`). The next request is the one that is due first: a
-request is due `STRETCH` times its predicted time after its arrival, so that waiting is proportional
-to work, and no request waits for ever. Requests that take `LONG` times as long as others have a
-thread of their own at low priority, so that the system lets short ones pass.
+A group is as large as pays (`grouping.py`). Cheap requests are first; a request is due `STRETCH`
+times its predicted time after its arrival, and then it passes cheaper ones, as far as each of them
+waits for at most one longer call (`lanes.py`). Requests that are long beside those of the last
+minutes (`order.py`) have a thread of their own at low priority, so that the system lets short ones
+pass. Where several calls may run at once, all but one may be long ones, too.
 
 Memory: what waits, runs and is kept between calls stays below the limit. A request is accepted only
 if it can run alone beside all that wait, so that none waits for memory in vain.
@@ -32,16 +33,13 @@ from anydim.serving.budget import Budget
 from anydim.serving.grouping import fitting, needed, worth
 from anydim.serving.item import Form
 from anydim.serving.lanes import Group, Lane, Served
-from anydim.serving.requests import CANCELLED, DONE, RUNNING, WAITING, Request, Sink
+from anydim.serving.order import Steps, step_of
+from anydim.serving.requests import CANCELLED, DONE, RUNNING, WAITING, Lines, Request, Sink
 
 STRETCH = 10.0  # times its predicted time, a request may wait before others pass it
-LONG = 6.0  # times the average time
-LEAST_LONG = 0.004  # seconds
-NICE = 10  # of the thread for long requests
+NICE = 5  # of the thread for long requests: a quarter of a core that others fill
 OVERRUN = 2.0  # times its bound, a call of a thread that should not wait may take
 PAUSE = 20.0  # times its own time, such threads make no calls after one that took longer
-_AVERAGED = 64  # requests of the average time
-_KNOWN = 16  # requests before it is used
 Later = Callable[[Callable[[], None]], object]
 
 
@@ -64,7 +62,7 @@ class Engine:
         self._is_closed = False
         self.groups = 0  # calls that run
         self.budget.clear()
-        self._typical, self._seen = 0.0, 0
+        self._steps = Steps()
         self._late: list[Request] = []  # whose errors are to be delivered
         for served in self.models.values():
             served.waiting = served.running = 0
@@ -124,13 +122,14 @@ class Engine:
         except UserError:
             served.measures.refused += 1
             raise
-        seconds = (item.own + form.overhead(item)) * form.costs.ratio
+        predicted = item.own + form.overhead(item)
+        seconds = predicted * form.costs.ratio
         due = arrived + STRETCH * seconds
         if deadline is not None:
             due = min(due, arrived + deadline - seconds)
             deadline = arrived + deadline
         request = Request(served, item, alone, sink, future, priority, arrived, due, deadline, keep)
-        request.seconds = seconds
+        request.seconds, request.step = seconds, step_of(predicted)
         return request
 
     def submit(
@@ -193,11 +192,19 @@ class Engine:
             request.served.measures.rejected += 1
             raise
         request.served.waiting += 1
-        seconds = request.seconds
-        is_long = self._seen >= _KNOWN and seconds > max(LONG * self._typical, LEAST_LONG)
-        self._seen += 1
-        self._typical += (seconds - self._typical) / min(self._seen, _AVERAGED)
-        request.lane = self.lanes[is_long]
+        if self._steps.note(request.step, request.arrived):
+            self._divide()
+        request.lane = self.lanes[self._steps.is_long(request.step)]
+
+    def _divide(self) -> None:
+        """Give each waiting request the lane of its step."""
+        waiting = [request for lane in self.lanes for request in lane.lines.waiting()]
+        for lane in self.lanes:
+            lane.lines = Lines()
+        for request in waiting:
+            request.lane = self.lanes[self._steps.is_long(request.step)]
+            request.lane.lines.add(request)
+        self._notify()
 
     def _check_room(self, request: Request) -> None:
         if self._is_closed or request.served.is_closed:
@@ -211,12 +218,10 @@ class Engine:
         self.budget.hold(request.held, f"{request.served.name}: the request", request.alone)
 
     def _enter(self, request: Request) -> None:
-        lane = request.lane
-        lane.lines.add((request.served.form, request.item.key), request)
+        request.lane.lines.add(request)
         if not self._threads:
             self._start()
-        if lane.idle:
-            lane.wake.notify()
+        self._notify()
 
     def cancel(self, request: Request) -> None:
         """Forget a request: it does not run, or its results are dropped; also `release`."""
@@ -296,33 +301,54 @@ class Engine:
     def _wake(self) -> None:
         """Memory became free."""
         self._changed.notify_all()
-        for lane in self.lanes:
-            if lane.idle and lane.lines.count:
-                lane.wake.notify()
+        self._notify()
+
+    def _notify(self) -> None:
+        """Wake a thread of each lane that has requests."""
+        short, long = self.lanes
+        if short.idle and (short.lines.count or (long.lines.count and self._may_help())):
+            short.wake.notify()
+        if long.idle and long.lines.count:
+            long.wake.notify()
+
+    def _may_help(self) -> bool:
+        """Whether a thread for all requests may take a long one: one of them stays free."""
+        return len(self.lanes[0].calls) < self.lanes[0].threads - 1
 
     # ---- groups ----------------------------------------------------------------------------------
 
     def _next(self, lane: Lane) -> Group | None:
         """The next group of a lane, removed from its line; None if there is none that fits now."""
-        if lane.calls >= lane.threads:
-            return None  # a caller runs one itself
-        while (key := lane.lines.first()) is not None:
-            requests = worth(lane.lines, key, self._is_late)
+        source = self._source(lane)
+        now = perf_counter()
+        while source is not None and (head := source.first(now)) is not None:
+            requests = worth(source.lines, head.place, now, self._is_late)
             if requests:
                 break
         else:
             lane.reserved = 0
             return None
-        count, bytes = fitting(key[0], requests, partial(self._has_room, lane))
+        form = requests[0].served.form
+        count, bytes = fitting(form, requests, partial(self._has_room, lane))
         for request in requests[count:]:
-            lane.lines.add(key, request)
+            source.lines.add(request)
         if not count:
             lane.reserved = bytes
             return None
         lane.reserved = 0
-        group = Group(lane, key[0], requests[:count], bytes)
+        group = Group(lane, form, requests[:count], bytes)
         self._enter_call(group)
         return group
+
+    def _source(self, lane: Lane) -> Lane | None:
+        """The lane whose requests a thread of a lane may take now."""
+        short, long = self.lanes
+        if len(lane.calls) >= lane.threads:
+            return None  # a caller runs one itself
+        if lane is long:
+            others = sum(self._steps.is_long(group.step) for group in short.calls)
+            return long if others < short.threads else None  # those that began as short ones
+        return long if not short.lines.count and self._may_help() else short
 
     def _is_late(self, request: Request, now: float) -> None:
         """End a request whose deadline is over; its error is delivered without the lock."""
@@ -344,7 +370,8 @@ class Engine:
     def _enter_call(self, group: Group) -> None:
         self.budget.begin(group.bytes)
         self.groups += 1
-        group.lane.calls += 1
+        group.lane.calls.append(group)
+        group.requests[0].lane.begins(group)
         self._trim(group)
         now = perf_counter()
         for request in group.requests:
@@ -415,7 +442,8 @@ class Engine:
             )
             self.budget.running -= group.bytes
             self.groups -= 1
-            group.lane.calls -= 1
+            group.lane.calls.remove(group)
+            requests[0].lane.ends(group, end)
             for request in requests:
                 request.served.running -= 1
                 self._end(request, "failed" if request.error is not None else "done")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter
 
 from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import InputError, MemoryLimitError
 from anydim.base.text import counted
 from anydim.serving.item import Form, Item
-from anydim.serving.requests import Key, Lines, Request
+from anydim.serving.requests import Lines, Place, Request
 
 SHARE = 0.1  # of the time of a group, what a call costs by itself
 
@@ -35,15 +34,16 @@ def needed(form: Form, item: Item, limit: int, copies: int = 1) -> int:
     return found
 
 
-def worth(lines: Lines, key: Key, end_late: Callable[[Request, float], None]) -> list[Request]:
+def worth(
+    lines: Lines, place: Place, now: float, end_late: Callable[[Request, float], None]
+) -> list[Request]:
     """Remove the first requests of a line, until a call's own cost is a small share of their time.
 
     `end_late` is called with those whose deadline is over, and the time.
     """
-    form, rows, done, most = key[0], 0, 0.0, 0.0
+    form, rows, done, most = place[0][0], 0, 0.0, 0.0
     found: list[Request] = []
-    now = perf_counter()
-    while (request := lines.pop(key)) is not None:
+    while (request := lines.pop(place)) is not None:
         if request.deadline is not None and request.deadline <= now:
             end_late(request, now)
             continue
@@ -51,7 +51,7 @@ def worth(lines: Lines, key: Key, end_late: Callable[[Request, float], None]) ->
         most = most or form.overhead(item) / SHARE
         rows, done = rows + item.rows, done + item.own
         if found and (done > most or (form.most_rows is not None and rows > form.most_rows)):
-            lines.add(key, request)
+            lines.add(request)
             break
         found.append(request)
     return found

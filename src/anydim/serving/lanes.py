@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from anydim.serving.item import Form
 from anydim.serving.measures import Measures
-from anydim.serving.requests import Lines, Request
+from anydim.serving.requests import Head, Lines, Request
+
+OWED = 3.0  # times its predicted time, cheaper requests run before one that is due
 
 
 class Served:
@@ -20,21 +23,64 @@ class Served:
         self.pause_ends = 0.0  # when threads that should not wait may call it again
 
 
+class Group:
+    """Requests that run in one call of a thread of `lane`, its bytes and predicted seconds."""
+
+    __slots__ = ("bytes", "form", "lane", "requests", "seconds", "step")
+
+    def __init__(self, lane: Lane, form: Form, requests: list[Request], bytes: int) -> None:
+        self.lane, self.form, self.requests, self.bytes = lane, form, requests, bytes
+        self.step = requests[0].step
+        first, ratio = requests[0].item, form.costs.ratio
+        work = form.overhead(first) + sum(request.item.own for request in requests)
+        self.seconds = work * ratio
+
+
 class Lane:
-    """Lines of requests and the threads that serve them."""
+    """Lines of requests and the threads that serve them.
+
+    The cheapest request is next. One that is due passes cheaper ones, if none of them has waited
+    for a longer call before, or if cheaper ones ran for `OWED` times its time since it was due. So
+    a request waits for at most one longer call, unless cheap ones fill the lane; and then, the
+    others get a quarter of its time.
+    """
 
     def __init__(self, lock: threading.Lock, threads: int, nice: int) -> None:
         self.lines, self.threads, self.nice = Lines(), threads, nice
         self.wake = threading.Condition(lock)
         self.idle = 0  # threads that wait
-        self.calls = 0  # that run
+        self.calls: list[Group] = []  # that run
         self.reserved = 0  # bytes that its next call waits for
+        self._ended: dict[int, float] = {}  # when the last call of a step ended
+        self._owed = 0.0  # seconds of calls since a costlier request was due
+        self._is_passed = False  # whether it is, when a cheaper one is chosen
 
+    def first(self, now: float) -> Head | None:
+        """The request that is next; None if none waits."""
+        heads, self._is_passed = self.lines.heads(), False
+        if not heads:
+            return None
+        cheapest = min(heads, key=lambda head: (head.step, head.entry))
+        due = min(heads, key=lambda head: head.entry)
+        if due.due > now or due.step <= cheapest.step:
+            return cheapest
+        owed = self._owed >= OWED * due.request.seconds
+        self._is_passed = not owed and self._is_delayed(heads, due.step)
+        return cheapest if self._is_passed else due
 
-class Group:
-    """Requests that run in one call, and its bytes."""
+    def _is_delayed(self, heads: Sequence[Head], step: int) -> bool:
+        """Whether a request below a step has waited for a longer call already."""
+        return any(
+            head.request.arrived < ended
+            for head in heads if head.step < step
+            for longer, ended in self._ended.items() if longer > head.step
+        )  # fmt: skip
 
-    __slots__ = ("bytes", "form", "lane", "requests")
+    def begins(self, group: Group) -> None:
+        """A call of its requests begins."""
+        self._owed = self._owed + group.seconds if self._is_passed else 0.0
+        self._is_passed = False
 
-    def __init__(self, lane: Lane, form: Form, requests: list[Request], bytes: int) -> None:
-        self.lane, self.form, self.requests, self.bytes = lane, form, requests, bytes
+    def ends(self, group: Group, now: float) -> None:
+        """A call of its requests ended."""
+        self._ended[group.step] = now

@@ -31,7 +31,8 @@ class Request:
 
     __slots__ = (
         "alone", "arrived", "deadline", "due", "ended", "error", "future", "held", "item", "keep",
-        "lane", "number", "priority", "result", "seconds", "served", "sink", "started", "state",
+        "key", "lane", "number", "priority", "result", "seconds", "served", "sink", "started",
+        "state", "step",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +47,9 @@ class Request:
         self.held = item.input_bytes + keep * item.output_bytes
         self.result: Any = None
         self.error: BaseException | None = None
+        self.key: Key = (served.form, item.key)
         self.started = self.ended = self.seconds = 0.0  # `seconds` are predicted
+        self.step = 0  # of `order.py`
         self.number = next(_NUMBERS)
 
     def entry(self) -> Entry:
@@ -56,23 +59,35 @@ class Request:
 
 Entry = tuple[int, float, int, Request]
 Key = tuple[Form, Hashable]
+Place = tuple[Key, int]
+
+
+class Head:
+    """The first request of a line."""
+
+    __slots__ = ("due", "entry", "place", "request", "step")
+
+    def __init__(self, place: Place, entry: Entry) -> None:
+        self.place, self.entry, self.request = place, entry, entry[3]
+        self.step, self.due = place[1], entry[1]
 
 
 class Lines:
-    """Requests in lines of those that may share a call; the first ones are known at once.
+    """Requests in lines of those that may share a call and cost about the same.
 
     A request that was cancelled stays in its line until it is the first, or until half of the
     entries are such.
     """
 
     def __init__(self) -> None:
-        self._lines: dict[Key, list[Entry]] = {}
+        self._lines: dict[Key, dict[int, list[Entry]]] = {}
         self._entries = 0
         self.count = 0  # requests that wait
 
-    def add(self, key: Key, request: Request) -> None:
+    def add(self, request: Request) -> None:
         """Let a request wait, or wait on; its order depends on itself alone."""
-        heapq.heappush(self._lines.setdefault(key, []), request.entry())
+        line = self._lines.setdefault(request.key, {}).setdefault(request.step, [])
+        heapq.heappush(line, request.entry())
         self._entries += 1
         self.count += 1
 
@@ -80,41 +95,47 @@ class Lines:
         """Note that a request was cancelled."""
         self.count -= 1
         if self._entries > 2 * self.count + 16:
-            for key, line in list(self._lines.items()):
-                kept = [entry for entry in line if entry[3].state == WAITING]
-                heapq.heapify(kept)
-                self._lines[key] = kept
-                if not kept:
-                    del self._lines[key]
-            self._entries = self.count
+            waiting = self.waiting()
+            self._lines, self._entries, self.count = {}, 0, 0
+            for request in waiting:
+                self.add(request)
 
-    def first(self) -> Key | None:
-        """The line of the request that is next; None if none waits."""
-        best: Key | None = None
-        least: Entry | None = None
+    def heads(self) -> list[Head]:
+        """The first request of each line, of the highest priority that waits."""
+        found: list[Head] = []
         for key in list(self._lines):
-            line = self._lines[key]
-            while line and line[0][3].state != WAITING:
-                heapq.heappop(line)
-                self._entries -= 1
-            if not line:
+            lines = self._lines[key]
+            for step in list(lines):
+                line = lines[step]
+                while line and line[0][3].state != WAITING:
+                    heapq.heappop(line)
+                    self._entries -= 1
+                if line:
+                    found.append(Head((key, step), line[0]))
+                else:
+                    del lines[step]
+            if not lines:
                 del self._lines[key]
-            elif least is None or line[0] < least:
-                best, least = key, line[0]
-        return best
+        first = min((head.entry[0] for head in found), default=0)
+        return [head for head in found if head.entry[0] == first]
 
-    def pop(self, key: Key) -> Request | None:
-        """Remove the first waiting request of a line; None if none waits there."""
-        line = self._lines.get(key)
-        while line:
-            request = heapq.heappop(line)[3]
-            self._entries -= 1
-            if request.state == WAITING:
-                self.count -= 1
-                return request
+    def pop(self, place: Place) -> Request | None:
+        """Remove the first waiting request of a line, or of one that shares its calls, the cheapest
+        first; None if none waits there."""
+        key, step = place
+        lines = self._lines.get(key, {})
+        for each in (step, *sorted(lines.keys() - {step})):
+            line = lines.get(each)
+            while line:
+                request = heapq.heappop(line)[3]
+                self._entries -= 1
+                if request.state == WAITING:
+                    self.count -= 1
+                    return request
         return None
 
     def waiting(self) -> list[Request]:
         """The requests that wait, in no order."""
-        every = (entry[3] for line in self._lines.values() for entry in line)
+        lines = (line for each in self._lines.values() for line in each.values())
+        every = (entry[3] for line in lines for entry in line)
         return [request for request in every if request.state == WAITING]
