@@ -436,8 +436,7 @@ def _beside(
     batcher: Batcher, giant: dict[str, numpy.ndarray], number: int, seconds: float
 ) -> tuple[list[float], list[float]]:  # fmt: skip
     """Seconds of short requests, and of giants that come at once after a second."""
-    random = numpy.random.default_rng(0)
-    rows = lengths_with(0.0, 512, int(_BESIDE * seconds), random)
+    rows = natural([Dim("seq", 1, 512)], int(_BESIDE * seconds), 0)["seq"]
     short, long, futures = list[float](), [0.0], []
     begin = time.perf_counter()
     for count, length in enumerate(rows):
