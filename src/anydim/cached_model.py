@@ -24,7 +24,7 @@ from anydim.cached_rows import CachedRows, over_rows
 from anydim.compile_options import Options
 from anydim.entry import compile
 from anydim.frontends.growing_caches import Cache, SpareCaches, with_spare_capacity
-from anydim.frontends.table import read
+from anydim.frontends.table import opened_source, read
 from anydim.model import Model
 from anydim.program.binding import solve
 from anydim.runtime.arrays import by_name
@@ -256,7 +256,10 @@ def cached(
         ragged = given.ragged if ragged is None else ragged
         given = given.changed(dims=None, operators=None, ragged=None)
     options["options"] = given
-    made = with_spare_capacity(read(source, given_dims(dims), operators), pairs)
+    links = options.get("external_data", getattr(given, "external_data", None))
+    opened = opened_source(source, Options(operators=operators, external_data=links))
+    graph = read(source if opened is None else opened, given_dims(dims), operators)
+    made = with_spare_capacity(graph, pairs)
     found: Cached | CachedRows
     if ragged is None:
         if cache_limit is not None:

@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from anydim.base.records import dataclass
+from anydim.base.user_values import absolute
 
 if TYPE_CHECKING:
     from anydim.devices.device import Device
@@ -60,6 +61,7 @@ class Options:
     profile_seconds: float = 60.0
     profile_mebibytes: float = 64.0
     fallback: str | None = None
+    external_data: str | None = None
     ragged: Mapping[str, str] | str | None = None
 
     def __hash__(self) -> int:
@@ -90,7 +92,7 @@ class Options:
 def _absolute(operators: Any) -> Any:
     """Make paths of definitions absolute."""
     if isinstance(operators, (str, os.PathLike)):
-        return os.path.abspath(os.fspath(operators))
+        return absolute(operators)
     if isinstance(operators, Mapping):
         return {domain: _absolute(path) for domain, path in operators.items()}
     return [_absolute(path) for path in operators] if isinstance(operators, list) else operators

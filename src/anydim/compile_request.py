@@ -9,6 +9,7 @@ from typing import Any
 
 from anydim.base import settings
 from anydim.base.records import dataclass
+from anydim.base.user_values import absolute
 from anydim.compile_options import Options
 from anydim.model import Model
 from anydim.runtime.cores import available_cores
@@ -35,7 +36,7 @@ class Request:
     def path(self) -> str | None:
         """The path of a source file; None for a source in memory."""
         named = isinstance(self.source, (str, os.PathLike))
-        return os.path.abspath(os.fspath(self.source)) if named else None
+        return absolute(self.source) if named else None
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Report progress to the callback, if any."""

@@ -21,7 +21,7 @@ from anydim.frontends.onnx.file.strings import StringParts, StringsInside, cut, 
 from anydim.frontends.onnx.file.variations import ranked, variable_of, varied
 from anydim.frontends.origins import Origin
 from anydim.frontends.overflow import GROW, expected_bounds
-from anydim.frontends.table import frontend_of
+from anydim.frontends.table import frontend_of, opened_source
 from anydim.graph.nodes import Graph
 from anydim.graph.regions import FALLBACK
 from anydim.model import Model
@@ -60,8 +60,7 @@ def built(request: Request) -> tuple[Model, Facts | None]:
 
     None for models that cannot be saved: with strings, or compiled per call.
     """
-    opened = frontend_of(request.source).opened(request.source, request.options.operators)
-    read = request if opened is None else replace(request, source=opened)
+    opened, read = _opened(request)
     bounds, expected = _bounds(read)
     variable, serving = _variable(opened, request)
     if request.options.ragged is not None and variable is not None:
@@ -98,7 +97,7 @@ def _reports(made: Compiled) -> ProgramReports:
 
 def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compiled:
     """Compile a request; raises StringsInside for a model with strings."""
-    given = request.options
+    given, request = request.options, _opened(request)[1]
     may_fall_back = _fallback(given.fallback)
     form = request.known.form()
     placed, engines = _devices(request, form)
@@ -124,6 +123,12 @@ def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compi
         said = f"{whole.name} runs on {FALLBACK}: a bug of anydim: {error.problem}"
         warnings.warn(said, RuntimeWarning, stacklevel=7)
         return build(whole, None)
+
+
+def _opened(request: Request) -> tuple[Opened | None, Request]:
+    """The decoded ONNX model of a request, if it is one, and the request for it."""
+    opened = opened_source(request.source, request.options)
+    return opened, request if opened is None else replace(request, source=opened)
 
 
 def _devices(

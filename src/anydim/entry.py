@@ -11,10 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from anydim import program_cache
-from anydim.base import log
+from anydim.base import log, settings
 from anydim.base.errors import UserError
 from anydim.base.keywords import check_keywords, public
-from anydim.base.read_files import FileState, reads_noted
+from anydim.base.read_files import FileRead, reads_noted
 from anydim.base.reports import reported, user_callback
 from anydim.base.user_values import function_of, path_of
 from anydim.compile_options import Options
@@ -76,6 +76,7 @@ def compile(
     profile_seconds: float = 60.0,
     profile_mebibytes: float = 64.0,
     fallback: str | None = None,
+    external_data: str | None = None,
     ragged: Mapping[str, str] | str | None = None,
 ) -> Model:
     """Compile a model once for every size within the bounds of its dims.
@@ -130,6 +131,9 @@ def compile(
         profile_mebibytes: Code size limit of `profile`, in MiB.
         fallback: `"onnxruntime"`: the installed onnxruntime runs nodes that cannot be imported,
             and models that raise an InternalError, with a warning.
+        external_data: Where links to external data of an ONNX file may lead: `"inside"` the folder
+            of the given path, or of the file that it leads to, or anywhere, `"follow"`. None: the
+            setting `external_data`.
         ragged: Dims whose size differs from row to row of a batch, with the dim of the rows:
             `{"seq": "batch"}`, or `"auto"`. Inputs and results with such dims are lists of rows or
             `ad.Ragged`; the result of a row is that of the model for this row alone, without
@@ -170,6 +174,8 @@ def _options(dims: Any, options: Any, more: Mapping[str, Any]) -> Options:
     base = options if isinstance(options, Options) else Options(schedules=options)
     given = base.changed(**more) if dims is None else base.changed(dims=dims, **more)
     function_of("progress", given.progress)
+    if given.external_data is not None:
+        settings.checked("external_data", given.external_data, "argument 'external_data'")
     profile = given.profile
     return given.changed(
         progress=user_callback(given.progress),
@@ -178,7 +184,7 @@ def _options(dims: Any, options: Any, more: Mapping[str, Any]) -> Options:
 
 
 def _built(
-    request: Request, entry: Entry | None = None, files: Mapping[str, FileState] | None = None
+    request: Request, entry: Entry | None = None, files: Mapping[str, FileRead] | None = None
 ) -> Model:
     """Compile a model, and store it on disk at `entry`."""
     prepared = _compiler().prepared(request)

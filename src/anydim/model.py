@@ -116,16 +116,19 @@ class Model(Fitted, CallableProgram):
         several = isinstance(targets, (list, tuple, set, frozenset))
         names = [text_of("target", name) for name in (targets if several else (targets,))]
         names = names if isinstance(targets, (str, list, tuple)) else sorted(names)
-        self._write(file, names, progress or _quiet, members=members)
+        self._write(file, names, progress, members=members)
 
     def _write(
-        self, path: str, names: Sequence[str], tell: CompileProgress,
+        self, path: str, names: Sequence[str] = (_HERE,), tell: CompileProgress | None = None,
         facts: Mapping[str, Any] | None = None, members: Sequence[Member] = (),
     ) -> None:  # fmt: skip
         """Save for these targets; `facts` go into the manifest. Raises the same as `save`."""
+        tell = tell or _quiet
         if self._kept is not None and set(names) == {_HERE} and not (members or self.kept_bodies()):
             with suppress(ArtefactError):  # damaged meanwhile: write it anew
-                import_module("anydim.deploy.archive").copy(self._kept, path, ("facts",))
+                import_module("anydim.deploy.archive").copy(
+                    self._kept, path, ("facts", "key"), facts
+                )
                 tell(_HERE, 1, 1)
                 return
         with collector_paused():

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from anydim.base import settings
 from anydim.base.cache import DiskCache, disk_cache, key_of, package_version
@@ -50,9 +52,10 @@ def kept_at(path: str | None, make: Callable[[], Model]) -> CallableProgram:
         return make()
     if is_there(path):
         with contextlib.suppress(UserError, OSError):
-            found = load(path, verify="checksums")  # a damaged file is replaced
-            used(path)
-            return found
+            found = load(path, verify="checksums")  # a damaged or exchanged file is replaced
+            if found.about.get("key") == _key_at(path):
+                used(path)
+                return found
     made, folder = make(), disk_cache("models")
     if folder is not None:
         _keep(made, path, folder)
@@ -80,5 +83,11 @@ def _keep(made: Model, path: str, folder: DiskCache) -> None:
     if not folder.admits(made.executable.constant_bytes):
         return
     with contextlib.suppress(UserError):
-        keep(folder.root, path, lambda name: saved_to(name, made.save))
+        save = partial(made._write, facts={"key": _key_at(path)})
+        keep(folder.root, path, lambda name: saved_to(name, save))
         folder.tidy()
+
+
+def _key_at(path: str) -> str:
+    """The key of the file at a path of a cache."""
+    return "".join(path.split(os.sep)[-2:])

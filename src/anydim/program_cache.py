@@ -6,8 +6,9 @@
 
 A program depends on the contents of the files that its import reads (the model, external data,
 texts of definitions), the arguments of `compile`, settings, the processor, tuned schedules, and the
-code of anydim. A file with the size and times of its last digest is not read again, unless it was
-written so shortly before that digest that the clock of a file system may hide a change.
+code of anydim. A file whose path leads to the file of its last digest, with its size and times, is
+not read again, unless those prove nothing (`base/read_files.py`). A program holds its key: files of
+the cache that were exchanged are compiled again.
 A program is verified against its digests once after each boot of the machine, and again when the
 state of its file changes. Otherwise, only its manifest and its records are read.
 One process compiles a program; other processes that need it wait for the result.
@@ -18,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import astuple
 from importlib import import_module
@@ -30,8 +31,7 @@ from anydim.base.cache_folder import is_there, keep, limits_text, saved_to, used
 from anydim.base.collector import collector_paused
 from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError, UserError
-from anydim.base.read_files import CLOCK_NS, FileState, boot
-from anydim.base.records import dataclass
+from anydim.base.read_files import FileRead, FileState, boot, was_read
 from anydim.compile_request import Facts, Request
 from anydim.deploy.load import LoadedModel, load_kept
 from anydim.runtime.cpu import this_level
@@ -41,24 +41,8 @@ from anydim.variants.records import tuned_state
 
 _SETTINGS = ("winograd", "layout", "vector_bits", "most_nodes")
 _LONGEST_WAIT = 600.0  # seconds to wait for another process that compiles
-_BLOCK = 1 << 20
 _ADDRESS = " at 0x"
 Save = Callable[[str, Mapping[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class _Read:
-    """A file read by the import: its state and digest, and the time of the digest."""
-
-    state: FileState
-    digest: str
-    noted_ns: int
-
-    def digest_now(self) -> _Read:
-        """The same for the current file, which is read again in case of doubt. Raises OSError."""
-        now = FileState.of(self.state.path)
-        recent = max(now.modified_ns, now.changed_ns) + CLOCK_NS > self.noted_ns
-        return self if now == self.state and not recent else _read(now.path)
 
 
 def entry(request: Request) -> Entry | None:
@@ -86,6 +70,7 @@ def entry(request: Request) -> Entry | None:
         "dims": sorted(given_dims(given.dims).items()),
         "threads": known_threads(given.threads),
         "target": usual,
+        "external_data": given.external_data or settings.external_data,
     }
     words = [f"{name}={value!r}" for name, value in sorted(fields.items())]
     words.append("" if path is None else os.path.basename(path))
@@ -120,8 +105,8 @@ class Entry:
         self._programs, self._sources = programs, sources
         self._request, self._path = request, path
         self._found: str | None = None
-        self._last: _Read | None = None  # the source, without a digest on disk
-        self._reads: list[_Read] = []
+        self._last: FileRead | None = None  # the source, without a digest on disk
+        self._reads: list[FileRead] = []
         self._compared: list[Any] = []  # the state of the program's file at its last verification
         self._own = [] if data is None else [sha256(data).hexdigest()]
         self._name = key_of(request, path or self._own[0])
@@ -134,14 +119,14 @@ class Entry:
         A damaged file is removed, with a warning.
         """
         start, key = time.perf_counter(), self._key()
-        path = None if key is None else self._programs.path(key)
-        if path is None or not is_there(path):
+        path = "" if key is None else self._programs.path(key)
+        if key is None or not is_there(path):
             return None
         try:
             state = _compared_state(path)
             known = bool(state) and state == self._compared
             found = load_kept(path, known)  # damaged programs are compiled again
-            facts = _facts(found.about)
+            facts = _facts(found.about, key)
             if used(path):
                 state = _compared_state(path)
         except (UserError, OSError) as error:
@@ -170,7 +155,7 @@ class Entry:
         held: AbstractContextManager[bool] = locked(self._lock, self._is_there, _LONGEST_WAIT)
         return held
 
-    def keep(self, save: Save, facts: Facts, files: Mapping[str, FileState], bytes: int) -> bool:
+    def keep(self, save: Save, facts: Facts, files: Mapping[str, FileRead], bytes: int) -> bool:
         """Save a program compiled from these files, unless they changed; return whether saved.
 
         `bytes` is the size of its constants; programs too large for the cache are not saved.
@@ -178,11 +163,12 @@ class Entry:
         if not self._programs.admits(bytes):
             return False
         with suppress(UserError, OSError):
-            reads = [_read(path) for path in self._ordered(files)]
-            if any(each.state != files[each.state.path] for each in reads):
+            reads = [FileRead.of(path) for path in self._ordered(files)]
+            if not all(was_read(files[each.state.path], each) for each in reads):
                 return False
-            path = self._programs.path(self._key_of([each.digest for each in reads]))
-            facts_too = {"facts": _facts_as_json(facts)}
+            key = self._key_of([each.digest for each in reads])
+            path = self._programs.path(key)
+            facts_too = {"facts": _facts_as_json(facts), "key": key}
             keep(self._programs.root, path, lambda name: saved_to(name, save, facts_too))
             if not is_there(path):
                 return False
@@ -222,17 +208,17 @@ class Entry:
             self._note(self._compared)
         return key
 
-    def _source(self) -> list[_Read]:
+    def _source(self) -> list[FileRead]:
         """The source file, if any; a waiting process reads it once."""
         if self._path is None:
             return []
-        self._last = _read(self._path) if self._last is None else self._last.digest_now()
+        self._last = FileRead.of(self._path) if self._last is None else self._last.digest_now()
         return [self._last]
 
     def _key_of(self, digests: Sequence[str]) -> str:
         return key_of(self._request, *self._own, *digests)
 
-    def _ordered(self, files: Mapping[str, FileState]) -> list[str]:
+    def _ordered(self, files: Iterable[str]) -> list[str]:
         """The files, the source first."""
         return sorted(files, key=lambda path: (path != self._path, path))
 
@@ -243,31 +229,19 @@ class Entry:
         rows = [[*astuple(each.state), each.digest, each.noted_ns] for each in self._reads]
         self._sources.put(self._name, json.dumps([rows, compared]).encode())
 
-    def _noted(self) -> tuple[list[_Read] | None, list[Any]]:
+    def _noted(self) -> tuple[list[FileRead] | None, list[Any]]:
         """The stored files and state; None if not stored."""
         data = self._sources.get(self._name)
         if data is None:
             return None, []
         rows, compared = json.loads(data)  # verified by its digest
-        return [_Read(FileState(*row[:6]), row[6], row[7]) for row in rows], compared
+        return [FileRead(FileState(*row[:6]), row[6], row[7]) for row in rows], compared
 
 
 def _compared_state(path: str) -> list[Any]:
     """The state that shows that a verified file is unchanged; empty if unknown."""
     known = boot()
     return [known, *astuple(FileState.of(path))] if known else []
-
-
-def _read(path: str) -> _Read:
-    """Read a file and its digest. Raises OSError."""
-    state, noted_ns, digest = FileState.of(path), time.time_ns(), sha256(size=os.path.getsize(path))
-    block = memoryview(bytearray(_BLOCK))
-    with open(path, "rb", buffering=0) as file:
-        while count := file.readinto(block):
-            digest.update(block[:count])
-    if FileState.of(path) != state:
-        raise OSError("it changed while it was read")
-    return _Read(state, digest.hexdigest(), noted_ns)
 
 
 def request_of(*parts: str) -> str:
@@ -287,9 +261,11 @@ def _facts_as_json(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _facts(about: Mapping[str, Any]) -> Facts:
-    """The facts in a saved program; raises ArtefactError if missing."""
+def _facts(about: Mapping[str, Any], key: str) -> Facts:
+    """The facts in a saved program; raises ArtefactError if missing, or of another key."""
     found: Any = about.get("facts")
+    if about.get("key") != key:
+        raise ArtefactError("it is the program of another key")
     try:
         return Facts(found["expected"], found["host_sites"], tuple(found["findings"]))
     except (TypeError, KeyError):

@@ -111,7 +111,7 @@ def test_a_wrong_name_is_refused() -> None:
 OTHER: dict[str, Any] = {
     "dims": {"n": (0, 9)}, "threads": 3, "schedules": KernelOptions(fuse=False),
     "operators": {"my.ops": "def f(float(N) x) -> (y) { y(i) = x(i) }"}, "precision": "fast",
-    "on_overflow": "grow", "ragged": {"n": "b"},
+    "on_overflow": "grow", "ragged": {"n": "b"}, "external_data": "follow",
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
 from anydim import program_cache
-from anydim.base import settings
+from anydim.base import read_files, settings
 from anydim.base.cache import DiskCache, package_version
 from anydim.base.reports import internal
 from anydim.deploy import container
@@ -189,8 +189,8 @@ def test_a_file_that_was_digested_long_after_it_was_written_is_not_read(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ad.compile(path)
-    monkeypatch.setattr(program_cache, "CLOCK_NS", -(10**12))
-    monkeypatch.setattr(program_cache, "_read", None)
+    monkeypatch.setattr(read_files, "CLOCK_NS", -(10**12))
+    monkeypatch.setattr(read_files.FileRead, "of", None)
     assert was_loaded(ad.compile(path))
 
 

@@ -56,7 +56,14 @@ def _layout(value: object) -> str:
 
 USUAL_STRATEGY = "adaptive(after=256, patience=2)"
 USUAL_TARGET = "llvm"  # makes the code of saved programs, too
+EXTERNAL_DATA = ("inside", "follow")
 _LAYOUTS = ("auto", "channels_first", "channels_last")
+
+
+def _reach(value: object) -> str:
+    if value not in EXTERNAL_DATA:
+        raise ValueError(" or ".join(EXTERNAL_DATA))
+    return str(value)
 
 
 def _text(value: object) -> str:
@@ -123,6 +130,16 @@ KNOBS = (
         "keep_programs", _flag, lambda: True,
         "Whether `ad.compile` caches the program of a file, a message or a graph, so that the next "
         "process loads it.",
+    ),
+    Knob(
+        "verify_sources", _flag, lambda: False,
+        "Whether every start reads the files that a cached program was compiled from, instead of "
+        "comparing their sizes and times.",
+    ),
+    Knob(
+        "external_data", _reach, lambda: EXTERNAL_DATA[0],
+        "Where links to external data of an ONNX file may lead: `inside` its folder, or anywhere, "
+        "`follow`.",
     ),
     Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0: one per usable core."),
     Knob(
@@ -236,6 +253,11 @@ def _knob(name: str) -> Knob:
         hint = suggestion(name, _BY_NAME) or f"the settings are {listed(_BY_NAME)}"
         raise OptionError(f"there is no setting '{name}'", hint)
     return _BY_NAME[name]
+
+
+def checked(name: str, value: object, where: str) -> Any:
+    """The value of a knob that a user gives in another way; OptionError for an invalid one."""
+    return _read(_knob(name), value, where)
 
 
 def _read(knob: Knob, value: object, where: str) -> Any:

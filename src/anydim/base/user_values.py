@@ -89,3 +89,13 @@ def shown(value: Any) -> str:
         return kind
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _LONGEST else f"{kind}, {text[:_LONGEST]}..."
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """The path from the root that leads to the same file.
+
+    `..` stays in it: after a link, it leads to the folder above the link's target.
+    """
+    if os.name == "nt":
+        return os.path.abspath(path)
+    return os.path.join(os.getcwd(), os.fspath(path))

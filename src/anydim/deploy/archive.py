@@ -61,13 +61,17 @@ def write(path: str, about: Mapping[str, Any], members: Sequence[Member]) -> Non
         file.write(_own(digest, length))
 
 
-def copy(container: Container, path: str, omitted: Collection[str] = ()) -> None:
+def copy(
+    container: Container, path: str, omitted: Collection[str] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
     """Copy the members to another file after verifying their digests.
 
-    `omitted` are the manifest entries to leave out. Raises OptionError if the file cannot be
-    written, ArtefactError if the source is damaged.
+    `omitted` are the manifest entries to leave out, `facts` others to add. Raises OptionError if
+    the file cannot be written, ArtefactError if the source is damaged.
     """
     about = {name: entry for name, entry in container.about.items() if name not in omitted}
+    about |= facts or {}
     pages = {member(level["name"], "code"): level["architecture"] for level in about["levels"]}
     members = [
         Member(name, container.verified(name, again=True), PAGES[pages[name]])

@@ -18,7 +18,7 @@ from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import listed, suggestion
-from anydim.base.user_values import flag_of, path_of, text_of
+from anydim.base.user_values import absolute, flag_of, path_of, text_of
 from anydim.deploy.container import ALIGNMENT, Container
 from anydim.deploy.records import parse_record
 from anydim.deploy.saved import (
@@ -222,7 +222,7 @@ def load(
     if strategy is not None:
         model._serve_by(strategy)
     model._made = partial(
-        load, os.path.abspath(path), level=level, verify=verify, copy=copy, arenas=arenas,
+        load, absolute(path), level=level, verify=verify, copy=copy, arenas=arenas,
         wait=wait, memory_limit=memory_limit, devices=devices, strategy=strategy,
         threads=threads,
     )  # fmt: skip

@@ -95,9 +95,12 @@ class Frontend:
         """
         return None
 
-    def opened(self, source: Any, operators: Any) -> Opened | None:
+    def opened(
+        self, source: Any, operators: Any, external_data: str | None
+    ) -> Opened | None:  # fmt: skip
         """The decoded ONNX model, whose ranks and strings calls may determine; else None.
 
+        `external_data` is where its links may lead, as in the settings; None: as they say.
         Raises OptionError for invalid `operators` before it opens a file.
         """
         return None

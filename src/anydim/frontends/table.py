@@ -15,6 +15,7 @@ from anydim.frontends.text_frontend import TextFrontend
 from anydim.frontends.torch_frontend import TorchFrontend
 
 if TYPE_CHECKING:
+    from anydim.frontends.onnx.file.reading import Opened
     from anydim.graph.nodes import Graph
     from anydim.sizes import Dim
 
@@ -51,6 +52,11 @@ def frontend_of(source: Any) -> Frontend:
     libraries = (each.__module__.partition(".")[0] for each in kind.__mro__)
     exporter = next((_EXPORTERS[name] for name in libraries if name in _EXPORTERS), hint)
     raise OptionError(f"cannot compile a value of type {kind.__name__}", exporter)
+
+
+def opened_source(source: Any, options: Any) -> Opened | None:
+    """The decoded ONNX model of a source, by its options, an `anydim.Options`; None for others."""
+    return frontend_of(source).opened(source, options.operators, options.external_data)
 
 
 def own_kind(source: Any) -> str:

@@ -29,7 +29,7 @@ def opened(source: str | bytes, options: SessionOptions) -> Opened:
     if not isinstance(source, str) and not source:
         raise InvalidArgument("No graph was found in the protobuf.")
     try:
-        found = open_model(source)
+        found = open_model(source, options.compile_options.external_data)
     except (ModelError, InputError) as error:
         begin = f"Load model from {source} failed:" if isinstance(source, str) else ""
         kind = Fail if " opset" in error.problem else InvalidProtobuf

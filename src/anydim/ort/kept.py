@@ -9,6 +9,7 @@ from anydim.base.reports import reported
 from anydim.compile_options import Options
 from anydim.entry import compile
 from anydim.frontends.onnx.file.reading import Opened
+from anydim.frontends.onnx.file.tensors import is_external
 from anydim.model_store import kept
 from anydim.program.callable_program import CallableProgram
 from anydim.runtime.threads import known_threads
@@ -33,11 +34,14 @@ def has_external_data(proto: Any) -> bool:
     while waiting:
         part = waiting.pop()
         tensors = list(getattr(part, "initializer", ()))
-        for node in part.node:
-            for attribute in node.attribute:
-                tensors += [attribute.t, *attribute.tensors]
-                waiting += [attribute.g, *attribute.graphs]
-        if any(tensor.data_location for tensor in tensors):
+        sparse = list(getattr(part, "sparse_initializer", ()))
+        attributes = [each for node in part.node for each in node.attribute]
+        for each in (*attributes, *getattr(part, "attribute_proto", ())):
+            tensors += [each.t, *each.tensors]
+            sparse += [each.sparse_tensor, *each.sparse_tensors]
+            waiting += [each.g, *each.graphs]
+        tensors += [tensor for each in sparse for tensor in (each.values, each.indices)]
+        if any(map(is_external, tensors)):
             return True
     return False
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from anydim.base import settings
 from anydim.base.cache import key_of, user_cache
 from anydim.base.cache_folder import LEDGER, cache_folder, is_there
-from anydim.base.read_files import CLOCK_NS, FileState
+from anydim.base.read_files import FileState
 
 if TYPE_CHECKING:  # not needed to load a program
     from anydim.program.recipe import Recipe
@@ -43,7 +43,7 @@ def tuned_state() -> str:
         state = FileState.of(path)
     except OSError:
         return ""
-    settled = max(state.modified_ns, state.changed_ns) + CLOCK_NS < time.time_ns()
+    settled = state.is_settled(time.time_ns())
     key = key_of("tuned", repr(state))
     known = kept.get(key) if settled else None
     if known is not None:

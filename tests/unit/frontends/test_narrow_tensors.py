@@ -11,6 +11,7 @@ from onnx.external_data_helper import set_external_data
 from anydim.base.dtypes import DTYPES, DType, converted
 from anydim.base.errors import ModelError
 from anydim.base.onnx_notation import ELEMENT_TYPES
+from anydim.frontends.onnx.file.data_folder import DataFolder
 from anydim.frontends.onnx.file.tensors import read_tensor
 
 NARROW = [d for d in DTYPES.values() if not d.is_native]
@@ -38,7 +39,9 @@ def test_raw_and_external(dtype: DType, count: int, tmp_path) -> None:
     (tmp_path / "w.bin").write_bytes(b"skip" + proto.raw_data)
     set_external_data(proto, "w.bin", 4, len(proto.raw_data))
     proto.ClearField("raw_data")
-    assert bits(read_tensor(proto, tmp_path, "w"), dtype) == bits(array, dtype)
+    assert bits(read_tensor(proto, DataFolder(tmp_path / "m.onnx", False), "w"), dtype) == bits(
+        array, dtype
+    )
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=str)

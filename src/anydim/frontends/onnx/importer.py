@@ -85,6 +85,8 @@ def _graph(opened: Opened, dims: Mapping[str, Dim], operators: Operators, fallba
     if not outputs:
         raise ModelError(f"{opened.name} has no outputs")
     lists = {**inputs.lists, **results.lists}
+    if opened.folder is not None:
+        opened.folder.check_unchanged()
     return emitter.graph(proto.name or opened.name, inputs.values, results.values, lists)
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from anydim.base.user_values import absolute
 from anydim.frontends.frontend import Frontend, is_instance
 from anydim.frontends.origins import LARGEST_KEPT, ModelFile, Origin
 
@@ -52,10 +53,12 @@ class OnnxFrontend(Frontend):
         graph: Graph = importer.import_model(source, dims, known, fallback)
         return graph
 
-    def opened(self, source: Any, operators: Any) -> Opened | None:
+    def opened(
+        self, source: Any, operators: Any, external_data: str | None
+    ) -> Opened | None:  # fmt: skip
         if operators is not None:
             import_module("anydim.frontends.custom").operators_of(operators)
-        return _opened(source)
+        return _opened(source, external_data)
 
     def delegated(self, source: Any, dims: Mapping[str, Dim], why: str) -> Graph | None:
         importer = import_module("anydim.frontends.onnx.importer")
@@ -76,7 +79,7 @@ class OnnxFrontend(Frontend):
     def origin(self, source: Any) -> Origin:
         """The model if oracles support it; in memory, LARGEST_KEPT bytes at most."""
         if isinstance(source, (str, os.PathLike)):
-            return ModelFile(os.path.abspath(os.fspath(source)))
+            return ModelFile(absolute(source))
         if isinstance(source, (bytes, bytearray)):
             return ModelFile(source) if len(source) <= LARGEST_KEPT else None
         if hasattr(source, "ByteSize") and hasattr(source, "graph"):
@@ -84,6 +87,7 @@ class OnnxFrontend(Frontend):
         return None
 
 
-def _opened(source: Any) -> Opened:
-    opened: Opened = import_module("anydim.frontends.onnx.file.reading").open_model(source)
+def _opened(source: Any, external_data: str | None = None) -> Opened:
+    reading = import_module("anydim.frontends.onnx.file.reading")
+    opened: Opened = reading.open_model(source, external_data)
     return opened

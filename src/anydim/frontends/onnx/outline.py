@@ -94,7 +94,7 @@ def outline(source: str | os.PathLike[str] | bytes) -> Outline:
         return _outline("the model", "the model", memoryview(source).cast("B"))
     path = Path(source)
     try:
-        with mapped(path) as data:
+        with mapped(path) as (data, _):
             return _outline(os.fspath(path), path.name, data)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

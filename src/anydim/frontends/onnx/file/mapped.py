@@ -12,14 +12,15 @@ from anydim.base.errors import ModelError
 
 
 @contextmanager
-def mapped(path: Path) -> Iterator[memoryview]:
-    """The bytes of a file; raises ModelError if it is empty, OSError, ValueError."""
+def mapped(path: Path) -> Iterator[tuple[memoryview, os.stat_result]]:
+    """The bytes of a file, and its stat data; ModelError if it is empty, OSError, ValueError."""
     with path.open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:
+        found = os.fstat(file.fileno())
+        if not found.st_size:
             raise ModelError(f"{path} is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
             data = memoryview(memory)
             try:
-                yield data
+                yield data, found
             finally:
                 data.release()

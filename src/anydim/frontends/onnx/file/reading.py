@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy
 
+from anydim.base import settings
 from anydim.base.errors import InputError, ModelError, UserError
-from anydim.base.read_files import note_read
 from anydim.base.records import dataclass
 from anydim.base.user_values import shown
+from anydim.frontends.onnx.file.data_folder import FOLLOW, DataFolder
 from anydim.frontends.onnx.file.mapped import mapped
 from anydim.frontends.onnx.file.marks import no_model
 from anydim.frontends.onnx.file.order import ordered
@@ -37,17 +38,21 @@ class Opened:
     proto: Any
     name: str
     opset: int
-    folder: Path | None
+    folder: DataFolder | None
     domains: Mapping[str, int]
     weights: Mapping[int, Callable[[], numpy.ndarray]] = field(default_factory=dict)
 
 
-def open_model(source: Any) -> Opened:
-    """Decode a model; ModelError for invalid files and unsupported opsets."""
+def open_model(source: Any, external_data: str | None = None) -> Opened:
+    """Decode a model; ModelError for invalid files and unsupported opsets.
+
+    `external_data` is where links to external data may lead, as in the settings, whose value None
+    stands for.
+    """
     if isinstance(source, Opened):
         return source
     if isinstance(source, (str, os.PathLike)):
-        return _open_file(Path(source))
+        return _open_file(Path(source), external_data or settings.external_data)
     if isinstance(source, (bytes, bytearray, memoryview)):
         data = memoryview(source).cast("B")
         return _opened(data, "the model", None, lambda span: _slice(data, span))
@@ -66,18 +71,19 @@ def open_model(source: Any) -> Opened:
     )
 
 
-def _open_file(path: Path) -> Opened:
+def _open_file(path: Path, external_data: str) -> Opened:
     try:
-        note_read(path)
-        with mapped(path) as data:
-            known = _written(os.stat(path))
-            return _opened(data, path.name, path.parent, lambda span: _part(path, span, known))
-    except (OSError, ValueError) as error:
+        folder = DataFolder(path, external_data == FOLLOW)
+        with mapped(folder.model) as (data, found):
+            folder.opened(found)
+            known = _written(found)
+            return _opened(data, path.name, folder, lambda span: _part(folder.model, span, known))
+    except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelError(f"{path}: cannot be read: {reason}") from None
 
 
-def _opened(data: memoryview, name: str, folder: Path | None, read: Read) -> Opened:
+def _opened(data: memoryview, name: str, folder: DataFolder | None, read: Read) -> Opened:
     skeleton, spans = without_weights(data)
     proto = ordered(densified(_decode(skeleton, name), folder, name))
     weights = {number: _reader(read, span) for number, span in spans.items()}
@@ -94,7 +100,7 @@ def _slice(data: memoryview, span: Span) -> numpy.ndarray:
 
 def _written(found: os.stat_result) -> tuple[int, ...]:
     """A stamp that changes when a file is written or replaced."""
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _part(path: Path, span: Span, known: tuple[int, ...]) -> numpy.ndarray:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy
 
 from anydim.base.errors import ModelError
+from anydim.frontends.onnx.file.data_folder import DataFolder
 from anydim.frontends.onnx.file.tensors import MOST_AXES, Unsupported, read_tensor
 
 _PACKED = ("int2", "uint2", "int4", "uint4", "float4", "float6")  # several per byte in a file
 MOST_BYTES = 1 << 30  # of a dense tensor; a small file may declare a huge one
 
 
-def densified(proto: Any, folder: Path | None, name: str) -> Any:
+def densified(proto: Any, folder: DataFolder | None, name: str) -> Any:
     """Append dense initializers for the sparse ones of each graph.
 
     Returns the model itself if it has none.
@@ -44,7 +44,7 @@ def densified(proto: Any, folder: Path | None, name: str) -> Any:
     return own
 
 
-def read_sparse(proto: Any, folder: Path | None, where: str) -> numpy.ndarray:
+def read_sparse(proto: Any, folder: DataFolder | None, where: str) -> numpy.ndarray:
     """The dense array of a SparseTensorProto.
 
     Raises ModelError for inconsistent parts, Unsupported for an unknown element type.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from math import prod
-from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy
@@ -12,7 +12,7 @@ import numpy
 from anydim.base.dtypes import DType
 from anydim.base.errors import ModelError
 from anydim.base.onnx_notation import ELEMENT_TYPES
-from anydim.base.read_files import note_read
+from anydim.frontends.onnx.file.data_folder import DataFolder, check_location
 
 MOST_AXES = 32
 _MOST_BYTES = 1 << 46
@@ -52,7 +52,10 @@ def _type_name(number: int) -> str:
 
 
 def read_tensor(
-    proto: Any, folder: Path | None, where: str, raw: Callable[[], numpy.ndarray] | None = None
+    proto: Any,
+    folder: DataFolder | None,
+    where: str,
+    raw: Callable[[], numpy.ndarray] | None = None,
 ) -> numpy.ndarray:
     """The array of a TensorProto, read-only; `folder` is the folder of external data.
 
@@ -66,7 +69,7 @@ def read_tensor(
     count = prod(shape)
     if prod(max(size, 1) for size in shape) * dtype.bytes > _MOST_BYTES:
         raise ModelError(f"{where}: a tensor of shape {list(shape)} is too large")
-    if proto.data_location == 1 or proto.external_data:
+    if is_external(proto):
         flat = _external(proto, folder, where, dtype, count)
     elif raw is not None or proto.HasField("raw_data"):
         data = numpy.frombuffer(proto.raw_data, numpy.uint8) if raw is None else raw()
@@ -149,65 +152,41 @@ def _unpacked(data: numpy.ndarray, dtype: DType, count: int) -> numpy.ndarray:
 # ---- external data -----------------------------------------------------------------------------
 
 
+def is_external(proto: Any) -> bool:
+    """Whether the elements of a TensorProto are in another file."""
+    return proto.data_location == 1 or bool(proto.external_data)
+
+
 def _external(
-    proto: Any, folder: Path | None, where: str, dtype: DType, count: int
+    proto: Any, folder: DataFolder | None, where: str, dtype: DType, count: int
 ) -> numpy.ndarray:
     """Elements in another file of the model's folder, memory-mapped."""
     entries = {entry.key: entry.value for entry in proto.external_data}
     if any(isinstance(text, bytes) for pair in entries.items() for text in pair):
         raise ModelError(f"{where}: the location of its external data is not UTF-8 text")
-    path = _confined(entries.get("location", ""), folder, where)
-    offset = _number(entries, "offset", 0, where)
-    wanted = _packed_bytes(dtype, count)
-    length = _number(entries, "length", wanted, where)
-    _expect(length, wanted, where, dtype, "bytes")
-    note_read(path)
-    available = path.stat().st_size
-    if offset + length > available:
-        raise ModelError(
-            f"{where}: needs bytes {offset}..{offset + length} of '{path.name}', "
-            f"which has {available}"
-        )
-    if not count:
-        return numpy.zeros(0, dtype.numpy)
-    if _is_packed(dtype):
-        return _unpacked(numpy.memmap(path, numpy.uint8, "r", offset, (wanted,)), dtype, count)
-    return numpy.memmap(path, dtype.numpy, "r", offset, (count,))
-
-
-def _confined(location: str, folder: Path | None, where: str) -> Path:
-    """Resolve a location inside `folder`, links followed; ModelError if it is outside."""
-    problem = _path_problem(location)
-    if problem:
-        raise ModelError(f"{where}: external data at {location!r}: {problem}")
+    location = entries.get("location", "")
+    check_location(location, where)
     if folder is None:
         raise ModelError(
             f"{where}: external data at {location!r}, but the model did not come from a file",
             "give the path of the model",
         )
-    try:
-        path = (folder / location).resolve(strict=True)
-        inside = path.is_relative_to(folder.resolve(strict=True)) and path.is_file()
-    except (OSError, RuntimeError, ValueError):
-        problem = f"{where}: external data at {location!r} cannot be opened"
-        raise ModelError(problem, "the file belongs next to the model: copy both") from None
-    if not inside:
-        problem = "is not a file of the model's folder"
-        raise ModelError(f"{where}: external data at {location!r} {problem}")
-    return path
-
-
-_PATH_CHECKS: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("there is no path", lambda location: not location.strip()),
-    ("a path has no control characters", lambda location: any(ord(c) < 32 for c in location)),
-    ("a path with '/' as separator is expected", lambda location: "\\" in location),
-    ("the path is absolute", lambda location: location.startswith("/") or location[1:2] == ":"),
-    ("the path leaves the folder", lambda location: ".." in PurePosixPath(location).parts),
-)
-
-
-def _path_problem(location: str) -> str:
-    return next((problem for problem, holds in _PATH_CHECKS if holds(location)), "")
+    with folder.open(location, where) as file:
+        offset = _number(entries, "offset", 0, where)
+        wanted = _packed_bytes(dtype, count)
+        length = _number(entries, "length", wanted, where)
+        _expect(length, wanted, where, dtype, "bytes")
+        available = os.fstat(file.fileno()).st_size
+        if offset + length > available:
+            raise ModelError(
+                f"{where}: needs bytes {offset}..{offset + length} of "
+                f"'{os.path.basename(location)}', which has {available}"
+            )
+        if not count:
+            return numpy.zeros(0, dtype.numpy)
+        if _is_packed(dtype):
+            return _unpacked(numpy.memmap(file, numpy.uint8, "r", offset, (wanted,)), dtype, count)
+        return numpy.memmap(file, dtype.numpy, "r", offset, (count,))
 
 
 def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:

@@ -20,7 +20,7 @@ from anydim.devices.engines.onnxruntime import InferredResult, OnnxRuntime
 from anydim.devices.engines.table import open_engine
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.frontends.onnx.file.schema import bound, schema_of
-from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
+from anydim.frontends.onnx.file.tensors import Unsupported, is_external, read_tensor
 from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.values.held import Broken, Held
 from anydim.graph.nodes import Node
@@ -212,7 +212,7 @@ class _Whole(_Model):
         made.graph.input.extend(inputs)
         for number, tensor in enumerate(made.graph.initializer):
             raw = self._opened.weights.get(number)
-            if raw is not None or tensor.data_location:
+            if raw is not None or is_external(tensor):
                 array = read_tensor(tensor, self._opened.folder, tensor.name, raw)
                 tensor.CopyFrom(self.onnx.numpy_helper.from_array(array, tensor.name))
         try:

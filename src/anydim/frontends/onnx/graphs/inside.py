@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from anydim.base.records import dataclass
+from anydim.frontends.onnx.file.data_folder import DataFolder
 from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.values.emitting import Emitter
 from anydim.frontends.onnx.values.held import Held, Known
@@ -27,7 +27,7 @@ class NodeScope:
     label: str
 
     @property
-    def folder(self) -> Path | None:
+    def folder(self) -> DataFolder | None:
         """The folder of the model's external data; None for a model in memory."""
         return self.names.model.folder
 

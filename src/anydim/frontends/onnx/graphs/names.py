@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 from anydim.base.errors import ModelError
 from anydim.base.records import dataclass
 from anydim.frontends.custom import Operators
+from anydim.frontends.onnx.file.data_folder import DataFolder
 from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
 from anydim.frontends.onnx.graphs.functions import Function
 from anydim.frontends.onnx.values.emitting import Emitter
@@ -35,7 +35,7 @@ class Model:
     """The state shared by all graphs of a model."""
 
     name: str
-    folder: Path | None
+    folder: DataFolder | None
     functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)
     operators: Operators = field(default_factory=dict)  # definitions of the user
     domains: Mapping[str, int] = field(default_factory=dict)  # opsets of other domains

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import numpy
 
 from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
+from anydim.frontends.onnx.file.data_folder import DataFolder
 from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
 from anydim.frontends.onnx.values.emitting import Emitter
 from anydim.frontends.onnx.values.found import Element, element, elements, sizes_of
@@ -57,7 +57,7 @@ class Scope(Protocol):
     """The context of a node, for the rows of operators with subgraphs."""
 
     @property
-    def folder(self) -> Path | None:
+    def folder(self) -> DataFolder | None:
         """The folder of the model's external data; None for a model in memory."""
 
     def body(self, proto: Any) -> Body:
