@@ -6,7 +6,7 @@ declaration is known, to the numbering of the declaration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -48,10 +48,9 @@ def of_parents(parents: Any, fields: Fields, kinds: Any) -> Numbered:
     """Nodes with a parent each, -1 for none."""
     above = integers(_WHERE, "parents", parents)
     within(_WHERE, above, -1, len(above), "parents refer", counted(len(above), "node"))
-    roots = numpy.flatnonzero(above < 0)
-    order = numpy.argsort(above, kind="stable")[len(roots) :]
+    order = numpy.argsort(above, kind="stable")[int((above < 0).sum()) :]
     sizes = numpy.bincount(above[above >= 0], minlength=len(above))
-    return _numbered(kinds, order, sizes, fields, roots)
+    return _numbered(kinds, order, sizes, fields, None)
 
 
 def of_graph(graph: Any, data: Mapping[str, str], kind: str) -> Numbered:
@@ -68,7 +67,8 @@ def of_graph(graph: Any, data: Mapping[str, str], kind: str) -> Numbered:
     sizes = numpy.bincount(ends[:, 0], minlength=len(names))
     kinds = [each for _, each in graph.nodes(data=kind)]
     known = None if None in kinds else kinds
-    return _numbered(known, ends[order, 1], sizes, _Attributes(graph, data), None)
+    attributes = _Attributes(graph, data)
+    return _numbered(known, ends[order, 1], sizes, attributes, None, lambda n: shown([*names][n]))
 
 
 def of_lists(schema: Schema, given: Any) -> Numbered:
@@ -124,20 +124,71 @@ def _refuse_nulls(schema: Schema, given: Any) -> None:
 
 
 def _numbered(
-    kinds: Any, children: numpy.ndarray, sizes: numpy.ndarray, fields: Any, roots: Any
-) -> Numbered:
-    """Check the children of nodes; without roots, they are the nodes that no node refers to."""
+    kinds: Any, children: numpy.ndarray, sizes: numpy.ndarray, fields: Any, roots: Any,
+    named: Callable[[int], str] = str,
+) -> Numbered:  # fmt: skip
+    """Check the children of nodes; without roots, they are the nodes that no node refers to.
+
+    `named` is the name of a node in errors.
+    """
     count = len(sizes)
     within(_WHERE, children, 0, count, "children refer", counted(count, "node"))
     if roots is None:
-        inner = numpy.zeros(count, bool)
-        inner[children] = True
-        roots = numpy.flatnonzero(~inner)
+        above = numpy.full(count, -1)
+        above[children] = numpy.repeat(numpy.arange(count), sizes)
+        roots = numpy.flatnonzero(above < 0)
+        _check_reached(above, children, sizes, named)
     ends = numpy.concatenate([[0], numpy.cumsum(sizes)])
     known = None if kinds is None else numpy.asarray(kinds)
     if known is not None and known.shape != (count,):
         raise InputError(f"{_WHERE}: kinds has shape {list(known.shape)}, expected [{count}]")
     return Numbered(known, children, ends, fields, roots)
+
+
+def _check_reached(
+    above: numpy.ndarray, children: numpy.ndarray, sizes: numpy.ndarray,
+    named: Callable[[int], str],
+) -> None:  # fmt: skip
+    """Raise InputError for a node that no root reaches: it is part of a cycle, or below one.
+
+    `above` is one of the nodes that refer to a node, -1 for a root. In structures without cycles
+    all ways up end in roots, which takes a step for each power of two of the height.
+    """
+    count = len(above)
+    up = numpy.where(above < 0, numpy.arange(count), above)
+    for _ in range(count.bit_length()):
+        further = up[up]
+        if (further == up).all():
+            break
+        up = further
+    if not (above[up] >= 0).any():
+        return
+    reached = _reached(numpy.flatnonzero(above < 0), children, sizes)
+    lost = numpy.flatnonzero(~reached)
+    if not len(lost):
+        return  # there are cycles, below roots: a call refuses them
+    cycle = [int(up[lost[0]])]
+    while int(above[cycle[-1]]) != cycle[0]:
+        cycle.append(int(above[cycle[-1]]))
+    raise InputError(
+        f"{_WHERE}: no root reaches node {named(min(cycle))}, which contains itself, "
+        f"over {counted(len(cycle), 'node')}",
+        "structures have no cycles",
+    )
+
+
+def _reached(roots: numpy.ndarray, children: numpy.ndarray, sizes: numpy.ndarray) -> numpy.ndarray:
+    """A mask of the nodes in the trees of some roots."""
+    ends = numpy.cumsum(sizes).tolist()
+    below, firsts = children.tolist(), [0, *ends]
+    reached = numpy.zeros(len(sizes), bool)
+    waiting = roots.tolist()
+    while waiting:
+        node = waiting.pop()
+        if not reached[node]:
+            reached[node] = True
+            waiting += below[firsts[node] : ends[node]]
+    return reached
 
 
 @dataclass(frozen=True, eq=False)

@@ -125,7 +125,8 @@ class Structure:
                 none.
             fields: By constructor: the values of its tensor fields, one per node of this
                 constructor, in the order of the nodes.
-            roots: Nodes. None: those that no node refers to.
+            roots: Nodes. None: those that no node refers to; a node that none of them reaches is
+                an error, as it is part of a cycle.
             declared: As in `Structure`.
 
         Raises:
@@ -168,7 +169,8 @@ class Structure:
             declared: As in `Structure`.
 
         Raises:
-            InputError: The graph is not directed, or a node does not fit the declaration.
+            InputError: The graph is not directed, no root reaches a node, or a node does not fit
+                the declaration.
         """
         return Structure._made(numberings.of_graph(graph, data or {}, kind), declared)
 

@@ -384,6 +384,67 @@ def test_numberings_that_do_not_fit(make: Any, problem: str) -> None:
         make()
 
 
+def made_of_edges(make: str, count: int, edges: list[tuple[int, int]]) -> ad.Structure:
+    """A structure from edges to children, in one of the forms that have no roots of their own."""
+    if make == "parents":
+        parents = numpy.full(count, -1)
+        for node, child in edges:
+            parents[child] = node
+        return ad.Structure.from_parents(parents, {})
+    if make == "networkx":
+        return ad.Structure.from_networkx(_Digraph({n: {} for n in range(count)}, edges))
+    rows = [[child for node, child in edges if node == number] for number in range(count)]
+    most = max(map(len, rows))
+    table = numpy.array([row + [-1] * (most - len(row)) for row in rows]).reshape(count, most)
+    return ad.Structure.from_kinds([0] * count, table, {})
+
+
+@pytest.mark.parametrize("make", ["parents", "kinds", "networkx"])
+@pytest.mark.parametrize(
+    ("parents", "problem"),
+    [
+        ([-1, 2, 1], "no root reaches node 1, which contains itself, over 2 nodes"),
+        ([1, 2, 0], "no root reaches node 0, which contains itself, over 3 nodes"),
+        ([0], "no root reaches node 0, which contains itself, over 1 node"),
+        ([-1, 3, 1, 2, 2, 4, 0], "no root reaches node 1, which contains itself, over 3 nodes"),
+    ],
+)
+def test_cycles_that_no_root_reaches(make: str, parents: list[int], problem: str) -> None:
+    edges = [(above, node) for node, above in enumerate(parents) if above >= 0]
+    with pytest.raises(ad.InputError, match=problem):
+        made_of_edges(make, len(parents), edges)
+
+
+@pytest.mark.parametrize("make", ["parents", "kinds", "networkx"])
+@pytest.mark.parametrize("seed", range(40))
+def test_every_node_is_in_a_tree_or_an_error_names_it(make: str, seed: int) -> None:
+    random = Random(f"{make}{seed}")
+    count, most = random.randrange(1, 12), 1 if make == "parents" else 3
+    edges = [
+        (random.randrange(count), child)
+        for child in range(count) for _ in range(random.randrange(most + 1))
+    ]  # fmt: skip
+    reached = set(range(count)) - {child for _, child in edges}
+    for _ in range(count):
+        reached |= {child for node, child in edges if node in reached}
+    if len(reached) == count:
+        roots = made_of_edges(make, count, edges).roots.tolist()
+        assert roots == sorted(set(range(count)) - {child for _, child in edges})
+        return
+    with pytest.raises(ad.InputError, match="no root reaches node") as caught:
+        made_of_edges(make, count, edges)
+    assert int(caught.value.problem.split("node ")[1].split(",")[0]) not in reached
+
+
+def test_a_long_list_and_what_given_roots_leave_out() -> None:
+    count = 100_000
+    assert len(ad.Structure.from_parents(numpy.arange(count) - 1, {})) == 1
+    assert len(ad.Structure.from_parents([], {})) == 0
+    made = ad.Structure.from_kinds(["leaf", "node", "node"], [[-1, -1], [2, 2], [1, 1]],
+                                   {"leaf": {"x": LEAVES[:1]}}, 0, declared=TREE)  # fmt: skip
+    assert same(made.nested(), ("leaf", LEAVES[0]))
+
+
 def test_nested_of_a_cycle() -> None:
     fields = {"leaf": {"x": LEAVES}, "node": {"left": [4, 3], "right": [1, 2]}}
     made = ad.Structure(fields, [4], TREE)
