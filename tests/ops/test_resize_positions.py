@@ -63,8 +63,7 @@ def positions(coordinates: str, width: int, count: int, scale: Fraction) -> tupl
         # width / 2 * (1 - count / (scale * width)) + (o + 1/2) / scale - 1/2
         return (width - 1) * above + (2 * o + 1 - count) * below, 2 * above
     if coordinates == "align_corners":
-        length = above * width - below
-        return (o * (width - 1) * below, length) if length else (0 * o, 1)
+        return (o * (width - 1), count - 1) if count > 1 else (0 * o, 1)
     if coordinates == "pytorch_half_pixel" and count <= 1:
         return 0 * o, 1
     return middle, 2 * above
@@ -133,6 +132,32 @@ def test_thirteen_by_half() -> None:
     attributes = {"coordinate_transformation_mode": "half_pixel_symmetric", "nearest_mode": "floor"}
     compiled = ad.compile(model("constant", [attributes], 0.5))
     assert compiled(numpy.arange(13, dtype=numpy.float32))["y0"].tolist() == [1, 3, 5, 7, 9, 11]
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18, 19])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("kind", ["constant", "scales"])
+def test_the_last_element_lands_on_the_last_one(kind: str, mode: str, opset: int) -> None:
+    """Also where the product of size and scale is not whole: 7 x 1.5 gives 10 elements."""
+    attributes = {"mode": mode, "coordinate_transformation_mode": "align_corners"}
+    whole = {**attributes, "coordinate_transformation_mode": "tf_crop_and_resize"}
+    proto = model(kind, [attributes, whole], 1.5)
+    proto.opset_import[0].version = opset
+    proto.graph.initializer.append(numpy_helper.from_array(numpy.float32([0, 1]), "part"))
+    for node, part in zip(proto.graph.node, ("", "part")):
+        node.input[1] = part
+    compiled = ad.compile(proto)
+    by = () if kind == "constant" else (numpy.float32([1.5]),)
+    for width in (2, 3, 7, 13, 99):
+        results = compiled(numpy.arange(width, dtype=numpy.float32), *by)
+        for name in ("y0", "y1"):
+            assert len(results[name]) == width * 3 // 2
+            assert results[name][0] == 0 and results[name][-1] == width - 1
+    seven = compiled(numpy.arange(7, dtype=numpy.float32), *by)["y0"]
+    if mode == "linear":
+        numpy.testing.assert_allclose(seven, numpy.arange(10) * 6 / 9, rtol=1e-6)
+    if mode == "nearest":
+        assert seven.tolist() == [0, 1, 1, 2, 3, 3, 4, 5, 5, 6]
 
 
 @pytest.mark.parametrize("kind", ["scales", "sizes"])
