@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -147,3 +148,20 @@ def test_few_operators_between_are_not_compiled(built: list[int], caplog: Any) -
     call = compiled(lambda x: doubled(doubled(x) + 1) * 3)
     torch.testing.assert_close(call(torch.ones(3)), torch.full((3,), 18.0))
     assert not built and "a graph runs in torch" in caplog.text
+
+
+def test_a_size_that_data_decide_is_a_result_of_a_section() -> None:
+    """A later section reads the size in the shape of a value, not in its own operators."""
+
+    def function(x: Any) -> Any:
+        found = x[x > 0]
+        values = torch.linalg.eigvals(x)
+        return found.sin().exp().cos() * 2, values
+
+    torch._dynamo.reset()
+    with patch.object(torch._dynamo.config, "capture_dynamic_output_shape_ops", True):
+        call = torch.compile(function, backend="anydim", dynamic=True, fullgraph=True)
+        for count in (4, 5, 1):
+            x = torch.arange(count * count).reshape(count, count).sin()
+            for ours, eager in zip(call(x), function(x)):
+                assert torch.allclose(ours, eager, atol=1e-5)

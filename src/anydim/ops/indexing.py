@@ -15,6 +15,7 @@ from anydim.ops.writing import (
     expect_rank,
     numbered,
     parameter,
+    placed,
     ranges,
     read,
     sizes_as_attributes,
@@ -25,13 +26,13 @@ from anydim.sizes import LARGEST, Box, Guard, Size, as_size, fits
 
 
 def gather(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Slices of x at these indices along an axis; negative indices count from the end."""
+    """Slices of x at these indices along an axis; negative ones count from the end, or are errors."""
     _expect_indices("gather", types)
     rank, inner = types[0].rank, types[1].rank
     axis = axis_of("gather", attributes["axis"], rank)
     indices, sizes = numbered("i", rank), numbered("N", rank)
     chosen = numbered("j", inner)
-    position = wrapped(f"cast<int64>({read('indices', chosen)})", sizes[axis])
+    position = placed(attributes, read("indices", chosen), sizes[axis])
     result = [*indices[:axis], *chosen, *indices[axis + 1 :]]
     reads = [*indices[:axis], position, *indices[axis + 1 :]]
     parameters = [parameter("x", sizes), parameter("indices", numbered("M", inner), "I")]
@@ -47,7 +48,7 @@ def gather_elements(types: Types, attributes: Attributes, box: Box) -> Written:
     if types[1].rank != rank:
         raise GraphError(f"operator 'gather_elements': {types[0]} and {types[1]} differ in rank")
     indices, sizes, chosen = numbered("i", rank), numbered("N", rank), numbered("M", rank)
-    position = wrapped(f"cast<int64>({read('indices', indices)})", sizes[axis])
+    position = placed(attributes, read("indices", indices), sizes[axis])
     reads = [*indices[:axis], position, *indices[axis + 1 :]]
     guards = tuple(
         Guard(own, "<=", whole, f"indices of gather_elements are within axis {number}")
@@ -73,7 +74,7 @@ def gather_nd(types: Types, attributes: Attributes, box: Box) -> Written:
     sizes, chosen = numbered("N", rank), numbered("j", inner)
     rest = numbered("i", rank)[batch + depth :]
     positions = [
-        wrapped(f"cast<int64>({read('indices', [*chosen, str(number)])})", sizes[batch + number])
+        placed(attributes, read("indices", [*chosen, str(number)]), sizes[batch + number])
         for number in range(depth)
     ]
     index_sizes = [*sizes[:batch], *numbered("M", inner)[batch:], str(depth)]

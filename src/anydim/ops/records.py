@@ -30,6 +30,7 @@ from anydim.ops.reductions import Reduction, Softmax
 _REDUCED: dict[str, object] = {"axes": None, "keepdims": False}
 _WINDOW: dict[str, object] = {"strides": None, "dilations": None, "pads": None}
 _POOL = {**_WINDOW, "kernel": REQUIRED, "ceil": False}
+_FROM_END: dict[str, object] = {"from_end": True}  # whether negative indices count from the end
 _POSITIVE = (0.1, 4.0)
 
 
@@ -143,12 +144,12 @@ RECORDS = (
     _row("pad", "movement", joins.pad,
          {"before": REQUIRED, "after": REQUIRED, "mode": "constant"}),
     # indices as data, sizes as data
-    _row("gather", "index", indexing.gather, {"axis": 0}),
-    _row("gather_elements", "index", indexing.gather_elements, {"axis": 0}),
-    _row("gather_nd", "index", indexing.gather_nd, {"batch_dims": 0}),
+    _row("gather", "index", indexing.gather, {"axis": 0, **_FROM_END}),
+    _row("gather_elements", "index", indexing.gather_elements, {"axis": 0, **_FROM_END}),
+    _row("gather_nd", "index", indexing.gather_nd, {"batch_dims": 0, **_FROM_END}),
     _row("scatter_elements", "index", scattering.scatter_elements,
-         {"axis": 0, "reduction": "none"}),
-    _row("scatter_nd", "index", scattering.scatter_nd, {"reduction": "none"}),
+         {"axis": 0, "reduction": "none", **_FROM_END}),
+    _row("scatter_nd", "index", scattering.scatter_nd, {"reduction": "none", **_FROM_END}),
     _row("tensor_scatter", "index", scattering.tensor_scatter, {"axis": -2, "circular": False}),
     _row("one_hot", "index", indexing.one_hot, {"depth": REQUIRED, "axis": -1}),
     _row("trilu", "index", indexing.trilu, {"upper": True, "k": 0}),

@@ -2,7 +2,7 @@
 
 Where several updates meet, `reduction` determines the result: the last one in row-major order
 ('none'), or all of them combined with the previous element ('add', 'mul', 'min', 'max'). A
-negative index counts from the end. Semantics: ONNX, ScatterElements, ScatterND and TensorScatter.
+negative index counts from the end, unless `from_end` is False. Semantics: ONNX, ScatterElements, ScatterND and TensorScatter.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from anydim.ops.writing import (
     expect_rank,
     numbered,
     parameter,
+    placed,
     read,
     target,
-    wrapped,
 )
 from anydim.sizes import Box
 
@@ -49,7 +49,7 @@ def scatter_elements(types: Types, attributes: Attributes, box: Box) -> Written:
         expect_rank("scatter_elements", kind, rank, what)
     axis = axis_of("scatter_elements", attributes["axis"], rank)
     indices, sizes, own = numbered("i", rank), numbered("N", rank), numbered("M", rank)
-    chosen = wrapped(f"cast<int64>({read('indices', indices)})", sizes[axis])
+    chosen = placed(attributes, read("indices", indices), sizes[axis])
     position = [*indices[:axis], chosen, *indices[axis + 1 :]]
     parameters = [
         parameter("x", sizes), parameter("indices", own, "I"), parameter("updates", own),
@@ -75,7 +75,7 @@ def scatter_nd(types: Types, attributes: Attributes, box: Box) -> Written:
     sizes, chosen, outer = numbered("N", rank), numbered("j", inner), numbered("M", inner)
     every, rest = numbered("i", rank), numbered("i", rank)[depth:]
     position = [
-        wrapped(f"cast<int64>({read('indices', [*chosen, str(number)])})", sizes[number])
+        placed(attributes, read("indices", [*chosen, str(number)]), sizes[number])
         for number in range(depth)
     ]
     parameters = [

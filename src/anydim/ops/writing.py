@@ -6,7 +6,7 @@ A tensor of rank 3 is written `T(N0,N1,N2) x` and read `x(i0,i1,i2)`; one of ran
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from anydim.base.errors import GraphError
@@ -113,3 +113,9 @@ def aligned(kind: TensorType, shape: Sequence[Size], indices: Sequence[str]) -> 
 def wrapped(index: str, extent: str) -> str:
     """An index that counts from the end if negative."""
     return f"({index} < 0 ? {index} + {extent} : {index})"
+
+
+def placed(attributes: Mapping[str, Any], index: str, extent: str) -> str:
+    """An index of any integer type as a position; with `from_end`, negative ones are wrapped."""
+    position = f"cast<int64>({index})"
+    return wrapped(position, extent) if attributes["from_end"] else position

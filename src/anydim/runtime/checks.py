@@ -11,6 +11,7 @@ from anydim.runtime.signature import Signature
 from anydim.sizes import Box, Guard, Size
 
 Shapes = Sequence[tuple[int, ...]]
+ASSERTION = "assertion.holds"  # begins the names of dims that are 1 where data are as expected
 _READABLE = 48  # maximum length of a relation in an error, in characters
 
 
@@ -125,6 +126,8 @@ def _guard(
 
 def broken(guard: Guard, what: str, dims: Mapping[str, int], box: Box) -> DimError:
     """Return the error for a violated guard: first the remedy, then the reason."""
+    if str(guard.left).startswith(ASSERTION):
+        return DimError(f"{what.removeprefix('sizes of ')}: {guard.message}", "give other values")
     at = _at(guard.left - guard.right, dims)
     needed = sizes.remedy(guard, dims, box)
     return DimError(

@@ -19,6 +19,7 @@ from anydim.frontends.builder import Builder, Value
 from anydim.frontends.torch.promotion import promoted, working
 from anydim.lang.surface.parser import parse
 from anydim.lang.surface.syntax import Definition
+from anydim.runtime.checks import ASSERTION
 from anydim.sizes import Guard, Size, Truth, as_size, broadcast_size, product, prove
 
 Number: TypeAlias = "bool | int | float | Size"
@@ -161,6 +162,12 @@ class TorchBuilder(Builder):
             number += 1
             name = f"{stem}_{number}"
         return self.find(self.as_type(value, int64), name, low, high)
+
+    def expect(self, condition: Value, message: str = "an assertion does not hold") -> None:
+        """Check in every call that a condition holds for all elements."""
+        marks = self.cast(self.flat(condition), to=int64)
+        holds = self.minimum(self.reduce_min(marks, axes=(0,)), 1)  # an empty one holds
+        self._need(Guard(self.found(holds, ASSERTION, 0, 1), "==", as_size(1), message))
 
     # ---- axes ----
 

@@ -14,11 +14,22 @@ import torch
 _ATEN = torch.ops.aten
 
 
+def _expect(holds: torch.Tensor, message: str) -> None:
+    """Let every call raise an error where a condition does not hold, as eager torch does."""
+    _ATEN._assert_async.msg(holds.all(), message)
+
+
+def _expect_chances(p: torch.Tensor) -> None:
+    _expect((p >= 0) & (p <= 1), "bernoulli: a probability is outside 0..1")
+
+
 def _bernoulli(p: torch.Tensor) -> torch.Tensor:
+    _expect_chances(p)
     return (torch.rand_like(p) < p).to(p.dtype)
 
 
 def _bernoulli_like(x: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+    _expect_chances(p)
     return (torch.rand_like(x, dtype=p.dtype) < p).to(x.dtype)
 
 
@@ -27,10 +38,12 @@ def _around_means(mean: torch.Tensor, std: float = 1) -> torch.Tensor:
 
 
 def _of_widths(mean: float, std: torch.Tensor) -> torch.Tensor:
+    _expect(std >= 0, "normal: a standard deviation is below 0, or not a number")
     return torch.randn_like(std) * std + mean
 
 
 def _normal(mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
+    _expect(std >= 0, "normal: a standard deviation is below 0, or not a number")
     shape = torch.broadcast_shapes(mean.shape, std.shape)
     return torch.randn(shape, dtype=mean.dtype, device=mean.device) * std + mean
 
@@ -38,6 +51,8 @@ def _normal(mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
 def _multinomial(p: torch.Tensor, count: int, replacement: bool = False) -> torch.Tensor:
     """Classes by their weights in each row [..., count]; raises RuntimeError without a class."""
     torch._check(p.shape[-1] > 0, lambda: "multinomial: a distribution without a class")
+    _expect((p >= 0) & p.isfinite(), "multinomial: a weight is below 0, infinite or not a number")
+    _expect(p.sum(-1) > 0, "multinomial: all weights of a row are 0")
     if count == 1 or not replacement:
         scores = p / _ATEN.exponential.default(torch.empty_like(p))
         return scores.argmax(-1, keepdim=True) if count == 1 else scores.topk(count)[1]

@@ -459,8 +459,12 @@ class _Importing:
         return find(number, "size")
 
     def asserted(self, node: Any) -> None:
-        """An assertion about sizes becomes a check of every call, if sizes express it."""
+        """An assertion about data, or about sizes that express it, becomes a check of every call."""
         condition = node.args[0]
+        data = self.environment.get(condition)  # conditions of sizes are not built
+        if isinstance(data, Value) and _overload(node) not in _OF_TENSORS:
+            self.g.expect(data, *map(str, node.args[1:2]))
+            return
         value = condition.meta.get("val") if isinstance(condition, torch.fx.Node) else condition
         expression = value.node.expr if isinstance(value, torch.SymBool) else None
         relation = RELATIONS.get(type(expression).__name__)
@@ -479,6 +483,7 @@ _ASSERTIONS = {
     "aten.sym_constrain_range_for_size.default", "aten._assert_async.msg",
     "aten._assert_tensor_metadata.default", "aten._assert_async.default",
 }  # fmt: skip
+_OF_TENSORS = {"aten._assert_tensor_metadata.default"}  # assertions about types and devices
 
 
 def _rank(given: Sequence[Any], position: int) -> int:

@@ -38,7 +38,14 @@ def sections(module: torch.fx.GraphModule, refused: Collection[str]) -> list[Sec
         else:
             runs.append((is_refused, nodes))
     binding = _binding(module.graph)
-    return [_section(module, nodes, is_refused, binding) for is_refused, nodes in runs]
+    order = {node: place for place, node in enumerate(module.graph.nodes)}
+    inputs = [_inputs(nodes, binding, order) for _, nodes in runs]
+    (returned,) = next(iter(reversed(module.graph.nodes))).args
+    used = {*returned, *(each for own in inputs for each in own)}
+    return [
+        _section(module, nodes, is_refused, own, used)
+        for (is_refused, nodes), own in zip(runs, inputs)
+    ]
 
 
 def _runs(
@@ -92,10 +99,11 @@ def _binding(graph: torch.fx.Graph) -> dict[Any, torch.fx.Node]:
     return found
 
 
-def _section(
-    module: torch.fx.GraphModule, nodes: Sequence[torch.fx.Node], is_refused: bool,
-    binding: Mapping[Any, torch.fx.Node],
-) -> Section:  # fmt: skip
+def _inputs(
+    nodes: Sequence[torch.fx.Node], binding: Mapping[Any, torch.fx.Node],
+    order: Mapping[torch.fx.Node, int],
+) -> Sequence[torch.fx.Node]:  # fmt: skip
+    """What a section reads: values, and the sizes in their shapes that earlier nodes give."""
     own = set(nodes)
     inputs: dict[torch.fx.Node, None] = {}
     for node in nodes:
@@ -105,8 +113,16 @@ def _section(
     for node in list(inputs):
         for symbol in sorted(_symbols(node), key=str):
             bound = binding.get(symbol)
-            if bound is not None and bound not in own:
+            if bound is not None and order[bound] < order[nodes[0]]:
                 inputs[bound] = None
+    return tuple(inputs)
+
+
+def _section(
+    module: torch.fx.GraphModule, nodes: Sequence[torch.fx.Node], is_refused: bool,
+    inputs: Sequence[torch.fx.Node], used: Collection[Any],
+) -> Section:  # fmt: skip
+    """`used` are the results of the graph, and the inputs of all sections."""
     graph = torch.fx.Graph()
     made: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in inputs:
@@ -119,10 +135,10 @@ def _section(
         made[node] = graph.node_copy(node, made.__getitem__)
     results = [
         node for node in nodes
-        if not isinstance(node.meta.get("val"), (list, tuple)) and set(node.users) - own
+        if node in used and not isinstance(node.meta.get("val"), (list, tuple))
     ]  # fmt: skip
     graph.output(tuple(made[node] for node in results))
-    return Section(torch.fx.GraphModule(module, graph), tuple(inputs), results, is_refused)
+    return Section(torch.fx.GraphModule(module, graph), inputs, results, is_refused)
 
 
 def _symbols(node: torch.fx.Node) -> Collection[Any]:

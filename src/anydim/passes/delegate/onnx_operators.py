@@ -26,6 +26,17 @@ def _plain(name: str, **more: str) -> Row:
     return row
 
 
+def _indexed(row: Row) -> Row:
+    """A row of an operator with indices, which ONNX counts from the end if they are negative."""
+
+    def checked(call: Call) -> None:
+        if not call["from_end"]:
+            raise Refused("negative indices are not errors in ONNX")
+        row(call)
+
+    return checked
+
+
 def _number(value: object) -> object:
     return int(value) if isinstance(value, bool) else value
 
@@ -339,10 +350,11 @@ ROWS: Mapping[str, Row] = {
     "split": _split, "concat": _plain("Concat", axis="axis"), "tile": _tile, "pad": _pad,
     "depth_to_space": _depth_to_space, "space_to_depth": _space_to_depth,
     # indices and sizes
-    "gather": _plain("Gather", axis="axis"),
-    "gather_elements": _plain("GatherElements", axis="axis"),
-    "gather_nd": _plain("GatherND", batch_dims="batch_dims"),
-    "scatter_elements": _scatter("ScatterElements"), "scatter_nd": _scatter("ScatterND"),
+    "gather": _indexed(_plain("Gather", axis="axis")),
+    "gather_elements": _indexed(_plain("GatherElements", axis="axis")),
+    "gather_nd": _indexed(_plain("GatherND", batch_dims="batch_dims")),
+    "scatter_elements": _indexed(_scatter("ScatterElements")),
+    "scatter_nd": _indexed(_scatter("ScatterND")),
     "one_hot": _one_hot, "trilu": _trilu, "arg_max": _arg("ArgMax"), "arg_min": _arg("ArgMin"),
     "fill": _fill, "size_tensor": _size_tensor, "range": _range,
     **WINDOWS,

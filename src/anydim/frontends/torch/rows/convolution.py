@@ -242,7 +242,7 @@ def max_unpool(rank: int) -> Build:
         flat = (product(lead), product(x.shape[-rank:]))
         zeros = g.filled((flat[0], plane), 0, x.dtype)
         places, own = (g.reshape(each, shape=flat) for each in (indices, x))
-        made = g.scatter_elements(zeros, places, own, axis=1)
+        made = g.scatter_elements(zeros, places, own, axis=1, from_end=False)
         return g.reshape(made, shape=(*lead, *sizes))
 
     return build

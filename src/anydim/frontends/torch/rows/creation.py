@@ -14,6 +14,7 @@ from anydim.base.dtypes import boolean, float32, float64, int64
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import Number, TorchBuilder
 from anydim.frontends.torch.record import Build
+from anydim.frontends.torch.refusal import Refused
 from anydim.sizes import Size, as_size, ceil_div, maximum
 
 Sizes: TypeAlias = "Sequence[int | Size]"
@@ -193,6 +194,9 @@ def normal_around(
     g: TorchBuilder, mean: Value | float, deviation: Value | float = 1.0, *rest: Any, **_: Any
 ) -> Value:
     shapes = [each.shape for each in (mean, deviation) if isinstance(each, Value)]
+    if isinstance(deviation, Value):
+        at_least_0 = g.greater_equal(deviation, 0)
+        g.expect(at_least_0, "normal: a standard deviation is below 0, or not a number")
     made = normal(g, shapes[0] if shapes else rest[0])
     return g.add(g.mul(made, g.operand(deviation, made.dtype)), g.operand(mean, made.dtype))
 
@@ -217,6 +221,13 @@ def integers_like_from(g: TorchBuilder, x: Value, low: int, high: int, **_: Any)
 
 
 def bernoulli(g: TorchBuilder, x: Value, p: Any = None, **_: Any) -> Value:
+    if isinstance(p, (int, float)):
+        if not 0 <= p <= 1:
+            raise Refused(f"a probability of {p}")
+    else:
+        given = x if p is None else p
+        inside = g.logical_and(g.greater_equal(given, 0), g.less_equal(given, 1))
+        g.expect(inside, "bernoulli: a probability is outside 0..1")
     chance = x if p is None else g.operand(p, float32)
     return g.less(_uniform(g, x.shape), g.as_type(chance, float32))
 
@@ -227,9 +238,12 @@ def multinomial(
     """Drawn places by weights: by the running sum, or, without replacement, by largest keys."""
     rows = weights if len(weights.shape) == 2 else g.unsqueeze(weights, axes=(0,))
     rows = g.cast(rows, to=float64)
+    total = g.reduce_sum(rows, axes=(1,), keepdims=True)
+    finite = g.logical_and(g.greater_equal(rows, 0), g.less(rows, float("inf")))
+    g.expect(finite, "multinomial: a weight is below 0, infinite or not a number")
+    g.expect(g.greater(total, 0), "multinomial: all weights of a row are 0")
     if replacement:
         sums = g.cum_sum(rows, axis=1)
-        total = g.reduce_sum(rows, axes=(1,), keepdims=True)
         drawn = g.mul(g.cast(_uniform(g, (rows.shape[0], count)), to=float64), total)
         below = g.less_equal(g.unsqueeze(sums, axes=(1,)), g.unsqueeze(drawn, axes=(2,)))
         made = g.reduce_sum(g.cast(below, to=int64), axes=(2,))

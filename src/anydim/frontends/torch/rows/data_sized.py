@@ -44,6 +44,7 @@ def repeat_interleave(
     g: TorchBuilder, repeats: Value, *, output_size: int | Size | None = None
 ) -> Value:
     """Each index as often as `repeats` says."""
+    g.expect(g.greater_equal(repeats, 0), "repeat_interleave: repeats are below 0")
     ends = g.cum_sum(g.as_type(repeats, int64), axis=0)
     if output_size is None:
         total = g.reduce_sum(g.as_type(repeats, int64), axes=(0,))
@@ -106,7 +107,7 @@ def bincount(
     size = g.found(g.maximum(most, g.scalar(as_size(minimum), int64)), "count")
     updates = g.filled(x.shape, 1, int64) if weights is None else g.as_type(weights, g.result)
     zeros = g.filled((size,), 0, updates.dtype)
-    return g.scatter_elements(zeros, own, updates, axis=0, reduction="add")
+    return g.scatter_elements(zeros, own, updates, axis=0, reduction="add", from_end=False)
 
 
 def nonzero_static(g: TorchBuilder, x: Value, *, size: int | Size, fill_value: int = -1) -> Value:

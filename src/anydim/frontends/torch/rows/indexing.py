@@ -17,7 +17,7 @@ Indices: TypeAlias = "Sequence[Value | None]"
 
 
 def embedding(g: TorchBuilder, weight: Value, indices: Value, *_: Any) -> Value:
-    return g.gather(weight, indices, axis=0)
+    return g.gather(weight, indices, axis=0, from_end=False)
 
 
 def embedding_renorm(
@@ -25,7 +25,7 @@ def embedding_renorm(
 ) -> Value:
     """The table with the rows that are read scaled to a norm of at most `max_norm`."""
     place = g.flat(g.as_type(indices, int64))
-    rows = g.gather(weight, place, axis=0)
+    rows = g.gather(weight, place, axis=0, from_end=False)
     norms = vector_norm(g, rows, norm_type, -1, True)
     scale = g.div(g.scalar(max_norm, norms.dtype), g.add(norms, 1e-7))
     kept = g.less_equal(norms, g.scalar(max_norm, norms.dtype))
@@ -36,23 +36,20 @@ def embedding_renorm(
 def index_select(g: TorchBuilder, x: Value, dim: int, index: Value) -> Value:
     index = index if index.shape else g.reshape(index, shape=(1,))
     if not x.shape:
-        return g.reshape(g.gather(g.reshape(x, shape=(1,)), index, axis=0), shape=())
-    return g.gather(x, index, axis=dim)
+        x = g.reshape(x, shape=(1,))
+        return g.reshape(g.gather(x, index, axis=0, from_end=False), shape=())
+    return g.gather(x, index, axis=dim, from_end=False)
 
 
 def gather(g: TorchBuilder, x: Value, dim: int, index: Value, **_: Any) -> Value:
     if not x.shape:
         x = g.reshape(x, shape=(1,))
-        made = g.gather(x, g.flat(index), axis=0)
+        made = g.gather(x, g.flat(index), axis=0, from_end=False)
         return g.reshape(made, shape=index.shape)
     if not index.shape:
         index = g.reshape(index, shape=(1,))
-        return g.reshape(g.gather_elements(x, index, axis=0), shape=())
-    return g.gather_elements(_cropped(g, x, index, dim), index, axis=dim)
-
-
-def _cropped(g: TorchBuilder, x: Value, index: Value, dim: int) -> Value:
-    return x
+        return g.reshape(g.gather_elements(x, index, axis=0, from_end=False), shape=())
+    return g.gather_elements(x, index, axis=dim, from_end=False)
 
 
 def placed(g: TorchBuilder, x: Value, indices: Indices) -> tuple[list[int], list[Value]]:
@@ -195,7 +192,8 @@ def scattered(
     if isinstance(source, Value) and source.shape:
         own = _corner(g, own, index)
     own = g.expand(own, shape=index.shape)
-    made = added(g, "scatter_elements", x, g.as_type(index, int64), own, how, axis=dim)
+    made = added(g, "scatter_elements", x, g.as_type(index, int64), own, how,
+                 axis=dim, from_end=False)  # fmt: skip
     return g.reshape(made, shape=()) if not shape else made
 
 
@@ -218,7 +216,7 @@ def scatter_reduce(
     source = source if source.shape else g.reshape(source, shape=(1,))
     ones = g.filled(place.shape, 1, int64)
     zeros = g.filled(lifted.shape, 0, int64)
-    counts = g.scatter_elements(zeros, place, ones, axis=dim, reduction="add")
+    counts = g.scatter_elements(zeros, place, ones, axis=dim, reduction="add", from_end=False)
     start = lifted
     if not include_self:
         neutral = g.operand(_neutral(how, x), x.dtype)
@@ -276,11 +274,11 @@ def _along(g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, how
     rank = len(x.shape)
     if axis == 0 and source.shape[1:] == x.shape[1:]:  # whole rows, with one index for each
         rows = g.unsqueeze(g.as_type(index, int64), axes=(1,))
-        made = added(g, "scatter_nd", x, rows, source, how)
+        made = added(g, "scatter_nd", x, rows, source, how, from_end=False)
         return made if shape else g.reshape(made, shape=())
     places = g.reshape(index, shape=tuple(index.shape[0] if n == axis else 1 for n in range(rank)))
     places = g.expand(g.as_type(places, int64), shape=source.shape)
-    made = added(g, "scatter_elements", x, places, source, how, axis=axis)
+    made = added(g, "scatter_elements", x, places, source, how, axis=axis, from_end=False)
     return made if shape else g.reshape(made, shape=())
 
 
@@ -360,7 +358,7 @@ def search_sorted(
     right: bool = False, side: str | None = None, sorter: Value | None = None,
 ) -> Value:  # fmt: skip
     if sorter is not None:
-        rows = g.gather_elements(rows, sorter, axis=-1)
+        rows = g.gather_elements(rows, sorter, axis=-1, from_end=False)
     return sorted_places(g, rows, x, right or side == "right")
 
 
@@ -374,7 +372,8 @@ def triangle(upper: bool) -> Build:
 def one_hot(g: TorchBuilder, x: Value, classes: int = -1) -> Value:
     if classes == -1:
         raise Refused("the number of classes decided by data")
-    return g.cast(g.equal(g.unsqueeze(x, axes=(len(x.shape),)), g.positions(classes)), to=int64)
+    known = g.counted(g.as_type(x, int64), count=classes)
+    return g.cast(g.equal(g.unsqueeze(known, axes=(len(x.shape),)), g.positions(classes)), to=int64)
 
 
 def embedding_bag(
@@ -385,20 +384,22 @@ def embedding_bag(
     """Sums, means or largest elements of rows of a table, by bags that begin at offsets."""
     count = offsets.shape[0] - (1 if last else 0)
     indices, offsets = g.as_type(indices, int64), g.as_type(offsets, int64)
+    offsets = g.counted(offsets, count=indices.shape[0] + 1)
     begins = g.slice(offsets, starts=(0,), ends=(count,), axes=(0,))
     bag = g.sub(sorted_places(g, begins, g.positions(indices.shape[0]), True), 1)
-    rows = g.gather(weight, indices, axis=0)
-    kept = g.not_equal(indices, padding)
+    rows = g.gather(weight, indices, axis=0, from_end=False)
+    kept = (g.not_equal(indices, padding) if padding >= 0
+            else g.filled(indices.shape, True, boolean))  # fmt: skip
     if weights is not None:
         rows = g.mul(rows, g.unsqueeze(weights, axes=(1,)))
     shape = (count, weight.shape[1])
     sizes = g.scatter_elements(g.filled((count,), 0, int64), bag, g.cast(kept, to=int64), axis=0,
-                               reduction="add")  # fmt: skip
+                               reduction="add", from_end=False)  # fmt: skip
     lowest = g.scalar(float("-inf") if mode == 2 else 0, rows.dtype)
     rows = g.where(g.unsqueeze(kept, axes=(1,)), rows, lowest)
     how = "max" if mode == 2 else "add"
     made = g.scatter_nd(g.expand(lowest, shape=shape), g.unsqueeze(bag, axes=(1,)), rows,
-                        reduction=how)  # fmt: skip
+                        reduction=how, from_end=False)  # fmt: skip
     number = g.unsqueeze(g.cast(g.maximum(sizes, 1), to=rows.dtype), axes=(1,))
     if mode == 1:
         made = g.div(made, number)
