@@ -251,3 +251,17 @@ def test_a_program_asserts_what_data_decide(function: Any) -> None:
             else:
                 with pytest.raises(UserError):
                     call(x)
+
+
+@pytest.mark.parametrize("name", ["uint8", "int8", "int16", "int32", "int64"])
+def test_shifts_by_the_width_and_more(name: str) -> None:
+    def function(x: Any, count: Any) -> Any:
+        numbers = [x >> 8, x << 8, x >> 16, x >> 64, x << 63, x >> 70]
+        return torch.stack([*numbers, x >> count, x << count])
+
+    dtype = getattr(torch, name)
+    x = torch.tensor([0, 1, -1, 127, -128, 255, 7, 100]).to(dtype)
+    count = torch.tensor([0, 1, 7, 8, 16, 31, 63, 64]).to(dtype)
+    call = torch.compile(function, backend="anydim", dynamic=True)
+    for turn in range(4):
+        assert torch.equal(call(x, count.roll(turn)), function(x, count.roll(turn)))

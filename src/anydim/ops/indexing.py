@@ -26,7 +26,7 @@ from anydim.sizes import LARGEST, Box, Guard, Size, as_size, fits
 
 
 def gather(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Slices of x at these indices along an axis; negative ones count from the end, or are errors."""
+    """Slices of x at these indices along an axis; negative indices count from the end."""
     _expect_indices("gather", types)
     rank, inner = types[0].rank, types[1].rank
     axis = axis_of("gather", attributes["axis"], rank)

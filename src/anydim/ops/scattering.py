@@ -2,7 +2,8 @@
 
 Where several updates meet, `reduction` determines the result: the last one in row-major order
 ('none'), or all of them combined with the previous element ('add', 'mul', 'min', 'max'). A
-negative index counts from the end, unless `from_end` is False. Semantics: ONNX, ScatterElements, ScatterND and TensorScatter.
+negative index counts from the end, unless `from_end` is False. Semantics: ONNX, ScatterElements,
+ScatterND and TensorScatter.
 """
 
 from __future__ import annotations

@@ -459,7 +459,7 @@ class _Importing:
         return find(number, "size")
 
     def asserted(self, node: Any) -> None:
-        """An assertion about data, or about sizes that express it, becomes a check of every call."""
+        """An assertion about data, or about sizes, becomes a check of every call."""
         condition = node.args[0]
         data = self.environment.get(condition)  # conditions of sizes are not built
         if isinstance(data, Value) and _overload(node) not in _OF_TENSORS:

@@ -77,15 +77,9 @@ def bitwise(name: str) -> Build:
 
 def shift(name: str) -> Build:
     def build(g: TorchBuilder, a: Operand, b: Operand) -> Value:
-        """Shifts by the width and above give 0, or the sign for a shift to the right."""
+        """A count below 0, or from the width on, gives 0; to the right -1 for a number below 0."""
         a, b = (g.operand(value, g.result) for value in (a, b))
-        bits = g.result.bits
-        most = g.minimum(g.maximum(b, g.scalar(0, g.result)), g.scalar(bits - 1, g.result))
-        outside = g.logical_or(g.less(b, 0), g.greater_equal(b, bits))
-        if name == "shift_left":
-            return g.where(outside, g.scalar(0, g.result), g.shift_left(a, most))
-        beyond = g.where(outside, g.scalar(bits - 1, g.result), most)
-        return g.shift_right(a, beyond)
+        return getattr(g, name)(a, b)
 
     return build
 
