@@ -89,6 +89,7 @@ same expression of arrays gives the same elements in the same types:
   nothing: their operands have one type, and `g.div` of integers truncates.
 - A size expression is an integer: `x.sum() / n`.
 - `==` and `!=` compare elements. `is` finds the same value, and a dict keeps values by identity.
+- `x.dtype` is a type of anydim: `x.dtype == anydim.float32`.
 - Shapes broadcast as in numpy. Sizes that only a call knows are checked by the call.
 - `if x > 0`, `float(x)` and iteration over an axis of free size are errors that say what to write
   instead.

@@ -15,11 +15,10 @@ import numpy
 
 from anydim.base.dtypes import boolean, dtype_of, int64
 from anydim.base.errors import ArgumentError, GraphError
-from anydim.base.text import suggestion
 from anydim.base.user_values import shown
 from anydim.frontends import reductions, value_shapes
 from anydim.frontends.elementwise import elementwise
-from anydim.frontends.familiar_names import suggested
+from anydim.frontends.familiar_names import FAMILIAR
 from anydim.frontends.promotion import (
     array_like,
     as_value,
@@ -30,6 +29,7 @@ from anydim.frontends.promotion import (
     is_value,
     kind_of,
 )
+from anydim.graph.operator import OPERATORS
 
 # ---- choices -----------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ def all_equal(a1: Any, a2: Any) -> Any:
 def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
     """A value of this shape that is one number everywhere."""
     g, kind = x.builder, x.dtype if dtype is None else dtype_of(dtype)
-    number = cast(g, g.constant(numpy.asarray(fill_value).astype(kind.numpy)), kind)
+    number = cast(g, as_value(g, fill_value), kind)
     return g.expand(number, shape=x.shape) if x.shape else number
 
 
@@ -125,6 +125,8 @@ def _likes(number: int) -> Any:
 
 def einsum(subscripts: str, *operands: Any) -> Any:
     """Sum of products in Einstein notation."""
+    if not isinstance(subscripts, str):
+        raise GraphError("einsum() takes its subscripts as a text", "such as 'ij,jk->ik'")
     g = builder_of(operands)
     own = common_values(g, operands)
     kind = own[0].dtype
@@ -360,5 +362,5 @@ def full_name(function: Any) -> str:
 
 
 def _instead(name: str) -> str:
-    own = name.rpartition(".")[2]
-    return suggested(own) or suggestion(own, FUNCTIONS) or "write a definition: anydim.define"
+    own = FAMILIAR.get(name, name)
+    return f"use g.{own}" if own in OPERATORS else "write a definition: anydim.define"

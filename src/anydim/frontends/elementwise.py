@@ -14,7 +14,6 @@ import numpy
 
 from anydim.base.dtypes import DType, boolean, dtype_of, float64, int64, uint64
 from anydim.base.errors import GraphError
-from anydim.base.text import suggestion
 from anydim.frontends.promotion import (
     array_like,
     builder_of,
@@ -24,7 +23,6 @@ from anydim.frontends.promotion import (
     number,
     value_of,
 )
-from anydim.graph.operator import OPERATORS
 from anydim.sizes import Size
 
 Formula = Callable[..., Any]  # of a builder and values of one type
@@ -256,12 +254,11 @@ def called_ufunc(
         axis = operands[1] if len(operands) > 1 else options.pop("axis", 0)
         return getattr(operands[0], known)(axis=axis, **options)
     if name not in UFUNCS:
-        raise GraphError(f"numpy.{name} is not available for values of a graph", _instead(name))
+        raise GraphError(
+            f"numpy.{name} is not available for values of a graph",
+            "write a definition: anydim.define",
+        )
     given = options.pop("dtype", None)
     for option in options:
         raise GraphError(f"numpy.{name} of values of a graph takes no `{option}`")
     return elementwise(name, *operands, dtype=None if given is None else dtype_of(given))
-
-
-def _instead(name: str) -> str:
-    return suggestion(name, OPERATORS) or "write a definition: anydim.define"

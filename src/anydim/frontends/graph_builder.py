@@ -370,7 +370,8 @@ class GraphBuilder:
 
 def _attributes_of(name: str) -> str:
     """How the attributes of an operator are given, if it has any."""
-    known = ", ".join(f"{key}=..." for key in OPERATORS[name].attributes)
+    attributes = OPERATORS[name].attributes if name in OPERATORS else ()
+    known = ", ".join(f"{key}=..." for key in attributes)
     return f"its attributes are given by name: {known}" if known else ""
 
 

@@ -72,9 +72,13 @@ def variance(
     return total / divisor
 
 
-def deviation(x: Any, *arguments: Any, **options: Any) -> Any:
+def deviation(
+    x: Any, axis: Axes = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False,
+    correction: float | None = None,
+) -> Any:  # fmt: skip
     """The standard deviation, the root of `variance` of the same arguments."""
-    return elementwise("sqrt", variance(x, *arguments, **options))
+    made = variance(x, axis, dtype, ddof=ddof, keepdims=keepdims, correction=correction)
+    return elementwise("sqrt", made)
 
 
 def _require_elements(x: Any, axes: Sequence[int], name: str) -> None:

@@ -12,7 +12,7 @@ from anydim.base.errors import UnknownValueError
 from anydim.base.records import dataclass
 from anydim.base.text import suggestion
 from anydim.frontends import array_functions, elementwise, reductions, value_shapes
-from anydim.frontends.familiar_names import suggested
+from anydim.frontends.familiar_names import FAMILIAR
 from anydim.frontends.subscripts import subscripts
 from anydim.graph.operator import OPERATORS
 from anydim.lang.tree import TensorType
@@ -29,6 +29,7 @@ def _unary(name: str) -> Unary:
         made: Value = elementwise.elementwise(name, self)
         return made
 
+    apply.__name__ = name
     return apply
 
 
@@ -37,6 +38,7 @@ def _binary(name: str) -> Binary:
         made: Value = elementwise.elementwise(name, self, other)
         return made
 
+    apply.__name__ = name
     return apply
 
 
@@ -45,6 +47,7 @@ def _reflected(name: str) -> Binary:
         made: Value = elementwise.elementwise(name, other, self)
         return made
 
+    apply.__name__ = f"reflected {name}"
     return apply
 
 
@@ -230,12 +233,15 @@ class Value:
         return UnknownValueError(f"value '{self.name}' {problem}", hint)
 
     def __getattr__(self, name: str) -> NoReturn:
+        own = suggestion(name, [each for each in dir(type(self)) if each[0] != "_"])
         if name in OPERATORS:
             hint = f"it is a function of the builder: g.{name}(x)"
+        elif name in FAMILIAR:
+            hint = own or f"use 'g.{FAMILIAR[name]}'"
+        elif hasattr(numpy.ndarray, name):
+            hint = "of arrays only: elements are known when the model is called"
         else:
-            known = suggested(name).replace("use '", "use 'g.")
-            own = suggestion(name, [each for each in dir(type(self)) if each[0] != "_"])
-            hint = own or known
+            hint = own
         raise AttributeError(f"a value has no attribute '{name}'" + (f"; {hint}" if hint else ""))
 
     def __repr__(self) -> str:

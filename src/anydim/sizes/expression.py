@@ -143,8 +143,12 @@ class Size(Form):
     __rmul__ = __mul__
 
     def __pow__(self, exponent: int) -> Size:
+        try:
+            count = index(exponent)
+        except TypeError:
+            return NotImplemented
         result = _SMALL[1]
-        for _ in range(exponent):
+        for _ in range(count):
             result = result * self
         return result
 

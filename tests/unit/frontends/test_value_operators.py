@@ -23,6 +23,9 @@ from anydim.frontends.array_functions import FUNCTIONS
 from anydim.frontends.elementwise import UFUNCS
 from anydim.frontends.values import Value
 
+pytestmark = pytest.mark.skipif(
+    np.lib.NumpyVersion(np.__version__) < "2.1.0", reason="promotion and names of numpy 2.1"
+)
 TYPES = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
     "float32", "float64",
@@ -118,6 +121,8 @@ def test_operators_are_those_of_arrays(seed: int) -> None:
             continue  # shapes of matrices: with the functions
         if wanted is None and name == "pow" and came is not None:
             continue  # numpy refuses negative integers among the elements
+        if name == "pow" and left == "bool" and not swapped and form == "int" and other == 2:
+            continue  # numpy's square of bools is int8, and numpy.power int64
         said = f"{name} of {left} and {right} ({form} {other!r}), swapped: {swapped}"
         assert (wanted is None) == (came is None), f"{said}: {wanted!r}, {came!r}"
         if came is not None:

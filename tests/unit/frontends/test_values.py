@@ -19,6 +19,9 @@ from tests.house.imports import ROOT
 PAGE = ROOT.parent / "docs" / "array-functions.md"
 
 
+LIBRARY = ad.define("def f(float(N) a, float(N) b) -> (c) { c(i) = a(i) + b(i) }")
+
+
 def graph(**kinds: str) -> tuple[ad.Builder, dict[str, Any]]:
     """A builder with an input [n, 4] of each type."""
     g = ad.Builder("g")
@@ -118,6 +121,10 @@ def test_an_axis_of_constant_size_is_a_sequence() -> None:
     (lambda x: x.astype("uint8") + 300, "300 is no value of uint8"),
     (lambda x: x.astype("int32") ** -1, r"x \*\* -1.0"),
     (lambda x: np.gcd(x, x), "numpy.gcd is not available"),
+    (lambda x: np.pad(x, 1), "use g.pad"),
+    (lambda x: np.einsum(x, [0, 1], [0]), "as a text"),
+    (lambda x: LIBRARY.f(x[0], [1.0, 2, 3, 4]), "'f' cannot take list"),
+    (lambda x: x.std(0, None, None, 1), r"std\(\): too many positional arguments"),
     (np.median, "numpy.median is not available"),
     (np.linalg.qr, "numpy.linalg.qr is not available"),
     (np.fft.fft, "numpy.fft.fft is not available"),
@@ -156,6 +163,7 @@ def other_value() -> Any:
     ("softmax", "it is a function of the builder: g.softmax(x)"),
     ("summ", "did you mean 'sum'?"),
     ("cat", "use 'g.concat'"),
+    ("tolist", "of arrays only"),
     ("nothing_like_it", "a value has no attribute 'nothing_like_it'"),
 ])  # fmt: skip
 def test_unknown_attributes(name: str, said: str) -> None:
@@ -183,6 +191,7 @@ def test_sizes_are_integers() -> None:
     made = {
         "mean": x.sum() / n, "left": n * x, "right": x - n, "whole": i // n, "equal": i == n,
         "divided": n / i, "float": n / x, "floor": n // i, "power": x ** n,
+        "base": n ** x,
     }  # fmt: skip
     for name, value in made.items():
         g.output(name, value)
@@ -194,6 +203,7 @@ def test_sizes_are_integers() -> None:
     np.testing.assert_array_equal(came["whole"], [0, 1, 1])
     np.testing.assert_array_equal(came["floor"], [3, 1, 0])
     np.testing.assert_array_equal(came["power"], [1, 8, 64])
+    np.testing.assert_allclose(came["base"], [3, 9, 81], 1e-6)
 
 
 def test_types_that_numpy_lacks() -> None:
