@@ -82,6 +82,9 @@ MODELS: dict[str, tuple[str, dict[str, Any], Inputs]] = {  # class, configuratio
     "Qwen2ForCausalLM": ("Qwen2Config", grouped(), tokens),
     "Qwen3ForCausalLM": ("Qwen3Config", grouped(head_dim=8), tokens),
     "MistralForCausalLM": ("MistralConfig", grouped(sliding_window=None), tokens),
+    "MixtralForCausalLM": ("MixtralConfig", grouped(num_local_experts=4), tokens),
+    "Qwen3MoeForCausalLM": ("Qwen3MoeConfig", grouped(num_experts=4, num_experts_per_tok=2,
+                            moe_intermediate_size=16, head_dim=8), tokens),
     "GemmaForCausalLM": ("GemmaConfig", grouped(head_dim=8), tokens),
     "Phi3ForCausalLM": ("Phi3Config", grouped(), tokens),
     "GPTNeoXForCausalLM": ("GPTNeoXConfig", text(), tokens),
@@ -145,7 +148,7 @@ def test_compiled_as_shipped(name: str) -> None:
         judge(model(**given), net(**given))
 
 
-@pytest.mark.parametrize("name", cases("GPT2LMHeadModel"))
+@pytest.mark.parametrize("name", cases("MixtralForCausalLM"))
 @torch.no_grad()
 def test_torch_compile(name: str) -> None:
     net, inputs = made(name)

@@ -6,6 +6,7 @@
     views.py               views, and overloads that move elements
     reductions.py          reductions, cumulative overloads, sorting
     linear.py              matrix products, linear algebra
+    grouped_products.py    products by groups of rows
     factorisations.py      Cholesky, LU, QR, eigenvalues, singular values
     normalisation.py       batch, group, instance, layer and RMS norms
     convolution.py         convolutions, pooling, resampling of images
@@ -35,6 +36,7 @@ from anydim.frontends.torch.rows import (
     data_sized,
     elementwise,
     factorisations,
+    grouped_products,
     indexing,
     linear,
     lists,
@@ -49,13 +51,13 @@ from anydim.frontends.torch.rows import (
 SUBJECTS = (
     elementwise, activations, views, reductions, linear, normalisation, convolution,
     convolution_gradients, attention, recurrent, recurrent_gradients, indexing, creation,
-    data_sized, special, factorisations, lists,
+    data_sized, special, factorisations, lists, grouped_products,
 )  # fmt: skip
 
 
 def full_name(name: str) -> str:
     """The name of an overload with its namespace: aten.add.Tensor. In tables aten is left out."""
-    return name if name.startswith(("prims.", "anydim.")) else f"aten.{name}"
+    return name if name.startswith(("prims.", "anydim.", "transformers.")) else f"aten.{name}"
 
 
 OVERLOADS: dict[str, Build] = {
