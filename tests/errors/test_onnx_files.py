@@ -15,6 +15,8 @@ import anydim as ad
 from anydim.base.errors import InputError, ModelError, OptionError, UserError
 from anydim.frontends.onnx import import_model
 from anydim.frontends.onnx.outline import outline
+from anydim.ort import InferenceSession
+from anydim.ort.errors import InvalidGraph
 from anydim.sizes import Dim
 from tests.unit.frontends.models import compare, model, node
 
@@ -151,6 +153,54 @@ def test_nodes_in_circles():
     a, b = node("a = Relu(b)"), node("b = Relu(a)")
     refused(model([a, b], X, ["b"]), "its input 'b' depends on its own result")
     refused(model([a, node("c = Relu(x)")], X, ["a"]), "its input 'b' is not defined")
+
+
+def body_model(kind: str, twice: str) -> onnx.ModelProto:
+    """A node with a body, whose inputs are `s` (state) and `e` (element); `twice` is one of them,
+    and an initializer of the body."""
+    value, make = helper.make_tensor_value_info, helper.make_node
+    s, e = (value(name, TensorProto.FLOAT, [2]) for name in "se")
+    held = [numpy_helper.from_array(np.float32([100, 100]), twice)] if twice else []
+    out = value("o", TensorProto.FLOAT, [2])
+    if kind == "Loop":
+        going = value("c", TensorProto.BOOL, [])
+        rest = [value("i", TensorProto.INT64, []), going]
+        nodes = [make("Add", ["s", "s"], ["o"]), make("Identity", ["c"], ["d"])]
+        done = value("d", TensorProto.BOOL, [])
+        body = helper.make_graph(nodes, "b", [*rest, s], [done, out], held)
+        made = [make("Loop", ["m", "", "x"], ["y"], body=body)]
+    elif kind == "Scan":
+        nodes = [make("Add", ["s", "e"], ["o"]), make("Neg", ["e"], ["p"])]
+        results = [out, value("p", TensorProto.FLOAT, [2])]
+        body = helper.make_graph(nodes, "b", [s, e], results, held)
+        made = [
+            make("Concat", ["x", "x"], ["both"], axis=0), make("Reshape", ["both", "two"], ["xs"]),
+            make("Scan", ["x", "xs"], ["y", "z"], body=body, num_scan_inputs=1),
+        ]  # fmt: skip
+    else:
+        body = helper.make_graph([make("Neg", ["e"], ["o"])], "b", [e], [out], held)
+        made = [
+            make("SequenceConstruct", ["x", "x"], ["q"]),
+            make("SequenceMap", ["q"], ["r"], body=body),
+            make("ConcatFromSequence", ["r"], ["y"], axis=0),
+        ]
+    counts = {"m": np.int64(3), "two": np.int64([2, 2])}
+    inputs = [value("x", TensorProto.FLOAT, [2])]
+    weights = [numpy_helper.from_array(array, name) for name, array in counts.items()]
+    graph = helper.make_graph(made, "g", inputs, [value("y", TensorProto.FLOAT, None)], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "twice"), [("Loop", "s"), ("Scan", "s"), ("Scan", "e"), ("SequenceMap", "e")]
+)
+def test_an_input_of_a_body_that_is_an_initializer_too(kind: str, twice: str):
+    """The node gives its value, so it has two; onnxruntime refuses it as well."""
+    assert ad.compile(body_model(kind, ""))(x=np.float32([1, 2]))["y"] is not None
+    source = body_model(kind, twice)
+    refused(source, f"input '{twice}' is also an initializer of the same body")
+    with pytest.raises(InvalidGraph, match=f"input '{twice}' is also an initializer"):
+        InferenceSession(source.SerializeToString())
 
 
 # ---- tensors -----------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from anydim.frontends.onnx.graphs.functions import Function
 from anydim.frontends.onnx.values.emitting import Emitter
 from anydim.frontends.onnx.values.held import Broken, Held, Items, Maybe, Packed
 
+TWO_VALUES = "is also an initializer of the same body"
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -158,6 +160,12 @@ class Names(ABC):
             taken |= seen
         if len(set(inputs)) != len(inputs):
             raise ModelError(f"{model}: an input is declared twice")
+        both = set() if self.is_model else {*inputs} & {*given}
+        if both:  # only inputs of the model have defaults
+            raise ModelError(
+                f"{model}: input '{min(both)}' {TWO_VALUES}",
+                "a body takes its inputs from its node: rename the initializer, or remove it",
+            )
         if not self.inlined:
             self.emitter.taken.update([*given, *made])
 
