@@ -9,6 +9,7 @@ import numpy
 
 from anydim.base.errors import InputError, ModelError
 from anydim.frontends.onnx.file.reading import Opened, open_model
+from anydim.frontends.onnx.graphs.names import TWO_VALUES
 from anydim.ort.errors import (
     Fail,
     InvalidArgument,
@@ -83,21 +84,55 @@ _DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "com.microsoft"}
 
 def refused(found: Opened, source: str | bytes, error: ModelError) -> OrtError:
     """The exception for a model that anydim rejects: invalid, or not implemented."""
-    import onnx
 
     own = {function.domain for function in found.proto.functions}
     for node in found.proto.graph.node:
         if node.domain not in _DOMAINS | own:
             where = f"Fatal error: {node.domain}:{node.op_type}(-1)"
             return Fail(f"{where} is not a registered function/op", error.problem)
+    if TWO_VALUES in error.problem:
+        return InvalidGraph(f"This is an invalid model. {error.problem}", error.hint)
     checked = source if isinstance(source, str) else type(found.proto).FromString(source)
+    text = _invalid(checked)
+    if not text:
+        return Unimplemented(error.problem, error.hint)
+    kind = next((kind for marker, kind in _INVALID if marker in text), InvalidGraph)
+    return kind(f"This is an invalid model. {text}", error.problem)
+
+
+def _invalid(model: Any) -> str:
+    """What makes a model, or the file at a path, invalid; '' if nothing does."""
+    import onnx
+
     try:
-        onnx.checker.check_model(checked, full_check=True)
+        onnx.checker.check_model(model, full_check=True)
     except Exception as reason:  # onnx's exceptions, and protobuf's
         text = str(reason).strip().split("\n")[0]
-        kind = next((kind for marker, kind in _INVALID if marker in text), InvalidGraph)
-        return kind(f"This is an invalid model. {text}", error.problem)
-    return Unimplemented(error.problem, error.hint)
+        return _invalid_but_for_shapes(model) if text.startswith(_NO_SHAPE) else text
+    return ""
+
+
+_NO_SHAPE = "Field 'shape' of 'type' is required"  # onnxruntime takes values of any rank
+
+
+def _invalid_but_for_shapes(model: Any) -> str:
+    """The same for a model that declares inputs or results without a shape."""
+    import onnx
+
+    try:
+        proto = onnx.load(model, load_external_data=False) if isinstance(model, str) else model
+        formed = type(proto)()
+        formed.CopyFrom(proto)
+        for value in (*formed.graph.input, *formed.graph.output):
+            if value.type.HasField("tensor_type"):
+                value.type.tensor_type.shape.SetInParent()
+        for tensor in formed.graph.initializer:  # which may be in other files
+            tensor.CopyFrom(onnx.TensorProto(name=tensor.name, data_type=1, dims=[0]))
+        onnx.checker.check_model(formed)
+        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+    except Exception as reason:
+        return str(reason).strip().split("\n")[0]
+    return ""
 
 
 _INVALID: tuple[tuple[str, type[OrtError]], ...] = (

@@ -16,7 +16,7 @@ from anydim.program.document import Document, document
 from anydim.program.program import Program
 from anydim.program.region_plan import Work, needs, values_at
 from anydim.program.segment import Site
-from anydim.runtime.checks import broken
+from anydim.runtime.checks import broken, telling
 from anydim.runtime.signature import Signature
 from anydim.sizes import Size, holds
 
@@ -180,7 +180,8 @@ def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
 def _check_guards(signature: Signature, sizes: Mapping[str, int]) -> None:
     for guard in signature.guards:
         if guard.symbols <= sizes.keys() and not holds(guard, sizes):
-            raise broken(guard, signature.name, sizes, signature.box)
+            told = telling(guard, signature.guards, sizes)
+            raise broken(told, signature.name, sizes, signature.box)
 
 
 def launches_at(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from anydim.sizes.parsing import as_size, parse, parse_condition
     from anydim.sizes.proofs import Truth, bounds, decide, prove, settle, simplify
     from anydim.sizes.relative_sizes import RelativeSizes, own_sizes
-    from anydim.sizes.remedies import remedy
+    from anydim.sizes.remedies import is_met, remedy
     from anydim.sizes.sampling import Sampled, samples
     from anydim.sizes.user_sizes import given_dims, given_sizes
 
@@ -72,6 +72,7 @@ __all__ = [
     "given_dims",
     "given_sizes",
     "holds",
+    "is_met",
     "largest_value",
     "maximum",
     "merged_guards",
@@ -107,7 +108,7 @@ _MODULES = {
     "relative_sizes": ("RelativeSizes", "own_sizes"),
     "parsing": ("as_size", "parse", "parse_condition"),
     "proofs": ("Truth", "bounds", "decide", "prove", "settle", "simplify"),
-    "remedies": ("remedy",),
+    "remedies": ("is_met", "remedy"),
     "sampling": ("Sampled", "samples"),
 }
 __getattr__ = late_names(__name__, _MODULES)

@@ -26,7 +26,7 @@ def remedy(guard: Guard, sizes: Mapping[str, int], box: Box) -> str:
     """
     best = max(_windows(guard, sizes, box), key=lambda window: len(window.fitting), default=None)
     if best is None or not best.fitting:
-        return ""
+        return _indivisible(guard, sizes, box)
     others = sorted(guard.symbols - {best.name})
     at = ", ".join(f"{other} = {sizes[other]}" for other in others if other in sizes)
     return f"'{best.name}' must be {_rule(best)}" + (f" at {at}" if at else "")
@@ -48,11 +48,28 @@ def _windows(guard: Guard, sizes: Mapping[str, int], box: Box) -> Iterator[_Wind
         dim, given = box.dim(name), sizes[name]
         low = max(dim.lo, given - _AROUND)
         high = given + _AROUND if dim.hi is None else min(dim.hi, given + _AROUND)
-        fitting = [value for value in range(low, high + 1) if _fits(guard, {**sizes, name: value})]
+        fitting = [value for value in range(low, high + 1) if is_met(guard, {**sizes, name: value})]
         yield _Window(name, low, high, given, fitting)
 
 
-def _fits(guard: Guard, sizes: Mapping[str, int]) -> bool:
+def _indivisible(guard: Guard, sizes: Mapping[str, int], box: Box) -> str:
+    """Describe a product that no size of a dim makes equal to a number; empty for others."""
+    left, number = guard.left, guard.right.constant
+    if guard.relation != "==" or not number or len(guard.symbols) < 2:
+        return ""
+    for name in (name for name in box.names if name in guard.symbols and name in sizes):
+        try:
+            zero, step, two = (left.evaluate({**sizes, name: value}) for value in (0, 1, 2))
+        except (AnydimError, ArithmeticError):
+            continue
+        if zero == 0 and step > 1 and two == 2 * step and number % step:
+            at = ", ".join(f"{each} = {sizes[each]}" for each in sorted(guard.symbols - {name}))
+            return f"no '{name}' fits at {at}: {number} is no multiple of {step}"
+    return ""
+
+
+def is_met(guard: Guard, sizes: Mapping[str, int]) -> bool:
+    """Whether a guard holds; not where a divisor is 0."""
     try:
         return holds(guard, sizes)
     except (AnydimError, ArithmeticError):  # a divisor is 0 there

@@ -104,6 +104,34 @@ def test_a_refused_model_says_why() -> None:
         ort.InferenceSession(ROIS)
 
 
+@pytest.mark.parametrize("operator", ["Expand", "Reshape"])
+@pytest.mark.parametrize("from_file", [False, True])
+def test_a_valid_model_of_any_rank_is_not_implemented(
+    tmp_path: Path, operator: str, from_file: bool
+) -> None:
+    """Its result has no shape in the file, which onnxruntime takes as any rank."""
+    data = tiny.model(
+        [node(operator, ["x", "s"], ["y"])],
+        [value("x", FLOAT, ["n", 1]), value("s", INT64, ["k"])], [value("y", FLOAT, None)],
+    )  # fmt: skip
+    source: Any = data
+    if from_file:
+        source = str(tmp_path / "m.onnx")
+        Path(source).write_bytes(data)
+    assert onnxruntime.InferenceSession(data).get_inputs()[1].shape == ["k"]
+    with pytest.raises(Unimplemented, match="has k elements, which decide a rank"):
+        ort.InferenceSession(source)
+
+
+def test_an_invalid_model_of_any_rank_is_invalid() -> None:
+    data = tiny.model(
+        [node("Expand", ["x", "s"], ["y"]), node("Neg", ["absent"], ["z"])],
+        [value("x", FLOAT, ["n", 1]), value("s", INT64, ["k"])], [value("y", FLOAT, None)],
+    )  # fmt: skip
+    with pytest.raises(InvalidArgument, match="topologically sorted"):
+        ort.InferenceSession(data)
+
+
 @pytest.mark.parametrize("way", ["argument", "entry", "setting"])
 def test_onnxruntime_runs_what_is_refused_and_a_warning_says_why(
     way: str, monkeypatch: pytest.MonkeyPatch

@@ -98,6 +98,23 @@ def test_a_failure_of_arguments_calls_them_so(name: str) -> None:
     assert str(error) == re.sub("input(?= '|s )", "argument", text)
 
 
+def test_an_equality_that_fails_is_told_before_a_bound_of_an_index() -> None:
+    """Sizes that meet the bound alone would not do."""
+    box = Box.of(Dim("n", 0, None), Dim("m", 0, None))
+    index = Guard(parse("124 - m*n"), "<=", parse("0"), "'x' is read at 0 to 123")
+    whole = Guard(parse("m*n"), "==", parse("124"), "a reshape keeps every element")
+    other = Guard(parse("n"), "==", parse("4"), "another node")
+    model = replace(MODEL, box=box, guards=(index, other, whole))
+    error = failure(Check("guard", guard=index), model, (), {"n": 3, "m": 5})
+    assert str(error) == (
+        "inputs of f.onnx: sizes do not fit at m = 5, n = 3; "
+        "no 'n' fits at m = 5: 124 is no multiple of 5\n"
+        "  a reshape keeps every element: m*n == 124 does not hold"
+    )
+    error = failure(Check("guard", guard=index), model, (), {"n": 30, "m": 4})
+    assert "'n' must be 31 at m = 4" in str(error)
+
+
 def relation(left: str, right: str, **dims: int) -> str:
     """What a broken guard says of its relation."""
     text = str(broken(Guard(parse(left), "==", parse(right), "why"), "f", dims, BOX))

@@ -33,6 +33,17 @@ def test_what_a_size_must_be(
     assert remedy(guard(left, relation, right), {"n": came, "m": 3}, BOX) == expected
 
 
+@pytest.mark.parametrize("left,right,n,m,expected", [
+    ("m*n", "124", 3, 5, "no 'n' fits at m = 5: 124 is no multiple of 5"),
+    ("m*n", "124", 30, 4, "'n' must be 31 at m = 4"),
+    ("m*n", "124", 0, 0, ""),
+    ("2*m*n", "7", 7, 1, "no 'n' fits at m = 1: 7 is no multiple of 2"),
+    ("m*n + 1", "124", 5, 5, ""),
+])  # fmt: skip
+def test_a_number_that_is_no_multiple(left: str, right: str, n: int, m: int, expected: str) -> None:
+    assert remedy(guard(left, "==", right), {"n": n, "m": m}, BOX) == expected
+
+
 def test_it_is_the_dim_that_more_sizes_are_right_for() -> None:
     found = remedy(guard("3*min(m, 1)", "<=", "min(m, 1)*n"), {"n": 2, "m": 4}, BOX)
     assert found == "'n' must be at least 3 at m = 4"
