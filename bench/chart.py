@@ -75,7 +75,9 @@ def measured(seconds: float) -> dict[str, Any]:
     """Versions, and the milliseconds and ratios of each engine at each length."""
     pinned(1)
     path = Path(model_path())
-    calls = {name: ENGINES[name].load(path, 1) for name in LABELS}
+    if not ENGINES[BASE].installed:
+        raise ModuleNotFoundError(f"there is no {BASE}", name=BASE)
+    calls = {name: ENGINES[name].load(path, 1) for name in LABELS if ENGINES[name].installed}
     rows = []
     for length in LENGTHS:
         feeds = draw(1, length)
@@ -85,7 +87,7 @@ def measured(seconds: float) -> dict[str, Any]:
         ratios = {name: round(time / fastest[BASE], 3) for name, time in fastest.items()}
         rows.append({"length": length, "ms": milliseconds, "ratio": ratios})
         print(length, ratios, flush=True)
-    versions = {name: _version(ENGINES[name].module) for name in LABELS if name != "anydim"}
+    versions = {name: _version(ENGINES[name].module) for name in calls if name != "anydim"}
     return {"processor": processor(), "versions": versions, "rows": rows}
 
 
@@ -153,9 +155,17 @@ def svg(report: Mapping[str, Any], theme: Theme) -> str:
         )
     middle = (LEFT + WIDE - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HIGH - 8}" text-anchor="middle">tokens</text>')
-    parts += [_line(rows, name, theme, top) for name in (BASE, "openvino", "anydim")]
+    shown = _shown(rows)
+    parts += [
+        _line(rows, name, theme, top) for name in (BASE, "openvino", "anydim") if name in shown
+    ]
     parts += _labels(rows, theme, top)
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _shown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The engines that were installed."""
+    return [name for name in LABELS if name in rows[0]["ratio"]]
 
 
 def _x(length: int) -> float:
@@ -180,7 +190,7 @@ def _line(rows: Sequence[Mapping[str, Any]], name: str, theme: Theme, top: float
 
 def _labels(rows: Sequence[Mapping[str, Any]], theme: Theme, top: float) -> list[str]:
     """Names at the ends of the lines, pushed apart where two lines end at one height."""
-    ends = sorted((_y(rows[-1]["ratio"][name], top), name) for name in LABELS)
+    ends = sorted((_y(rows[-1]["ratio"][name], top), name) for name in _shown(rows))
     placed: list[tuple[float, str]] = []
     for y, name in ends:
         placed.append((max(y, placed[-1][0] + 17) if placed else y, name))
@@ -194,7 +204,9 @@ def _labels(rows: Sequence[Mapping[str, Any]], theme: Theme, top: float) -> list
 def _said(rows: Sequence[Mapping[str, Any]]) -> str:
     """The chart in one sentence, for readers who cannot see it."""
     spans = []
-    for name in ("anydim", "openvino"):
+    for name in _shown(rows):
+        if name == BASE:
+            continue
         ratios = [row["ratio"][name] for row in rows]
         spans.append(f"{LABELS[name]} takes {min(ratios):.2f} to {max(ratios):.2f}")
     return f"MiniLM at 1 to 512 tokens: {', '.join(spans)} of the time of onnxruntime"

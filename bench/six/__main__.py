@@ -49,6 +49,8 @@ def main(only: str, threads: int, cold: bool, lost: bool, out: Path) -> None:
     pinned(threads)
     console, rows = Console(), []
     names = [name for name in LOADED if installed(name)]
+    if BASE not in names:
+        raise ModuleNotFoundError(f"there is no {BASE}", name=BASE)
     for work in WORKLOADS:
         if only not in work.name:
             continue

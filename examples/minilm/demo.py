@@ -19,11 +19,12 @@ import click
 import numpy as np
 
 import anydim as ad
+from anydim.base.amounts import bytes_text
 from anydim.base.text import table
 from anydim.report.console import Console
 from anydim.report.measure import largest_difference, median_ratio, streamed
 from anydim.report.peers import onnxruntime_engine
-from anydim.report.text import amount, duration, sizes_text
+from anydim.report.text import duration, sizes_text
 from examples.minilm.model import model_path
 from examples.minilm.tokenizer import Feeds, Tokenizer
 
@@ -149,7 +150,7 @@ def _lines(name: str) -> list[str]:
 def _file(console: Console) -> Path:
     with console.task("preparing the ONNX file"):
         path = model_path()
-    console.result(f"  file      {path.name}, {amount(path.stat().st_size, 'B')}")
+    console.result(f"  file      {path.name}, {bytes_text(path.stat().st_size)}")
     return path
 
 
@@ -254,7 +255,7 @@ def _show_memory(console: Console, model: ad.Model) -> set[tuple[int, ...]]:
     console.title("Memory for intermediate values, in bytes, known before anything runs")
     console.result(formula)
     if bound is not None:
-        console.result(f"  at most {bound} ({amount(bound, 'B')}) for {model.dims}")
+        console.result(f"  at most {bound} ({bytes_text(bound)}) for {model.dims}")
     console.table(table(("sizes", "predicted", "measured"), rows))
     return set(MEMORY_SIZES)
 

@@ -191,10 +191,10 @@ def main() -> None:
     """Compile a tensor program once, run it at any size.
 
     Most commands compile MODEL for the sizes that --dim allows, then do one thing with it. MODEL is
-    an ONNX file or a definition in a text file of the comprehension language: kernels.tc:norm. The
-    cache folder of the user keeps compiled code. `anydim compile` saves a compiled model to a file:
-    run, plan, memory, explain, profile, trace, bench and inspect accept it as MODEL and then need
-    no compiler.
+    an ONNX file, a program that torch.export.save wrote (.pt2), or a definition in a text file of
+    the comprehension language: kernels.tc:norm. The cache folder of the user keeps compiled code.
+    `anydim compile` saves a compiled model to a file: run, plan, memory, explain, profile, trace,
+    bench and inspect accept it as MODEL and then need no compiler.
 
     \b
     Examples:

@@ -7,6 +7,7 @@ from time import perf_counter
 
 import click
 
+from anydim.base.amounts import bytes_text
 from anydim.base.errors import OptionError
 from anydim.base.text import counted, table
 from anydim.cli import arrays
@@ -194,19 +195,19 @@ def explain(
 
 def _show_plan(console: Console, planned: Plan) -> None:
     """Memory and work, then one line for each kernel."""
-    between = amount(planned.value_bytes, "B") if planned.value_bytes else ""
+    between = bytes_text(planned.value_bytes) if planned.value_bytes else ""
     launches = counted(len(planned.launches), "launch", "es")
     console.title(f"{planned.name} at {sizes_text(planned.sizes)}")
     for name, value, more in (
-        ("arena", amount(planned.arena_bytes, "B"), f" = {planned.arena_bytes} bytes"),
+        ("arena", bytes_text(planned.arena_bytes), f" = {planned.arena_bytes} bytes"),
         *(
             (("between", between, " of values between steps, at most: taken as known"),)
             if between
             else ()
         ),
-        ("inputs", amount(planned.input_bytes, "B"), ""),
-        ("outputs", amount(planned.output_bytes, "B"), ""),
-        ("constants", amount(planned.constant_bytes, "B"), ""),
+        ("inputs", bytes_text(planned.input_bytes), ""),
+        ("outputs", bytes_text(planned.output_bytes), ""),
+        ("constants", bytes_text(planned.constant_bytes), ""),
         ("work", amount(planned.flops, "flop"), f" in {launches}"),
     ):
         console.result(f"  {name:<10} {value:>10}{more}")
@@ -230,7 +231,7 @@ def _kernel_rows(launches: Sequence[LaunchPlan]) -> list[tuple[str, ...]]:
             _span(launch.parallel for launch in same),
             _span(launch.parts for launch in same),
             amount(sum(launch.flops for launch in same), "").strip(),
-            amount(sum(launch.moved for launch in same), "B"),
+            bytes_text(sum(launch.moved for launch in same)),
             *([" and ".join(dict.fromkeys(launch.body for launch in same))] if others else []),
         )
         for name, same in kernels.items()

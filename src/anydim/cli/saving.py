@@ -10,6 +10,7 @@ from time import perf_counter
 
 import click
 
+from anydim.base.amounts import bytes_text
 from anydim.base.errors import OptionError
 from anydim.base.settings import USUAL_TARGET
 from anydim.base.text import listed
@@ -17,7 +18,7 @@ from anydim.cli import arrays
 from anydim.cli.opening import compiled
 from anydim.cli.options import Request, like_option, model_options
 from anydim.report.console import Console
-from anydim.report.text import amount, duration
+from anydim.report.text import duration
 
 
 @click.command
@@ -91,7 +92,7 @@ def compile(
             output, list(targets),
             progress=lambda stage, done, total: advance(done, total, f"for {stage}"),
         )  # fmt: skip
-    written = amount(os.path.getsize(output), "B")
+    written = bytes_text(os.path.getsize(output))
     console.note(
         f"wrote {output}, {written}, for {listed(targets)} in {duration(perf_counter() - start)}"
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 
+from anydim.base.amounts import bytes_text, exact_bytes_text
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown, Table
 from anydim.base.text import counted, kernel_text, listed, nodes_text
@@ -118,14 +119,17 @@ class Plan(Shown):
             yield "", f"{listed(self.unknown)} without bound: counted as the least size"
         if self.decided:
             yield "", f"data decides {listed(self.decided)}: counted with the upper bound"
-        yield "arena", _bytes(self.arena_bytes)
+        yield "arena", exact_bytes_text(self.arena_bytes)
         if self.value_bytes:
-            yield "between", f"{_bytes(self.value_bytes)}  (between steps, at most: taken as known)"
+            yield (
+                "between",
+                f"{exact_bytes_text(self.value_bytes)}  (between steps, at most: taken as known)",
+            )
         if self.kept_bytes:
-            yield "kept", f"{_bytes(self.kept_bytes)}  (for calls at these sizes)"
-        yield "inputs", _bytes(self.input_bytes)
-        yield "outputs", _bytes(self.output_bytes)
-        yield "constants", _bytes(self.constant_bytes)
+            yield "kept", f"{exact_bytes_text(self.kept_bytes)}  (for calls at these sizes)"
+        yield "inputs", exact_bytes_text(self.input_bytes)
+        yield "outputs", exact_bytes_text(self.output_bytes)
+        yield "constants", exact_bytes_text(self.constant_bytes)
         launches = counted(len(self.launches), "launch", "es")
         yield "work", f"{launches}, about {count_text(self.flops)}flop"
         yield from (("version", line) for line in _chosen(self.launches))
@@ -264,7 +268,7 @@ def _row(launch: LaunchPlan) -> tuple[str, ...]:
     body = f"kept: {launch.body}" if launch.kept else launch.body
     return (
         nodes_text(launch.source), kernel_text(launch.kernel), str(launch.parallel),
-        str(launch.parts), count_text(launch.flops).strip(), f"{count_text(launch.moved)}B", body,
+        str(launch.parts), count_text(launch.flops).strip(), bytes_text(launch.moved), body,
     )  # fmt: skip
 
 
@@ -274,7 +278,3 @@ def count_text(value: int) -> str:
         if abs(value) >= factor:
             return f"{value / factor:.3g} {unit}"
     return f"{value} "
-
-
-def _bytes(value: int) -> str:
-    return f"{value} B" if value < 10_000 else f"{value} B ({count_text(value)}B)"

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator
 from html import escape
 
+from anydim.base.amounts import bytes_text
 from anydim.base.records import dataclass
 from anydim.program.memory_map import Arena, ArenaValue
-from anydim.report.text import amount, sizes_text
+from anydim.report.text import sizes_text
 
 WIDTH, HEIGHT = 1240, 720
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 150, 74, 66
@@ -93,21 +94,21 @@ def summary(arena: Arena) -> str:
     over = arena.bytes / arena.lower_bound if arena.lower_bound else 1.0
     values = sum(not value.scratch for value in arena.placed)
     parts = [
-        f"arena {amount(arena.bytes, 'B')} = {arena.bytes} bytes",
-        f"{over:.3f} of the {amount(arena.lower_bound, 'B')} that live at launch {arena.peak}",
+        f"arena {bytes_text(arena.bytes)} = {arena.bytes} bytes",
+        f"{over:.3f} of the {bytes_text(arena.lower_bound)} that live at launch {arena.peak}",
         f"{values} values, {len(arena.launches)} launches",
     ]
     if arena.between:
-        parts.append(f"beside it at most {amount(arena.between, 'B')} between steps")
+        parts.append(f"beside it at most {bytes_text(arena.between)} between steps")
     return "; ".join(parts)
 
 
 def _axes(arena: Arena, scale: _Scale) -> Iterator[str]:
     left, right, bottom = scale.x(0), scale.x(scale.launches), scale.y(0)
-    for byte in _ticks(scale.bytes, 8):
+    for byte in _binary_ticks(scale.bytes, 8):
         y = scale.y(byte)
         yield f'<line class="grid" x1="{left}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        label = amount(byte, "B")
+        label = bytes_text(byte)
         yield f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
     yield f'<line class="axis" x1="{left}" x2="{left}" y1="{_TOP}" y2="{bottom:.1f}"/>'
     for number, (kernel, source) in enumerate(arena.launches):
@@ -132,6 +133,14 @@ def _ticks(most: int, count: int) -> range:
     step = 1
     while most // step > count:
         step = step * 5 // 2 if str(step)[0] == "2" else step * 2
+    return range(0, most + 1, step)
+
+
+def _binary_ticks(most: int, count: int) -> range:
+    """Return about `count` multiples of a power of two from 0 to `most`."""
+    step = 1
+    while most // step > count:
+        step *= 2
     return range(0, most + 1, step)
 
 
@@ -166,7 +175,7 @@ def _label(value: ArenaValue, scale: _Scale) -> str:
     if letters < 4 or across < 12:
         return ""
     lines = [_tail(value.name, letters)]
-    if across >= 26 and len(bytes := amount(value.bytes, "B")) <= letters:
+    if across >= 26 and len(bytes := bytes_text(value.bytes)) <= letters:
         lines.append(bytes)
     cx, cy = x + wide / 2, y + high / 2
     turned = f' transform="rotate(-90 {cx:.1f} {cy:.1f})"' if upright else ""
@@ -197,7 +206,7 @@ def _lines(arena: Arena, scale: _Scale) -> Iterator[str]:
         y_text = max(y + 4, y_text + 2 * _GAP)
         yield f'<line class="{kind}" x1="{left}" x2="{right + 6:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
         yield f'<text x="{right + 10:.1f}" y="{y_text:.1f}">{name}</text>'
-        figure = amount(bytes, "B")
+        figure = bytes_text(bytes)
         yield f'<text x="{right + 10:.1f}" y="{y_text + 13:.1f}">{figure}</text>'
     y_text = max(y_text, _TOP) + 2 * _GAP
     yield f'<text x="{right + 10:.1f}" y="{y_text:.1f}">peak: launch {arena.peak}</text>'

@@ -16,7 +16,7 @@ def duration(seconds: float) -> str:
 
 
 def amount(value: int, unit: str) -> str:
-    """1.50 MB, 320 kB, 7 B."""
+    """1.50 Mflop, 320 kflop, 7 flop."""
     for factor, prefix in _LARGE:
         if abs(value) >= factor:
             return f"{_three_digits(value / factor)} {prefix}{unit}"

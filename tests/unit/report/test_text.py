@@ -22,10 +22,10 @@ def test_durations(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (9301632, "9.30 MB"), (10**13, "10.0 TB")],
+    [(0, "0 flop"), (999, "999 flop"), (1000, "1.00 kflop"), (9301632, "9.30 Mflop")],
 )
 def test_amounts(value: int, text: str) -> None:
-    assert amount(value, "B") == text
+    assert amount(value, "flop") == text
 
 
 def test_sizes() -> None:

@@ -88,9 +88,8 @@ def check_name(definition: Definition) -> None:
 
     The library has some: the operator `where`.
     """
-    if definition.name in (*RESERVED, *TYPE_NAMES):
-        what = "a reserved word" if definition.name in RESERVED else "an element type"
-        problem = f"'{definition.name}' is {what}"
+    if definition.name in RESERVED:
+        problem = f"'{definition.name}' is a reserved word"
         raise definition.error(definition.position, problem, "rename the definition")
 
 
