@@ -346,8 +346,9 @@ class Engine:
         if len(lane.calls) >= lane.threads:
             return None  # a caller runs one itself
         if lane is long:
-            others = sum(self._steps.is_long(group.step) for group in short.calls)
-            return long if others < short.threads else None  # those that began as short ones
+            most = self._steps.longest_short  # some long ones may have begun as short ones
+            others = sum(group.step > most for group in short.calls)
+            return None if others == short.threads or short.is_behind(most) else long
         return long if not short.lines.count and self._may_help() else short
 
     def _is_late(self, request: Request, now: float) -> None:

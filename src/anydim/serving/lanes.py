@@ -58,8 +58,8 @@ class Lane:
     def first(self, now: float) -> Head | None:
         """The request that is next; None if none waits."""
         heads, self._is_passed = self.lines.heads(), False
-        if not heads:
-            return None
+        if len(heads) < 2:
+            return heads[0] if heads else None
         cheapest = min(heads, key=lambda head: (head.step, head.entry))
         due = min(heads, key=lambda head: head.entry)
         if due.due > now or due.step <= cheapest.step:
@@ -75,6 +75,11 @@ class Lane:
             for head in heads if head.step < step
             for longer, ended in self._ended.items() if longer > head.step
         )  # fmt: skip
+
+    def is_behind(self, step: int) -> bool:
+        """Whether a request has waited for a call above a step already."""
+        ended = max((each for longer, each in self._ended.items() if longer > step), default=0.0)
+        return ended > 0 and any(head.request.arrived < ended for head in self.lines.heads())
 
     def begins(self, group: Group) -> None:
         """A call of its requests begins."""

@@ -15,6 +15,7 @@ LONG = 3  # steps above the short requests: a factor of 4 to 16
 LEAST_LONG = 5  # a step: from 4 ms on
 HALF_LIFE = 120.0  # seconds, of the number of requests that were seen
 KNOWN = 4  # requests of a step and of those below, before they are the short ones
+_PENDING = 16  # requests that are counted before the steps are looked at again
 _SHARE = 64  # they are at least one of so many requests
 
 
@@ -27,28 +28,33 @@ class Steps:
     """How many requests of each step arrived in the last minutes."""
 
     def __init__(self) -> None:
-        self._counts: dict[int, tuple[float, float]] = {}  # by step: number, and when that was
-        self.longest_short = MOST_STEPS  # the step above which requests are long
+        self._counts: dict[int, float] = {}  # by step, halved in `HALF_LIFE`
+        self._then, self._pending = 0.0, 0
+        self._short = self.longest_short = MOST_STEPS  # above which requests are long
 
     def note(self, step: int, now: float) -> bool:
         """Count a request; whether other requests are long from now on."""
-        self._counts[step] = self._count(step, now) + 1.0, now
-        before, self.longest_short = self.longest_short, self._longest_short(now)
+        self._counts[step] = self._counts.get(step, 0.0) + 1.0
+        self._pending += 1
+        if step >= self._short and self._pending < _PENDING:
+            return False
+        before = self.longest_short
+        self._update(now)
         return self.longest_short != before
 
     def is_long(self, step: int) -> bool:
         """Whether a request of a step is long."""
         return step > self.longest_short
 
-    def _count(self, step: int, now: float) -> float:
-        count, then = self._counts.get(step, (0.0, now))
-        return count * 0.5 ** ((now - then) / HALF_LIFE)
-
-    def _longest_short(self, now: float) -> int:
-        counts = [(step, self._count(step, now)) for step in sorted(self._counts)]
-        least, seen = max(KNOWN - 0.5, sum(count for _, count in counts) / _SHARE), 0.0
-        for step, count in counts:
+    def _update(self, now: float) -> None:
+        share = 0.5 ** (max(0.0, now - self._then) / HALF_LIFE)
+        self._counts = {step: self._counts[step] * share for step in sorted(self._counts)}
+        self._then, self._pending, seen = now, 0, 0.0
+        least = max(KNOWN - 0.5, sum(self._counts.values()) / _SHARE)
+        self._short = MOST_STEPS
+        for step, count in self._counts.items():
             seen += count
             if seen >= least:
-                return max(step + LONG, LEAST_LONG) - 1
-        return MOST_STEPS
+                self._short = step
+                break
+        self.longest_short = max(self._short + LONG, LEAST_LONG) - 1

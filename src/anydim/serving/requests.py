@@ -116,7 +116,9 @@ class Lines:
                     del lines[step]
             if not lines:
                 del self._lines[key]
-        first = min((head.entry[0] for head in found), default=0)
+        if len(found) < 2:
+            return found
+        first = min(head.entry[0] for head in found)
         return [head for head in found if head.entry[0] == first]
 
     def pop(self, place: Place) -> Request | None:
@@ -124,14 +126,16 @@ class Lines:
         first; None if none waits there."""
         key, step = place
         lines = self._lines.get(key, {})
-        for each in (step, *sorted(lines.keys() - {step})):
-            line = lines.get(each)
-            while line:
-                request = heapq.heappop(line)[3]
-                self._entries -= 1
-                if request.state == WAITING:
-                    self.count -= 1
-                    return request
+        found = self._popped(lines.get(step))
+        return found or next(filter(None, map(self._popped, map(lines.get, sorted(lines)))), None)
+
+    def _popped(self, line: list[Entry] | None) -> Request | None:
+        while line:
+            request = heapq.heappop(line)[3]
+            self._entries -= 1
+            if request.state == WAITING:
+                self.count -= 1
+                return request
         return None
 
     def waiting(self) -> list[Request]:

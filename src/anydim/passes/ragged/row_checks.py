@@ -138,8 +138,9 @@ class NodeChecks:
         if self.strict and node.operator in (*_OF_FIRST, *_OF_ELEMENTS):
             return tables and (node.operator in _OF_ELEMENTS or mark.axis == 0)
         axis = operator(node.operator).complete(node.attributes).get("axis")
-        known = node.operator in _ALONG and isinstance(axis, int)
-        return known and tables and mark.axis != axis % graph.types[node.given[0]].rank
+        if node.operator not in _ALONG or not isinstance(axis, int) or not tables:
+            return False
+        return mark.axis != axis % graph.types[node.given[0]].rank
 
     # ---- nodes that hold graphs ----------------------------------------------------------------
 
