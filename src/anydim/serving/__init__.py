@@ -10,6 +10,7 @@ the network.
     budget.py        bytes against the limit
     lanes.py         records of models, threads and calls
     requests.py      requests and the lines they wait in
+    order.py         which requests are long beside others
     ragged_form.py   requests of models with ragged dims: rows share calls
     equal_form.py    requests of other models: equal shapes, or one by one
     string_form.py   requests of models with strings: one by one
