@@ -50,6 +50,7 @@ class TorchBuilder(Builder):
         self.source: Any = None  # torch's traced tensor of the first argument
         self.is_complex = False  # that result; `result` is then the type of its parts
         self.parts = 1  # results of the current overload
+        self.traced: Sequence[Any] = ()  # torch's traced values of them
         self.used: set[int] = set()  # positions of its results that are used
         self._seeds = count()
         self.symbols: dict[str, Size] = {}

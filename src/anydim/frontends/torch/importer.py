@@ -309,6 +309,7 @@ class _Importing:
         """Tell the builder the type of the first result, and which results are used."""
         many = isinstance(value, (list, tuple))
         self.g.parts = len(value) if many else 1
+        self.g.traced = value if many else (value,)
         self.g.used = (
             {user.args[1] for user in node.users if user.target is operator.getitem}
             if many

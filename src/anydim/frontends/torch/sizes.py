@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from anydim.frontends.torch.builder import TorchBuilder
 
 LARGEST_DENOMINATOR = 1 << 20
+_MOST_BITS = 32  # of masks and shifts
 
 
 def _quotient(number: Size, divisor: Size) -> Size:
@@ -43,6 +44,25 @@ def _extreme(combine: Callable[[Size, Size], Size]) -> Callable[..., Size]:
     return of
 
 
+def _common_bits(number: Size, mask: Size) -> Size:
+    """number & mask, of a mask that is known and not negative; numbers may be negative."""
+    if mask.constant is None:
+        number, mask = mask, number
+    bits = mask.constant
+    if bits is None or not 0 <= bits < 1 << _MOST_BITS:
+        raise Refused(f"the size {number} & {mask}")
+    if bits & (bits + 1) == 0:
+        return number % (bits + 1)
+    places = [1 << place for place in range(_MOST_BITS) if bits >> place & 1]
+    return sum((number // place % 2 * place for place in places), as_size(0))
+
+
+def _shift(size: Size, count: Size) -> int:
+    if count.constant is None or not 0 <= count.constant < _MOST_BITS:
+        raise Refused(f"the size {size} shifted by {count}")
+    return 1 << count.constant
+
+
 _INTEGERS: dict[str, Callable[..., Size]] = {
     "Add": lambda *terms: sum(terms, as_size(0)),
     "Mul": lambda *factors: product(factors),
@@ -56,6 +76,11 @@ _INTEGERS: dict[str, Callable[..., Size]] = {
     "Max": _extreme(maximum),
     "Min": _extreme(minimum),
     "Identity": lambda size: size,
+    "BitwiseFn_bitwise_and": _common_bits,
+    "BitwiseFn_bitwise_or": lambda a, b: a + b - _common_bits(a, b),
+    "BitwiseFn_bitwise_xor": lambda a, b: a + b - _common_bits(a, b) * 2,
+    "LShift": lambda size, count: size * _shift(size, count),
+    "RShift": lambda size, count: size // _shift(size, count),
 }
 """sympy class -> the same of sizes."""
 
@@ -160,7 +185,7 @@ def number_of(g: TorchBuilder, expression: Any) -> Value:
         return g.scalars[expression.name]
     if kind in RELATIONS:
         return _compared(g, RELATIONS[kind], *(number_of(g, each) for each in expression.args))
-    if expression.is_integer:
+    if expression.is_integer or kind.startswith("BitwiseFn"):
         try:
             return g.scalar(size_of(expression, g.symbols), int64)
         except Refused:

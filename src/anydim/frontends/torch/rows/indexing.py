@@ -12,6 +12,7 @@ from anydim.frontends.torch.record import Build
 from anydim.frontends.torch.refusal import Refused
 from anydim.frontends.torch.rows.reductions import vector_norm
 from anydim.frontends.torch.rows.views import put_along
+from anydim.sizes import Size
 
 Indices: TypeAlias = "Sequence[Value | None]"
 
@@ -382,14 +383,13 @@ def embedding_bag(
     padding: int = -1,
 ) -> list[Value]:  # fmt: skip
     """Sums, means or largest elements of rows of a table, by bags that begin at offsets."""
+    if mode == 2 and g.is_used(3):
+        raise Refused("the places of largest elements, which gradients use")
     count = offsets.shape[0] - (1 if last else 0)
-    indices, offsets = g.as_type(indices, int64), g.as_type(offsets, int64)
-    offsets = g.counted(offsets, count=indices.shape[0] + 1)
-    begins = g.slice(offsets, starts=(0,), ends=(count,), axes=(0,))
-    bag = g.sub(sorted_places(g, begins, g.positions(indices.shape[0]), True), 1)
+    indices = g.as_type(indices, int64)
+    bag = _bags(g, indices, offsets, count)
     rows = g.gather(weight, indices, axis=0, from_end=False)
-    kept = (g.not_equal(indices, padding) if padding >= 0
-            else g.filled(indices.shape, True, boolean))  # fmt: skip
+    kept = _kept(g, indices, padding)
     if weights is not None:
         rows = g.mul(rows, g.unsqueeze(weights, axes=(1,)))
     shape = (count, weight.shape[1])
@@ -405,7 +405,46 @@ def embedding_bag(
         made = g.div(made, number)
     if mode == 2:
         made = g.where(g.greater(g.unsqueeze(sizes, axes=(1,)), 0), made, g.scalar(0, rows.dtype))
+    if g.is_used(1) and g.traced[1].shape[0] == 0:  # torch needs no bags for plain sums
+        bag = g.filled((0,), 0, int64)
     return [made, bag, sizes, sizes]
+
+
+def _bags(g: TorchBuilder, indices: Value, offsets: Value, count: Size) -> Value:
+    """The bag of each index."""
+    counted = g.counted(g.as_type(offsets, int64), count=indices.shape[0] + 1)
+    begins = g.slice(counted, starts=(0,), ends=(count,), axes=(0,))
+    return g.sub(sorted_places(g, begins, g.positions(indices.shape[0]), True), 1)
+
+
+def _kept(g: TorchBuilder, indices: Value, padding: int) -> Value:
+    """Which indices are not the padding."""
+    if padding < 0:
+        return g.filled(indices.shape, True, boolean)
+    return g.not_equal(indices, padding)
+
+
+def embedding_bag_backward(
+    g: TorchBuilder, gradient: Value, indices: Value, offsets: Value, _: Value, sizes: Value,
+    places: Value, rows: int | Size, scale: bool, mode: int, sparse: bool,
+    weights: Value | None = None, padding: int = -1,
+) -> Value:  # fmt: skip
+    """The gradient of a table of which bags have sums or means of rows."""
+    if scale or sparse or mode == 2:
+        raise Refused("gradients of largest elements, by frequency, or sparse ones")
+    indices = g.as_type(indices, int64)
+    bag = _bags(g, indices, offsets, gradient.shape[0])
+    if mode == 1:
+        number = g.cast(g.maximum(g.as_type(sizes, int64), 1), to=gradient.dtype)
+        gradient = g.div(gradient, g.unsqueeze(number, axes=(1,)))
+    own = g.gather(gradient, bag, axis=0, from_end=False)
+    if weights is not None:
+        own = g.mul(own, g.unsqueeze(weights, axes=(1,)))
+    kept = g.unsqueeze(_kept(g, indices, padding), axes=(1,))
+    own = g.where(kept, own, g.scalar(0, own.dtype))
+    zeros = g.filled((rows, gradient.shape[1]), 0, own.dtype)
+    return g.scatter_nd(zeros, g.unsqueeze(indices, axes=(1,)), own, reduction="add",
+                        from_end=False)  # fmt: skip
 
 
 ROWS: dict[str, Build] = {
@@ -421,6 +460,7 @@ ROWS: dict[str, Build] = {
     "index_fill.int_Scalar": index_fill, "index_fill.int_Tensor": index_fill,
     "_embedding_bag_forward_only.default": embedding_bag,
     "_embedding_bag.default": embedding_bag,
+    "_embedding_bag_backward.default": embedding_bag_backward,
     "take.default": take, "put.default": put,
     "bucketize.Tensor": bucketize, "bucketize.Scalar": bucketize,
     "searchsorted.Tensor": search_sorted, "searchsorted.Scalar": search_sorted,

@@ -160,6 +160,7 @@ ROWS: dict[str, Build] = {
     "matmul.default": matmul, "mm.default": matmul, "bmm.default": matmul, "mv.default": matmul,
     "dot.default": dot, "vdot.default": dot,
     "mm.dtype": matmul, "bmm.dtype": matmul,
+    "_int_mm.default": matmul,
     "linear.default": linear,
     "addmm.default": added_product, "baddbmm.default": added_product,
     "addmv.default": added_product,

@@ -189,7 +189,20 @@ def local_response(g: TorchBuilder, x: Value, *_: Any) -> Value:
     raise NotImplementedError
 
 
+def weight_norm_backward(
+    g: TorchBuilder, gradient: Value, direction: Value, length: Value, norms: Value, dim: int
+) -> list[Value]:
+    """Gradients of the direction and the length of length * direction / norm of the direction."""
+    axis = dim % len(direction.shape)
+    others = tuple(each for each in range(len(direction.shape)) if each != axis)
+    norms = g.as_type(norms, gradient.dtype)
+    along = g.reduce_sum(g.mul(gradient, direction), axes=others, keepdims=True)
+    across = g.sub(gradient, g.mul(direction, g.div(along, g.mul(norms, norms))))
+    return [g.mul(g.div(length, norms), across), g.div(along, norms)]
+
+
 ROWS: dict[str, Build] = {
+    "_weight_norm_interface_backward.default": weight_norm_backward,
     "layer_norm.default": layer_norm, "native_layer_norm.default": native_layer_norm,
     "rms_norm.default": plain_rms_norm, "_fused_rms_norm.default": rms_norm,
     "batch_norm.default": plain_batch_norm, "native_batch_norm.default": native_batch_norm,

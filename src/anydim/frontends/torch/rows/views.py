@@ -100,7 +100,18 @@ def slice_of(
     last = x.shape[dim] if end is None else end
     if isinstance(last, int) and last >= 1 << 62:
         last = x.shape[dim]
+    if as_size(step).constant is None:
+        return _stepped(g, x, dim % len(x.shape), first, last, as_size(step))
     return g.slice(x, starts=(first,), ends=(last,), axes=(dim,), steps=(step,))
+
+
+def _stepped(g: TorchBuilder, x: Value, axis: int, start: Any, end: Any, step: Size) -> Value:
+    """Every step-th slice, of a step that sizes decide."""
+    g.require(step, ">=", 1, "the step of a slice is positive")
+    first, last = _first(x, axis, start), _first(x, axis, end)
+    count = maximum(last - first + step - 1, 0) // maximum(step, 1)
+    places = g.add(g.mul(g.positions(count), g.scalar(step, int64)), g.scalar(first, int64))
+    return g.gather(x, places, axis=axis)
 
 
 def select(g: TorchBuilder, x: Value, dim: int, index: int | Size | Value) -> Value:
