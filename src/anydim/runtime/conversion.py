@@ -114,7 +114,7 @@ def seen(results: dict[str, Any], lists: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in results.items():
         if key in of:
             parts = listed[of[key]]
-            found[of[key]] = _seen(value, results[parts.shapes], parts)
+            found[of[key]] = _seen(value, numpy.asarray(results[parts.shapes]), parts)
         elif key not in hidden:
             found[key] = value
     return found
@@ -122,13 +122,14 @@ def seen(results: dict[str, Any], lists: Mapping[str, Any]) -> dict[str, Any]:
 
 def _seen(elements: numpy.ndarray, shapes: numpy.ndarray, parts: Listed) -> Any:
     if parts.single:
-        return elements.reshape(shapes)
+        return elements.reshape(tuple(shapes.tolist()))
     arrays = unpack(elements, shapes)
     return arrays if not parts.optional else arrays[0] if arrays else None
 
 
-def unpack(elements: numpy.ndarray, shapes: numpy.ndarray) -> list[numpy.ndarray]:
-    """Return the arrays of a list, each with memory of its own."""
-    ends = numpy.cumsum(shapes.prod(axis=1))
-    parts = numpy.split(elements, ends[:-1]) if len(shapes) else []
-    return [part.reshape(shape).copy() for part, shape in zip(parts, shapes)]
+def unpack(elements: Any, shapes: numpy.ndarray) -> list[Any]:
+    """Return the arrays of a list, each with memory of its own, of the library of `elements`."""
+    ends = numpy.cumsum(shapes.prod(axis=1)).tolist()
+    parts = zip([0, *ends], ends, shapes.tolist())
+    found = (elements[start:end].reshape(tuple(shape)) for start, end, shape in parts)
+    return [each.copy() if isinstance(each, numpy.ndarray) else each.clone() for each in found]
