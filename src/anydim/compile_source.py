@@ -28,15 +28,15 @@ from anydim.model import Model
 from anydim.passes.options import PLAIN, KernelOptions
 from anydim.passes.program_form import Form
 from anydim.program.batches.map_arguments import joinable
-from anydim.program.callable_program import CallableProgram
+from anydim.program.callable_program import CallableProgram, Serving
 from anydim.program.findings import findings
 from anydim.program.limits import MemoryLimit
 from anydim.program.program_reports import ProgramReports
+from anydim.program.string_adapter import StringAdapter
+from anydim.runtime.executable import AbsentProgram
 from anydim.runtime.variations import PLAIN as PLAIN_VARIATION
 from anydim.runtime.variations import Variable, Variation, Variations, rank_of
 from anydim.sizes import Dim, given_dims
-from anydim.string_model import StringModel
-from anydim.unranked_model import Serving, UnrankedModel
 from anydim.variants.strategies import GENERIC
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def built(request: Request) -> tuple[Model, Facts | None]:
     if request.options.ragged is not None and variable is not None:
         variable, serving = None, None  # one rank, and initializers as in the file
     if variable is not None and serving is not None and variable.open:
-        return UnrankedModel(variable, serving), None
+        return _unranked(variable, serving), None
     try:
         made = compiled(read, bounds)
     except StringsInside as found:
@@ -171,7 +171,7 @@ def graph_of(request: Request, model: Model) -> tuple[Graph, Any] | None:
 
     None for a source that can be compiled again itself.
     """
-    if isinstance(model, (StringModel, UnrankedModel)):
+    if model.on_strings or isinstance(model.executable, AbsentProgram):
         return None
     if frontend_of(request.source).is_picklable:
         return None
@@ -213,12 +213,35 @@ def _variable(opened: Opened | None, request: Request) -> tuple[Variable | None,
     return variable, serving
 
 
+def _absent(*texts: str) -> Model:
+    """A model without a program; queries of one raise an OptionError of these texts."""
+    absent: Any = AbsentProgram(*texts)
+    return Model(absent, absent.refuse, absent.refuse)
+
+
+def _unranked(variable: Variable, serving: Serving) -> Model:
+    """A model that is compiled at the first call, and again at the first call with other ranks.
+
+    Queries of sizes, memory and kernels refer to the ranks of the first call.
+    """
+    first = variable.open[0]
+    model = _absent(
+        f"{variable.name}: the rank of input '{first}' is not known before the first call",
+        f"give the number of its axes: dims={{'{first}': 3}}, --dim {first}=3",
+    )
+    model._compiled_by_call(variable.name, variable.inputs, serving)
+    return model
+
+
 def _around_strings(
     parts: StringParts, bounds: Mapping[str, Dim], expected: Mapping[str, int], request: Request
-) -> StringModel:
+) -> Model:
     """A string model whose numeric part, if any, is compiled by the request."""
+    ports: Any = import_module("anydim.deploy.string_members").ports_of(parts)
     if parts.core is None:
-        return StringModel(parts, None)
+        adapter = StringAdapter(parts.name, None, ports, parts.early, parts.late, parts)
+        texts = f"{parts.name} has no native part: all of it is on strings", "it can be called"
+        return _absent(*texts)._adapted(adapter)
     inner = request.changed(
         parts.core, dims=own_dims(parts.core, bounds), strategy=GENERIC, strategies=None,
         profile=None, on_overflow="error",
@@ -226,7 +249,9 @@ def _around_strings(
     inner = replace(inner, known=GENERIC)
     core, _ = built(inner)
     core.executable.watched.expect(expected)
-    model = StringModel(parts, core)
+    signature = core.executable.signature
+    adapter = StringAdapter(signature.name, signature, ports, parts.early, parts.late, parts)
+    model = core._adapted(adapter)
     serve(request, model, request.known)
     return model
 

@@ -190,15 +190,12 @@ def _built(
     prepared = _compiler().prepared(request)
     if prepared is not None:
         made = compile(prepared.graph, options=prepared.options)
-        if prepared.complex_names:
-            made = import_module("anydim.complex_model").ComplexModel(made, prepared.complex_names)
-        if prepared.written:
-            made = import_module("anydim.stateful_model").StatefulModel(
-                made, prepared.state, prepared.written
-            )
-        if prepared.structure is not None:
-            structured = import_module("anydim.module_results").structured
-            made = structured(made, *prepared.structure)
+        if prepared.complex_names or prepared.written or prepared.structure is not None:
+            adapter = import_module("anydim.program.adapter").TensorAdapter
+            made = made._adapted(adapter(
+                made.executable.signature, prepared.complex_names, prepared.state,
+                prepared.written, made.lists, prepared.structure,
+            ))  # fmt: skip
         return made if prepared.around is None else prepared.around(made)
     model, facts = _compiler().built(request)
     if entry is not None and facts is not None:

@@ -19,9 +19,9 @@ from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import listed, matches, suggestion
 from anydim.base.user_values import by_names, function_of, path_of, text_of, whole_within
-from anydim.program.callable_program import CallableProgram
+from anydim.program.callable_program import CallableProgram, Serving
 from anydim.program.compile_report import CompileReport, KernelTexts
-from anydim.runtime.executable import Executable
+from anydim.runtime.executable import AbsentProgram, Executable
 from anydim.runtime.lists import Lists
 from anydim.runtime.threads import known_threads
 from anydim.sizes import LARGEST, Size, as_size
@@ -73,6 +73,22 @@ class Model(Fitted, CallableProgram):
     def _compiled(self) -> Compiled:
         return self._compile()
 
+    def _compiled_by_call(self, name: str, inputs: tuple[str, ...], serving: Serving) -> None:
+        """Let `serving` make the program of each call; queries refer to that of the first."""
+        self._named, self._given_names = name, inputs
+
+        def served(_: Any, given: Mapping[str, Any]) -> CallableProgram | None:
+            is_first = isinstance(self.executable, AbsentProgram)
+            found = serving(None if is_first else self, given)
+            if is_first and found is not None:
+                kept = {"_varied": served, "_made": self._made, "_given_names": inputs}
+                self.__dict__.update({**vars(found), **kept})
+                if self._settings is not None:
+                    self.__setstate__(self._settings)
+            return found
+
+        self._varied = served
+
     @property
     def graph(self) -> Graph:
         """The graph that its source was imported as."""
@@ -104,18 +120,12 @@ class Model(Fitted, CallableProgram):
         Raises:
             OptionError: A processor is unknown, or the path cannot be written.
         """
-        self._save(path, targets, progress)
-
-    def _save(
-        self, path: str | os.PathLike[str], targets: str | Sequence[str],
-        progress: CompileProgress | None, members: Sequence[Member] = (),
-    ) -> None:  # fmt: skip
-        """`save` with further members of the file."""
         file = path_of("path", path)
         function_of("progress", progress)
         several = isinstance(targets, (list, tuple, set, frozenset))
         names = [text_of("target", name) for name in (targets if several else (targets,))]
         names = names if isinstance(targets, (str, list, tuple)) else sorted(names)
+        members = import_module("anydim.deploy.saved_adapters").members_of(self.adapter)
         self._write(file, names, progress, members=members)
 
     def _write(
@@ -124,10 +134,10 @@ class Model(Fitted, CallableProgram):
     ) -> None:  # fmt: skip
         """Save for these targets; `facts` go into the manifest. Raises the same as `save`."""
         tell = tell or _quiet
-        if self._kept is not None and set(names) == {_HERE} and not (members or self.kept_bodies()):
+        if self._kept is not None and set(names) == {_HERE} and not self.kept_bodies():
             with suppress(ArtefactError):  # damaged meanwhile: write it anew
                 import_module("anydim.deploy.archive").copy(
-                    self._kept, path, ("facts", "key"), facts
+                    self._kept, path, ("facts", "key"), facts, members
                 )
                 tell(_HERE, 1, 1)
                 return
@@ -172,9 +182,14 @@ class Model(Fitted, CallableProgram):
                 threads; its caller sets the number, which is 1 at first.
 
         Raises:
-            OptionError: The model has parts on devices, or a dim that no input determines; the name
-                is no C identifier; or as in `save`.
+            OptionError: The model works on strings, has parts on devices, or a dim that no input
+                determines; the name is no C identifier; or as in `save`.
         """
+        if self.on_strings:
+            raise OptionError(
+                f"{self.name} works on strings, and such models cannot be exported",
+                "save it: anydim.load needs no compiler",
+            )
         elsewhere = (*self.program.devices, *self.program.engines)
         if elsewhere:
             raise OptionError(
@@ -255,6 +270,11 @@ class Model(Fitted, CallableProgram):
             raise OptionError(
                 f"{self.name} takes {self._shown_lists()}, and `check` draws arrays", advice
             )
+        if set(self.input_names()) & self._lists.keys() and self.adapter is None:
+            raise OptionError(
+                f"{self.name} takes {self._shown_lists()}, and `check` draws arrays",
+                "compare calls with those of another engine",
+            )
         unset = self.executable.interface.requested_dims
         if unset:
             raise OptionError(f"check cannot set dim '{unset[0][0]}', which no input determines")
@@ -266,7 +286,7 @@ class Model(Fitted, CallableProgram):
         origin = None if self._lists else self._origin()  # oracles represent lists as sequences
         exact = self._compiled.reference
         tame = self.program.straight is None or (origin is not None and origin.counted)
-        dtypes = {spec.name: spec.dtype.name for spec in self.outputs}
+        dtypes = {spec.name: spec.dtype.name for spec in self.program.signature.outputs}
         oracles = import_module("anydim.checking.choice").oracles_for(
             origin, exact, dtypes, against
         )

@@ -21,7 +21,6 @@ from anydim.deploy.load import load
 from anydim.model import Model
 from anydim.program.callable_program import CallableProgram
 from anydim.runtime.cpu import this_level
-from anydim.string_model import StringModel
 from anydim.variants.records import tuned_state
 
 _SETTINGS = ("winograd", "layout", "target", "c_compiler", "vector_bits", "most_nodes")
@@ -78,7 +77,7 @@ def _key(parts: Iterable[str | memoryview]) -> str:
 
 def _keep(made: Model, path: str, folder: DiskCache) -> None:
     """Save a model; errors of the folder are ignored."""
-    if isinstance(made, StringModel):
+    if made.on_strings:
         return
     if not folder.admits(made.executable.constant_bytes):
         return

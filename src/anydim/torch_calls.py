@@ -10,9 +10,9 @@ import torch
 import torch.utils.dlpack
 
 from anydim.base.dtypes import from_numpy as dtype_from_numpy
-from anydim.complex_model import complex_tensor
 from anydim.frontends.torch.importer import Imported
 from anydim.model import Model
+from anydim.program.adapter import complex_tensor
 from anydim.runtime.exchange import handed, strided
 
 _MOST_BYTES = 1 << 20  # that stand for a number and are allocated

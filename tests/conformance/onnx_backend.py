@@ -32,7 +32,6 @@ from onnx.reference.ops import op_pool_common
 
 from anydim.backend import Backend
 from anydim.model import Model
-from anydim.string_model import StringModel
 from tests.conformance import reference_pools
 from tests.conformance.backend_exclusions import (
     EXCLUDED,
@@ -179,8 +178,8 @@ def run(case: Case, dims: str, bind: bool = False, device: str = "CPU") -> Outco
 
 def on_host(model: Model) -> list[str]:
     """What a model launches on the host, and what it does with strings."""
-    if isinstance(model, StringModel):
-        return ["strings", *(on_host(model.core) if model.core else ())]
+    if model.on_strings:
+        return ["strings", *(on_host(model.bare) if model.adapter.native else ())]
     sites = (
         site for segment in model.program.segments if not segment.device for site in segment.sites
     )

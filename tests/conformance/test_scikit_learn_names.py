@@ -140,7 +140,7 @@ def test_texts(vectorizer):
             vectorizer.transform(TEXTS[:count]).toarray() if count else np.zeros((0, got.shape[1]))
         )
         np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-6)
-    assert compiled.core is not None  # the counting is native
+    assert compiled.adapter.native is not None  # the counting is native
 
 
 def test_a_classifier_of_texts():

@@ -84,9 +84,9 @@ def test_complex_inputs_and_results(dtype: Any) -> None:
 
 def test_a_real_array_for_a_complex_input_is_an_input_error() -> None:
     model = ad.compile(_Module(lambda x: x * 2), (torch.randn(3, dtype=torch.complex64),))
-    with pytest.raises(ad.InputError, match=r"'values_0' is of torch\.float32"):
+    with pytest.raises(ad.InputError, match=r"'values_0' .* complex64, got float32"):
         model(torch.rand(3))
-    with pytest.raises(ad.InputError, match="'values_0' is of float32"):
+    with pytest.raises(ad.InputError, match=r"'values_0' .* complex64, got float32"):
         model(numpy.zeros(3, numpy.float32))
 
 

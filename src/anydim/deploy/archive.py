@@ -63,9 +63,9 @@ def write(path: str, about: Mapping[str, Any], members: Sequence[Member]) -> Non
 
 def copy(
     container: Container, path: str, omitted: Collection[str] = (),
-    facts: Mapping[str, Any] | None = None,
+    facts: Mapping[str, Any] | None = None, others: Sequence[Member] = (),
 ) -> None:  # fmt: skip
-    """Copy the members to another file after verifying their digests.
+    """Copy the members and `others` to another file after verifying their digests.
 
     `omitted` are the manifest entries to leave out, `facts` others to add. Raises OptionError if
     the file cannot be written, ArtefactError if the source is damaged.
@@ -79,7 +79,7 @@ def copy(
         for name in container.parts
     ]  # fmt: skip
     with writing(path):
-        write(path, about, members)
+        write(path, about, [*members, *others])
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from anydim.deploy.container import FORMAT, Container, is_saved
 from anydim.deploy.load import levels_of
 from anydim.deploy.records import parse_record
 from anydim.deploy.saved import Saved, SavedDevice, constant_member, member
+from anydim.deploy.saved_adapters import TENSORS, adapter_of
 from anydim.deploy.string_records import STRINGS, SavedStrings
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.signature import TensorSpec
@@ -178,6 +179,8 @@ def _contents(path: str, verify: bool) -> Contents:
     saved = [parse_record(Saved, _text(container, level, "start.json")) for level in levels]
     digests = {a.digest for each in saved for a in each.arrays if a.repacking is None}
     first = saved[0].signature
+    if TENSORS in container.parts:
+        first = adapter_of(container, first, saved[0].lists).signature
     return Contents(
         container.path, FORMAT, container.length, first.name, first.box, first.inputs,
         first.outputs, saved[0].threads, len(digests), _bytes(container, digests),

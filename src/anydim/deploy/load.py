@@ -57,7 +57,7 @@ def available_threads(saved: int) -> int:
     return min(saved, usual_cores())
 
 
-_STRINGS = "strings.json"  # a member of models with strings
+_ADAPTERS = ("strings.json", "tensors.json")  # members of models with an adapter
 
 
 @public
@@ -73,6 +73,7 @@ class LoadedModel(CallableProgram):
 
     level: Level
     levels: tuple[Level, ...]
+    container: Container
     _strategy: Strategy | None = None
 
     def __init__(
@@ -156,7 +157,7 @@ class LoadedModel(CallableProgram):
         return [f"    {each}" for each in self.variants()]
 
     def __repr__(self) -> str:
-        return f"<anydim model {self.executable.signature} for {self.level.name}>"
+        return f"{super().__repr__()[:-1]} for {self.level.name}>"
 
 
 def _objects(
@@ -221,12 +222,13 @@ def load(
         model.limit_memory(memory_limit)
     if strategy is not None:
         model._serve_by(strategy)
-    model._made = partial(
+    found = _around(model)
+    found._made = partial(
         load, absolute(path), level=level, verify=verify, copy=copy, arenas=arenas,
         wait=wait, memory_limit=memory_limit, devices=devices, strategy=strategy,
         threads=threads,
     )  # fmt: skip
-    return _around(model)
+    return found
 
 
 def _counted(path: str, threads: int | str) -> Callable[[int], int]:
@@ -247,13 +249,11 @@ def _counted(path: str, threads: int | str) -> Callable[[int], int]:
 
 
 def _around(model: LoadedModel) -> LoadedModel:
-    """The model with its operators on strings, if it has some."""
-    if _STRINGS not in model.container.parts:
+    """The model with the adapter of its file, if it has one."""
+    if not any(name in model.container.parts for name in _ADAPTERS):
         return model
-    found: Any = import_module("anydim.deploy.string_model").LoadedStringModel(model)
-    found._made = model._made
-    around: LoadedModel = found
-    return around
+    read: Any = import_module("anydim.deploy.saved_adapters").adapter_of
+    return model._adapted(read(model.container, model.executable.signature, model.lists))
 
 
 def load_at_most(path: str, threads: int) -> LoadedModel:

@@ -97,6 +97,7 @@ class Served:
         if model.on_strings:
             self._load_strings(model)
             return
+        model = model.bare  # sessions have no complex tensors, and no state
         self.inputs = args_of(model, model.inputs)
         self.outputs = args_of(model, model.outputs)
         self.metadata = ModelMetadata(graph_name=model.name, producer_name="anydim")
@@ -108,15 +109,14 @@ class Served:
 
     def _load_strings(self, model: Any) -> None:
         """Describe a saved model with strings by the ports of its file."""
-        ports = model.parts
+        inputs, outputs = model.adapter.ports
         self.inputs, self.outputs = (
             [NodeArg(port.name, port.type, port.shape) for port in each]
-            for each in (ports.inputs, ports.outputs)
+            for each in (inputs, outputs)
         )
         self.metadata = ModelMetadata(graph_name=model.name, producer_name="anydim")
         specs = [
-            input_spec(arg, port.element, port.has_shape)
-            for arg, port in zip(self.inputs, ports.inputs)
+            input_spec(arg, port.element, port.has_shape) for arg, port in zip(self.inputs, inputs)
         ]
         self.feeds = Feeds(specs, [], None)
         self._engines.put(PLAIN, Compiled(model, self._profile))

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anydim.base.errors import DimError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import listed
 from anydim.base.user_values import flag_of, path_of, shown, text_of
-from anydim.runtime.arrays import by_name
-from anydim.runtime.executable import UNLIMITED, Executable
+from anydim.runtime.arrays import by_name, by_position
+from anydim.runtime.executable import UNLIMITED, AbsentProgram, Executable
 from anydim.runtime.lists import Listed, Lists, RaggedPort, StructurePort
 from anydim.runtime.output_arrays import called_into
-from anydim.runtime.signature import TensorSpec
+from anydim.runtime.signature import Signature, TensorSpec
 from anydim.runtime.stopping import known_timeout
 from anydim.sizes import Box, given_sizes
 
 if TYPE_CHECKING:  # a process that only calls needs none of it
+    from anydim.program.adapter import Adapter
     from anydim.program.inputs import Ranges
     from anydim.program.limits import MemoryLimit
     from anydim.program.memory import Memory
@@ -34,6 +35,10 @@ if TYPE_CHECKING:  # a process that only calls needs none of it
     from anydim.runtime.conversion import Conversion
 
 
+Serving = Callable[[Any, Mapping[str, Any]], "CallableProgram | None"]
+Kind = TypeVar("Kind", bound="CallableProgram")
+
+
 @public
 class CallableProgram:
     """A model that runs, compiled here or loaded.
@@ -42,9 +47,12 @@ class CallableProgram:
     plans, memory or explanations are requested.
     """
 
-    on_strings = False  # whether operators on strings run before and after the native part
+    adapter: Adapter | None = None  # callers give and get other values than the program
+    _inner: Any  # with an adapter: the model, of the same class, that takes what its program takes
     # which model serves a call with these inputs; None: this one
-    _varied: Callable[[Any, Mapping[str, Any]], CallableProgram | None] | None = None
+    _varied: Serving | None = None
+    _named = ""  # of a model that its first call compiles
+    _settings: Any = None  # unpickled, for the program of the first call
 
     def __init__(
         self,
@@ -55,6 +63,7 @@ class CallableProgram:
         self.executable = executable
         self._tell = story
         self._lists = dict(lists)
+        self._converted = bool(lists)  # whether calls convert values
         self._made: Callable[[], CallableProgram] | None = None  # makes it again, in any process
 
     @cached_property
@@ -98,8 +107,8 @@ class CallableProgram:
             other = self.serving(named)
             if other is not self:
                 return other(**named) if out is None else other(**named, out=out)
-        if self._lists:
-            return self._with_lists(named, out)
+        if self._converted:
+            return self._with_conversion(named, out)
         if out is None:
             return self.executable(named)
         results, given = called_into(self.executable, named, out)
@@ -131,8 +140,10 @@ class CallableProgram:
         names = [spec.name for spec in self.inputs]
         return tuple(of.get(name, name) for name in names if name not in hidden)
 
-    def _with_lists(self, named: Mapping[str, Any], out: Any) -> dict[str, Any]:
-        """Run with lists of arrays, each as its two arrays."""
+    def _with_conversion(self, named: Mapping[str, Any], out: Any) -> Any:
+        """Run with an adapter, or with lists of arrays, each as its two arrays."""
+        if self.adapter is not None:
+            return self.adapter.run(self._inner, named, out)
         if out is not None and self._conversion.packing is None:
             problem = f"{self.name} has {self._shown_lists()}, and `out` is for single arrays"
             raise OptionError(problem, "leave `out` away: results are new arrays")
@@ -141,9 +152,37 @@ class CallableProgram:
     @cached_property
     def _conversion(self) -> Conversion:
         """Converts lists to arrays, and back."""
-        specs = {spec.name: spec for spec in self.inputs}
+        specs = {spec.name: spec for spec in self.executable.signature.inputs}
         conversion: type[Conversion] = import_module("anydim.runtime.conversion").Conversion
         return conversion(self.name, self._lists, specs, self.dims)
+
+    def _adapted(self: Kind, adapter: Adapter) -> Kind:
+        """The same program for callers that give and get what the adapter says."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.__dict__.pop("_given_names", None)
+        made.adapter, made._inner, made._converted = adapter, self, True
+        made._varied = made._made = None
+        return made
+
+    @property
+    def bare(self: Kind) -> Kind:
+        """The model without its adapter: complex tensors are pairs of real numbers, and state is
+        inputs and results.
+        """
+        found: Kind = self if self.adapter is None else self._inner
+        return found
+
+    @property
+    def on_strings(self) -> bool:
+        """Whether operators on strings run before and after the native part."""
+        return self.adapter is not None and self.adapter.on_strings
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The arrays that calls read and write back, as the buffers of a module, by name."""
+        held: dict[str, Any] = getattr(self.adapter, "state", {})
+        return held
 
     @property
     def lists(self) -> Lists:
@@ -153,22 +192,27 @@ class CallableProgram:
     @property
     def name(self) -> str:
         """Its name in errors and reports."""
-        return self.executable.signature.name
+        return self._named or self.signature.name
+
+    @property
+    def signature(self) -> Signature:
+        """What callers give and get: inputs, outputs, dims."""
+        return self.executable.signature if self.adapter is None else self.adapter.signature
 
     @property
     def dims(self) -> Box:
         """The dims with their bounds, and the constraints between them."""
-        return self.executable.signature.box
+        return self.signature.box
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Names, dtypes and shapes of the inputs, in order."""
-        return self.executable.signature.inputs
+        return self.signature.inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Names, dtypes and shapes of the outputs, in order."""
-        return self.executable.signature.outputs
+        return self.signature.outputs
 
     @property
     def memory(self) -> Memory:
@@ -221,7 +265,8 @@ class CallableProgram:
             DimError: A dim is unknown, out of bounds, or determined by data.
         """
         given = given_sizes(self.name, sizes)
-        told = {symbol for spec in self.inputs for size in spec.shape for symbol in size.symbols}
+        inputs = self.executable.signature.inputs
+        told = {symbol for spec in inputs for size in spec.shape for symbol in size.symbols}
         told |= {name for name, _ in self.executable.interface.requested_dims}
         for name, value in given.items():
             dim = self.dims.dim(name)
@@ -297,7 +342,8 @@ class CallableProgram:
             return self.story.plan(known)
         packing = self._packing
         rows = packing.known_lengths(lengths)
-        found = self.plan(**{**sizes, **packing.sizes(rows, sizes)})
+        given, dims = packing.sizes(rows, sizes), self.dims.names
+        found = self.plan(**{**sizes, **{dim: given[dim] for dim in dims if dim in given}})
         padding: Any = import_module("anydim.program.padding")
         exact: Plan = padding.with_row_work(found, self.program, packing, rows, sizes)
         return exact
@@ -351,6 +397,12 @@ class CallableProgram:
             DimError: A size is out of bounds.
             OptionError: An argument is invalid.
         """
+        if self.adapter is not None:
+            call = partial(
+                self._inner.map, memory=memory, batch=batch, outputs=outputs, window=window,
+                check=check, progress=progress,
+            )  # fmt: skip
+            return self.adapter.mapped(call, inputs, pad)
         found: list[dict[str, Any]] | Iterator[dict[str, Any]] = self._mapper.mapped(
             inputs, memory, batch, pad, outputs, window, check, progress
         )
@@ -451,6 +503,10 @@ class CallableProgram:
 
     def _arrays(self, what: str, inputs: Any) -> Any:
         """The inputs of a call as the program takes them; raises OptionError for lists."""
+        if self.adapter is not None and inputs is not None:
+            if not isinstance(inputs, Mapping):
+                inputs = by_position(self.name, self._given_names, inputs)
+            inputs = self.adapter.encode(inputs)[0]
         packing = self._conversion.packing
         if packing is not None:
             if not isinstance(inputs, Mapping):
@@ -536,10 +592,15 @@ class CallableProgram:
         return self.executable.trim()
 
     def __repr__(self) -> str:
-        return f"<anydim model {self.executable.signature}>"
+        if self._named and isinstance(self.executable, AbsentProgram):
+            takes = ", ".join(self._given_names)
+            return f"<anydim model {self.name}({takes}), compiled by its first call>"
+        return f"<anydim model {self.signature}{'' if self.adapter is None else self.adapter.note}>"
 
     def _repr_html_(self) -> str | None:
-        """A table for notebooks."""
+        """A table for notebooks; None, for the plain text, of a model without a program."""
+        if isinstance(self.executable, AbsentProgram):
+            return None
         shown: str = import_module("anydim.program.page").sheet(self).html()
         return shown
 
@@ -547,15 +608,31 @@ class CallableProgram:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle how it was made and its settings: unpickling creates it again."""
+        if self._made is None and self.adapter is not None:
+            return _with_adapter, (self._inner, self.adapter)
         if self._made is None:
             raise OptionError(f"{self.name} cannot be pickled: it was made by hand")
         run = self.executable
-        return self._made, (), (dict(run.watched.sizes), run.timeout, self.memory_limit)
+        if isinstance(run, AbsentProgram):
+            return self._made, ()
+        held = {name: array.copy() for name, array in self.state.items()}
+        sizes = {} if self._named else dict(run.watched.sizes)  # of the ranks of one call
+        return self._made, (), (sizes, run.timeout, self.memory_limit, held)
 
-    def __setstate__(self, state: tuple[Mapping[str, int], float | None, int | None]) -> None:
-        sizes, timeout, limit = state
+    def __setstate__(
+        self, state: tuple[Mapping[str, int], float | None, int | None, dict[str, Any]]
+    ) -> None:
+        if isinstance(self.executable, AbsentProgram):
+            self._settings = state
+            return
+        sizes, timeout, limit, held = state
+        self.state.update(held)
         if sizes:
             self.set_sizes(**sizes)
         self.limit_time(timeout)
         if limit is not None and limit != self.memory_limit:
             self.limit_memory(import_module("anydim.program.limits").MemoryLimit(limit, True))
+
+
+def _with_adapter(model: CallableProgram, adapter: Adapter) -> CallableProgram:
+    return model._adapted(adapter)

@@ -42,6 +42,9 @@ def draw(
     try:
         if spec.dtype.is_float:
             return data.standard_normal(shape).astype(spec.dtype.numpy)
+        if spec.dtype.kind == "complex":
+            parts = data.standard_normal((*shape, 2))
+            return parts.view(numpy.complex128)[..., 0].astype(spec.dtype.numpy)
         return data.integers(low, max(low, high) + 1, shape).astype(spec.dtype.numpy)
     except (MemoryError, ValueError):  # ValueError: above numpy's maximum
         problem = f"there is no memory for an input '{spec.name}' of shape {shape}"

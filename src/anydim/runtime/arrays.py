@@ -45,17 +45,22 @@ def plain(
     if array.dtype != dtype:
         array = _native_order(array, spec, dtype, name)
     if array.ndim != len(spec.shape):
-        wanted = ", ".join(map(str, spec.shape))
-        raise InputError(
-            f"{_where(spec, name)}: expected {axes_text(len(spec.shape))} [{wanted}], "
-            f"got {axes_text(array.ndim)} {list(array.shape)}",
-            "add axes with array[None], drop them with array.squeeze(), or use array.reshape",
-        )
+        raise wrong_rank(spec, name, array.shape)
     if array.flags.num & _READY != _READY:
         if box is not None and array.nbytes > _MUCH:
             _check_bounds(array, spec, box, name)
         array = _copied(array, spec, dtype, name)
     return array
+
+
+def wrong_rank(spec: TensorSpec, name: str, shape: Sequence[int]) -> InputError:
+    """The error for an argument with another number of axes."""
+    wanted = ", ".join(map(str, spec.shape))
+    return InputError(
+        f"{_where(spec, name)}: expected {axes_text(len(spec.shape))} [{wanted}], "
+        f"got {axes_text(len(shape))} {list(shape)}",
+        "add axes with array[None], drop them with array.squeeze(), or use array.reshape",
+    )
 
 
 def _check_bounds(array: numpy.ndarray, spec: TensorSpec, box: Box, name: str) -> None:
@@ -154,7 +159,7 @@ def detached(value: Any, where: str) -> Any:
     """
     if not getattr(value, "requires_grad", False):
         return value
-    recording = _of_library(value, "is_grad_enabled")
+    recording = of_library(value, "is_grad_enabled")
     if recording is None:  # a library without such a mode decides itself whether it exports
         return value
     if recording():
@@ -165,7 +170,7 @@ def detached(value: Any, where: str) -> Any:
     return value.detach()
 
 
-def _of_library(value: Any, name: str) -> Any:
+def of_library(value: Any, name: str) -> Any:
     """Find a function in the library that defines the array's class or one of its bases."""
     for kind in type(value).__mro__:
         library = sys.modules.get(kind.__module__.partition(".")[0])
@@ -201,7 +206,7 @@ def wrapper(values: Sequence[Any]) -> Wrap | None:
     """Return a converter of results to the library of the first non-numpy argument, if any."""
     for value in values:
         if not isinstance(value, numpy.ndarray) and hasattr(value, "__dlpack__"):
-            found = _of_library(value, "from_dlpack")
+            found = of_library(value, "from_dlpack")
             if found is None and hasattr(value, "__array_namespace__"):
                 found = getattr(value.__array_namespace__(), "from_dlpack", None)
             if found is not None and found is not numpy.from_dlpack:
@@ -262,6 +267,12 @@ def by_name(
         )
     together.update(named)
     return together
+
+
+def by_position(model: str, names: Sequence[str], given: Any) -> dict[str, Any]:
+    """Inputs by name that were given as one value: a tuple, a list of several, or the only one."""
+    several = isinstance(given, tuple) or (isinstance(given, list) and len(names) > 1)
+    return by_name(model, names, given if several else (given,), {})
 
 
 def _unpacked(values: Sequence[Any], count: int) -> str:

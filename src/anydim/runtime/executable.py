@@ -7,11 +7,11 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
 import numpy
 
-from anydim.base.errors import InputError, OutOfMemoryError, UserError
+from anydim.base.errors import InputError, OptionError, OutOfMemoryError, UserError
 from anydim.base.fork_locks import fork_lock
 from anydim.base.records import dataclass
 from anydim.runtime.arrays import Wrap, check_names, plain, wrapper
@@ -360,3 +360,29 @@ def wrong_shape(model: str, name: str, given: tuple[int, ...], made: tuple[int, 
         f"{model}: the array for '{name}' has shape {given}, the result has {made}",
         "give an array of that shape",
     )
+
+
+class AbsentProgram:
+    """In place of the executable of a model without a program.
+
+    Each use raises an OptionError of these texts.
+    """
+
+    def __init__(self, *texts: str) -> None:
+        self.__dict__["_texts"] = texts
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # of pickling and copying
+            raise AttributeError(name)
+        self.refuse()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.refuse()
+
+    def trim(self) -> int:
+        """There is no memory to free."""
+        return 0
+
+    def refuse(self) -> NoReturn:
+        """Raise the OptionError."""
+        raise OptionError(*self._texts)

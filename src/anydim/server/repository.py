@@ -91,6 +91,8 @@ class Repository:
             path = source.versions[version]
             try:
                 model = self._open(str(path))
+                if not model.on_strings:  # the protocol has no complex tensors, and no state
+                    model = model.bare
                 self._add(name, model)
             except Exception as error:
                 self.reasons[name] = str(error).split("\n")[0]

@@ -24,7 +24,7 @@ from anydim.base.records import dataclass
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import load
 from anydim.program.callable_program import CallableProgram
-from anydim.program.string_calls import StringCalls
+from anydim.runtime.executable import AbsentProgram
 from anydim.runtime.threads import AUTO
 from anydim.server.app import application
 from anydim.server.clients import ACCEPTED, Clients, Limits, raised_descriptors
@@ -275,9 +275,9 @@ class _Served:
 
 def _rename(model: CallableProgram, name: str) -> None:
     """Have errors of calls name a model of this server as it is served."""
-    native = model.core if isinstance(model, StringCalls) else model
-    if native is not None:
-        native.executable.signature = replace(native.executable.signature, name=name)
+    program = model.executable
+    if not isinstance(program, AbsentProgram):  # all of it is on strings
+        program.signature = replace(program.signature, name=name)
 
 
 def _is_saved(path: str) -> bool:

@@ -20,7 +20,7 @@ from anydim.base.errors import (
     TimeLimitError,
     UserError,
 )
-from anydim.program.string_calls import StringCalls
+from anydim.program.string_adapter import StringAdapter
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.signature import TensorSpec
 from anydim.server.clients import Clients
@@ -132,8 +132,8 @@ def metadata_of(loaded: Loaded) -> dict[str, Any]:
 def tensors_of(loaded: Loaded) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Inputs and outputs as the protocol describes them, as the source of a model has them."""
     model = loaded.model
-    if isinstance(model, StringCalls):
-        described = [[_of_port(port) for port in ports] for ports in model.ports]
+    if isinstance(model.adapter, StringAdapter):
+        described = [[_of_port(port) for port in ports] for ports in model.adapter.ports]
         return described[0], described[1]
     ports = {name: port for name, port in model.lists.items() if isinstance(port, RaggedPort)}
     specs = {spec.name: spec for spec in (*model.inputs, *model.outputs)}
@@ -174,8 +174,6 @@ def _size(size: Any) -> int:
 def dims_of(loaded: Loaded) -> dict[str, list[int | None]]:
     """The bounds of the dims, as a caller knows them."""
     model = loaded.model
-    if isinstance(model, StringCalls) and model.core is None:
-        return {}
     dims = {dim.name: [dim.lo, dim.hi] for dim in model.dims.dims}
     port = next((p for p in model.lists.values() if isinstance(p, RaggedPort)), None)
     if port is not None:

@@ -16,7 +16,7 @@ from anydim.base.errors import InputError, OptionError, TimeLimitError
 from anydim.base.keywords import public
 from anydim.base.user_values import text_of, whole_within
 from anydim.program.callable_program import CallableProgram
-from anydim.program.string_calls import StringCalls
+from anydim.runtime.executable import AbsentProgram
 from anydim.runtime.lists import RaggedPort
 from anydim.serving.engine import Engine
 from anydim.serving.equal_form import EqualForm
@@ -43,11 +43,11 @@ def form_of(model: CallableProgram, batch: str | None = None, name: str = "") ->
             "give what ad.compile or ad.load returned",
         )
     called = name or model.name
-    if isinstance(model, StringCalls):
-        if batch is not None:
-            raise OptionError(f"{called} works on strings, and its requests share no calls",
-                              "leave `batch` out")  # fmt: skip
-        return StringForm(model, name)
+    if model.adapter is not None:
+        adapter = model.adapter.named(called)
+        adapter.check_batcher(batch)
+        if isinstance(model.executable, AbsentProgram):
+            return StringForm(adapter)
     kinds = {type(port) for port in model.lists.values()}
     if kinds - {RaggedPort}:
         raise OptionError(f"{called} takes lists or structures, which a batcher does not serve",

@@ -33,6 +33,7 @@ class EqualForm:
 
     def __init__(self, model: CallableProgram, batch: str | None, name: str = "") -> None:
         self.name, self.executable = name or model.name, model.executable
+        self._adapter = None if model.adapter is None else model.adapter.named(self.name)
         program = model.program
         signature = replace(program.signature, name=self.name)
         self.constant_bytes = self.executable.constant_bytes
@@ -40,13 +41,16 @@ class EqualForm:
         alone = batch is None
         self._layout = _alone(signature) if alone else layout(signature, batch, None, None)
         self.most_rows = 1 if batch is None else program.signature.box.dim(batch).hi
-        self._outputs = {spec.key for spec in program.signature.outputs}
+        self._outputs = {spec.key for spec in model.outputs}
         self._batch, self._shared, self.depends = batch, 0, False
         elsewhere = program.devices or program.engines
         self.is_proven = model.story.mixing.get(batch or "") == "" and not elsewhere
 
     def read(self, given: Any, outputs: Sequence[str] | None) -> Item:
         """As `Form.read`. Raises InputError or DimError."""
+        known: Any = None
+        if self._adapter is not None:
+            given, known = self._adapter.encode_item(given)
         found = self._layout._item(0, given)
         unknown = [name for name in outputs or () if name not in self._outputs]
         if unknown:
@@ -62,7 +66,9 @@ class EqualForm:
         own = max(self.costs.predicted(sizes) - self._nothing(sizes), 0.0)
         extent = sum(array.size for array in found.arrays)
         input_bytes = sum(array.nbytes for array in found.arrays)
-        content = (found, None if outputs is None else tuple(outputs))
+        if self._adapter is not None:
+            input_bytes += self._adapter.bytes_of(known)
+        content = (found, None if outputs is None else tuple(outputs), known)
         return Item(key, sizes, rows, extent, own, input_bytes, taken[2], content)
 
     def _nothing(self, sizes: Mapping[str, int]) -> float:
@@ -89,10 +95,14 @@ class EqualForm:
             self._sample(arrays, results)
         if len(items) > 1 and self.depends:  # another thread may have found it meanwhile
             return [each for item in items for each in self.run([item])]
-        return [
-            found if item.content[1] is None else {name: found[name] for name in item.content[1]}
-            for item, found in zip(items, results)
-        ]
+        return [self._seen(item, found) for item, found in zip(items, results)]
+
+    def _seen(self, item: Item, found: dict[str, Any]) -> dict[str, Any]:
+        """The results that a request gets."""
+        _, wanted, known = item.content
+        if self._adapter is not None:
+            found = self._adapter.decode(found, known)
+        return found if wanted is None else {name: found[name] for name in wanted}
 
     def _called(self, items: list[Arrays], given: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The results of each item in a call."""

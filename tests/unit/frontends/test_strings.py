@@ -57,7 +57,7 @@ def test_words_become_numbers_and_numbers_names():
         score = table[ids] @ weights
         numpy.testing.assert_allclose(got["score"], score, rtol=1e-5, atol=1e-6)
         assert got["name"].tolist() == [CLASSES[place] for place in score.argmax(1)]
-    assert compiled.core is not None and "N" not in compiled.parts.early.outputs
+    assert "N" not in compiled.adapter.parts.early.outputs
     assert len(compiled.program.text()) > 0
 
 
@@ -224,4 +224,4 @@ def test_words_are_counted_in_native_code():
     made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     compiled = ad.compile(made)
     assert compiled(t=["Good good a", "NO", "bad or good!"])["counts"].tolist() == [[2, 0], [1, 1]]
-    assert [spec.dtype.name for spec in compiled.core.inputs] == ["int64"]
+    assert [spec.dtype.name for spec in compiled.bare.inputs] == ["int64"]

@@ -21,7 +21,7 @@ from anydim.program.profile.spans import COPIES, Place, Places, spans, work_of
 from anydim.program.profile.trace import Trace
 from anydim.program.program import Program
 from anydim.runtime import slots
-from anydim.runtime.arrays import by_name
+from anydim.runtime.arrays import by_position
 from anydim.runtime.clocked import Clock, Clocked
 from anydim.runtime.lists import RaggedPort
 from anydim.sizes import LARGEST, Size
@@ -142,8 +142,7 @@ def _named(model: DescribedModel, inputs: Any, sizes: Mapping[str, int]) -> Mapp
     if isinstance(inputs, Mapping):
         return by_names("inputs", inputs)
     names = [spec.name for spec in model.inputs]
-    values = inputs if isinstance(inputs, (tuple, list)) and len(names) > 1 else (inputs,)
-    named = by_name(model.name, names, tuple(values), {})
+    named = by_position(model.name, names, inputs)
     missing = [name for name in names if name not in named]
     if missing:
         raise InputError(f"{model.name} needs input '{missing[0]}'")
