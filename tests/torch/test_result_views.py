@@ -295,3 +295,34 @@ def test_results_of_no_elements_have_strides_of_eager(shape: tuple[int, ...]) ->
     x = torch.ones(shape)
     for ours, eager in zip(torch.compile(function, backend="anydim")(x), function(x)):
         assert ours.stride() == eager.stride()
+
+
+def _of_gaps(x: Any) -> Any:
+    y = torch.slice_scatter(x[:, ::2], x[:1, ::2] * 2, 0, 0, 1)
+    return y, y.detach(), y[1:]
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_results_with_gaps_share_memory_as_in_eager_torch(is_recorded: bool) -> None:
+    call = torch.compile(_of_gaps, backend="anydim", dynamic=True)
+    for columns in (6, 8, 4):
+        ours = torch.rand(4, columns, requires_grad=is_recorded)
+        found, wanted = call(ours * 1), _of_gaps(ours * 1)
+        for own, eager in zip(found, wanted):
+            torch.testing.assert_close(own, eager)
+            assert own.stride() == eager.stride()
+            assert _shares(own, found[0]) == _shares(eager, wanted[0])
+        for each in (found, wanted):
+            each[1].detach().fill_(7)
+        assert torch.equal(found[2], wanted[2])
+
+
+def test_a_view_of_a_copy_that_is_written_has_its_strides() -> None:
+    def function(x: Any) -> Any:
+        return x.clone()[:, 1].masked_fill_(x[:, 1] > 0, 0.0)
+
+    call = torch.compile(function, backend="anydim", dynamic=True)
+    for size in (4, 5, 3):
+        x = torch.rand(size, size) - 0.5
+        assert torch.equal(call(x), function(x))
+        assert call(x).stride() == function(x).stride() == (size,)

@@ -106,7 +106,7 @@ def _at(
     except Exception as error:
         is_of_expanded = "more than one element of the written-to tensor" in str(error)
         return None if is_of_expanded else Failure("error", shown(error))
-    results = [made[each] if isinstance(each, str) else each for each in names]
+    results = torch.utils._pytree.tree_leaves(made)
     if len(expected) != len(results):
         return Failure("results", f"{len(results)} results, of eager {len(expected)}")
     return _first_difference(results, expected, found, wanted)

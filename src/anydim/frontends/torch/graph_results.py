@@ -16,9 +16,14 @@ import torch
 
 from anydim.base.errors import ModelError
 from anydim.base.records import dataclass
-from anydim.frontends.torch.memory_order import memory_order
+from anydim.frontends.torch.memory_order import Gaps, memory_gaps, memory_order
 from anydim.frontends.torch.refusal import Refused
-from anydim.frontends.torch.result_views import ResultView, result_view, shared_roots
+from anydim.frontends.torch.result_views import (
+    ResultView,
+    is_hidden_view,
+    result_view,
+    shared_roots,
+)
 
 _OF_INPUT = ("alias_of_input", "is_input")  # types of results in torch
 _NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
@@ -50,12 +55,15 @@ class Computed:
 
     number: type | None  # of a number, which torch takes as Python's
     order: tuple[int, ...] = ()  # the axes as they lie in memory, if not in order
+    gaps: Gaps | None = None
     name: str = ""
 
     def made(self, arguments: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> Any:
         tensor = outputs[self.name]
         if self.number is not None:
             return self.number(tensor)
+        if self.gaps is not None:
+            return self.gaps.laid(tensor, arguments)
         return _in_order(tensor, self.order) if self.order else tensor
 
 
@@ -105,7 +113,8 @@ class GraphResults:
         roots = {each.view.root for each in found if isinstance(each, View)}
         for place, (node, each) in enumerate(zip(given, found)):
             if isinstance(each, Computed) and (place < returned or node in roots):
-                found[place] = replace(each, order=_order(node))
+                order, gaps = _layout(node)
+                found[place] = replace(each, order=order, gaps=gaps)
         self._results: Sequence[Result] = found
         self.computed = [node for node, each in zip(given, found) if isinstance(each, Computed)]
 
@@ -242,16 +251,26 @@ def _have_one_shape(one: Any, other: Any) -> bool:
     return shapes[0] == shapes[1]
 
 
-def _order(node: torch.fx.Node) -> tuple[int, ...]:
-    """The axes of a result from the outermost in memory to the innermost; none if in order."""
+def _layout(node: torch.fx.Node) -> tuple[tuple[int, ...], Gaps | None]:
+    """(the axes of a result from the outermost in memory to the innermost, none if in order; its
+    gaps). A view of a hidden value that the program does not write lies in order, without gaps."""
     traced = traced_value(node)
     if not isinstance(traced, torch.Tensor):
-        return ()
+        return (), None
     try:
         order = memory_order(traced)
     except Refused:
-        return ()
-    return () if order == tuple(range(len(order))) else order
+        return (), _gaps(node)
+    return () if order == tuple(range(len(order))) else order, None
+
+
+def _gaps(node: torch.fx.Node) -> Gaps | None:
+    if is_hidden_view(node):
+        return None
+    try:
+        return memory_gaps(node)
+    except Refused:
+        return None
 
 
 def _in_order(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:

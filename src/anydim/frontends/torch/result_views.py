@@ -14,8 +14,15 @@ from typing import Any
 import torch
 
 from anydim.base.records import dataclass
-from anydim.frontends.torch.memory_order import memory_order
+from anydim.frontends.torch.memory_order import memory_gaps, memory_order
 from anydim.frontends.torch.refusal import Refused
+
+_ATEN = torch.ops.aten
+_WRITTEN = {
+    _ATEN.slice_scatter.default, _ATEN.select_scatter.default, _ATEN.diagonal_scatter.default,
+    _ATEN.as_strided_scatter.default,
+}  # fmt: skip
+"""What torch makes of writes to a view."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +63,23 @@ def result_view(
     others: list[torch.fx.Node] = []
     graph.output(_copied(result, graph, made, others))
     if given.op != "placeholder":
-        memory_order(root.meta["val"])
+        _expect_layout(root)
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
     return ResultView(given, tuple(others), module.forward)
+
+
+def _expect_layout(root: torch.fx.Node) -> None:
+    """Raise Refused for a computed value that cannot lie in memory as torch has traced it."""
+    try:
+        memory_order(root.meta["val"])
+    except Refused:
+        memory_gaps(root)
+
+
+def is_hidden_view(node: torch.fx.Node) -> bool:
+    """Whether a node is a view of a computed value, and not one that the program writes."""
+    root = _root(node)
+    return root is not None and root.target not in _WRITTEN
 
 
 def shared_roots(results: Sequence[Any]) -> list[torch.fx.Node]:
