@@ -7,7 +7,7 @@ from time import perf_counter
 
 import click
 
-from anydim.base.amounts import bytes_text
+from anydim.base.amounts import bytes_text, exact_bytes_text
 from anydim.base.errors import OptionError
 from anydim.base.text import counted, table
 from anydim.cli import arrays
@@ -199,7 +199,7 @@ def _show_plan(console: Console, planned: Plan) -> None:
     launches = counted(len(planned.launches), "launch", "es")
     console.title(f"{planned.name} at {sizes_text(planned.sizes)}")
     for name, value, more in (
-        ("arena", bytes_text(planned.arena_bytes), f" = {planned.arena_bytes} bytes"),
+        ("arena", exact_bytes_text(planned.arena_bytes), ""),
         *(
             (("between", between, " of values between steps, at most: taken as known"),)
             if between

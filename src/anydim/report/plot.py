@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from html import escape
 
-from anydim.base.amounts import bytes_text
+from anydim.base.amounts import bytes_text, exact_bytes_text
 from anydim.base.records import dataclass
 from anydim.program.memory_map import Arena, ArenaValue
 from anydim.report.text import sizes_text
@@ -94,7 +94,7 @@ def summary(arena: Arena) -> str:
     over = arena.bytes / arena.lower_bound if arena.lower_bound else 1.0
     values = sum(not value.scratch for value in arena.placed)
     parts = [
-        f"arena {bytes_text(arena.bytes)} = {arena.bytes} bytes",
+        f"arena {exact_bytes_text(arena.bytes)}",
         f"{over:.3f} of the {bytes_text(arena.lower_bound)} that live at launch {arena.peak}",
         f"{values} values, {len(arena.launches)} launches",
     ]
