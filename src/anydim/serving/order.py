@@ -16,7 +16,7 @@ LEAST_LONG = 5  # a step: from 4 ms on
 HALF_LIFE = 120.0  # seconds, of the number of requests that were seen
 KNOWN = 4  # requests of a step and of those below, before they are the short ones
 _PENDING = 16  # requests that are counted before the steps are looked at again
-_SHARE = 64  # they are at least one of so many requests
+_SHARE = 64  # they are at least one of that many requests
 
 
 def step_of(seconds: float) -> int:
