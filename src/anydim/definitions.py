@@ -63,7 +63,7 @@ from anydim.frontends.pragmas import options_of
 from anydim.graph.evaluate import bind, check_guards
 from anydim.graph.nodes import Graph
 from anydim.lang.resolve.ranks import ellipses_of
-from anydim.lang.surface.parser import parse
+from anydim.lang.surface.parser import parse_users
 from anydim.lang.surface.printer import print_definition, print_head
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition
 from anydim.model import Model
@@ -119,7 +119,7 @@ def define(
     given = options if isinstance(options, Options) else Options(schedules=options)
     cores = known_threads(given.threads if threads == AUTO else threads)
     numbers = known_sizes(fixed)
-    found = parse(text, text_of("file", file))
+    found = parse_users(text, text_of("file", file))
     by_name = given_options(options_of(text), found) | given_options(given.schedules, found)
     precision = given.precision if precision is None else precision
     if precision is not None:

@@ -24,7 +24,9 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
         if inspect.isclass(value):
             for part, method in inspect.getmembers(value, inspect.isroutine):
                 method = getattr(method, "__func__", method)
-                own = inspect.isfunction(method) and method.__module__.startswith("anydim")
+                own = inspect.isfunction(method) and (method.__module__ or "anydim").startswith(
+                    "anydim"
+                )
                 if own and not part.startswith("_"):
                     yield f"{name}.{part}", method
         elif inspect.ismodule(value):

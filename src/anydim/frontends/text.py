@@ -22,7 +22,7 @@ from anydim.frontends.pragmas import options_of
 from anydim.frontends.text_source import TextSource
 from anydim.graph.nodes import Graph
 from anydim.lang.resolve.ranks import ellipses_of, spreads_of
-from anydim.lang.surface.parser import parse
+from anydim.lang.surface.parser import parse_users
 from anydim.lang.surface.printer import print_head
 from anydim.lang.surface.syntax import TYPE_NAMES, Attribute, Definition, Parameter, Spread
 from anydim.sizes import Box, Dim
@@ -52,14 +52,14 @@ def text_call(source: TextSource) -> tuple[Definition, Mapping[str, Any]]:
 def text_options(source: TextSource) -> tuple[str, tuple[str, ...], str]:
     """The schedule options in the file of a source, its definitions, and the selected one."""
     text, file = read_text(source.path)
-    known = parse(text, file)
+    known = parse_users(text, file)
     return options_of(text), tuple(known), definition_of(source).name
 
 
 def definition_of(source: TextSource) -> Definition:
     """The definition of a source; OptionError if the file does not define it."""
     text, file = read_text(source.path)
-    known = parse(text, file)
+    known = parse_users(text, file)
     if source.name in known:
         return known[source.name]
     if not source.name and len(known) == 1:

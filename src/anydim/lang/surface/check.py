@@ -86,7 +86,7 @@ def check(
 def check_name(definition: Definition) -> None:
     """Raise LanguageError for a definition that no text can call by its name.
 
-    The library has some: the operator `where`.
+    The library has some: the operators `where` and `cast`.
     """
     if definition.name in RESERVED:
         problem = f"'{definition.name}' is a reserved word"

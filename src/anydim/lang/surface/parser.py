@@ -33,10 +33,15 @@ LONGEST_TEXT = 1_000_000
 
 def parse(text: str, file: str = "<text>") -> dict[str, Definition]:
     """Parse the definitions of a text, by name, in order; raises LanguageError for a bad text."""
-    found = _parsed(text, file)
-    for definition in found:
+    return {definition.name: definition for definition in _parsed(text, file)}
+
+
+def parse_users(text: str, file: str = "<text>") -> dict[str, Definition]:
+    """`parse` of a user's text, whose definitions are called by name: none is a reserved word."""
+    found = parse(text, file)
+    for definition in found.values():
         check_name(definition)
-    return {definition.name: definition for definition in found}
+    return found
 
 
 def parse_definition(text: str, file: str = "<text>") -> Definition:
