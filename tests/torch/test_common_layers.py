@@ -93,3 +93,20 @@ def test_products_of_int8() -> None:
         wanted = Quantised()(x, weight)
         assert torch.equal(traced(x, weight), wanted)
         assert torch.equal(model(x, weight)["output"], wanted)
+
+
+@pytest.mark.parametrize("both", [False, True])
+@torch.no_grad()
+def test_projected_series(both: bool) -> None:
+    """States of an LSTM with `proj_size`, of free lengths, in both directions."""
+    net = torch.nn.LSTM(6, 8, 2, proj_size=4, batch_first=both, bidirectional=both)
+    x = torch.randn(4, 7, 6)
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length")
+    model = ad.compile(net, (x,), dynamic_shapes=({0: batch, 1: length},))
+    traced = torch.compile(lambda x: net(x), backend="anydim", dynamic=True)
+    for sizes in ((4, 7), (3, 12), (9, 2)):
+        x = torch.randn(*sizes, 6)
+        wanted = torch.utils._pytree.tree_leaves(net(x))
+        for found in (model(x), traced(x)):
+            leaves = torch.utils._pytree.tree_leaves(found)
+            torch.testing.assert_close(leaves, wanted, rtol=1e-4, atol=1e-5)

@@ -66,8 +66,6 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], str]] = {
     "an example outside of the bounds": (
         lambda: ad.compile(nn.Linear(3, 2), (X,), dynamic_shapes=({0: Dim("n", max=2)},)),
         "4 not in range"),
-    "projections of an LSTM": (
-        lambda: ad.compile(nn.LSTM(3, 4, proj_size=2), (torch.ones(2, 4, 3),)), "projections"),
     "dropout between layers in training": (
         lambda: ad.compile(nn.GRU(3, 4, 2, dropout=0.5), (torch.ones(2, 4, 3),)),
         "dropout between layers in training"),

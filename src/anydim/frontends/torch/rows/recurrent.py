@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.frontends.builder import Value
 from anydim.frontends.torch.builder import TorchBuilder
@@ -59,10 +60,8 @@ def layered(
     biases: bool, layers: int, directions: int,
 ) -> tuple[Value, list[Value]]:  # fmt: skip
     """The layers one after another; last states are stacked by layer and direction."""
-    width = 4 if biases else 2
-    per_direction = len(weights) // (layers * directions)
-    if per_direction != width:
-        raise Refused("projections")
+    width = len(weights) // (layers * directions)
+    is_projected = width == (5 if biases else 3)
     ends: list[list[Value]] = [[] for _ in states]
     for layer in range(layers):
         parts: list[Value] = []
@@ -70,7 +69,8 @@ def layered(
             at = layer * directions + direction
             own = weights[at * width : (at + 1) * width]
             begin = [g.slice(each, starts=(at,), ends=(at + 1,), axes=(0,)) for each in states]
-            made, *last = one_direction(g, cell, x, begin, own, direction == 1)
+            run = projected if is_projected else one_direction
+            made, *last = run(g, cell, x, begin, own, direction == 1)
             parts.append(made)
             for each, end in zip(ends, last):
                 each.append(g.unsqueeze(end, axes=(0,)))
@@ -94,6 +94,43 @@ def one_direction(
         *inputs, *begin, given=tuple(given), reverse=reverse, activations=functions,
         **dict(cell.attributes),
     ))  # fmt: skip
+
+
+def projected(
+    g: TorchBuilder, cell: Cell, x: Value, begin: Sequence[Value], weights: Sequence[Value],
+    reverse: bool,
+) -> list[Value]:  # fmt: skip
+    """The same of an LSTM whose states h are projected, by the last weight."""
+    inner, outer, *bias, narrow = weights
+    first_h, first_c = (g.squeeze(each, axes=(0,)) for each in begin)
+    given = _turned(g, g.matmul(x, g.transpose(inner, perm=(1, 0))), reverse)
+    for each in bias:
+        given = g.add(given, each)
+    back, last = g.transpose(outer, perm=(1, 0)), g.transpose(narrow, perm=(1, 0))
+    width = first_c.shape[-1]
+
+    def step(b: Any, t: Any, h: Value, c: Value) -> list[Value]:
+        gates = b.add(b.gather(given, b.scalar(t, int64), axis=0), b.matmul(h, back))
+        i, f, n, o = (
+            b.slice(gates, starts=(width * at,), ends=(width * (at + 1),), axes=(1,))
+            for at in range(4)
+        )
+        kept = b.mul(b.sigmoid(f), c)
+        c = b.add(kept, b.mul(b.sigmoid(i), b.tanh(n)))
+        h = b.matmul(b.mul(b.sigmoid(o), b.tanh(c)), last)
+        b.stack(h)
+        return [h, c]
+
+    h, c, made = g.loop(step, first_h, first_c, trips=x.shape[0])
+    return [_turned(g, made, reverse), h, c]
+
+
+def _turned(g: TorchBuilder, x: Value, reverse: bool) -> Value:
+    """Steps in the other order, if `reverse`."""
+    if not reverse:
+        return x
+    places = g.sub(g.scalar(x.shape[0] - 1, int64), g.positions(x.shape[0]))
+    return g.gather(x, places, axis=0)
 
 
 def ordered(g: TorchBuilder, weight: Value, order: Sequence[int]) -> Value:
