@@ -12,11 +12,14 @@ import torch
 from tests.torch.functions.function import NAMES, NUMBERS, Function, Input, Point, given
 from tests.torch.functions.nets import Net
 from tests.torch.functions.templates import (
+    ATTENTION,
     CHANGES,
     COMPLEX,
+    IN_TORCH,
     MODULE_CHANGES,
     NUMBER_TEXTS,
     OF_MODULES,
+    PLACES,
     RANDOM,
     RANDOM_CHANGES,
     SIZE_TEXTS,
@@ -26,9 +29,10 @@ from tests.torch.functions.templates import (
 )
 
 _TRIES, _MOST_ELEMENTS = 12, 3000
-_FLOATS = (torch.float64, torch.float64, torch.float64, torch.float32, torch.bfloat16)
-_INTEGERS = (torch.int64, torch.int64, torch.int32, torch.int16)
-_LAYOUTS = ("plain", "plain", "plain", "transposed", "cut", "strided", "expanded")
+_FLOATS = (torch.float64, torch.float64, torch.float64, torch.float32, torch.bfloat16,
+           torch.float16)  # fmt: skip
+_INTEGERS = (torch.int64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_LAYOUTS = ("plain", "plain", "plain", "transposed", "cut", "strided", "gaps", "expanded")
 _CONSTANTS = {
     "int": "torch.tensor([0, 1])", "bool": "torch.tensor([True, False, True])",
     "complex": "torch.tensor([1j, 2, -1])",
@@ -59,6 +63,7 @@ class _Writer:
             self.values += 3 * COMPLEX
         for chance, own, changes in (
             (0.25, 8 * OF_MODULES, 4 * MODULE_CHANGES), (0.25, 4 * RANDOM, 4 * RANDOM_CHANGES),
+            (0.3, 8 * PLACES, ()), (0.3, 8 * IN_TORCH, ()), (0.2, 8 * ATTENTION, ()),
         ):  # fmt: skip
             if self.random.random() < chance:
                 self.values, self.changes = self.values + own, self.changes + changes
@@ -66,9 +71,10 @@ class _Writer:
         lines: list[str] = []
         for _ in range(self.random.randint(2, 9)):
             lines += self.line()
+        is_whole = self.random.random() < 0.3
         taken, returned = (self.random.choice(_HOLDERS) for _ in range(2))
         return replace(function, lines=tuple(lines), results=self.results(),
-                       taken=taken, returned=returned)  # fmt: skip
+                       taken=taken, returned=returned, is_whole=is_whole)  # fmt: skip
 
     # ---- inputs ----------------------------------------------------------------------------------
 

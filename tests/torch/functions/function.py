@@ -46,6 +46,7 @@ class Function:
     is_dynamic: bool = True  # dynamic=True, or torch's default
     taken: str = ""  # what holds the inputs: nothing, a list, dict, or pair
     returned: str = ""  # what holds the results, beside None
+    is_whole: bool = False  # whether graphs contain sizes and numbers that data decide
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -99,7 +100,7 @@ class Function:
         """The text, the inputs and the points, for a report."""
         inputs = "\n".join(f"# {each}" for each in self.inputs)
         points = "\n".join(f"# {dict(point)}" for point in self.points)
-        how = f"# gradients: {self.is_recorded}, dynamic: {self.is_dynamic}"
+        how = f"# gradients: {self.is_recorded}, dynamic: {self.is_dynamic}, whole: {self.is_whole}"
         return "\n".join((inputs, points, how, self.text()))
 
     def made(self) -> Callable[..., Any]:
@@ -196,6 +197,20 @@ def _tensor(
     return leaf, take(leaf)
 
 
+@torch.library.custom_op("anydim_functions::tripled", mutates_args=())
+def tripled(x: torch.Tensor) -> torch.Tensor:
+    """An operator without a row."""
+    return x * 3
+
+
+@tripled.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+tripled.register_autograd(lambda _, gradient: gradient * 3)
+
+
 def _values(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:
     """Multiples of 1/4 from -2 to 2, whole numbers from -4 to 4, or booleans."""
     made = torch.randint(-8, 9, shape, generator=torch.Generator().manual_seed(seed))
@@ -226,6 +241,10 @@ def _strided(shape: tuple[int, ...]) -> tuple[tuple[int, ...], Taking]:
     return (*shape[:-1], 2 * shape[-1]), lambda leaf: leaf[..., ::2]
 
 
+def _gaps(shape: tuple[int, ...]) -> tuple[tuple[int, ...], Taking]:
+    return (3 * shape[0], *shape[1:]), lambda leaf: leaf[::3]
+
+
 def _expanded(shape: tuple[int, ...]) -> tuple[tuple[int, ...], Taking]:
     return (1, *shape[1:]), lambda leaf: leaf.expand(shape)
 
@@ -235,6 +254,6 @@ def _plain(shape: tuple[int, ...]) -> tuple[tuple[int, ...], Taking]:
 
 
 _LAYOUTS: Mapping[str, Callable[[tuple[int, ...]], tuple[tuple[int, ...], Taking]]] = {
-    "plain": _plain, "transposed": _transposed, "cut": _cut, "strided": _strided,
+    "plain": _plain, "transposed": _transposed, "cut": _cut, "strided": _strided, "gaps": _gaps,
     "expanded": _expanded, "same": _plain, "view": _plain, "weight": _plain,
 }  # fmt: skip

@@ -75,7 +75,10 @@ def _difference(function: Function, backend: Any) -> Failure | None:
         count = other.count
         return compiled(*(given if is_module else (*function.held(given[:count]), *given[count:])))
 
-    with warnings.catch_warnings(), _no_logs():
+    whole = torch._dynamo.config.patch(
+        capture_dynamic_output_shape_ops=function.is_whole, capture_scalar_outputs=function.is_whole
+    )
+    with warnings.catch_warnings(), _no_logs(), whole:
         warnings.simplefilter("ignore")
         for point in function.points:
             found = _at(function, point, made, (other, call))
@@ -121,6 +124,7 @@ def _at(
     return _first((
         *_compared(function, point, wanted, found),
         *_memory(wanted, found),
+        *_writes(wanted, found),
     ))  # fmt: skip
 
 
@@ -333,6 +337,23 @@ def _memory(wanted: Called, found: Called) -> Iterator[Failure | None]:
             if _apart(result, eager[other]) != _apart(ours[place], ours[other]):
                 seen = [_apart(result, eager[other]), _apart(ours[place], ours[other])]
                 yield Failure("aliases", f"results {other} and {place}: {seen[1]}, eager {seen[0]}")
+
+
+def _writes(wanted: Called, found: Called) -> Iterator[Failure | None]:
+    """Write to each result in turn: the same elements of results and inputs change."""
+    ours, eager = _tensors(found), _tensors(wanted)
+    first = len(wanted.given.tensors)
+    for place in range(first, len(eager)):
+        if not isinstance(eager[place], torch.Tensor) or _is_of_hidden(
+            eager[place], eager[:place] + eager[place + 1 :]
+        ):
+            continue
+        if not torch._debug_has_internal_overlap(eager[place]):
+            for each in (ours[place], eager[place]):
+                each.detach().fill_(place % 2)
+    for place, (own, theirs) in enumerate(zip(ours, eager)):
+        if isinstance(theirs, torch.Tensor) and not _is_close(own, theirs, 0.1, 0.1):
+            yield Failure("writes", f"result {place - first} differs after writes to all results")
 
 
 def _tensors(called: Called) -> list[Any]:

@@ -37,6 +37,8 @@ def _smaller(function: Function) -> Iterator[Function]:
     for holder in ("taken", "returned"):
         if getattr(function, holder):
             yield replace(function, **{holder: ""})
+    if function.is_whole:
+        yield replace(function, is_whole=False)
     if not function.is_dynamic:
         yield replace(function, is_dynamic=True)
     for place, each in enumerate(function.inputs):

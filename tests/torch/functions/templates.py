@@ -24,3 +24,5 @@ TIED = _FOUND["tied"]
 CHANGES = _FOUND["changes"]
 COMPLEX, OF_MODULES, RANDOM = _FOUND["complex"], _FOUND["of modules"], _FOUND["random"]
 RANDOM_CHANGES, MODULE_CHANGES = _FOUND["random changes"], _FOUND["changes of modules"]
+PLACES, IN_TORCH, ATTENTION = _FOUND["places"], _FOUND["in torch"], _FOUND["attention"]
+"""Indices that may be invalid at later points; operators without a row; attention."""
