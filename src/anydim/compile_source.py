@@ -250,7 +250,7 @@ def _around_strings(
     core, _ = built(inner)
     core.executable.watched.expect(expected)
     signature = core.executable.signature
-    adapter = StringAdapter(signature.name, signature, ports, parts.early, parts.late, parts)
+    adapter = StringAdapter(parts.name, signature, ports, parts.early, parts.late, parts)
     model = core._adapted(adapter)
     serve(request, model, request.known)
     return model

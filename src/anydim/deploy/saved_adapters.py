@@ -112,7 +112,7 @@ def _strings(container: Container, program: Signature) -> StringAdapter:
         _part(container, saved.name, part, each)
         for part, each in (("early", saved.early), ("late", saved.late))
     )
-    return StringAdapter(program.name, program, (saved.inputs, saved.outputs), early, late)
+    return StringAdapter(saved.name, program, (saved.inputs, saved.outputs), early, late)
 
 
 def _part(container: Container, name: str, part: str, saved: SavedSteps | None) -> Part:
