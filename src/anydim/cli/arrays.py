@@ -191,7 +191,7 @@ def drawn(model: CallableProgram, at: Mapping[str, int], seed: int, integers: Ra
 
 def check_integers(model: CallableProgram, integers: Ranges) -> None:
     """Raise OptionError for a range that no integer input of the model can take."""
-    names = [spec.name for spec in model.inputs if not spec.dtype.is_float]
+    names = [s.name for s in model.inputs if s.dtype.is_integer or s.dtype.kind == "bool"]
     for name in integers:
         if name not in names:
             raise OptionError(
@@ -229,14 +229,16 @@ def _named(array: numpy.ndarray) -> numpy.ndarray:
     """The array in a type that numpy's files have a name for: texts of one width."""
     if array.dtype == object:
         return array.astype(str)
-    dtype = from_numpy(array.dtype)
-    if dtype.is_native:
+    if array.dtype.kind == "c" or (dtype := from_numpy(array.dtype)).is_native:
         return array
     return converted(array, numpy.dtype(numpy.float32 if dtype.is_float else numpy.int8))
 
 
 def summary(arrays: Mapping[str, numpy.ndarray]) -> str:
-    """A table: name, dtype, shape, least, mean and largest value, and how many are NaN."""
+    """A table: name, dtype, shape, least, mean and largest value, and how many are NaN.
+
+    Of complex numbers, the values are the absolute ones.
+    """
     rows = [_row(name, array) for name, array in arrays.items()]
     return table(("output", "dtype", "shape", "least", "mean", "largest", "nan"), rows, left=3)
 
@@ -251,7 +253,8 @@ def _row(name: str, result: Any) -> tuple[str, ...]:
 
 
 def _figures(array: numpy.ndarray) -> tuple[str, ...]:
-    wide = converted(array, numpy.dtype(numpy.float64))
+    real = numpy.abs(array) if array.dtype.kind == "c" else array
+    wide = converted(real, numpy.dtype(numpy.float64))
     nan = int(numpy.count_nonzero(numpy.isnan(wide)))
     known = wide[~numpy.isnan(wide)]
     if not known.size:

@@ -83,7 +83,7 @@ def run(
         feeds = arrays.drawn(made, at, seed, dict(integers))
         origin = f"random inputs, seed {seed}, at {sizes_text(arrays.sizes_of(made, at))}"
     start = perf_counter()
-    results = made(**feeds)
+    results = made._results(feeds)
     seconds = perf_counter() - start
     console.title(str(made.name))
     console.prose(f"  {origin}")

@@ -62,6 +62,11 @@ class Adapter(ABC):
     def run(self, call: Call, given: Mapping[str, Any], out: Any = None) -> Any:
         """Call the program, with the arrays `out` for the results of the caller, if any."""
 
+    def results(self, call: Call, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The results of `run` by name, also where it returns the structure of a module."""
+        found: dict[str, Any] = self.run(call, given)
+        return found
+
     @abstractmethod
     def check_map(self) -> None:
         """Raise OptionError if calls for items cannot be joined and ordered otherwise."""
@@ -168,14 +173,15 @@ class TensorAdapter(Adapter):
 
     def run(self, call: Call, given: Mapping[str, Any], out: Any = None) -> Any:
         """As `Adapter.run`. Raises InputError before the call for what cannot be written back."""
-        found = self._run(call, given, out)
+        found = self.results(call, given, out)
         if self._structure is None:
             return found
         returned, spec = self._structure
         leaves = (found.get(each, each) if isinstance(each, str) else each for each in returned)
         return import_module("torch.utils._pytree").tree_unflatten(leaves, spec)
 
-    def _run(self, call: Call, given: Mapping[str, Any], out: Any) -> dict[str, Any]:
+    def results(self, call: Call, given: Mapping[str, Any], out: Any = None) -> dict[str, Any]:
+        """As `Adapter.results`."""
         with self._alone():
             feeds, known = self.encode(given)
             targets = self._targets(given)

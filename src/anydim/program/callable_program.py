@@ -119,6 +119,13 @@ class CallableProgram:
         other = None if self._varied is None else self._varied(self, given)
         return self if other is None else other
 
+    def _results(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """The results of a call by name, also of a module that returns a structure."""
+        served = self.serving(named)
+        if served.adapter is None:
+            return served(**named)
+        return served.adapter.results(served._inner, named)
+
     def _limit_as(self, other: CallableProgram) -> None:
         """Take the limits and set sizes of another model of the same file."""
         run, known = self.executable, other.executable
