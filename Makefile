@@ -73,7 +73,7 @@ test-ray: setup ## replicas and jobs on a Ray cluster of this machine
 
 test-gpu: setup ## what the CUDA target makes, on a real device (docs/gpu.md)
 	$(PIP) install -e '.[cuda]'
-	$(BIN)/python -m pytest tests/gpu tests/unit/targets/test_cuda.py
+	$(BIN)/python -m pytest tests/gpu tests/unit/compiler/targets/test_cuda.py
 
 bench-gpu: setup ## kernels and models on a CUDA device, beside torch and onnxruntime (docs/gpu.md)
 	$(PIP) install -e '.[cuda]'

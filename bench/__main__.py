@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from anydim.report.measure import interleaved, largest_difference, median_ratio, streamed
+from anydim.cli.report.measure import interleaved, largest_difference, median_ratio, streamed
 from bench.engines import ENGINES, Call
 from bench.isolated import cold_runs, pinned
 from bench.workloads import Stream, draw, streams, table_sizes

@@ -23,7 +23,7 @@ from typing import Any
 
 import click
 
-from anydim.report.measure import quiet_collector
+from anydim.cli.report.measure import quiet_collector
 from bench.engines import ENGINES
 from bench.isolated import ROOT, pinned
 from bench.workloads import draw

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from functools import cache
 
 from anydim.base.records import dataclass
-from anydim.compiler import Compiled, compile_source
-from anydim.kernels.launch import TF32
-from anydim.targets.cuda.nvrtc import Resources, nvrtc
-from anydim.targets.targets import CUDA, target
+from anydim.compiler.kernels.launch import TF32
+from anydim.compiler.pipeline import Compiled, compile_source
+from anydim.compiler.targets.cuda.nvrtc import Resources, nvrtc
+from anydim.compiler.targets.targets import CUDA, target
 from bench.opencl import WORK
 
 MODELS = ("MiniLM", "resnet50", "decoder")

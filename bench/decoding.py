@@ -40,8 +40,8 @@ import numpy as np
 import onnxruntime
 
 import anydim as ad
-from anydim.cached_model import Cached
-from anydim.cached_rows import CachedRows
+from anydim.api.cached_model import Cached
+from anydim.api.cached_rows import CachedRows
 from bench.networks.narrow import narrowed
 from bench.networks.sequences import decoder
 

@@ -16,7 +16,7 @@ import numpy
 
 import anydim as ad
 from anydim.base.errors import DeviceError
-from anydim.devices.table import open_device
+from anydim.runtime.devices.table import open_device
 from bench.arguments import no_words
 
 LENGTHS = (1, 8, 64)

@@ -11,12 +11,12 @@ from statistics import median
 
 import numpy
 
-from anydim.kernels import ir
-from anydim.native.body import Body, parameter
-from anydim.native.threads import LAUNCH, threads_code
+from anydim.compiler.kernels import ir
+from anydim.compiler.native.body import Body, parameter
+from anydim.compiler.native.threads import LAUNCH, threads_code
+from anydim.compiler.targets.targets import target
 from anydim.runtime import variant_tables
 from anydim.runtime.variant_tables import Choice, Site
-from anydim.targets.targets import target
 from bench.arguments import no_words
 
 TIMES, ROUNDS = 200_000, 15

@@ -28,9 +28,9 @@ import anydim as ad
 from anydim.base.dtypes import DType, bfloat16, float16, float32
 from anydim.base.errors import DeviceError, OptionError
 from anydim.base.records import dataclass
-from anydim.devices.cuda import CudaDevice, Library
-from anydim.devices.device import Launch
-from anydim.devices.table import driver_of
+from anydim.runtime.devices.cuda import CudaDevice, Library
+from anydim.runtime.devices.device import Launch
+from anydim.runtime.devices.table import driver_of
 from bench.opencl import WORK as MODELS
 from bench.opencl import Inputs, difference, results, seconds
 

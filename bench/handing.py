@@ -19,7 +19,7 @@ import numpy
 from onnx import helper
 
 import anydim as ad
-from anydim.devices.engines.table import ENGINES, open_engine
+from anydim.runtime.devices.engines.table import ENGINES, open_engine
 from bench.arguments import no_words
 
 CALLS = 2000

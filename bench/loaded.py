@@ -29,7 +29,7 @@ from rich.table import Table
 
 import anydim as ad
 from anydim.cli.options import DIM, SIZES, dims_by_name
-from anydim.report.measure import median_ratio
+from anydim.cli.report.measure import median_ratio
 from bench.isolated import pinned
 from examples.minilm.model import model_path
 

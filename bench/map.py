@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import anydim as ad
-from anydim.program.batches.mapping import Mapper
+from anydim.runtime.program.batches.mapping import Mapper
 from bench.isolated import pinned
 from bench.workloads import SENTENCES, Feeds
 from examples.minilm.model import model_path

@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 import anydim as ad
-from anydim.passes.memory import STACKED, ArenaPlan, Lifetime
-from anydim.passes.options import KernelOptions
-from anydim.program.memory_map import arena
-from anydim.program.program import Program
+from anydim.compiler.passes.memory import STACKED, ArenaPlan, Lifetime
+from anydim.compiler.passes.options import KernelOptions
+from anydim.runtime.program.memory_map import arena
+from anydim.runtime.program.program import Program
 from anydim.sizes import Box, Dim, Guard, as_size, holds
 from bench.networks import NETWORKS
 

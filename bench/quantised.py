@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import anydim as ad
-from anydim.report.measure import interleaved, largest_difference
+from anydim.cli.report.measure import interleaved, largest_difference
 from bench.isolated import pinned
 from bench.light import NAMES, light_model
 from bench.quantising import FORMS, optimised, quantised, random_images, session_options

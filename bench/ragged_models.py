@@ -124,8 +124,8 @@ def _checked(file: Path, batches: int, seconds: float) -> dict[str, Any]:
 
 def _counts(file: Path) -> dict[str, Any]:
     """The nodes of the ragged graph outside of loops over rows, and inside."""
-    read = import_module("anydim.frontends.table").read
-    rewrite = import_module("anydim.passes.ragged.rows").RaggedRows("auto")
+    read = import_module("anydim.compiler.frontends.table").read
+    rewrite = import_module("anydim.compiler.passes.ragged.rows").RaggedRows("auto")
     graph, _ = rewrite.run(read(str(file)))
     loops = [node.region.body for node in graph.nodes if node.operator == "loop"]
 

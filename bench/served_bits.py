@@ -28,8 +28,8 @@ import numpy
 
 import anydim as ad
 from anydim.base.records import dataclass
-from anydim.program.padding import natural
-from anydim.server.arrivals import lengths_with
+from anydim.runtime.program.padding import natural
+from anydim.serving.server.arrivals import lengths_with
 from anydim.sizes import Dim
 from examples.minilm.model import Config, build_model, random_weights
 

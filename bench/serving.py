@@ -49,8 +49,10 @@ import onnx
 import anydim as ad
 from anydim.base.amounts import bytes_of, bytes_text
 from anydim.base.records import dataclass
-from anydim.program.padding import natural
-from anydim.server.arrivals import (
+from anydim.runtime.program.padding import natural
+from anydim.serving import Batcher
+from anydim.serving.measures import percentiles
+from anydim.serving.server.arrivals import (
     Connections,
     Sent,
     Target,
@@ -59,8 +61,6 @@ from anydim.server.arrivals import (
     request_bytes,
     send_all,
 )
-from anydim.serving import Batcher
-from anydim.serving.measures import percentiles
 from anydim.sizes import Dim
 
 RESULT = "sentence_embedding"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import anydim as ad
-from anydim.frontends.builder import Builder
+from anydim.compiler.frontends.builder import Builder
 from bench.structure_peers import Engines, torch_with
 
 TEXT = """

@@ -21,7 +21,7 @@ import click
 import numpy
 import onnx
 
-from anydim.report.measure import interleaved, largest_difference
+from anydim.cli.report.measure import interleaved, largest_difference
 from bench.isolated import pinned
 from bench.light import light_model
 from bench.networks.classifiers import convnext, mobilenet, resnet18

@@ -27,8 +27,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
 from anydim.base import settings
-from anydim.passes import assemble
-from anydim.passes.sizes_once import SizesOnce
+from anydim.compiler.passes import assemble
+from anydim.compiler.passes.sizes_once import SizesOnce
 
 Feeds = dict[str, numpy.ndarray]
 _RANDOM = numpy.random.default_rng(0)

@@ -30,7 +30,7 @@ import onnx
 import anydim as ad
 from anydim.base import settings
 from anydim.base.records import dataclass
-from anydim.variants.workers import workers
+from anydim.compiler.variants.workers import workers
 from bench.isolated import pinned
 from bench.light import light_model
 from bench.networks.images import recogniser

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import anydim as ad
-from anydim.frontends.builder import Builder
+from anydim.compiler.frontends.builder import Builder
 
 TREE_LSTM = """
 def tree_lstm(Tree t, float(3,D,H) W, float(5,2,H,H) U, float(5,H) b) -> (h, c) {

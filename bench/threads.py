@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import anydim as ad
-from anydim.report.measure import interleaved
+from anydim.cli.report.measure import interleaved
 from bench.cliffs.family import Family, at
 from bench.cliffs.running import as_label
 from bench.cliffs.threaded import fastest

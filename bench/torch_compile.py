@@ -72,7 +72,7 @@ def _measured(name: str, backend: str, training: bool, threads: int) -> dict[str
     """Seconds to compile, the graphs of torch's counters, time by eager's, largest difference."""
     import torch
 
-    import anydim.torch_backend  # noqa: F401  registers the backend
+    import anydim.torch.backend  # noqa: F401  registers the backend
 
     if backend == "openvino":
         import openvino.torch  # noqa: F401  registers its backend

@@ -32,9 +32,9 @@ SOURCE = ROOT / "src"
 NAME = "anydim-runtime"
 KEYWORDS = ("inference", "runtime", "dynamic shapes", "numpy")
 COMPILER = "Topic :: Software Development :: Compilers"  # which this distribution is not
-ROOMS = ("base", "sizes", "runtime", "devices", "program", "deploy", "serving", "server")
-ALONE = ("__init__", "__main__", "compile_options")
-STRATEGIES = "variants/strategies"  # what `load` may be asked for
+ROOMS = ("base", "sizes", "runtime", "deploy", "serving")
+ALONE = ("__init__", "__main__", "api/__init__", "api/compile_options", "compiler/__init__")
+STRATEGIES = "compiler/variants/strategies"  # what `load` may be asked for
 SESSIONS = "ort"  # of saved models
 COMMANDS = (
     "__init__", "app", "arrays", "bench", "bench_rows", "caching", "commands", "devices", "feeding",
@@ -47,12 +47,12 @@ REPORTS = (
 )  # fmt: skip
 CLI = ("click", "rich")  # packages of the command line
 SERVE = "serve"  # the extra of the server, which has the packages of the whole distribution's
-DATA = ("py.typed", "server/page.html")  # files beside modules
+DATA = ("py.typed", "serving/server/page.html")  # files beside modules
 COMPILING = {
     *(f"anydim/deploy/{name}.py" for name in ("save", "archive", "constants", "string_members")),
     *(f"anydim/ort/{name}.py" for name in ("file", "kept")),
 }
-EXPORT = "anydim/deploy/export/"  # writes C, by way of the compiler
+LEFT = ("anydim/deploy/export/", "anydim/serving/ray/")  # need the compiler; need Ray
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -62,12 +62,12 @@ def modules() -> list[Path]:
     for room in (*ROOMS, SESSIONS):
         found += sorted((SOURCE / "anydim" / room).rglob("*.py"))
     found += [SOURCE / "anydim" / "cli" / f"{name}.py" for name in COMMANDS]
-    found += [SOURCE / "anydim" / "report" / f"{name}.py" for name in REPORTS]
-    found += [SOURCE / "anydim" / "variants" / "__init__.py"]
+    found += [SOURCE / "anydim" / "cli" / "report" / f"{name}.py" for name in REPORTS]
+    found += [SOURCE / "anydim" / "compiler" / "variants" / "__init__.py"]
     found += sorted((SOURCE / "anydim" / STRATEGIES).rglob("*.py"))
     names = {path: path.relative_to(SOURCE).as_posix() for path in found}
     return [path for path, name in names.items()
-            if name not in COMPILING and not name.startswith(EXPORT)]  # fmt: skip
+            if name not in COMPILING and not name.startswith(LEFT)]  # fmt: skip
 
 
 def write(folder: Path) -> Path:

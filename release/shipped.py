@@ -20,10 +20,10 @@ import numpy
 
 import anydim as ad
 from anydim.base import cache, settings
-from anydim.compiler import compile_source
-from anydim.native.build import prepare
-from anydim.targets.target import Source
-from anydim.targets.targets import target
+from anydim.compiler.native.build import prepare
+from anydim.compiler.pipeline import compile_source
+from anydim.compiler.targets.target import Source
+from anydim.compiler.targets.targets import target
 
 LEVELS = ("x86-64-v3", "x86-64-v4", "aarch64")
 _LAYERS = (  # of images: channels, kernel, stride, groups

@@ -19,15 +19,15 @@ from unittest.mock import patch
 
 from anydim.base.cache import key_of
 from anydim.base.errors import InternalError
-from anydim.kernels import ir
-from anydim.targets.c.loader import load
-from anydim.targets.c.names import identifier
-from anydim.targets.compilation import Compilation
-from anydim.targets.cuda.compiler import architecture
-from anydim.targets.cuda.render import sources
-from anydim.targets.processor import NATIVE, Processor
-from anydim.targets.target import Source, Target
-from anydim.targets.targets import TARGETS, target
+from anydim.compiler.kernels import ir
+from anydim.compiler.targets.c.loader import load
+from anydim.compiler.targets.c.names import identifier
+from anydim.compiler.targets.compilation import Compilation
+from anydim.compiler.targets.cuda.compiler import architecture
+from anydim.compiler.targets.cuda.render import sources
+from anydim.compiler.targets.processor import NATIVE, Processor
+from anydim.compiler.targets.target import Source, Target
+from anydim.compiler.targets.targets import TARGETS, target
 
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-mfma",
          "-mf16c", "-pthread", "-w")  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-import anydim.ops  # noqa: F401  operators that definitions call
+import anydim.compiler.ops  # noqa: F401  operators that definitions call
 from anydim.base.errors import UserError
 from anydim.lang.resolve.ranks import ellipses_of
 from anydim.lang.surface.parser import parse

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from anydim.compiler import Compiled
-from anydim.devices.device import Device, Launch
-from anydim.native.build import Assembled
-from anydim.program.segment import Segment
+from anydim.compiler.native.build import Assembled
+from anydim.compiler.pipeline import Compiled
+from anydim.compiler.targets.target import Target
+from anydim.runtime.devices.device import Device, Launch
 from anydim.runtime.positions import FINE
-from anydim.targets.target import Target
+from anydim.runtime.program.segment import Segment
 
 
 class OnDevice:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import click
 
+from anydim.api.derivatives import derived
 from anydim.base.errors import LanguageError, UserError
-from anydim.derivatives import derived
 from anydim.lang.surface.sequences import is_sequence
 from anydim.lang.surface.syntax import Definition
 from tests.definition_texts import arguments, definitions
@@ -29,9 +29,9 @@ SIZES = (0, 1, 2, 5)
 DRAWS = 6  # arguments of one size: some have no call, or are beside a kink
 NO_CALL = "no call with floats is valid"
 ROUNDING = {
-    "src/anydim/frontends/torch/definitions.tc: greatest_divisor": "remainders of remainders",
-    "src/anydim/frontends/torch/definitions.tc: jacobi": "rotations by rounding",
-    "tests/unit/checking/test_check.py: f": "a difference of large equal numbers",
+    "src/anydim/compiler/frontends/torch/definitions.tc: greatest_divisor": "rests of remainders",
+    "src/anydim/compiler/frontends/torch/definitions.tc: jacobi": "rotations by rounding",
+    "tests/unit/compiler/checking/test_check.py: f": "a difference of large equal numbers",
 }
 """Definitions whose differences are rounding."""
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from anydim.derivatives import derived
-from anydim.frontends.definition import pattern_of
-from anydim.frontends.definition_graph import graph_of
-from anydim.graph.evaluate import bind, check_guards
+from anydim.api.derivatives import derived
+from anydim.compiler.frontends.definition import pattern_of
+from anydim.compiler.frontends.definition_graph import graph_of
+from anydim.compiler.graph.evaluate import bind, check_guards
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.surface.syntax import Definition
 

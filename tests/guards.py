@@ -26,11 +26,11 @@ from weakref import WeakKeyDictionary
 import numpy
 
 import anydim as ad
-from anydim.native import emit, region_emit
-from anydim.program.callable_program import CallableProgram
-from anydim.program.segment import Segment, Site
+from anydim.compiler.native import emit, region_emit
 from anydim.runtime.arrays import by_name
 from anydim.runtime.clocked import ENTRY
+from anydim.runtime.program.callable_program import CallableProgram
+from anydim.runtime.program.segment import Segment, Site
 from anydim.sizes import Size, negated_if_negative
 
 _sizes = Segment._sizes

@@ -13,9 +13,9 @@ import pytest
 
 from anydim.base import settings
 from anydim.base.errors import DeviceError, OptionError
-from anydim.devices.opencl.inventory import devices
-from anydim.devices.opencl.opened import opened
-from anydim.targets.c.compilers import compiler
+from anydim.compiler.targets.c.compilers import compiler
+from anydim.runtime.devices.opencl.inventory import devices
+from anydim.runtime.devices.opencl.opened import opened
 
 
 def has_compiler(name: str = "") -> bool:

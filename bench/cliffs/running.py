@@ -10,7 +10,7 @@ import numpy
 import onnxruntime
 
 import anydim as ad
-from anydim.report.measure import interleaved, timed
+from anydim.cli.report.measure import interleaved, timed
 from bench.cliffs.family import Family, Sizes
 from bench.cliffs.machine import Limits
 

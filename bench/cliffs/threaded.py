@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import anydim as ad
-from anydim.report.measure import interleaved, timed
+from anydim.cli.report.measure import interleaved, timed
 from bench.cliffs.families import families
 from bench.cliffs.family import Family
 from bench.cliffs.machine import SIZES, Limits, copied

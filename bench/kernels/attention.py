@@ -19,14 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from anydim.base.dtypes import float32
-from anydim.kernels.attention.attention_template import TEMPLATE
-from anydim.kernels.launch import Launch
+from anydim.compiler.kernels.attention.attention_template import TEMPLATE
+from anydim.compiler.kernels.launch import Launch
+from anydim.compiler.targets.llvm.host import machine
+from anydim.compiler.targets.run import ENTRY, build
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, as_size
-from anydim.targets.llvm.host import machine
-from anydim.targets.run import ENTRY, build
 
 SHAPES = (
     (1, 7), (1, 16), (1, 22), (1, 32), (1, 48), (1, 61), (1, 96), (1, 128), (1, 256), (1, 512),

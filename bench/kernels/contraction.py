@@ -29,18 +29,18 @@ from pathlib import Path
 import numpy as np
 
 from anydim.base.dtypes import float32
-from anydim.kernels.launch import Launch
-from anydim.kernels.matmul.contraction.contraction_template import TEMPLATE
+from anydim.compiler.kernels.launch import Launch
+from anydim.compiler.kernels.matmul.contraction.contraction_template import TEMPLATE
+from anydim.compiler.targets.llvm.compiler import compile_modules
+from anydim.compiler.targets.llvm.host import machine, this_machine
+from anydim.compiler.targets.llvm.loader import load
+from anydim.compiler.targets.run import build
+from anydim.compiler.targets.target import Source
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.runtime.packing import pack
 from anydim.sizes import Box, Dim, as_size
-from anydim.targets.llvm.compiler import compile_modules
-from anydim.targets.llvm.host import machine, this_machine
-from anydim.targets.llvm.loader import load
-from anydim.targets.run import build
-from anydim.targets.target import Source
 from bench.cliffs.machine import fused_peak
 
 SHAPES = ((384, 384), (384, 1536), (1536, 384))  # k, n of MiniLM's layers

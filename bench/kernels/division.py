@@ -20,16 +20,16 @@ import numpy as np
 
 import anydim as ad
 from anydim.base.dtypes import float32
-from anydim.kernels.launch import Launch
-from anydim.kernels.rows import pointwise
-from anydim.kernels.rows import row_template as rows
-from anydim.kernels.template import Template
+from anydim.compiler.kernels.launch import Launch
+from anydim.compiler.kernels.rows import pointwise
+from anydim.compiler.kernels.rows import row_template as rows
+from anydim.compiler.kernels.template import Template
+from anydim.compiler.targets.llvm.host import machine
+from anydim.compiler.targets.run import ENTRY, build
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
-from anydim.targets.llvm.host import machine
-from anydim.targets.run import ENTRY, build
 from bench.isolated import pinned
 from bench.kernels import attention
 from bench.kernels.rows import aligned

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
-from anydim.report.measure import Timings, interleaved
+from anydim.cli.report.measure import Timings, interleaved
 from bench.architectures import peer
 
 PLACES = ("h", "v", "d")

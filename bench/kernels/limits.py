@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 
+from anydim.api.calibration import measured, times_of
+from anydim.api.calibration_probes import probes
 from anydim.base.text import table
-from anydim.calibration import measured, times_of
-from anydim.calibration_probes import probes
-from anydim.kernels.limits import DEFAULTS, RANGES
-from anydim.targets.targets import target
+from anydim.compiler.kernels.limits import DEFAULTS, RANGES
+from anydim.compiler.targets.targets import target
 
 
 def main() -> None:

@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-import anydim.ops  # noqa: F401  fills the registry
+import anydim.compiler.ops  # noqa: F401  fills the registry
 from anydim.base.dtypes import DTYPES
-from anydim.graph.operator import operator
-from anydim.kernels.routines.routine import Steps
+from anydim.compiler.graph.operator import operator
+from anydim.compiler.kernels.routines.routine import Steps
+from anydim.compiler.targets.llvm.host import machine
+from anydim.compiler.targets.run import ENTRY, build
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
-from anydim.targets.llvm.host import machine
-from anydim.targets.run import ENTRY, build
 from bench.arguments import cases_and_file
 
 ROUNDS = 15

@@ -17,14 +17,14 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from anydim.base.dtypes import float32
-from anydim.kernels.launch import Machine
-from anydim.kernels.rows import pointwise
-from anydim.kernels.rows import row_template as rows
+from anydim.compiler.kernels.launch import Machine
+from anydim.compiler.kernels.rows import pointwise
+from anydim.compiler.kernels.rows import row_template as rows
+from anydim.compiler.targets.run import ENTRY, build
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
-from anydim.targets.run import ENTRY, build
 from bench.arguments import cases_and_file
 
 SIZES = ((7, 384), (128, 384), (1024, 384), (1024, 1536))

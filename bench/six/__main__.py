@@ -26,7 +26,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from anydim.report.measure import largest_difference, streamed
+from anydim.cli.report.measure import largest_difference, streamed
 from bench.isolated import ROOT, pinned
 from bench.six.engines import LOADED, Call, carrying, installed
 from bench.six.losses import losses

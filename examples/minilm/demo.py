@@ -21,10 +21,10 @@ import numpy as np
 import anydim as ad
 from anydim.base.amounts import bytes_text
 from anydim.base.text import table
-from anydim.report.console import Console
-from anydim.report.measure import largest_difference, median_ratio, streamed
-from anydim.report.peers import onnxruntime_engine
-from anydim.report.text import duration, sizes_text
+from anydim.cli.report.console import Console
+from anydim.cli.report.measure import largest_difference, median_ratio, streamed
+from anydim.cli.report.peers import onnxruntime_engine
+from anydim.cli.report.text import duration, sizes_text
 from examples.minilm.model import model_path
 from examples.minilm.tokenizer import Feeds, Tokenizer
 

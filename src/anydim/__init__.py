@@ -11,6 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from anydim.api.cached_model import cached
+    from anydim.api.compile_options import Options
+    from anydim.api.definitions import define
+    from anydim.api.entry import compile
+    from anydim.api.model import Model
     from anydim.base import settings
     from anydim.base.dtypes import (
         bfloat16,
@@ -47,19 +52,14 @@ if TYPE_CHECKING:
         TimeLimitError,
         UserError,
     )
-    from anydim.cached_model import cached
-    from anydim.compile_options import Options
-    from anydim.definitions import define
+    from anydim.compiler.frontends.builder import Builder
+    from anydim.compiler.variants import strategies
     from anydim.deploy.inspect import inspect
     from anydim.deploy.load import LoadedModel, load
-    from anydim.entry import compile
-    from anydim.frontends.builder import Builder
-    from anydim.model import Model
-    from anydim.program.limits import MemoryLimit
+    from anydim.runtime.program.limits import MemoryLimit
     from anydim.runtime.ragged import Ragged
     from anydim.runtime.structures import Structure
     from anydim.sizes import Dim
-    from anydim.variants import strategies
 
 __version__ = "0.1.0"
 
@@ -118,23 +118,23 @@ __all__ = [
 _RUNNING = {
     "Dim": "anydim.sizes",
     "LoadedModel": "anydim.deploy.load",
-    "MemoryLimit": "anydim.program.limits",
+    "MemoryLimit": "anydim.runtime.program.limits",
     "Ragged": "anydim.runtime.ragged",
     "Structure": "anydim.runtime.structures",
     "inspect": "anydim.deploy.inspect",
     "load": "anydim.deploy.load",
 }
 _STARTING = {  # programs may be on disk
-    "Model": "anydim.model",
-    "Options": "anydim.compile_options",
-    "compile": "anydim.entry",
+    "Model": "anydim.api.model",
+    "Options": "anydim.api.compile_options",
+    "compile": "anydim.api.entry",
 }
 _COMPILING = {
-    "Builder": "anydim.frontends.builder",
-    "cached": "anydim.cached_model",
-    "define": "anydim.definitions",
+    "Builder": "anydim.compiler.frontends.builder",
+    "cached": "anydim.api.cached_model",
+    "define": "anydim.api.definitions",
 }
-_MODULES = {"settings": "anydim.base.settings", "strategies": "anydim.variants.strategies"}
+_MODULES = {"settings": "anydim.base.settings", "strategies": "anydim.compiler.variants.strategies"}
 
 
 def __getattr__(name: str) -> Any:
@@ -158,7 +158,7 @@ def _of_compiler(name: str) -> Any:
         if name in _STARTING:
             with import_module("anydim.base.collector").collector_paused(lasting=True):
                 return getattr(import_module(_STARTING[name]), name)
-        loaded = import_module("anydim.targets.llvm.llvm_api").begin_loading()
+        loaded = import_module("anydim.compiler.targets.llvm.llvm_api").begin_loading()
         value = getattr(import_module(_COMPILING[name]), name)
     except ModuleNotFoundError as error:
         raise import_module("anydim.base.missing_package").missing_module(

@@ -29,15 +29,15 @@ from typing import Any
 
 import numpy
 
+from anydim.api.entry import compile
+from anydim.api.model import Model
+from anydim.api.model_store import cache_path, kept_at
 from anydim.base.cache_folder import is_there
 from anydim.base.errors import MissingError, ModelError, OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.deploy.checksum import checksum
-from anydim.entry import compile
-from anydim.model import Model
-from anydim.model_store import cache_path, kept_at
-from anydim.program.callable_program import CallableProgram
 from anydim.runtime.lists import RaggedPort
+from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.ragged import Ragged
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")

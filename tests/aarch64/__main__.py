@@ -26,11 +26,11 @@ ROOMS: dict[str, list[str]] = {
     "sizes": [f"tests/unit/sizes/test_{name}.py" for name in ("box", "expression", "text")],
     "language": ["tests/unit/lang/test_evaluate.py", "tests/unit/lang/test_programs.py"],
     "targets": [
-        f"tests/unit/targets/test_{name}.py"
+        f"tests/unit/compiler/targets/test_{name}.py"
         for name in ("bits", "elementary", "functions", "image", "processors", "programs", "while")
     ],
-    "native": ["tests/unit/native"],
-    "ranks": ["tests/unit/frontends/test_onnx_ranks_by_size.py"],
+    "native": ["tests/unit/compiler/native"],
+    "ranks": ["tests/unit/compiler/frontends/test_onnx_ranks_by_size.py"],
     "positions": ["tests/ops/test_resize_positions.py"],
 }
 PROGRAMS = ("operators", "models")  # of this folder, which print what they find

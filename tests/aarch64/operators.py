@@ -14,9 +14,9 @@ import numpy
 import anydim as ad
 from anydim.base.dtypes import converted
 from anydim.base.errors import UserError
-from anydim.graph.evaluate import evaluate
-from anydim.graph.nodes import Graph
-from anydim.graph.operator import OPERATORS
+from anydim.compiler.graph.evaluate import evaluate
+from anydim.compiler.graph.nodes import Graph
+from anydim.compiler.graph.operator import OPERATORS
 from tests.ops.cases import CASES
 from tests.ops.test_operators import build, feed
 

@@ -28,7 +28,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from anydim.backend import Backend
+from anydim.api.backend import Backend
 from anydim.base.errors import UserError
 from tests.conformance import onnx_backend
 from tests.conformance.onnx_backend import part_of

@@ -13,15 +13,15 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from anydim.backend import freed
+from anydim.api.backend import freed
 from anydim.base.errors import UserError
-from anydim.frontends.onnx import import_model
-from anydim.frontends.onnx.file.strings import StringsInside
-from anydim.graph.nodes import Graph
-from anydim.passes.assign_devices import Place
-from anydim.passes.device_placement.min_cut_choice import Device
-from anydim.passes.device_placement.rules import Rule, all_nodes
-from anydim.passes.device_placement.speeds import Speed
+from anydim.compiler.frontends.onnx import import_model
+from anydim.compiler.frontends.onnx.file.strings import StringsInside
+from anydim.compiler.graph.nodes import Graph
+from anydim.compiler.passes.assign_devices import Place
+from anydim.compiler.passes.device_placement.min_cut_choice import Device
+from anydim.compiler.passes.device_placement.rules import Rule, all_nodes
+from anydim.compiler.passes.device_placement.speeds import Speed
 from tests.conformance import onnx_backend
 
 KINDS: Mapping[str, bool] = {"processors": True, "groups": False}  # name -> whether it is `ordered`

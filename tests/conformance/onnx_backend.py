@@ -30,8 +30,8 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 from onnx.reference.ops import op_pool_common
 
-from anydim.backend import Backend
-from anydim.model import Model
+from anydim.api.backend import Backend
+from anydim.api.model import Model
 from tests.conformance import reference_pools
 from tests.conformance.backend_exclusions import (
     EXCLUDED,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from anydim.backend import Backend
+from anydim.api.backend import Backend
 from tests.conformance import onnx_backend
 from tests.conformance.on_devices import page
 from tests.kernel_targets import needs_device
-from tests.unit.frontends.models import model, node
+from tests.unit.compiler.frontends.models import model, node
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operators-on-devices.md"
 SHARDS = 8

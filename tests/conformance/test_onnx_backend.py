@@ -15,14 +15,14 @@ from onnx import TensorProto, helper
 from onnx.backend.test.loader import DATA_DIR, load_model_tests
 from onnx.reference.ops import op_pool_common
 
-from anydim.backend import Backend, freed
+from anydim.api.backend import Backend, freed
 from anydim.base.errors import ModelError, OptionError
-from anydim.frontends.onnx import import_model
-from anydim.frontends.onnx.file.strings import StringsInside
-from anydim.frontends.onnx.operators.table import OPERATORS
+from anydim.compiler.frontends.onnx import import_model
+from anydim.compiler.frontends.onnx.file.strings import StringsInside
+from anydim.compiler.frontends.onnx.operators.table import OPERATORS
 from tests.conformance import onnx_backend, reference_pools
-from tests.unit.frontends.models import model, node
-from tests.unit.frontends.test_onnx_operators import ELSEWHERE, ROWS
+from tests.unit.compiler.frontends.models import model, node
+from tests.unit.compiler.frontends.test_onnx_operators import ELSEWHERE, ROWS
 
 SHARDS = 8
 KINDS_ELSEWHERE = {

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from anydim.base.records import dataclass
-from anydim.server.clients import CONSTANT
-from tests.unit.server.running import Running, running
+from anydim.serving.server.clients import CONSTANT
 from tests.unit.serving.models import scaled
+from tests.unit.serving.server.running import Running, running
 
 MEMORY = 160 << 20  # bytes of the server
 PATH = "/v2/models/scaled/infer"
@@ -282,7 +282,7 @@ def asked_by_rpc(server: Running, seconds: float) -> tuple[float, int]:
     """The same over gRPC."""
     import grpc
 
-    from anydim.server.messages import SERVICE, message
+    from anydim.serving.server.messages import SERVICE, message
 
     given = message("ModelInferRequest")(model_name="scaled", inputs=[
         {"name": "x", "datatype": "FP32", "shape": [1, 3],

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 import anydim as ad
-from anydim.server.messages import SERVICE, message
+from anydim.serving.server.messages import SERVICE, message
 from bench.networks.sequences import decoder
-from tests.unit.server.running import Running, running
-from tests.unit.server.test_hostile import BODIES, changed, mutated
-from tests.unit.server.test_protocol import HEAD
-from tests.unit.server.test_strings import MODELS, TEXTS, framed
 from tests.unit.serving.models import encoder, tokens
+from tests.unit.serving.server.running import Running, running
+from tests.unit.serving.server.test_hostile import BODIES, changed, mutated
+from tests.unit.serving.server.test_protocol import HEAD
+from tests.unit.serving.server.test_strings import MODELS, TEXTS, framed
 
 SETTLED = 5  # the part of the requests after which memory is flat
 GROWTH = 16 << 20  # bytes

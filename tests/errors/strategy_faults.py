@@ -17,7 +17,7 @@ _BEGIN = """
 import json, random, time, warnings
 from pathlib import Path
 from anydim.base import settings
-from anydim.variants.workers import Workers, workers
+from anydim.compiler.variants.workers import Workers, workers
 
 said = []
 warnings.simplefilter("always")

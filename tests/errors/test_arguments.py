@@ -14,7 +14,7 @@ import anydim as ad
 from anydim.base import settings
 from anydim.base.cache import DiskCache
 from anydim.sizes import Dim
-from tests.unit.frontends.models import model, node
+from tests.unit.compiler.frontends.models import model, node
 
 RELU = model([node("y = Relu(x)")], ["x f[batch, 4]"], ["y"])
 

@@ -8,7 +8,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import DimError, InputError, ModelError
-from anydim.frontends.onnx.importer import import_model
+from anydim.compiler.frontends.onnx.importer import import_model
 from tests.models.building import graph, model, node
 
 

@@ -11,9 +11,9 @@ import pytest
 for _package in ("starlette", "uvicorn", "httptools", "grpc"):
     pytest.importorskip(_package)
 
-from anydim.server.clients import CONSTANT, Limits  # noqa: E402
+from anydim.serving.server.clients import CONSTANT, Limits  # noqa: E402
 from tests.errors.hostile_connections import ATTACKS, MEMORY, held, seen, served  # noqa: E402
-from tests.unit.server.running import Running  # noqa: E402
+from tests.unit.serving.server.running import Running  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc")
 FILES = 128 + 3 * 64  # of the process beside connections

@@ -9,12 +9,12 @@ import numpy
 import pytest
 
 import anydim as ad
+from anydim.api.model import Model
 from anydim.base.dtypes import int64
 from anydim.base.errors import DimError, InputError, OutOfMemoryError
-from anydim.model import Model
-from anydim.program.segment import Site
+from anydim.runtime.program.segment import Site
 from anydim.sizes import Box, Dim, Guard, Size, as_size, parse
-from tests.unit.program.tiny import adder, model_of, program, spec
+from tests.unit.runtime.program.tiny import adder, model_of, program, spec
 
 BATCH, SEQ = Size.symbol("batch"), Size.symbol("seq")
 BOX = Box.of(Dim("batch", 0, 64), Dim("seq", 2, 512), constraints=(parse("600 - batch - seq"),))

@@ -10,7 +10,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.keywords import public
-from tests.unit.frontends.models import model, node
+from tests.unit.compiler.frontends.models import model, node
 
 RELU = model([node("y = Relu(x)")], ["x f[batch, 4]"], ["y"])
 TEXT = "def f(float(N) x; int times = 1) -> (y) { y(i) = times * x(i) }"

@@ -2,7 +2,7 @@
 
 import pytest
 
-import anydim.ops  # noqa: F401  operators that definitions call
+import anydim.compiler.ops  # noqa: F401  operators that definitions call
 from anydim.base.dtypes import float32
 from anydim.base.errors import LanguageError
 from anydim.lang.resolve.instantiate import instantiate

@@ -13,12 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
 from anydim.base.errors import InputError, ModelError, OptionError, UserError
-from anydim.frontends.onnx import import_model
-from anydim.frontends.onnx.outline import outline
+from anydim.compiler.frontends.onnx import import_model
+from anydim.compiler.frontends.onnx.outline import outline
 from anydim.ort import InferenceSession
 from anydim.ort.errors import InvalidGraph
 from anydim.sizes import Dim
-from tests.unit.frontends.models import compare, model, node
+from tests.unit.compiler.frontends.models import compare, model, node
 
 X = ["x f[n, 3]"]
 W = np.arange(6, dtype=np.float32).reshape(3, 2)

@@ -16,9 +16,9 @@ import anydim as ad
 from anydim import ort
 from anydim.base.errors import InternalError
 from anydim.base.reports import reported, user_callback
-from anydim.graph.operator import Operator
-from anydim.passes.lower import Lower
-from anydim.passes.simplify import Simplify
+from anydim.compiler.graph.operator import Operator
+from anydim.compiler.passes.lower import Lower
+from anydim.compiler.passes.simplify import Simplify
 
 PLANTED = (AssertionError(), KeyError("x"), ZeroDivisionError("two"), OSError(5, "odd"),
            TypeError("of ours"), RecursionError(), InternalError("two and two"))  # fmt: skip

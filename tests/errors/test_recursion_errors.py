@@ -118,7 +118,7 @@ def test_mistakes(text: str, problem: str, hint: str) -> None:
 
 
 def test_an_operator_of_a_model() -> None:
-    from anydim.frontends.definition import called
+    from anydim.compiler.frontends.definition import called
     from anydim.lang.surface.parser import parse
 
     definition = parse(FIB)["fib"]

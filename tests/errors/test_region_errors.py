@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import anydim as ad
+from anydim.api.model import Model
 from anydim.base.dtypes import DType, boolean, float32, int64
 from anydim.base.errors import DimError, GraphError, InputError, OutOfMemoryError
-from anydim.graph.nodes import Constant, Graph, Node
-from anydim.graph.regions import (
+from anydim.compiler.graph.nodes import Constant, Graph, Node
+from anydim.compiler.graph.regions import (
     BRANCH,
     CALL,
     LOOP,
@@ -24,11 +25,10 @@ from anydim.graph.regions import (
     Scan,
     Sizes,
 )
-from anydim.model import Model
 from anydim.runtime import context
 from anydim.runtime.region import RegionExecutable
 from anydim.sizes import Box, Dim, Guard, as_size
-from tests.unit.graph.region_graphs import kind
+from tests.unit.compiler.graph.region_graphs import kind
 
 N, T = Dim("n", 0, 9), Dim("T", 0, 12)
 ROW = kind(float32, "n")

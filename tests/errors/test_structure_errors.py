@@ -6,7 +6,7 @@ A row is a program, the position and the problem, and the hint; the message also
 
 import pytest
 
-import anydim.ops  # noqa: F401  operators that definitions call
+import anydim.compiler.ops  # noqa: F401  operators that definitions call
 from anydim.base.errors import LanguageError
 from anydim.base.text import caret
 from anydim.lang.surface.parser import parse

@@ -37,8 +37,8 @@ _SCRIPT = """
         model = ad.compile("m.onnx", strategy=strategy)
         for _ in range(8):
             right(lambda x: model(x=x)["y"])
-    import anydim.variants.serving
-    anydim.variants.serving.ledger("x").tuned(1)
+    import anydim.compiler.variants.serving
+    anydim.compiler.variants.serving.ledger("x").tuned(1)
     session = anydim.ort.InferenceSession("m.onnx")
     right(lambda x: session.run(None, {{"x": x}})[0])
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))

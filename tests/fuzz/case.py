@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy
 
-from anydim.graph.nodes import Graph
-from anydim.graph.text import print_graph
+from anydim.compiler.graph.nodes import Graph
+from anydim.compiler.graph.text import print_graph
 from anydim.lang.tree import TensorType
 from tests.fuzz.maker import Domain
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anydim.base.dtypes import boolean
-from anydim.frontends.builder import Value
+from anydim.compiler.frontends.builder import Value
 from anydim.sizes import Size, as_size
 from tests.fuzz.maker import MOST_RANK, Maker
 

@@ -14,9 +14,9 @@ import numpy
 
 from anydim.base.dtypes import from_numpy
 from anydim.base.errors import UserError
-from anydim.graph.evaluate import evaluate
-from anydim.graph.nodes import FUSED, Graph, Node
-from anydim.graph.operator import OPERATORS
+from anydim.compiler.graph.evaluate import evaluate
+from anydim.compiler.graph.nodes import FUSED, Graph, Node
+from anydim.compiler.graph.operator import OPERATORS
 from tests.fuzz.case import Case
 from tests.fuzz.points import affordable
 

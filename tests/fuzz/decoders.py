@@ -19,8 +19,8 @@ from typing import Any
 import numpy
 
 import anydim as ad
-from anydim.cached_rows import CachedRows
-from anydim.frontends.builder import Builder, Value
+from anydim.api.cached_rows import CachedRows
+from anydim.compiler.frontends.builder import Builder, Value
 from anydim.sizes import Size, as_size
 from tests.fuzz.case import Arrays, Case
 from tests.fuzz.judge import Expected, Failure, said

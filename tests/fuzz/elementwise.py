@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anydim as ad
 from anydim.base.dtypes import bfloat16, boolean
-from anydim.frontends.builder import Value
+from anydim.compiler.frontends.builder import Value
 from tests.fuzz.maker import Maker
 
 SMOOTH = (

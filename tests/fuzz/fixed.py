@@ -17,7 +17,7 @@ import onnx
 from onnx.backend.test.loader import load_model_tests
 
 import anydim as ad
-from anydim.backend import freed
+from anydim.api.backend import freed
 from anydim.base.errors import UserError
 from tests.fuzz import cuts
 from tests.fuzz.case import Arrays

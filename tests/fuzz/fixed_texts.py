@@ -20,10 +20,10 @@ import numpy
 
 from anydim.base.errors import UserError
 from anydim.base.frozen import FrozenMapping
-from anydim.frontends.definition import pattern_of
-from anydim.frontends.definition_graph import graph_of
-from anydim.graph.evaluate import evaluate
-from anydim.graph.nodes import Graph
+from anydim.compiler.frontends.definition import pattern_of
+from anydim.compiler.frontends.definition_graph import graph_of
+from anydim.compiler.graph.evaluate import evaluate
+from anydim.compiler.graph.nodes import Graph
 from anydim.lang.interpreter.kinds import NotCovered
 from anydim.lang.interpreter.run import run
 from anydim.lang.resolve.ranks import ellipses_of

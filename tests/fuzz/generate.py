@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from anydim.base.errors import UserError
-from anydim.frontends.builder import Value
-from anydim.graph.nodes import Graph
+from anydim.compiler.frontends.builder import Value
+from anydim.compiler.graph.nodes import Graph
 from tests.fuzz import (
     combining,
     elementwise,

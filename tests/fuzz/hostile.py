@@ -29,7 +29,7 @@ import onnx
 
 import anydim as ad
 from anydim.base import settings
-from anydim.program.inputs import draw
+from anydim.runtime.program.inputs import draw
 
 SECONDS, HANGS = 5, 60  # of processor time; of the clock, after which a process is ended
 MEMORY = 1 << 30  # bytes

@@ -18,10 +18,10 @@ import anydim as ad
 from anydim.base.dtypes import float32, float64
 from anydim.base.errors import UserError
 from anydim.base.frozen import FrozenMapping
-from anydim.graph.evaluate import evaluate
-from anydim.graph.nodes import Graph, Node
-from anydim.graph.operator import operator
-from anydim.passes.ragged.row_checks import mixing
+from anydim.compiler.graph.evaluate import evaluate
+from anydim.compiler.graph.nodes import Graph, Node
+from anydim.compiler.graph.operator import operator
+from anydim.compiler.passes.ragged.row_checks import mixing
 from anydim.serving.batcher import form_of
 from tests.fuzz.case import Arrays, Case
 from tests.fuzz.judge import Failure, compiled

@@ -20,21 +20,21 @@ import numpy
 import anydim as ad
 from anydim.base.dtypes import float64, from_numpy
 from anydim.base.errors import DimError
-from anydim.compiler import PASSES
-from anydim.graph import evaluate as evaluation
-from anydim.graph.evaluate import bind, check_guards, evaluate, group_of
-from anydim.graph.nodes import Graph, Node
-from anydim.graph.reader import read_graph
-from anydim.graph.text import constants_of, print_graph
-from anydim.kernels.templates import TEMPLATES
+from anydim.compiler.graph import evaluate as evaluation
+from anydim.compiler.graph.evaluate import bind, check_guards, evaluate, group_of
+from anydim.compiler.graph.nodes import Graph, Node
+from anydim.compiler.graph.reader import read_graph
+from anydim.compiler.graph.text import constants_of, print_graph
+from anydim.compiler.kernels.templates import TEMPLATES
+from anydim.compiler.passes import assemble
+from anydim.compiler.passes.options import PLAIN
+from anydim.compiler.pipeline import PASSES
+from anydim.compiler.targets.llvm.host import machine
 from anydim.lang.meaning.evaluate import _Evaluator
 from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import TensorType
-from anydim.passes import assemble
-from anydim.passes.options import PLAIN
-from anydim.program.segment import Site
+from anydim.runtime.program.segment import Site
 from anydim.sizes import as_size, negated_if_negative
-from anydim.targets.llvm.host import machine
 from tests.fuzz.case import Arrays, Case
 from tests.fuzz.fences import fences, watched
 from tests.fuzz.points import whole

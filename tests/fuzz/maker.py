@@ -17,7 +17,7 @@ import numpy
 import anydim as ad
 from anydim.base.dtypes import DType, bfloat16, boolean, uint16, uint32, uint64
 from anydim.base.errors import GraphError
-from anydim.frontends.builder import Value
+from anydim.compiler.frontends.builder import Value
 from anydim.sizes import Size, as_size
 
 BOUNDS = (

@@ -36,10 +36,10 @@ import anydim as ad
 from anydim.base import settings
 from anydim.base.dtypes import float32, float64, from_numpy
 from anydim.base.errors import DimError, MemoryLimitError, UserError
-from anydim.graph.nodes import FUSED, Constant, Graph, Node
-from anydim.graph.reader import read_graph
-from anydim.graph.text import constants_of, print_graph
-from anydim.passes import setups, sizes_once
+from anydim.compiler.graph.nodes import FUSED, Constant, Graph, Node
+from anydim.compiler.graph.reader import read_graph
+from anydim.compiler.graph.text import constants_of, print_graph
+from anydim.compiler.passes import setups, sizes_once
 from anydim.sizes import LARGEST
 from tests.fuzz.case import Arrays, Case
 from tests.fuzz.generate import random_case

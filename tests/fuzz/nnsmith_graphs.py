@@ -26,7 +26,7 @@ import onnx
 
 import anydim as ad
 from anydim.base.errors import DimError, InputError
-from anydim.frontends.onnx import import_model
+from anydim.compiler.frontends.onnx import import_model
 from tests.fuzz.case import Arrays
 from tests.fuzz.cuts import running, with_results
 from tests.fuzz.judge import Expected, Failure, said

@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 
 import anydim as ad
 from anydim.base.errors import DimError
-from anydim.frontends.onnx import import_model
+from anydim.compiler.frontends.onnx import import_model
 from tests.fuzz.case import Arrays
 from tests.fuzz.fences import fences, watched
 from tests.fuzz.judge import Expected, Failure

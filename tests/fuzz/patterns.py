@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import anydim as ad
-from anydim.frontends.builder import Value
+from anydim.compiler.frontends.builder import Value
 from anydim.sizes import Size, as_size
 from tests.fuzz.maker import Domain, Maker
 

@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from anydim.graph.evaluate import group_of
-from anydim.graph.nodes import FUSED, Graph, Node
-from anydim.graph.operator import operator
+from anydim.compiler.graph.evaluate import group_of
+from anydim.compiler.graph.nodes import FUSED, Graph, Node
+from anydim.compiler.graph.operator import operator
 from anydim.lang.tree import Branch, Expr, Loop, OrderedStep, SizeTerm, Statement, Write
 from anydim.sizes import Dim, product
 

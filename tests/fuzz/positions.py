@@ -5,7 +5,7 @@ from __future__ import annotations
 import anydim as ad
 from anydim.base.dtypes import boolean
 from anydim.base.errors import GraphError
-from anydim.frontends.builder import Value
+from anydim.compiler.frontends.builder import Value
 from anydim.sizes import Size, maximum, product
 from tests.fuzz.maker import Domain, Maker
 

@@ -13,7 +13,7 @@ import numpy
 import anydim as ad
 from anydim.base.dtypes import DType
 from anydim.base.errors import GraphError
-from anydim.frontends.builder import Value
+from anydim.compiler.frontends.builder import Value
 from anydim.sizes import as_size
 from tests.fuzz.maker import Maker
 from tests.fuzz.windows import window

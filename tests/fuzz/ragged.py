@@ -21,10 +21,10 @@ import numpy
 
 import anydim as ad
 from anydim.base.errors import DimError, InputError, ModelError, OptionError
-from anydim.frontends.builder import Value
-from anydim.graph.nodes import Graph
-from anydim.passes.ragged.loop_costs import LoopCosts
-from anydim.passes.ragged.rows import RaggedRows
+from anydim.compiler.frontends.builder import Value
+from anydim.compiler.graph.nodes import Graph
+from anydim.compiler.passes.ragged.loop_costs import LoopCosts
+from anydim.compiler.passes.ragged.rows import RaggedRows
 from anydim.runtime.lists import RaggedPort
 from anydim.sizes import Box, Size
 from tests.fuzz.case import Arrays, Case

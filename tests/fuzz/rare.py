@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anydim as ad
 from anydim.base.dtypes import bfloat16, boolean, float8_e4m3fn, float8_e5m2
-from anydim.frontends.builder import Value
+from anydim.compiler.frontends.builder import Value
 from anydim.sizes import as_size
 from tests.fuzz.maker import Domain, Maker
 from tests.fuzz.positions import index

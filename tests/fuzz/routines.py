@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import anydim as ad
 from anydim.base.dtypes import boolean
-from anydim.frontends.builder import Builder, Value
+from anydim.compiler.frontends.builder import Builder, Value
 from anydim.sizes import as_size
 from tests.fuzz.maker import Maker
 

@@ -14,8 +14,8 @@ import numpy
 
 from anydim.base.dtypes import float64, from_numpy
 from anydim.base.errors import UserError
-from anydim.graph.evaluate import evaluate, group_of
-from anydim.graph.nodes import Graph, Node
+from anydim.compiler.graph.evaluate import evaluate, group_of
+from anydim.compiler.graph.nodes import Graph, Node
 from anydim.sizes import Dim, Size
 from tests.fuzz.case import Arrays
 from tests.fuzz.maker import Domain, Maker, Shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anydim.frontends.builder import Value
+from anydim.compiler.frontends.builder import Value
 from anydim.sizes import Size, Truth, as_size, minimum, prove
 from tests.fuzz.maker import MOST_RANK, Maker
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from anydim.base.errors import UserError
-from anydim.graph.nodes import Graph, Node
-from anydim.graph.verify import verify
+from anydim.compiler.graph.nodes import Graph, Node
+from anydim.compiler.graph.verify import verify
 from tests.fuzz.case import Case
 from tests.fuzz.judge import Failure
 from tests.fuzz.maker import Domain

@@ -20,7 +20,7 @@ from anydim.lang.surface.parser import parse, parse_types
 from anydim.lang.surface.printer import print_definition, print_type
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Name, StructureType
 from tests.fuzz.language_mutants import mutated
-from tests.unit.frontends.test_made_structures import TEXT as MADE
+from tests.unit.compiler.frontends.test_made_structures import TEXT as MADE
 from tests.unit.lang.language import assert_same
 from tests.unit.lang.test_language_docs import PROGRAMS as DOCUMENTED
 from tests.unit.lang.test_structure_syntax import TEXT

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.fuzz import hostile, wrong_calls
-from tests.unit.frontends.models import model, node
+from tests.unit.compiler.frontends.models import model, node
 
 SIMPLE = (
     model([node("y = Softmax(x)", axis=1), node("z = Transpose(y)", perm=[1, 0])],

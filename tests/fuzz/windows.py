@@ -6,7 +6,7 @@ from typing import Any
 
 import anydim as ad
 from anydim.base.dtypes import boolean
-from anydim.frontends.builder import Value
+from anydim.compiler.frontends.builder import Value
 from anydim.sizes import Size, Truth, as_size, maximum, prove
 from tests.fuzz.maker import Maker
 

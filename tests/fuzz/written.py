@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anydim as ad
 from anydim.base.dtypes import DTYPES, DType, bfloat16
-from anydim.frontends.builder import Value
+from anydim.compiler.frontends.builder import Value
 from anydim.lang.surface.parser import parse
 from anydim.sizes import Size, as_size
 from tests.fuzz.maker import Maker, Shape

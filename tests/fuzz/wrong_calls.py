@@ -29,7 +29,7 @@ import anydim as ad
 from anydim.base import dtypes, settings
 from anydim.cli.app import COMMANDS
 from anydim.cli.app import main as command_line
-from tests.unit.frontends.models import model, node
+from tests.unit.compiler.frontends.models import model, node
 
 SECONDS = 5
 TEXT = "def f(float(M,K) a, float(K) b; int n = 1) -> (c) { c(m) +=! a(m,k) * b(k) * n }"

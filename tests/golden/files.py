@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from anydim.targets.c.render import render
-from anydim.targets.processor import described
+from anydim.compiler.targets.c.render import render
+from anydim.compiler.targets.processor import described
 from tests.golden import definitions, graphs, models
 from tests.golden.case import Case
 from tests.golden.record import Kept, compiled

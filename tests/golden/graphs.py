@@ -8,7 +8,7 @@ import numpy
 
 import anydim as ad
 from anydim.base.dtypes import DType
-from anydim.frontends.builder import Value
+from anydim.compiler.frontends.builder import Value
 from tests.golden.case import LANES, Case, Sizes, along
 from tests.golden.numbers import floats, integers
 

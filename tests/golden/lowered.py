@@ -16,15 +16,15 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from anydim import compiler
-from anydim.frontends.table import read
-from anydim.graph.verify import verify
-from anydim.kernels.ir import Kernel
-from anydim.kernels.ir_text import print_function, print_kernel
-from anydim.passes.assemble import Store
-from anydim.passes.options import PLAIN
-from anydim.passes.results import Results
-from anydim.targets.targets import target
+from anydim.compiler import pipeline as compiler
+from anydim.compiler.frontends.table import read
+from anydim.compiler.graph.verify import verify
+from anydim.compiler.kernels.ir import Kernel
+from anydim.compiler.kernels.ir_text import print_function, print_kernel
+from anydim.compiler.passes.assemble import Store
+from anydim.compiler.passes.options import PLAIN
+from anydim.compiler.passes.results import Results
+from anydim.compiler.targets.targets import target
 from bench.cliffs.families import families
 from tests.golden import record
 from tests.golden.files import CASES

@@ -18,12 +18,12 @@ from unittest.mock import patch
 import numpy
 
 import anydim as ad
-from anydim.kernels.ir import Library
-from anydim.kernels.ir_text import print_function, print_kernel
-from anydim.kernels.launch import Machine
-from anydim.targets.llvm.host import this_machine
-from anydim.targets.processor import NATIVE, described
-from anydim.targets.targets import TARGETS
+from anydim.compiler.kernels.ir import Library
+from anydim.compiler.kernels.ir_text import print_function, print_kernel
+from anydim.compiler.kernels.launch import Machine
+from anydim.compiler.targets.llvm.host import this_machine
+from anydim.compiler.targets.processor import NATIVE, described
+from anydim.compiler.targets.targets import TARGETS
 from tests.golden.case import Case, Sizes
 from tests.golden.numbers import drawn
 

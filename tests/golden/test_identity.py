@@ -9,9 +9,9 @@ import pytest
 
 from anydim.base.dtypes import float32, int64
 from anydim.base.records import fields_of, is_record
-from anydim.kernels import ir
-from anydim.kernels.ir import kernel, steps, values
-from anydim.kernels.naming import named_kernel
+from anydim.compiler.kernels import ir
+from anydim.compiler.kernels.ir import kernel, steps, values
+from anydim.compiler.kernels.naming import named_kernel
 
 INDEX, FLOAT = ir.Type(int64), ir.Type(float32)
 RECORDS = [

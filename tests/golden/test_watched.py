@@ -15,9 +15,9 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.passes import assemble
-from anydim.passes.memory import ArenaPlan, Stacked
-from anydim.program.segment import ALIGNMENT, Buffer
+from anydim.compiler.passes import assemble
+from anydim.compiler.passes.memory import ArenaPlan, Stacked
+from anydim.runtime.program.segment import ALIGNMENT, Buffer
 from anydim.sizes import as_size
 from tests.golden.files import CASES
 from tests.golden.record import compiled, inputs

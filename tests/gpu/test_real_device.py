@@ -8,9 +8,9 @@ import pytest
 import anydim as ad
 from anydim.base.dtypes import DType, bfloat16
 from anydim.base.errors import DeviceError
-from anydim.devices.cuda import CudaDevice, found
+from anydim.runtime.devices.cuda import CudaDevice, found
 from tests import attentions
-from tests.unit.passes.ragged import test_rows as ragged_rows
+from tests.unit.compiler.passes.ragged import test_rows as ragged_rows
 
 ON = {"devices": {"accel": "cuda:0"}, "placement": {"*": "accel"}}
 SIZES = (0, 1, 2, 31, 32, 33, 127, 1000, 4096)

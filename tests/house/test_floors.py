@@ -23,7 +23,10 @@ FOLDERS = sorted(
     folder for folder in PACKAGE.rglob("*")
     if folder.is_dir() and any(folder.glob("*/__init__.py"))
 )  # fmt: skip
-ROOMS = sorted({path.parent for path in PACKAGE.glob("*/*.py")})
+COMPILER = PACKAGE / "compiler"  # its folders are rooms, and its files import from all of them
+ROOMS = sorted(
+    {path.parent for path in (*PACKAGE.glob("*/*.py"), *COMPILER.glob("*/*.py"))} - {COMPILER}
+)
 
 
 MODULES = {module_of(path): path for path in PACKAGE.rglob("*.py")}
@@ -80,7 +83,23 @@ def test_folders_stand_in_the_order_of_their_imports(folder: pathlib.Path) -> No
             assert not wrong, f"{module} imports {wrong}, which stands below it"
 
 
-KERNELS = PACKAGE / "kernels"
+def test_folders_of_the_compiler_import_none_of_its_files() -> None:
+    files = {module_of(path) for path in COMPILER.glob("*.py")} - {module_of(COMPILER / "x.py")}
+    for module in MODULES:
+        if module.startswith("anydim.compiler.") and module not in files:
+            assert not modules_of(module) & files - {"anydim.compiler"}, module
+
+
+def test_files_of_the_runtime_import_none_of_its_folders() -> None:
+    """Devices and records of programs are above what runs a call."""
+    runtime = PACKAGE / "runtime"
+    folders = tuple(f"anydim.runtime.{path.parent.name}." for path in runtime.glob("*/__init__.py"))
+    for path in runtime.glob("*.py"):
+        wrong = [m for m in modules_of(module_of(path)) if f"{m}.".startswith(folders)]
+        assert not wrong, f"{path} imports {wrong}"
+
+
+KERNELS = COMPILER / "kernels"
 SHARED = {KERNELS / "ir", KERNELS / "codegen", KERNELS / "matmul"}  # not folders of templates
 FAMILIES = sorted({path.parent for path in KERNELS.rglob("__init__.py")} - SHARED - {KERNELS})
 

@@ -13,7 +13,7 @@ from anydim.lang.surface import tables
 from anydim.lang.surface.parser import grammar, run_grammar
 from anydim.lang.surface.rules import builder
 
-FILES = resources.files("anydim.ops")
+FILES = resources.files("anydim.compiler.ops")
 LIBRARY = [file for file in FILES.iterdir() if file.name.endswith(".tc")]
 BAD = (
     "def f(float(N) a) -> (o) { o(n) = a(n }",

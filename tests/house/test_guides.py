@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from anydim.program.profile.limits import Limits
+from anydim.runtime.program.profile.limits import Limits
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {  # the packages and the programs ("!cc") that each needs
@@ -53,7 +53,7 @@ def test_the_code_of_a_page_runs(
     for name in PAGES[page]:
         needs(name)
     monkeypatch.chdir(tmp_path)
-    known = "anydim.program.profile.limits.kept"
+    known = "anydim.runtime.program.profile.limits.kept"
     monkeypatch.setattr(known, lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
     names: dict[str, object] = {}
     blocks = BLOCK.findall((DOCS / page).read_text("utf-8"))

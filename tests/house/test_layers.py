@@ -14,17 +14,13 @@ from tests.house.imports import ROOT, Statement, imports_of
 
 PACKAGE = ROOT / "anydim"
 LAYERS = (
-    "base", "sizes", "runtime", "devices", "program", "lang", "kernels", "targets", "native",
-    "graph", "ops", "frontends", "passes", "variants", "deploy", "serving", "checking",
-    "compile_progress", "device_placement",
-    "compiler", "model", "compile_options", "compile_request",
-    "program_cache",
-    "compile_source", "entry", "calibration_probes", "calibration", "backend",
-    "cached_rows", "cached_model",
-    "derivatives", "torch_operators", "torch_calls", "torch_backend", "definitions",
-    "model_store", "ort", "report", "sentence_transformers", "__init__",
-    "server", "ray", "cli", "__main__",
+    "base", "sizes", "runtime", "lang", "compiler", "deploy", "api",
+    "torch", "ort", "sentence_transformers", "__init__",
+    "serving", "cli", "__main__",
 )  # fmt: skip
+INTEGRATIONS = {"torch", "ort", "serving", "sentence_transformers"}
+TABLE = PACKAGE / "base/integrations.py"  # names integrations, and imports them on first use
+MOST = 12  # names on the top floor
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -58,13 +54,22 @@ def test_every_room_has_a_layer() -> None:
     assert set(LAYERS) == {room_of(path) for path in FILES}
 
 
+def test_the_top_floor_fits_a_screen() -> None:
+    assert len({*LAYERS} - {"__init__", "__main__"}) <= MOST
+
+
+def test_integrations_are_above_the_interface() -> None:
+    core = LAYERS[: LAYERS.index("api") + 1]
+    assert not INTEGRATIONS & set(core)
+
+
 @pytest.mark.parametrize("room", LAYERS)
 def test_imports_point_down(room: str) -> None:
     for path in files_of(room):
         found = imports_of(path)
         late = [(name.split(".")[1], line) for name, line in found.late]
         for name, line in (*first_party(found.statements), *late):
-            if name not in LAYERS:
+            if name not in LAYERS or path == TABLE:
                 continue
             assert LAYERS.index(name) <= LAYERS.index(room), f"{path}:{line}: {room} imports {name}"
             if room == "runtime":

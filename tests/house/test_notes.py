@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-INDEX = ROOT / "src/anydim/kernels/notes.md"
+COMPILER = ROOT / "src/anydim/compiler"
+INDEX = COMPILER / "kernels/notes.md"
 NOTES = sorted((ROOT / "src").rglob("*.md"))
 MOST = 60_000  # bytes of all notes: a reader finishes them
 
@@ -38,6 +39,6 @@ def test_links_of_notes_exist(path: Path) -> None:
 def test_files_that_notes_name_exist(path: Path) -> None:
     """Names such as `rows/short_rows.py`: below the folder, its parent, the package or the tree."""
     for name in re.findall(r"`([a-z_0-9/]+(?:\.py|/))(?::[^`]*)?`", path.read_text("utf-8")):
-        roots = (path.parent, path.parent.parent, INDEX.parent, ROOT / "src/anydim", ROOT)
+        roots = (path.parent, path.parent.parent, INDEX.parent, ROOT / "src/anydim", COMPILER, ROOT)
         found = any((root / name).exists() for root in roots)
         assert found or any(path.parent.rglob(name.rstrip("/"))), f"{path}: {name}"

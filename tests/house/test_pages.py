@@ -13,9 +13,9 @@ from anydim.base.pages import PAGES, Page
 ROOT = Path(__file__).parents[2]
 MAKERS = {
     "cli/page.py",
-    "frontends/array_api.py",
-    "frontends/onnx/coverage.py",
-    "report/settings_page.py",
+    "compiler/frontends/array_api.py",
+    "compiler/frontends/onnx/coverage.py",
+    "cli/report/settings_page.py",
     "base/settings.py",
 }
 """Files whose texts are pages of docs/ themselves."""

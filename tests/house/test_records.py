@@ -7,12 +7,12 @@ import pathlib
 import re
 from collections.abc import Iterator
 
-from anydim.compiler import PASSES
-from anydim.frontends.frontend import Frontend
-from anydim.frontends.table import FRONTENDS
-from anydim.kernels.templates import TEMPLATES
-from anydim.targets.targets import TARGETS
-from anydim.variants.strategies import (
+from anydim.compiler.frontends.frontend import Frontend
+from anydim.compiler.frontends.table import FRONTENDS
+from anydim.compiler.kernels.templates import TEMPLATES
+from anydim.compiler.pipeline import PASSES
+from anydim.compiler.targets.targets import TARGETS
+from anydim.compiler.variants.strategies import (
     Adaptive,
     Buckets,
     Exact,

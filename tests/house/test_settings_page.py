@@ -6,13 +6,13 @@ import pathlib
 import re
 
 from anydim.base.settings import KNOBS
-from anydim.report.settings_page import page
+from anydim.cli.report.settings_page import page
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 
 
 def test_the_page_is_up_to_date() -> None:
-    hint = "run: python -m anydim.report.settings_page docs/settings.md"
+    hint = "run: python -m anydim.cli.report.settings_page docs/settings.md"
     assert PAGE.read_text("utf-8") == page(), hint
     assert all(f"`{knob.variable}`" in page() for knob in KNOBS)
 

@@ -10,7 +10,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import UserError
-from tests.unit.frontends.models import model, node
+from tests.unit.compiler.frontends.models import model, node
 
 
 def test_an_empty_tensor_takes_any_shape_without_elements():

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.passes.options import given_options
-from anydim.targets.run import ENTRY
+from anydim.compiler.passes.options import given_options
+from anydim.compiler.targets.run import ENTRY
 
 WIDTH = 24
 POISON = 0xFF  # bytes of a NaN

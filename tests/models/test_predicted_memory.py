@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.model import Model
+from anydim.api.model import Model
 from anydim.runtime import arena, escaped_blocks, region
 from anydim.sizes import Dim
-from tests.unit.native.region_cases import CASES, drawn
+from tests.unit.compiler.native.region_cases import CASES, drawn
 
 FLOAT = ad.float32
 

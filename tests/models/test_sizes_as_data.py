@@ -19,8 +19,8 @@ import anydim as ad
 import anydim.ort
 from anydim.base.errors import DimError, InputError, ModelError
 from anydim.cli.app import main
-from anydim.frontends.onnx import import_model
-from anydim.graph.nodes import Graph
+from anydim.compiler.frontends.onnx import import_model
+from anydim.compiler.graph.nodes import Graph
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>\n'
 TYPES = {"uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7}

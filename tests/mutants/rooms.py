@@ -20,10 +20,10 @@ ROOMS = {
     "sizes": Room(("sizes/*",), ("tests/unit/sizes",)),
     "rules": Room(
         ("passes/rules.py",),
-        ("tests/unit/passes/test_rules.py", "tests/unit/passes/test_folding.py"),
+        ("tests/unit/compiler/passes/test_rules.py", "tests/unit/compiler/passes/test_folding.py"),
     ),
-    "in_place": Room(("passes/in_place.py",), ("tests/unit/passes/test_in_place.py",)),
-    "verify": Room(("graph/verify*.py",), ("tests/unit/graph",)),
+    "in_place": Room(("passes/in_place.py",), ("tests/unit/compiler/passes/test_in_place.py",)),
+    "verify": Room(("graph/verify*.py",), ("tests/unit/compiler/graph",)),
     "resolve": Room(
         ("lang/resolve/*",),
         (

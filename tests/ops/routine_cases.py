@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anydim.kernels.routines.trees import TABLES
+from anydim.compiler.kernels.routines.trees import TABLES
 from anydim.sizes import as_size
 from tests.ops.case import Case, case, sized
 

@@ -17,7 +17,7 @@ import pytest
 import anydim as ad
 from anydim.base.dtypes import DTYPES, DType, is_float
 from anydim.base.errors import UserError
-from anydim.graph.operator import OPERATORS
+from anydim.compiler.graph.operator import OPERATORS
 from tests.ops.cases import CASES
 from tests.ops.test_operators import SIZES, build, feed
 

@@ -9,8 +9,8 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import GraphError
-from anydim.graph.operator import OPERATORS
-from anydim.passes.delegate.onnx_operators import ROWS
+from anydim.compiler.graph.operator import OPERATORS
+from anydim.compiler.passes.delegate.onnx_operators import ROWS
 from tests.ops.cases import CASES
 from tests.ops.test_operators import SIZES, build, feed
 

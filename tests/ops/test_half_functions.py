@@ -12,12 +12,12 @@ import numpy
 import pytest
 
 import anydim as ad
-import anydim.ops
+import anydim.compiler.ops
+from anydim.api.model import Model
 from anydim.base.dtypes import DType, bfloat16, converted, float16
-from anydim.frontends.builder import Builder
-from anydim.graph.operator import OPERATORS
-from anydim.model import Model
-from anydim.passes.options import KernelOptions
+from anydim.compiler.frontends.builder import Builder
+from anydim.compiler.graph.operator import OPERATORS
+from anydim.compiler.passes.options import KernelOptions
 
 _UNARY = re.compile(r"def \w+\(T\(\.\.\.i\) x(;|\))")
 _OTHER = {"cast", "identity", "bit_not", "is_nan", "is_inf"}

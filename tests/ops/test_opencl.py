@@ -9,8 +9,8 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import converted
-from anydim.devices.opencl.device import OpenClDevice
-from anydim.graph.operator import OPERATORS
+from anydim.compiler.graph.operator import OPERATORS
+from anydim.runtime.devices.opencl.device import OpenClDevice
 from tests.kernel_targets import needs_device
 from tests.ops.cases import CASES
 from tests.ops.test_operators import ALL, SIZES, build, feed

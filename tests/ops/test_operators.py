@@ -7,15 +7,15 @@ import warnings
 import numpy as np
 import pytest
 
-import anydim.ops  # noqa: F401
+import anydim.compiler.ops  # noqa: F401
 from anydim.base.dtypes import DTYPES, boolean, converted, is_float
 from anydim.base.errors import GraphError
-from anydim.frontends.builder import Builder
-from anydim.graph.evaluate import evaluate
-from anydim.graph.operator import OPERATORS
-from anydim.graph.reader import read_graph
-from anydim.graph.text import print_graph
-from anydim.graph.verify import verify
+from anydim.compiler.frontends.builder import Builder
+from anydim.compiler.graph.evaluate import evaluate
+from anydim.compiler.graph.operator import OPERATORS
+from anydim.compiler.graph.reader import read_graph
+from anydim.compiler.graph.text import print_graph
+from anydim.compiler.graph.verify import verify
 from anydim.lang.tree import TensorType
 from anydim.sizes import as_size
 from tests.ops.case import Case

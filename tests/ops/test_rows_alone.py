@@ -13,7 +13,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import DimError
-from anydim.graph.operator import OPERATORS
+from anydim.compiler.graph.operator import OPERATORS
 from tests.fuzz.metamorphic import differing
 from tests.fuzz.points import shown
 from tests.fuzz.rows import by_rows, rows_of

@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 import anydim as ad
-from tests.unit.frontends.models import model, node
+from tests.unit.compiler.frontends.models import model, node
 
 BOUNDS = (0, 1, -2, 7, 2**31 - 1, 2**62, 2**63 - 1, -(2**31), -(2**63) + 1, -(2**63))
 STEPS = (1, 2, -1, -3, 2**31 - 1, -(2**31), 2**62, 2**63 - 1, -(2**63))

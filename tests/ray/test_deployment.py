@@ -18,9 +18,9 @@ import pytest
 from ray import serve
 
 import anydim as ad
-import anydim.ray
-from anydim.ray.routing import WorkRouter
+import anydim.serving.ray
 from anydim.serving.predictor import Predictor
+from anydim.serving.ray.routing import WorkRouter
 from tests.unit.serving.models import encoder, tokens
 
 RESULT = "sentence_embedding"
@@ -31,7 +31,7 @@ URL = f"http://127.0.0.1:{PORT}/v2/models/encoder"
 @pytest.fixture(scope="module")
 def handle(cluster: Any, folder: Path) -> Iterator[Any]:
     serve.start(http_options={"port": PORT})
-    app = anydim.ray.deployment(folder / "encoder.anydim", memory="600 MiB", num_replicas=2)
+    app = anydim.serving.ray.deployment(folder / "encoder.anydim", memory="600 MiB", num_replicas=2)
     yield serve.run(app, route_prefix="/v2/models/encoder")
     serve.shutdown()
 
@@ -184,7 +184,7 @@ def test_requests_over_http_count_by_their_bytes() -> None:
 
 def test_wrong_arguments(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ad.OptionError, match="num_replicas"):
-        anydim.ray.deployment(folder / "encoder.anydim", num_replicas=0)
+        anydim.serving.ray.deployment(folder / "encoder.anydim", num_replicas=0)
     (tmp_path / "x.anydim").write_bytes(b"nothing")
     with pytest.raises(ad.ArtefactError):
-        anydim.ray.deployment(tmp_path / "x.anydim")
+        anydim.serving.ray.deployment(tmp_path / "x.anydim")

@@ -19,10 +19,10 @@ import pyarrow.parquet
 import pytest
 
 import anydim as ad
-import anydim.ray
-from anydim.ray.items import Chunk, chunks_of, items_of
-from anydim.ray.parts import Part, finished, part_of
-from anydim.ray.worker import Task, Worker
+import anydim.serving.ray
+from anydim.serving.ray.items import Chunk, chunks_of, items_of
+from anydim.serving.ray.parts import Part, finished, part_of
+from anydim.serving.ray.worker import Task, Worker
 from examples.minilm.model import SMALL
 from tests.ray.test_deployment import processes
 from tests.unit.serving.models import encoder, images, same, scaled
@@ -203,8 +203,8 @@ def test_an_item_that_does_not_fit_is_refused_with_bytes(folder: Path, tmp_path:
 
 MEMORY = """
 import json, sys
-from anydim.ray.items import chunks_of
-from anydim.ray.worker import Task, Worker
+from anydim.serving.ray.items import chunks_of
+from anydim.serving.ray.worker import Task, Worker
 model, path, output, limit = *sys.argv[1:4], int(sys.argv[4])
 worker = Worker(Task(model, output, limit, 1, {"x": "x"}, (), ("y", "total"), None, False))
 print(json.dumps([worker({"chunk": [each.text()]}) for each in chunks_of([path], 10**6)]))
@@ -250,7 +250,7 @@ def test_a_job_and_another_of_the_same_folder(cluster: Any, folder: Path, tmp_pa
     files, output = [str(tmp_path / "*.parquet"), str(tmp_path / "b.jsonl")], tmp_path / "out"
     how: dict[str, Any] = {"outputs": [RESULT], "keep": ["id"], "chunk": 40, "memory": "600 MiB"}
     model = folder / "encoder.anydim"
-    job = anydim.ray.map_files(
+    job = anydim.serving.ray.map_files(
         model, files, output, progress=lambda *each: seen.append(each), **how
     )
     assert (job.items, job.run, job.failed) == (300, 300, 0) and seen[-1] == (300, 300)
@@ -258,16 +258,16 @@ def test_a_job_and_another_of_the_same_folder(cluster: Any, folder: Path, tmp_pa
     check(output, given)
     assert results(output)["id"].to_pylist() == [*range(0, 390, 3), *range(0, 510, 3)]
     before = {path: path.stat().st_mtime_ns for path in output.iterdir()}
-    again = anydim.ray.map_files(model, files, output, **how)
+    again = anydim.serving.ray.map_files(model, files, output, **how)
     assert (again.items, again.run) == (300, 0)
     assert before == {path: path.stat().st_mtime_ns for path in output.iterdir()}
     for other in ({"chunk": 41}, {"keep": []}, {"outputs": None}):
         with pytest.raises(ad.OptionError, match="the results of a job whose"):
-            anydim.ray.map_files(model, files, output, **{**how, **other})
+            anydim.serving.ray.map_files(model, files, output, **{**how, **other})
     with pytest.raises(ad.OptionError, match="has no result 'nothing'"):
-        anydim.ray.map_files(model, files, output, **{**how, "outputs": ["nothing"]})
+        anydim.serving.ray.map_files(model, files, output, **{**how, "outputs": ["nothing"]})
     with pytest.raises(ad.OptionError, match="no input 'ids'"):
-        anydim.ray.map_files(model, files, output, **{**how, "columns": {"ids": "x"}})
+        anydim.serving.ray.map_files(model, files, output, **{**how, "columns": {"ids": "x"}})
 
 
 def test_a_worker_that_is_killed_in_the_middle(cluster: Any, folder: Path, tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_worker_that_is_killed_in_the_middle(cluster: Any, folder: Path, tmp_p
             os.kill(found[0], signal.SIGKILL)
             killed.append(found[0])
 
-    job = anydim.ray.map_files(
+    job = anydim.serving.ray.map_files(
         folder / "encoder.anydim", str(tmp_path / "a.parquet"), tmp_path / "out", memory="600 MiB",
         outputs=[RESULT], chunk=100, progress=kill,
     )  # fmt: skip
@@ -291,9 +291,9 @@ def test_a_worker_that_is_killed_in_the_middle(cluster: Any, folder: Path, tmp_p
 
 
 SCRIPT = """
-import sys, ray, anydim.ray
+import sys, ray, anydim.serving.ray
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
-job = anydim.ray.map_files(sys.argv[1], sys.argv[2], sys.argv[3], memory="600 MiB",
+job = anydim.serving.ray.map_files(sys.argv[1], sys.argv[2], sys.argv[3], memory="600 MiB",
                            outputs=["sentence_embedding"], chunk=100)
 print(job.run)
 """
@@ -328,7 +328,7 @@ def test_a_model_without_ragged_dims(cluster: Any, folder: Path, tmp_path: Path)
     given = [random.standard_normal((1, 3, n)).astype(np.float32) for n in (4, 9, 4, 17)]
     texts = [json.dumps({"picture": each.tolist()}) for each in given]
     (tmp_path / "a.jsonl").write_text("\n".join(texts), "utf-8")
-    anydim.ray.map_files(
+    anydim.serving.ray.map_files(
         folder / "images.anydim", str(tmp_path / "a.jsonl"), tmp_path / "out", workers=1,
         columns={"x": "picture"}, chunk=3, memory="600 MiB",
     )  # fmt: skip

@@ -59,7 +59,7 @@ def test_the_same_tree_gives_the_same_wheel(tmp_path: Path) -> None:
     for extra, wanted in extras.items():
         found = [each.split(">")[0] for each in required if f"extra == '{extra}'" in each]
         assert found == wanted
-    assert "anydim/server/page.html" in names
+    assert "anydim/serving/server/page.html" in names
     assert sorted([*head.get_all("Classifier", []), COMPILER]) == sorted(project["classifiers"])
     assert head["Keywords"].split(",") and head["License-Expression"] == "Apache-2.0"
     assert head.get_payload().startswith("# anydim-runtime")

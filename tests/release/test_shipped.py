@@ -10,13 +10,13 @@ import pytest
 
 import anydim as ad
 from anydim.base import cache, settings
-from anydim.compiler import compile_source
-from anydim.kernels.matmul.contraction_micro_kernels import contraction_libraries
-from anydim.kernels.matmul.int8.int8_micro_kernels import bytes_library
-from anydim.kernels.matmul.register_tile import Tile
-from anydim.native.build import prepare
-from anydim.targets.processor import described, every_name
-from anydim.targets.targets import target
+from anydim.compiler.kernels.matmul.contraction_micro_kernels import contraction_libraries
+from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import bytes_library
+from anydim.compiler.kernels.matmul.register_tile import Tile
+from anydim.compiler.native.build import prepare
+from anydim.compiler.pipeline import compile_source
+from anydim.compiler.targets.processor import described, every_name
+from anydim.compiler.targets.targets import target
 from release import shipped
 
 TILE = Tile(8, 3, 2, 16)
@@ -139,7 +139,7 @@ def test_results_of_portable_code_are_those_of_code_for_this_machine(
     results = []
     for portable in (True, False):
         if not portable:
-            own = "anydim.targets.llvm.render.level_of"
+            own = "anydim.compiler.targets.llvm.render.level_of"
             monkeypatch.setattr(own, lambda code, processor: processor)
         with settings.override(cache_dir=str(tmp_path / str(portable)), keep_programs=False):
             results.append(ad.compile(net())(x=x)["y"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from anydim.report.plot import escaped
+from anydim.cli.report.plot import escaped
 from tests.soak.samples import WARM, Sample
 
 PANELS = (

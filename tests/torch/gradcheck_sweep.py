@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
+from anydim.api.compile_options import Options
+from anydim.api.definitions import Function
+from anydim.api.derivatives import derived
 from anydim.base.errors import InternalError, LanguageError, UserError
-from anydim.compile_options import Options
-from anydim.definitions import Function
-from anydim.derivatives import derived
+from anydim.compiler.passes.options import PLAIN
 from anydim.lang.surface.syntax import Definition
-from anydim.passes.options import PLAIN
 from tests.definition_texts import arguments, definitions
 from tests.gradient_sweep import DRAWS, ROUNDING, SIZES
 from tests.gradients import values

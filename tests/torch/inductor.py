@@ -58,7 +58,7 @@ def tests_of(path: str) -> dict[str, tuple[type[unittest.TestCase], str]]:
 
 def _compiled(module: Any, inputs: Any, *_: Any, **__: Any) -> Any:
     """What Inductor's entry is replaced by."""
-    from anydim.torch_backend import backend
+    from anydim.torch.backend import backend
 
     return backend(module, inputs)
 

@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
 import anydim as ad  # noqa: E402
-import anydim.torch_backend  # noqa: E402  registers the backend
+import anydim.torch.backend  # noqa: E402  registers the backend
 from tests.torch.nets import NETS, Net  # noqa: E402
 
 LIB = ad.define("""
@@ -242,11 +242,11 @@ def test_unknown_options_are_refused() -> None:
         compiled(torch.sin, options={"speed": 9})(torch.ones(3))
 
 
-@pytest.mark.parametrize("first", ["", "import anydim.torch_backend"])
+@pytest.mark.parametrize("first", ["", "import anydim.torch.backend"])
 def test_torch_finds_the_backend_by_its_entry_point(first: str, tmp_path: Path) -> None:
     """In a process with the metadata of an installed distribution."""
     text = Path(__file__).parents[2].joinpath("pyproject.toml").read_text("utf-8")
-    line = 'anydim = "anydim.torch_backend:backend"'
+    line = 'anydim = "anydim.torch.backend:backend"'
     assert f'[project.entry-points."torch_dynamo_backends"]\n{line}\n' in text
     folder = tmp_path / "anydim_entry-0.1.dist-info"
     folder.mkdir()

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import anydim as ad  # noqa: E402
-import anydim.torch_backend  # noqa: E402
+import anydim.torch.backend  # noqa: E402
 from tests.torch.compiling import anew  # noqa: E402, F401
 
 _SIZES = ((5, 24), (1, 2), (3, 31), (2, 64), (7, 37))  # odd and even lengths

@@ -48,8 +48,8 @@ def test_gradcheck(name: str) -> None:
 
 DEFINITIONS = (  # of all those that `python -m tests.torch.gradcheck_sweep` checks
     "tests/golden/definitions.tc: lstm",
-    "src/anydim/frontends/torch/definitions.tc: lu",
-    "src/anydim/frontends/torch/definitions.tc: segment_prod",
+    "src/anydim/compiler/frontends/torch/definitions.tc: lu",
+    "src/anydim/compiler/frontends/torch/definitions.tc: segment_prod",
     "docs/tutorials/first-definition.md: attention",
 )
 

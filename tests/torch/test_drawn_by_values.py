@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 
-import anydim.torch_backend  # noqa: E402, F401  registers the backend
+import anydim.torch.backend  # noqa: E402, F401  registers the backend
 from tests.torch.compiling import anew  # noqa: E402, F401
 
 DRAWS = {

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
 
 import anydim as ad  # noqa: E402
-import anydim.torch_backend  # noqa: E402
+import anydim.torch.backend  # noqa: E402
 
 Function = Callable[[Any, Any], Any]
 X = torch.arange(1.0, 13.0).reshape(4, 3)

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-import anydim.torch_backend  # noqa: E402  registers the backend
+import anydim.torch.backend  # noqa: E402  registers the backend
 from tests.torch.compiling import anew  # noqa: E402, F401
 
 WEIGHT = torch.randn(8, 8)
@@ -101,14 +101,14 @@ TWICE = [
 def traced(monkeypatch: Any) -> list[bool]:
     """Of each graph, whether it was traced once."""
     found: list[bool] = []
-    real = anydim.torch_backend.traced_inference
+    real = anydim.torch.backend.traced_inference
 
     def noted(*arguments: Any) -> Any:
         graph = real(*arguments)
         found.append(graph is not None)
         return graph
 
-    monkeypatch.setattr(anydim.torch_backend, "traced_inference", noted)
+    monkeypatch.setattr(anydim.torch.backend, "traced_inference", noted)
     return found
 
 

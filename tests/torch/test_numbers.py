@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import anydim.torch_backend  # noqa: E402, F401  registers the backend
+import anydim.torch.backend  # noqa: E402, F401  registers the backend
 from anydim.base.errors import UserError  # noqa: E402
 from tests.torch.compiling import anew  # noqa: E402, F401  before and after each test
 

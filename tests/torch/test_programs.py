@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 from torch.export import Dim  # noqa: E402
 
 import anydim as ad  # noqa: E402
-from anydim.frontends.torch.importer import Program, import_graph  # noqa: E402
-from anydim.frontends.torch.opening import opened  # noqa: E402
+from anydim.compiler.frontends.torch.importer import Program, import_graph  # noqa: E402
+from anydim.compiler.frontends.torch.opening import opened  # noqa: E402
 
 
 class Scale(torch.nn.Module):

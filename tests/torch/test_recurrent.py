@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
-import anydim.torch_backend  # noqa: E402, F401  registers the backend
+import anydim.torch.backend  # noqa: E402, F401  registers the backend
 from tests.torch.compiling import anew  # noqa: E402, F401  before and after each test
 
 SIZES = ((4, 3), (9, 5), (6, 2))  # length, batch

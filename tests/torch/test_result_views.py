@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import anydim.torch_backend  # noqa: E402, F401
+import anydim.torch.backend  # noqa: E402, F401
 from tests.torch.compiling import anew  # noqa: E402, F401
 
 

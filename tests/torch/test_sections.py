@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-import anydim.torch_backend  # noqa: E402
+import anydim.torch.backend  # noqa: E402
 from tests.torch.test_backend import compiled  # noqa: E402
 
 
@@ -51,13 +51,13 @@ def built(monkeypatch: Any, caplog: Any) -> Iterator[list[int]]:
     torch._dynamo.reset()
     torch.manual_seed(0)
     found: list[int] = []
-    own = anydim.torch_backend.compile
+    own = anydim.torch.backend.compile
 
     def noted(graph: Any, **options: Any) -> Any:
         found.append(len(graph.nodes))
         return own(graph, **options)
 
-    monkeypatch.setattr(anydim.torch_backend, "compile", noted)
+    monkeypatch.setattr(anydim.torch.backend, "compile", noted)
     with caplog.at_level(logging.WARNING, logger="torch._dynamo.backends.anydim"):
         yield found
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from anydim.torch_backend import _MOST_BUILDS, CompiledGraph  # noqa: E402
+from anydim.torch.backend import _MOST_BUILDS, CompiledGraph  # noqa: E402
 from tests.torch.compiling import anew  # noqa: E402, F401
 
 

@@ -18,12 +18,12 @@ from click.testing import CliRunner
 import anydim as ad
 from anydim.base.errors import OptionError
 from anydim.cli.app import main
-from anydim.frontends import table
-from anydim.frontends.frontend import Prepared
-from anydim.kernels import schedule
+from anydim.compiler.frontends import table
+from anydim.compiler.frontends.frontend import Prepared
+from anydim.compiler.kernels import schedule
+from anydim.compiler.targets.llvm import llvm_target
+from anydim.compiler.targets.targets import TARGETS
 from anydim.sizes import given_dims
-from anydim.targets.llvm import llvm_target
-from anydim.targets.targets import TARGETS
 from tests.toys.narrow_vectors.target import NARROW
 from tests.toys.negation.template import template
 from tests.toys.polynomial.frontend import POLYNOMIALS, Polynomial, PolynomialFrontend
@@ -165,5 +165,8 @@ def test_a_process_that_finds_a_program_on_disk_imports_no_code_generator(tmp_pa
             check=True,
         )  # fmt: skip
     found = set(json.loads(done.stdout))
-    assert "anydim.frontends.table" in found
-    assert not {"anydim.compiler", "anydim.frontends.onnx.importer", "anydim.lang"} & found
+    assert "anydim.compiler.frontends.table" in found
+    assert (
+        not {"anydim.compiler.pipeline", "anydim.compiler.frontends.onnx.importer", "anydim.lang"}
+        & found
+    )

@@ -9,10 +9,10 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import bfloat16, float32
-from anydim.devices.cuda import Library
+from anydim.runtime.devices.cuda import Library
 from bench import gpu
 from tests.cuda_on_host import cuda_on_host, has_cxx
-from tests.unit.devices.fake_cuda import FakeCuda
+from tests.unit.runtime.devices.fake_cuda import FakeCuda
 
 
 def test_without_a_device(capsys: pytest.CaptureFixture[str]) -> None:

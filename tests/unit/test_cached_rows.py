@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import anydim as ad
-from anydim.cached_rows import CachedRows
+from anydim.api.cached_rows import CachedRows
 from bench.networks.sequences import decoder
 
 LAYERS, HEADS, WIDTH, WORDS = 2, 2, 8, 60

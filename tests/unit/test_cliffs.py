@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from anydim.frontends.table import read
-from anydim.graph.nodes import Graph
+from anydim.compiler.frontends.table import read
+from anydim.compiler.graph.nodes import Graph
 from bench.cliffs.families import families
 from bench.cliffs.family import Family, at, grid, typed
 from bench.cliffs.machine import Limits

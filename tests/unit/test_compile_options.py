@@ -17,15 +17,15 @@ from onnx import TensorProto, helper
 
 import anydim as ad
 import anydim.ort as ort
-from anydim import program_cache
+from anydim.api import program_cache
+from anydim.api.compile_options import Options
+from anydim.api.compile_request import Request
 from anydim.base.errors import ArgumentError, OptionError
 from anydim.base.records import fields_of
 from anydim.cli import compiling
 from anydim.cli.app import main
-from anydim.compile_options import Options
-from anydim.compile_request import Request
-from anydim.passes.options import KernelOptions
-from anydim.variants.strategies import GENERIC
+from anydim.compiler.passes.options import KernelOptions
+from anydim.compiler.variants.strategies import GENERIC
 
 FIELDS = [field.name for field in fields_of(Options)]
 X = numpy.linspace(-3, 3, 12, dtype=numpy.float32).reshape(3, 4)

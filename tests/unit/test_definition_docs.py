@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import anydim as ad
-from anydim.kernels.knobs import RULES
+from anydim.compiler.kernels.knobs import RULES
 
 TEXT = Path(__file__).parents[2].joinpath("docs/definitions.md").read_text("utf-8")
 

@@ -11,12 +11,12 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.kernels.knobs import RULES
-from anydim.kernels.matmul.schedules import Contraction
-from anydim.kernels.rows.row_template import Rows
-from anydim.kernels.schedule import schedule_name
-from anydim.kernels.templates import TEMPLATES
-from anydim.passes.options import WHOLE, KernelOptions, given_options, parse_texts
+from anydim.compiler.kernels.knobs import RULES
+from anydim.compiler.kernels.matmul.schedules import Contraction
+from anydim.compiler.kernels.rows.row_template import Rows
+from anydim.compiler.kernels.schedule import schedule_name
+from anydim.compiler.kernels.templates import TEMPLATES
+from anydim.compiler.passes.options import WHOLE, KernelOptions, given_options, parse_texts
 
 MATMUL = "def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 SOFTMAX = """def softmax(float(...p,C) x) -> (y) {

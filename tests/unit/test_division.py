@@ -9,7 +9,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import DType
-from anydim.frontends.builder import Value
+from anydim.compiler.frontends.builder import Value
 
 TYPES = (ad.float16, ad.float32, ad.float64)
 SOFTMAX = """def softmax(float(R,C) x) -> (e, total, y) {

@@ -12,15 +12,15 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import anydim as ad
-from anydim.frontends.table import read
-from anydim.native.emit import emit
-from anydim.passes.assemble import Assemble
-from anydim.passes.fuse import Fuse
-from anydim.passes.lower import Lower
-from anydim.passes.schedule import Schedule, Scheduled
-from anydim.passes.simplify import Simplify
+from anydim.compiler.frontends.table import read
+from anydim.compiler.native.emit import emit
+from anydim.compiler.passes.assemble import Assemble
+from anydim.compiler.passes.fuse import Fuse
+from anydim.compiler.passes.lower import Lower
+from anydim.compiler.passes.schedule import Schedule, Scheduled
+from anydim.compiler.passes.simplify import Simplify
+from anydim.compiler.targets.targets import target
 from anydim.sizes import Box, Dim, Size, bounds, simplify
-from anydim.targets.targets import target
 
 
 def test_what_is_added_to_itself_again_and_again() -> None:

@@ -17,9 +17,9 @@ import pytest
 
 import anydim as ad
 from anydim import sentence_transformers
+from anydim.api.model_store import cache_path, kept, kept_at
 from anydim.base import settings
 from anydim.deploy.load import LoadedModel
-from anydim.model_store import cache_path, kept, kept_at
 from anydim.sentence_transformers import _Weights
 
 X = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}

@@ -22,14 +22,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
-from anydim import program_cache
+from anydim.api import program_cache
+from anydim.api.model_store import cache_path
 from anydim.base import read_files, settings
 from anydim.base.cache import DiskCache, package_version
 from anydim.base.reports import internal
+from anydim.compiler.variants import strategies
 from anydim.deploy import container
-from anydim.model_store import cache_path
 from anydim.ort import InferenceSession
-from anydim.variants import strategies
 
 SIZES = (0, 1, 3, 17)
 WEIGHTS = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)
@@ -133,7 +133,7 @@ def test_a_definition_is_found_in_another_process(cache: Path) -> None:
     script = (
         "import sys, numpy, anydim as ad\n"
         "f = ad.define('def scaled(float(N) x) -> (y) { y(i) = x(i) * 3.0 }').scaled\n"
-        "print(f(numpy.ones(5, 'f4')).sum(), 'anydim.compile_source' in sys.modules)"
+        "print(f(numpy.ones(5, 'f4')).sum(), 'anydim.api.compile_source' in sys.modules)"
     )
     known = {"ANYDIM_CACHE_DIR": str(cache), "ANYDIM_KEEP_PROGRAMS": "1"}
     said = [

@@ -20,13 +20,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
+from anydim.api.model_store import cache_path, kept
 from anydim.base import read_files, settings
 from anydim.base.read_files import FileState
 from anydim.base.user_values import absolute
-from anydim.frontends.onnx.file.data_folder import DataFolder
-from anydim.model_store import cache_path, kept
+from anydim.compiler.frontends.onnx.file.data_folder import DataFolder
 from anydim.ort import InferenceSession, SessionOptions
-from anydim.server.repository import Repository
+from anydim.serving.server.repository import Repository
 
 W = numpy.arange(1, 7, dtype=numpy.float32).reshape(3, 2)
 X = numpy.ones((1, 3), numpy.float32)

@@ -10,9 +10,9 @@ import pytest
 
 import anydim as ad
 from anydim.base import settings
-from anydim.graph import operator
+from anydim.compiler.graph import operator
+from anydim.compiler.targets.llvm import compiler, render
 from anydim.lang.surface import parser
-from anydim.targets.llvm import compiler, render
 
 
 def encoder() -> ad.Builder:

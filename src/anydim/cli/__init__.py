@@ -1,6 +1,9 @@
 """The command line: compile, run, plan, explain, inspect, bench, check and show a model.
 
 In come words of a shell and files; out go texts, tables, files of arrays and an exit status.
+Input: words of a command line.
+
+    report/    tables, figures, progress
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from anydim.base.errors import OptionError, UserError
 from anydim.base.missing_package import missing_module
 from anydim.base.reports import internal, report
 from anydim.base.text import suggestion
-from anydim.report.console import Console
+from anydim.cli.report.console import Console
 
 USER_ERROR, BUG, INTERRUPTED = 2, 70, 130
 # By name, in the order of the help: the module that has the command, and what it does.

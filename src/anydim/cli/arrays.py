@@ -17,8 +17,8 @@ from anydim.base.dtypes import converted, from_numpy
 from anydim.base.errors import InputError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion, table
-from anydim.program.callable_program import CallableProgram
-from anydim.program.inputs import Ranges, draw
+from anydim.runtime.program.callable_program import CallableProgram
+from anydim.runtime.program.inputs import Ranges, draw
 from anydim.sizes import Dim, Size
 
 Arrays = dict[str, numpy.ndarray]

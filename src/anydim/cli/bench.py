@@ -15,11 +15,11 @@ from anydim.cli.bench_rows import bench_rows
 from anydim.cli.lengths import RowSizes, lengths_option
 from anydim.cli.opening import need_sizes, opened, own_kind
 from anydim.cli.options import Request, at_option, integers_option, level_option, model_options
+from anydim.cli.report.console import Console
+from anydim.cli.report.measure import Timings, interleaved, largest_difference
+from anydim.cli.report.peers import PEERS, Arrays, Engine
+from anydim.cli.report.text import duration, sizes_text
 from anydim.deploy.container import is_saved
-from anydim.report.console import Console
-from anydim.report.measure import Timings, interleaved, largest_difference
-from anydim.report.peers import PEERS, Arrays, Engine
-from anydim.report.text import duration, sizes_text
 
 OURS = "anydim"
 

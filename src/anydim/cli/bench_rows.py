@@ -13,11 +13,11 @@ from anydim.base.text import counted, table
 from anydim.cli.lengths import Rows, RowSizes, packing_of, ragged_request, row_lengths
 from anydim.cli.opening import opened
 from anydim.cli.options import Request
-from anydim.program.inputs import Ranges
-from anydim.report.console import Console
-from anydim.report.measure import Timings, interleaved, largest_difference
-from anydim.report.peers import PEERS, Engine
-from anydim.report.text import duration
+from anydim.cli.report.console import Console
+from anydim.cli.report.measure import Timings, interleaved, largest_difference
+from anydim.cli.report.peers import PEERS, Engine
+from anydim.cli.report.text import duration
+from anydim.runtime.program.inputs import Ranges
 from anydim.runtime.ragged import Ragged
 
 RAGGED, PADDED, SINGLE = "ragged", "padded", "one by one"

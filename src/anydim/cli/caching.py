@@ -12,8 +12,8 @@ import click
 from anydim.base.amounts import bytes_text
 from anydim.base.cache import DiskCache, disk_cache
 from anydim.base.errors import OptionError, UserError
+from anydim.cli.report.console import Console
 from anydim.deploy.container import Container
-from anydim.report.console import Console
 
 _DAY = 86_400.0
 _KINDS = {  # folders of the cache

@@ -8,7 +8,7 @@ import click
 
 from anydim.base.cache_folder import limits_path, remove
 from anydim.base.text import table
-from anydim.report.console import Console
+from anydim.cli.report.console import Console
 
 
 @click.command
@@ -32,11 +32,11 @@ def calibrate(show: bool, reset: bool, quiet: bool) -> None:
         remove(path)
     if not (show or reset):
         with console.task("measuring") as advance:
-            found = import_module("anydim.calibration").calibrated(advance)
+            found = import_module("anydim.api.calibration").calibrated(advance)
         rows = [
             (each.name, str(each.usual), str(each.found), f"{100 * each.saved:.0f} %")
             for each in found
         ]
         console.table(table(("limit", "default", "measured", "saved"), rows))
-    limits = str(import_module("anydim.kernels.limits").limits_in_use())
+    limits = str(import_module("anydim.compiler.kernels.limits").limits_in_use())
     console.result(f"limits: {limits or 'the defaults'}")

@@ -30,11 +30,11 @@ from anydim.cli.options import (
     like_option,
     model_options,
 )
-from anydim.program.memory_map import arena
-from anydim.program.plan import LaunchPlan, Plan
-from anydim.report import plot_page
-from anydim.report.console import Console
-from anydim.report.text import amount, duration, sizes_text
+from anydim.cli.report import plot_page
+from anydim.cli.report.console import Console
+from anydim.cli.report.text import amount, duration, sizes_text
+from anydim.runtime.program.memory_map import arena
+from anydim.runtime.program.plan import LaunchPlan, Plan
 
 
 @click.command

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy
 
+from anydim.api.entry import compile
+from anydim.api.model import Model
 from anydim.base.errors import OptionError
 from anydim.cli.arrays import Read
 from anydim.cli.options import Request
-from anydim.entry import compile
-from anydim.frontends.table import frontend_of
-from anydim.model import Model
-from anydim.report.console import Console
-from anydim.report.text import duration
+from anydim.cli.report.console import Console
+from anydim.cli.report.text import duration
+from anydim.compiler.frontends.table import frontend_of
 
 
 def compiled(console: Console, request: Request, inputs: Sequence[Read] = (), **rest: Any) -> Model:

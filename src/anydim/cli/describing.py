@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from anydim.base.text import counted
-from anydim.frontends.table import read
-from anydim.graph.nodes import Graph
+from anydim.compiler.frontends.table import read
+from anydim.compiler.graph.nodes import Graph
 
 
 def described(source: str) -> str:

@@ -12,13 +12,13 @@ from anydim.base.errors import OptionError
 from anydim.cli import arrays
 from anydim.cli.opening import compiled, loaded
 from anydim.cli.options import Named, Request, integers_option, like_option, model_options
+from anydim.cli.report.console import Console
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import LoadedModel
-from anydim.report.console import Console
 
 if TYPE_CHECKING:
-    from anydim.checking.report import CheckReport
-    from anydim.model import Model
+    from anydim.api.model import Model
+    from anydim.compiler.checking.report import CheckReport
 
 # the passes between `segment` and `schedule` are those of the compiler, which help need not import
 PASS_STAGES = (
@@ -143,7 +143,7 @@ def _checked(
     """What is checked; raises OptionError for a saved model and nothing to compare it with."""
     if not is_saved(request.model):
         return compiled(console, request, arrays.read(inputs), "checking")
-    if against is None or against in import_module("anydim.checking.choice").KNOWN:
+    if against is None or against in import_module("anydim.compiler.checking.choice").KNOWN:
         raise OptionError(
             f"{request.model} is a saved model, which holds no reference to compare with",
             "name the ONNX file that it was compiled from: --against FILE.onnx",
@@ -158,8 +158,8 @@ def _loaded_report(
     """A saved model beside the ONNX file that it was made from."""
     ranges = {**made.index_ranges, **dict(integers)}
     tame = made.program.straight is None
-    checking = import_module("anydim.checking.run")
+    checking = import_module("anydim.compiler.checking.run")
     subject = checking.Subject(made.program, made.executable, ranges=ranges, tame=tame)
-    oracles = import_module("anydim.checking.choice").oracles_for(None, None, {}, against)
+    oracles = import_module("anydim.compiler.checking.choice").oracles_for(None, None, {}, against)
     report: CheckReport = checking.check(subject, oracles, samples, seed, advance, seconds)
     return report

@@ -6,9 +6,9 @@ import click
 
 from anydim.base.errors import DeviceError
 from anydim.base.text import hanging
-from anydim.devices.engines.table import ENGINES
-from anydim.devices.table import DRIVERS
-from anydim.report.console import Console
+from anydim.cli.report.console import Console
+from anydim.runtime.devices.engines.table import ENGINES
+from anydim.runtime.devices.table import DRIVERS
 
 
 @click.command

@@ -11,8 +11,8 @@ from anydim.base.errors import OptionError
 from anydim.cli import arrays
 from anydim.cli.opening import compiled
 from anydim.cli.options import Request, like_option, model_options
+from anydim.cli.report.console import Console
 from anydim.cli.saving import check_targets
-from anydim.report.console import Console
 
 
 @click.command

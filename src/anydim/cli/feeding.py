@@ -22,8 +22,8 @@ from anydim.cli.options import (
     level_option,
     model_options,
 )
-from anydim.program.callable_program import CallableProgram
-from anydim.report.console import Console
+from anydim.cli.report.console import Console
+from anydim.runtime.program.callable_program import CallableProgram
 
 OR_FILES = ", or --input FILE.npz"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from anydim.base.errors import OptionError
+from anydim.cli.report.console import Console
 from anydim.deploy.container import is_saved
 from anydim.deploy.inspect import inspect as inspected
-from anydim.report.console import Console
 
 _DEFINITION = re.compile(r"\.tc(:|$)")  # of a text; its reader is slow to import
 

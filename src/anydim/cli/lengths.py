@@ -18,10 +18,10 @@ from anydim.base.text import counted, listed
 from anydim.cli import arrays
 from anydim.cli.options import Command, Request
 from anydim.deploy.container import is_saved
-from anydim.program.callable_program import CallableProgram
-from anydim.program.inputs import Ranges, draw
-from anydim.program.padding import natural
 from anydim.runtime.lists import RaggedPort
+from anydim.runtime.program.callable_program import CallableProgram
+from anydim.runtime.program.inputs import Ranges, draw
+from anydim.runtime.program.padding import natural
 from anydim.runtime.ragged import Packing
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Size
@@ -92,7 +92,7 @@ def ragged_request(request: Request) -> Request:
     """The request with ragged dims, found where neither it nor a definition names them."""
     if request.ragged is not None or is_saved(request.model):
         return request
-    if import_module("anydim.frontends.table").own_kind(request.model):
+    if import_module("anydim.compiler.frontends.table").own_kind(request.model):
         return request
     return replace(request, ragged="auto")
 

@@ -12,10 +12,10 @@ from anydim.base.text import hanging, table
 from anydim.cli import arrays
 from anydim.cli.opening import opened
 from anydim.cli.options import Request, at_option, level_option, like_option, model_options
-from anydim.program.callable_program import CallableProgram
-from anydim.program.memory_map import arena
-from anydim.report.console import Console
-from anydim.report.text import sizes_text
+from anydim.cli.report.console import Console
+from anydim.cli.report.text import sizes_text
+from anydim.runtime.program.callable_program import CallableProgram
+from anydim.runtime.program.memory_map import arena
 from anydim.sizes import samples
 
 _SAMPLES = 5

@@ -12,15 +12,15 @@ from anydim.base.errors import OptionError, UserError
 from anydim.base.missing_package import missing_module
 from anydim.cli.arrays import Read, refuse_free
 from anydim.cli.options import Request
+from anydim.cli.report.console import Console
+from anydim.cli.report.text import duration
 from anydim.deploy.container import is_saved
 from anydim.deploy.inspect import inspect
 from anydim.deploy.load import LoadedModel, load
-from anydim.program.callable_program import CallableProgram
-from anydim.report.console import Console
-from anydim.report.text import duration
+from anydim.runtime.program.callable_program import CallableProgram
 
 if TYPE_CHECKING:
-    from anydim.model import Model
+    from anydim.api.model import Model
 
 
 def opened(console: Console, request: Request, inputs: Sequence[Read] = ()) -> CallableProgram:
@@ -104,5 +104,5 @@ def need_sizes(request: Request, otherwise: str = "") -> None:
 
 def own_kind(model: str) -> str:
     """What MODEL is, if other engines cannot run it; '' otherwise."""
-    found: str = import_module("anydim.frontends.table").own_kind(model)
+    found: str = import_module("anydim.compiler.frontends.table").own_kind(model)
     return found

@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
+from anydim.api.compile_options import Options
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.compile_options import Options
+from anydim.compiler.variants.strategies import GENERIC
 from anydim.runtime.threads import AUTO
 from anydim.sizes import Dim, given_dims
-from anydim.variants.strategies import GENERIC
 
 _DIM = re.compile(r"(?P<name>[^=]+)=(?P<low>\d+)(?P<dots>\.\.(?P<high>\d*))?")
 _RANGE = re.compile(r"(?P<name>[^=]+)=(?P<low>-?\d+)\.\.(?P<high>-?\d+)")

@@ -11,10 +11,10 @@ from anydim.base.errors import OptionError
 from anydim.cli.feeding import Fed, fed_options
 from anydim.cli.opening import own_kind
 from anydim.cli.options import Request
+from anydim.cli.report.compared import Compared, compared, comparison, node_times
+from anydim.cli.report.console import Console
 from anydim.cli.saving import check_file
 from anydim.deploy.container import is_saved
-from anydim.report.compared import Compared, compared, comparison, node_times
-from anydim.report.console import Console
 
 
 @click.command

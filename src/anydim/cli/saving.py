@@ -17,8 +17,8 @@ from anydim.base.text import listed
 from anydim.cli import arrays
 from anydim.cli.opening import compiled
 from anydim.cli.options import Request, like_option, model_options
-from anydim.report.console import Console
-from anydim.report.text import duration
+from anydim.cli.report.console import Console
+from anydim.cli.report.text import duration
 
 
 @click.command
@@ -109,6 +109,6 @@ def check_file(path: str, example: str = "encoder.anydim", option: str = "--outp
 
 def check_targets(targets: Sequence[str]) -> None:
     """Raise OptionError for an unknown processor, before anything is compiled."""
-    describe = import_module("anydim.targets.targets").target
+    describe = import_module("anydim.compiler.targets.targets").target
     for name in targets:
         describe(USUAL_TARGET, name)

@@ -16,8 +16,8 @@ from anydim.base.missing_package import install
 from anydim.base.text import counted, table
 from anydim.cli.lengths import RowSizes, lengths_option
 from anydim.cli.options import DIM, RANGE, NamedType, dims_by_name, once
-from anydim.program.padding import natural
-from anydim.report.console import Console
+from anydim.cli.report.console import Console
+from anydim.runtime.program.padding import natural
 from anydim.sizes import Dim
 
 
@@ -113,7 +113,7 @@ def serve(
 def _module(name: str) -> Any:
     """A module of the server; raises MissingError without its packages."""
     try:
-        return import_module(f"anydim.server.{name}")
+        return import_module(f"anydim.serving.server.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "anydim").startswith("anydim"):
             raise

@@ -17,11 +17,11 @@ from anydim.base.files import replaced
 from anydim.base.text import counted, table
 from anydim.cli.opening import compiled
 from anydim.cli.options import DIM, NamedDim, Request
-from anydim.program.recording import Recorded, read_recorded
-from anydim.program.site_recording import RecordedSite, read_sites
-from anydim.report.bars import bar, bins
-from anydim.report.console import Console
-from anydim.report.text import duration
+from anydim.cli.report.bars import bar, bins
+from anydim.cli.report.console import Console
+from anydim.cli.report.text import duration
+from anydim.runtime.program.recording import Recorded, read_recorded
+from anydim.runtime.program.site_recording import RecordedSite, read_sites
 
 BINS = 16  # of a dim
 _NARROW = 20  # columns of a bar that words stand behind

@@ -6,10 +6,10 @@ import click
 
 from anydim.cli.feeding import Fed, fed_options
 from anydim.cli.options import Request
+from anydim.cli.report.console import Console
+from anydim.cli.report.trace_page import page
 from anydim.cli.saving import check_file
-from anydim.program.profile.trace import write
-from anydim.report.console import Console
-from anydim.report.trace_page import page
+from anydim.runtime.program.profile.trace import write
 
 
 @click.command

@@ -14,12 +14,12 @@ from anydim.base.errors import OptionError
 from anydim.base.text import counted
 from anydim.cli.opening import compiled
 from anydim.cli.options import Request, model_options
-from anydim.report.console import Console
-from anydim.report.curve import curve
+from anydim.cli.report.console import Console
+from anydim.cli.report.curve import curve
 
 if TYPE_CHECKING:
-    from anydim.variants.ledger import Ledger
-    from anydim.variants.workers import Team
+    from anydim.compiler.variants.ledger import Ledger
+    from anydim.compiler.variants.workers import Team
 
 
 @click.command
@@ -87,7 +87,9 @@ def _team(console: Console, request: Request, cluster: str | None) -> Team | Non
     if cluster is None:
         return None
     with console.task("asking the machines of the cluster"):
-        made = import_module("anydim.variants.ray_search").RayTeam(cluster or None, request.code)
+        made = import_module("anydim.compiler.variants.ray_search").RayTeam(
+            cluster or None, request.code
+        )
     others = f"; {counted(made.others, 'machine')} of other kinds left out" if made.others else ""
     console.note(f"{made.count} searches at once on {counted(made.machines, 'machine')}{others}")
     found: Team = made
@@ -97,7 +99,7 @@ def _team(console: Console, request: Request, cluster: str | None) -> Team | Non
 def _search(
     console: Console, request: Request, recorded: str, minutes: float, team: Team | None
 ) -> None:
-    usual = str(import_module("anydim.variants.compiled_variants").TUNED)
+    usual = str(import_module("anydim.compiler.variants.compiled_variants").TUNED)
     given = request if request.strategy else replace(request, strategy=usual)
     model = compiled(console, given)
     with console.task(f"tuning {model.name}") as advance:
@@ -119,7 +121,7 @@ def _search(
 
 def _ledger(request: Request) -> Ledger:
     """Where this process keeps what is found."""
-    made = import_module("anydim.variants.ledger")
-    target = import_module("anydim.targets.targets").target
+    made = import_module("anydim.compiler.variants.ledger")
+    target = import_module("anydim.compiler.targets.targets").target
     found: Ledger = made.ledger(made.name_of(target(request.code or settings.target)))
     return found

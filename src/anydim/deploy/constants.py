@@ -7,10 +7,10 @@ import hashlib
 import numpy
 
 from anydim.base.dtypes import from_numpy
+from anydim.compiler.native.build import Assembled
 from anydim.deploy.checksum import checksum
 from anydim.deploy.container import LARGE
 from anydim.deploy.saved import Repacking, SavedArray
-from anydim.native.build import Assembled
 from anydim.runtime.panels import Packing
 from anydim.runtime.unpacking import dense, most_bytes, plain_elements, repacked
 

@@ -9,8 +9,8 @@ import numpy
 
 from anydim.base.errors import ArtefactError, DeviceError
 from anydim.deploy.saved import Saved
-from anydim.devices.engines.delegated import LoadedParts
-from anydim.devices.engines.table import engine_named, named_engines
+from anydim.runtime.devices.engines.delegated import LoadedParts
+from anydim.runtime.devices.engines.table import engine_named, named_engines
 
 
 def delegated(

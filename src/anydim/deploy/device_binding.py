@@ -8,10 +8,10 @@ from typing import Any
 
 from anydim.base.errors import ArtefactError, DeviceError
 from anydim.deploy.saved import Saved, SavedDevice
-from anydim.devices.c_entry_points import HostedDevice
-from anydim.devices.device import Device
-from anydim.devices.table import DRIVERS, opened_devices, unknown_device
 from anydim.runtime.device_calls import Hosted
+from anydim.runtime.devices.c_entry_points import HostedDevice
+from anydim.runtime.devices.device import Device
+from anydim.runtime.devices.table import DRIVERS, opened_devices, unknown_device
 
 
 def hosted(

@@ -25,9 +25,9 @@ from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box
 
 if TYPE_CHECKING:
-    from anydim.frontends.onnx.outline import Outline
-    from anydim.frontends.torch.outline import ProgramOutline
-    from anydim.program.memory import Memory
+    from anydim.compiler.frontends.onnx.outline import Outline
+    from anydim.compiler.frontends.torch.outline import ProgramOutline
+    from anydim.runtime.program.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -158,10 +158,12 @@ def inspect(
     if flag_of("verify", verify):
         raise OptionError(f"verify is for saved models, and {name} is none")
     if name.endswith(PROGRAM):
-        outlined: ProgramOutline = import_module("anydim.frontends.torch.outline").outline(name)
+        outlined: ProgramOutline = import_module("anydim.compiler.frontends.torch.outline").outline(
+            name
+        )
         return outlined
     try:
-        outline = import_module("anydim.frontends.onnx.outline").outline
+        outline = import_module("anydim.compiler.frontends.onnx.outline").outline
     except ModuleNotFoundError:  # a process without the compiler reads saved models only
         return _contents(name, verify)
     found: Outline = outline(name)
@@ -198,7 +200,9 @@ def _strings(container: Container) -> SavedStrings | None:
 
 def _level(container: Container, level: Level, saved: Saved) -> LevelContents:
     story = _text(container, level, "story.json")
-    read = parse_record(import_module("anydim.program.program_reports").ProgramReports, story)
+    read = parse_record(
+        import_module("anydim.runtime.program.program_reports").ProgramReports, story
+    )
     sizes = {array.digest: array.bytes for array in saved.arrays}
     moved = {array.digest: array.bytes for array in saved.arrays if array.repacking is not None}
     records = container.part(member(level.name, "start.json")).length + len(story)

@@ -32,24 +32,24 @@ from anydim.deploy.saved import (
 )
 from anydim.deploy.verifying import BackgroundVerifier, Check, deferred, verify_of
 from anydim.deploy.verifying import verify as verify_constants
-from anydim.program.callable_program import CallableProgram
-from anydim.program.variants import StoredVariants, Variant
 from anydim.runtime.cores import usual_cores
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.executable import Image
 from anydim.runtime.frames import Callers
 from anydim.runtime.image import MappedImage, map_bytes, map_file
 from anydim.runtime.loading import executable
+from anydim.runtime.program.callable_program import CallableProgram
+from anydim.runtime.program.variants import StoredVariants, Variant
 from anydim.runtime.threads import AUTO, MOST, known_threads
 
 if TYPE_CHECKING:
-    from anydim.devices.device import Device
-    from anydim.devices.engines.engine import Engine
-    from anydim.program.limits import MemoryLimit
-    from anydim.program.plan import Plan
-    from anydim.program.program_reports import ProgramReports
-    from anydim.program.segment import Site
-    from anydim.variants.strategies import Strategy
+    from anydim.compiler.variants.strategies import Strategy
+    from anydim.runtime.devices.device import Device
+    from anydim.runtime.devices.engines.engine import Engine
+    from anydim.runtime.program.limits import MemoryLimit
+    from anydim.runtime.program.plan import Plan
+    from anydim.runtime.program.program_reports import ProgramReports
+    from anydim.runtime.program.segment import Site
 
 
 def available_threads(saved: int) -> int:
@@ -119,7 +119,7 @@ class LoadedModel(CallableProgram):
     @property
     def strategy(self) -> Strategy:
         """The strategy that it was loaded with."""
-        known: Strategy = import_module("anydim.variants.strategies").GENERIC
+        known: Strategy = import_module("anydim.compiler.variants.strategies").GENERIC
         return self._strategy or known
 
     def _serve_by(self, given: Any) -> None:
@@ -170,7 +170,9 @@ def _objects(
 
 def _story(text: bytes) -> ProgramReports:
     """The records for plans and explanations; calls do not need this code."""
-    return parse_record(import_module("anydim.program.program_reports").ProgramReports, text)
+    return parse_record(
+        import_module("anydim.runtime.program.program_reports").ProgramReports, text
+    )
 
 
 @public

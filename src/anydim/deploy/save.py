@@ -9,6 +9,12 @@ from typing import Any
 
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
+from anydim.compiler.kernels.ir import Kernel
+from anydim.compiler.native.build import Assembled, prepare
+from anydim.compiler.targets.elf import read_object
+from anydim.compiler.targets.image import link
+from anydim.compiler.targets.processor import NATIVE, Processor
+from anydim.compiler.targets.target import Source, Target
 from anydim.deploy.archive import Member, write, writing
 from anydim.deploy.constants import Constants
 from anydim.deploy.records import print_record
@@ -21,19 +27,13 @@ from anydim.deploy.saved import (
     member,
     stamp,
 )
-from anydim.kernels.ir import Kernel
-from anydim.native.build import Assembled, prepare
-from anydim.program.program_reports import ProgramReports
-from anydim.program.variants import StoredSite
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.image import PAGES
 from anydim.runtime.interface import Interface, OnDevice
 from anydim.runtime.lists import Lists
+from anydim.runtime.program.program_reports import ProgramReports
+from anydim.runtime.program.variants import StoredSite
 from anydim.sizes import Size
-from anydim.targets.elf import read_object
-from anydim.targets.image import link
-from anydim.targets.processor import NATIVE, Processor
-from anydim.targets.target import Source, Target
 
 Progress = Callable[[str, int, int], None]
 

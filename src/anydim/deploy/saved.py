@@ -8,11 +8,11 @@ from dataclasses import field
 from anydim.base.digest import sha256
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
-from anydim.program.variants import StoredSite
 from anydim.runtime.cpu import Level
 from anydim.runtime.interface import Interface
 from anydim.runtime.lists import Listed, RaggedPort, StructurePort
 from anydim.runtime.panels import BytesPanels, NarrowPanels, Panels
+from anydim.runtime.program.variants import StoredSite
 from anydim.runtime.signature import Signature
 
 

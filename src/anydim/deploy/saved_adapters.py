@@ -27,9 +27,9 @@ from anydim.deploy.string_records import (
     onnx_member,
     steps_of,
 )
-from anydim.program.adapter import Adapter, TensorAdapter
-from anydim.program.string_adapter import Part, StringAdapter
 from anydim.runtime.lists import Lists
+from anydim.runtime.program.adapter import Adapter, TensorAdapter
+from anydim.runtime.program.string_adapter import Part, StringAdapter
 from anydim.runtime.signature import Signature
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _part(container: Container, name: str, part: str, saved: SavedSteps | None) 
         return steps_of(name, saved)
     data = bytes(container.verified(onnx_member(part)))
     try:
-        evaluated = import_module("anydim.frontends.onnx.file.evaluated").evaluated
+        evaluated = import_module("anydim.compiler.frontends.onnx.file.evaluated").evaluated
     except ModuleNotFoundError as error:
         raise missing_module(f"{name}, whose operators on strings numpy lacks,", error) from error
     made: Part = evaluated(data, name, container.fail)

@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 from anydim.base.errors import OptionError
-from anydim.variants.strategies import GENERIC, Strategy, strategy_of
+from anydim.compiler.variants.strategies import GENERIC, Strategy, strategy_of
 
 _warned: set[str] = set()  # kinds that this process has warned about
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from anydim.base.onnx_notation import type_text
+from anydim.compiler.frontends.onnx.file.strings import HostPart, StringParts, reader_of
 from anydim.deploy.archive import Member
 from anydim.deploy.records import print_record
 from anydim.deploy.string_records import STRINGS, SavedPort, SavedStrings, onnx_member, saved_steps
-from anydim.frontends.onnx.file.strings import HostPart, StringParts, reader_of
 
 
 def string_members(parts: StringParts) -> list[Member]:

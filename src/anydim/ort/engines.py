@@ -16,8 +16,8 @@ from anydim.ort.errors import ObjectRefused, of_peer, of_run
 from anydim.ort.options import SessionOptions
 from anydim.ort.profiling import Call, Profile
 from anydim.ort.values import OrtValue
-from anydim.program.callable_program import CallableProgram
 from anydim.runtime.output_arrays import disjoint, fill
+from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.stopping import STOP
 
 Repeat = Callable[..., "dict[str, Any] | None"]

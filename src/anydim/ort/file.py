@@ -8,8 +8,8 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InputError, ModelError
-from anydim.frontends.onnx.file.reading import Opened, open_model
-from anydim.frontends.onnx.graphs.names import TWO_VALUES
+from anydim.compiler.frontends.onnx.file.reading import Opened, open_model
+from anydim.compiler.frontends.onnx.graphs.names import TWO_VALUES
 from anydim.ort.errors import (
     Fail,
     InvalidArgument,

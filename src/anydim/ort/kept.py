@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from anydim.api.compile_options import Options
+from anydim.api.entry import compile
+from anydim.api.model_store import kept
 from anydim.base.reports import reported
-from anydim.compile_options import Options
-from anydim.entry import compile
-from anydim.frontends.onnx.file.reading import Opened
-from anydim.frontends.onnx.file.tensors import is_external
-from anydim.model_store import kept
-from anydim.program.callable_program import CallableProgram
+from anydim.compiler.frontends.onnx.file.reading import Opened
+from anydim.compiler.frontends.onnx.file.tensors import is_external
+from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.threads import known_threads
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from anydim.base.onnx_notation import ELEMENT_TYPES, type_name, type_text
 from anydim.base.records import dataclass
-from anydim.program.callable_program import CallableProgram
 from anydim.runtime.lists import Listed
+from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.signature import TensorSpec
 
 Axis = int | str | None

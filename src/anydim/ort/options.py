@@ -12,9 +12,9 @@ from copy import deepcopy
 from enum import IntEnum
 from typing import Any
 
+from anydim.api.compile_options import Options
 from anydim.base import settings
 from anydim.base.user_values import shown
-from anydim.compile_options import Options
 from anydim.ort.errors import ObjectRefused, TypeRefused, Unimplemented
 from anydim.ort.values import OrtValue
 from anydim.runtime.stopping import Stop

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from anydim.base.fork_locks import fork_lock
-from anydim.program.callable_program import CallableProgram
 from anydim.runtime.clocked import Clock
+from anydim.runtime.program.callable_program import CallableProgram
 
 Call = Callable[..., dict[str, Any]]
 

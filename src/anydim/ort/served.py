@@ -40,7 +40,7 @@ from anydim.ort.profiling import Profile
 from anydim.ort.providers import CPU
 from anydim.runtime.variations import PLAIN, Variation, Variations
 
-_VARIATIONS = "anydim.frontends.onnx.file.variations"  # which compiling sessions import
+_VARIATIONS = "anydim.compiler.frontends.onnx.file.variations"  # which compiling sessions import
 
 
 class Served:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy
 
+from anydim.api.compile_options import Options
 from anydim.base.errors import TimeLimitError
-from anydim.compile_options import Options
 from anydim.ort.binding import IOBinding
 from anydim.ort.errors import Fail, InvalidArgument, OrtError, TypeRefused, ValueRefused
 from anydim.ort.metadata import ModelMetadata, NodeArg

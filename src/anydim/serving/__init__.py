@@ -1,8 +1,10 @@
 """Serving: requests of any sizes are grouped into calls of models, within a known memory.
 
 Input: compiled or loaded models, and requests from threads or an event loop; output: results with
-the bits of a call alone. Needs numpy and the standard library; `anydim.server` is the server over
-the network.
+the bits of a call alone. Needs numpy and the standard library.
+
+    server/    models over REST and gRPC
+    ray/       replicas and jobs on a Ray cluster
 
     batcher.py       Batcher for threads, AsyncBatcher for asyncio
     engine.py        queue, groups and threads of all models

@@ -15,9 +15,9 @@ from anydim.base.amounts import bytes_of
 from anydim.base.errors import InputError, OptionError, TimeLimitError
 from anydim.base.keywords import public
 from anydim.base.user_values import text_of, whole_within
-from anydim.program.callable_program import CallableProgram
 from anydim.runtime.executable import AbsentProgram
 from anydim.runtime.lists import RaggedPort
+from anydim.runtime.program.callable_program import CallableProgram
 from anydim.serving.engine import Engine
 from anydim.serving.equal_form import EqualForm
 from anydim.serving.item import Form

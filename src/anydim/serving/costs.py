@@ -7,7 +7,7 @@ from math import exp, log
 
 import numpy
 
-from anydim.program.batches.work import Rates, Work
+from anydim.runtime.program.batches.work import Rates, Work
 
 _KNOWN = 4096  # sizes whose costs are kept
 _WEIGHT = 0.1  # of a call in the average of measured over predicted time

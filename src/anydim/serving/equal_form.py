@@ -10,13 +10,13 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InputError, UserError
-from anydim.program.batches.layout import Item as Arrays
-from anydim.program.batches.layout import Layout
-from anydim.program.batches.map_arguments import layout, wanted_results
-from anydim.program.batches.sampled_rows import is_due, is_same, with_others_changed
-from anydim.program.batches.work import work
-from anydim.program.binding import solve
-from anydim.program.callable_program import CallableProgram
+from anydim.runtime.program.batches.layout import Item as Arrays
+from anydim.runtime.program.batches.layout import Layout
+from anydim.runtime.program.batches.map_arguments import layout, wanted_results
+from anydim.runtime.program.batches.sampled_rows import is_due, is_same, with_others_changed
+from anydim.runtime.program.batches.work import work
+from anydim.runtime.program.binding import solve
+from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.signature import Signature
 from anydim.serving.costs import Costs
 from anydim.serving.item import Item

@@ -7,7 +7,7 @@ import pickle
 from copy import copy
 from typing import Any
 
-from anydim.program.callable_program import CallableProgram
+from anydim.runtime.program.callable_program import CallableProgram
 from anydim.serving.batcher import form_of
 
 

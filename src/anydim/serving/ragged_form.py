@@ -10,12 +10,12 @@ import numpy
 
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.program.batches.layout import values_of
-from anydim.program.batches.map_arguments import axis_of, wanted_results
-from anydim.program.batches.ragged_map import RowInput, row_inputs
-from anydim.program.batches.work import work
-from anydim.program.callable_program import CallableProgram
 from anydim.runtime.arrays import as_array
+from anydim.runtime.program.batches.layout import values_of
+from anydim.runtime.program.batches.map_arguments import axis_of, wanted_results
+from anydim.runtime.program.batches.ragged_map import RowInput, row_inputs
+from anydim.runtime.program.batches.work import work
+from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.ragged import Packing, Ragged, check_ones, joined
 from anydim.serving.costs import Costs
 from anydim.serving.item import Item

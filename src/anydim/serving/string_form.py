@@ -9,9 +9,9 @@ import numpy
 
 from anydim.base.errors import InputError
 from anydim.base.text import listed
-from anydim.program.adapter import Adapter
-from anydim.program.batches.work import NO_WORK
-from anydim.program.string_adapter import string_bytes
+from anydim.runtime.program.adapter import Adapter
+from anydim.runtime.program.batches.work import NO_WORK
+from anydim.runtime.program.string_adapter import string_bytes
 from anydim.serving.costs import Costs
 from anydim.serving.item import Item
 

@@ -15,7 +15,7 @@ import torch
 from torch.export import Dim
 
 import anydim as ad
-from anydim.frontends.torch.opening import opened
+from anydim.compiler.frontends.torch.opening import opened
 from tests.torch.functions.function import NUMBERS, Applied, Function, Given, Point, given
 from tests.torch.functions.judge import Failure, difference, shown
 

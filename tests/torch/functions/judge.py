@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-import anydim.torch_backend  # noqa: F401  registers the backend
+import anydim.torch.backend  # noqa: F401  registers the backend
 from tests.torch.functions.function import Applied, Function, Given, Point, given
 
 _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.1}

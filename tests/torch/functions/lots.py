@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 import torch
 
-from anydim.frontends.torch import sections
-from anydim.frontends.torch.importer import _Importing
-from anydim.frontends.torch.refusal import Refused
+from anydim.compiler.frontends.torch import sections
+from anydim.compiler.frontends.torch.importer import _Importing
+from anydim.compiler.frontends.torch.refusal import Refused
 
 _ONE_OF = 4
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from anydim.frontends.torch.rows import SUBJECTS, complex_numbers, full_name
+from anydim.compiler.frontends.torch.rows import SUBJECTS, complex_numbers, full_name
 
 _ROOT = Path(__file__).resolve().parents[3]
 _RESULTS = Path(__file__).resolve().with_name("results.json")

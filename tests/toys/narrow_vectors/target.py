@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anydim.targets.llvm.llvm_target import LLVM
-from anydim.targets.processor import Processor
-from anydim.targets.target import Target, TargetKind
+from anydim.compiler.targets.llvm.llvm_target import LLVM
+from anydim.compiler.targets.processor import Processor
+from anydim.compiler.targets.target import Target, TargetKind
 
 
 def _narrow(processor: Processor) -> Target:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anydim.kernels import ir
-from anydim.kernels.codegen.context import SizeParameters
-from anydim.kernels.launch import Launch
-from anydim.kernels.operands import Operands
-from anydim.kernels.template import Task, Template, form_template
+from anydim.compiler.kernels import ir
+from anydim.compiler.kernels.codegen.context import SizeParameters
+from anydim.compiler.kernels.launch import Launch
+from anydim.compiler.kernels.operands import Operands
+from anydim.compiler.kernels.template import Task, Template, form_template
 from anydim.lang.tree import Apply, Index, Read, Statement
 
 

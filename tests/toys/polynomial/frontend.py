@@ -12,8 +12,8 @@ import numpy
 
 import anydim as ad
 from anydim.base.read_files import note_read
-from anydim.frontends.frontend import Frontend
-from anydim.graph.nodes import Graph
+from anydim.compiler.frontends.frontend import Frontend
+from anydim.compiler.graph.nodes import Graph
 from anydim.sizes import Dim
 
 

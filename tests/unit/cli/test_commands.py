@@ -22,9 +22,9 @@ from anydim.cli import compiling
 from anydim.cli import main as entry
 from anydim.cli.app import COMMANDS, main
 from anydim.cli.developing import PASS_STAGES, STAGES
-from anydim.compiler import PASSES
-from anydim.program.profile.limits import Limits
-from anydim.report import peers
+from anydim.cli.report import peers
+from anydim.compiler.pipeline import PASSES
+from anydim.runtime.program.profile.limits import Limits
 from tests.unit.cli import tiny
 
 
@@ -346,7 +346,7 @@ def test_help_of_every_command_has_an_example_that_fits(call) -> None:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = "anydim.program.profile.limits.kept"
+    known = "anydim.runtime.program.profile.limits.kept"
     monkeypatch.setattr(known, lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
 
 

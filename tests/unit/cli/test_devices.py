@@ -8,10 +8,10 @@ import pytest
 
 from anydim.base import settings
 from anydim.cli.app import main
-from anydim.devices.cuda import Library, found
-from anydim.devices.opencl import inventory
-from anydim.devices.opencl.libopencl import ClError
-from tests.unit.devices.fake_cuda import FakeCuda
+from anydim.runtime.devices.cuda import Library, found
+from anydim.runtime.devices.opencl import inventory
+from anydim.runtime.devices.opencl.libopencl import ClError
+from tests.unit.runtime.devices.fake_cuda import FakeCuda
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> str:

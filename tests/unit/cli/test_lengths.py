@@ -13,7 +13,7 @@ import anydim as ad
 from anydim.base.errors import DimError, OptionError
 from anydim.cli.app import main
 from anydim.cli.lengths import LengthsType, RowSizes
-from anydim.program.padding import natural
+from anydim.runtime.program.padding import natural
 from tests.unit.cli import tiny
 
 BENCH = "bench rows.onnx --rounds 2 --seconds 0.02 --integers ids=0..4 --threads 1"

@@ -32,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS)], ids=" ".join)
 def test_help_loads_nothing_heavy(words: list[str]) -> None:
-    heavy = (*HEAVY, "anydim.compiler", *(("numpy", "rich") if not words else ()))
+    heavy = (*HEAVY, "anydim.compiler.pipeline", *(("numpy", "rich") if not words else ()))
     program = (
         "import sys, anydim.cli\n"
         f"try: anydim.cli.main([*{words}, '--help'])\n"

@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 import anydim as ad
 from anydim.cli.app import main
+from anydim.compiler.targets.processor import described
 from anydim.deploy.container import FORMAT, LOCAL, MANIFEST
 from anydim.runtime.cpu import this_level
-from anydim.targets.processor import described
 from tests.unit.cli import tiny
 
 X86 = this_level().architecture == "x86_64"
@@ -214,9 +214,9 @@ def test_a_saved_model_needs_no_compiler(folder: Path) -> None:
         "onnx",
         "llvmlite",
         "lark",
-        "anydim.compiler",
-        "anydim.compile_progress",
-        "anydim.kernels",
-        "anydim.graph",
+        "anydim.compiler.pipeline",
+        "anydim.compiler.progress",
+        "anydim.compiler.kernels",
+        "anydim.compiler.graph",
     )
     assert not [name for name in modules if name in heavy]

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from anydim.cli.app import main
+from tests.unit.compiler.frontends.test_strings import CLASSES, classifier
 from tests.unit.deploy.test_saved_strings import maps
-from tests.unit.frontends.test_strings import CLASSES, classifier
 
 
 def words(*line: str) -> Result:

@@ -10,13 +10,13 @@ from click.testing import CliRunner
 from anydim.base import settings
 from anydim.base.errors import OptionError
 from anydim.cli.app import main
+from anydim.cli.report.bars import WIDTH, bar, bins
 from anydim.cli.sizes import histogram, sizes
 from anydim.cli.tuning import tune
-from anydim.program.recording import Recorded, read_recorded
-from anydim.program.site_recording import RecordedSite, read_sites
-from anydim.report.bars import WIDTH, bar, bins
-from anydim.targets.targets import target
-from anydim.variants.ledger import Verdict, ledger, name_of
+from anydim.compiler.targets.targets import target
+from anydim.compiler.variants.ledger import Verdict, ledger, name_of
+from anydim.runtime.program.recording import Recorded, read_recorded
+from anydim.runtime.program.site_recording import RecordedSite, read_sites
 
 
 def test_records_are_carried_to_another_folder(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, save
 import anydim as ad
 from anydim.base import settings
 from anydim.cli.app import main
-from anydim.program.profile.limits import Limits
+from anydim.runtime.program.profile.limits import Limits
 
 DIMS = [f"a_dim_with_a_rather_long_name_{number}" for number in range(9)]
 LONG = "/encoder/blocks.0/" + "a_module_with_a_rather_long_name/" * 4
@@ -64,7 +64,8 @@ def test_lines_fit(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     monkeypatch.setattr(
-        "anydim.program.profile.limits.kept", lambda threads: Limits(threads, 1e18, ((1, 1e18),))
+        "anydim.runtime.program.profile.limits.kept",
+        lambda threads: Limits(threads, 1e18, ((1, 1e18),)),
     )
     with settings.override(keep_programs=True):  # the program of the file is compiled once
         done = CliRunner().invoke(main, line.replace("SIZES", SIZES).split(), prog_name="anydim")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import anydim as ad
+from tests.unit.compiler.graph.region_graphs import EXAMPLES
+from tests.unit.compiler.native.region_cases import CASES, drawn
 from tests.unit.deploy.kinds import KINDS, Inputs, floats
 from tests.unit.deploy.test_export import CC, build, run
-from tests.unit.graph.region_graphs import EXAMPLES
-from tests.unit.native.region_cases import CASES, drawn
 
 pytestmark = pytest.mark.skipif(
     CC is None or shutil.which("make") is None, reason="there is no C compiler, or no make"

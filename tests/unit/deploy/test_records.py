@@ -11,10 +11,10 @@ from anydim.base.dtypes import float32
 from anydim.base.errors import ArtefactError, InternalError
 from anydim.deploy.records import parse_json, parse_record, print_record
 from anydim.deploy.saved import SavedArray
-from anydim.program.program_reports import ProgramReports
-from anydim.program.region import CallStep, FindStep, Region
 from anydim.runtime.cpu import Level
 from anydim.runtime.lists import Listed, StructurePort
+from anydim.runtime.program.program_reports import ProgramReports
+from anydim.runtime.program.region import CallStep, FindStep, Region
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Dim, Guard, parse
 from tests.unit.deploy.kinds import KINDS

@@ -11,10 +11,10 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import ArtefactError
-from anydim.program.variants import StoredSite, StoredVariant
+from anydim.runtime.program.variants import StoredSite, StoredVariant
+from tests.unit.compiler.variants.models import Here, depthwise, here, image
 from tests.unit.deploy.hostile import DAMAGE, lie, outcome
 from tests.unit.deploy.kinds import KINDS
-from tests.unit.variants.models import Here, depthwise, here, image
 
 __all__ = ["here"]
 

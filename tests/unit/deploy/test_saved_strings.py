@@ -22,7 +22,7 @@ from anydim.deploy.container import Container
 from anydim.deploy.records import parse_record, print_record
 from anydim.deploy.string_records import SavedStrings, saved_value
 from release.runtime_wheel import SOURCE
-from tests.unit.frontends.test_strings import CLASSES, WORDS, classifier, model
+from tests.unit.compiler.frontends.test_strings import CLASSES, WORDS, classifier, model
 
 STRING, FLOAT, INT64 = TensorProto.STRING, TensorProto.FLOAT, TensorProto.INT64
 value = helper.make_tensor_value_info
@@ -170,7 +170,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 try:
     model = anydim.load(sys.argv[1])
-    print(model(flat=["no", "YES"])["name"].tolist(), "anydim.frontends" in sys.modules)
+    print(model(flat=["no", "YES"])["name"].tolist(), "anydim.compiler.frontends" in sys.modules)
 except anydim.MissingError as error:
     print(error)
 """

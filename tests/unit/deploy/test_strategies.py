@@ -13,7 +13,7 @@ import pytest
 
 import anydim as ad
 from anydim.deploy import strategy
-from tests.unit.variants.models import Here, depthwise, here, image
+from tests.unit.compiler.variants.models import Here, depthwise, here, image
 
 __all__ = ["here"]
 

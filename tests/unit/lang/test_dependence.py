@@ -22,7 +22,7 @@ from anydim.lang.tree import (
     Write,
 )
 from anydim.sizes import Box, Dim, Size, as_size
-from tests.unit.kernels.nest_cases import (
+from tests.unit.compiler.kernels.nest_cases import (
     BOX,
     BY_NAME,
     HISTOGRAM,

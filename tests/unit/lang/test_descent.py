@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import anydim.ops  # noqa: F401  fills the registry
+import anydim.compiler.ops  # noqa: F401  fills the registry
 from anydim.base.errors import LanguageError
-from anydim.graph.operator import OPERATORS
+from anydim.compiler.graph.operator import OPERATORS
 from anydim.lang.surface.descent import read_definitions
 from anydim.lang.surface.parser import grammar, parse, run_grammar
 
@@ -47,7 +47,7 @@ def by_descent(text: str):
 
 
 @pytest.mark.parametrize("longest", [2_000, pytest.param(None, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("folder", ["tests/unit/lang", "tests/unit/frontends", "src"])
+@pytest.mark.parametrize("folder", ["tests/unit/lang", "tests/unit/compiler/frontends", "src"])
 def test_trees_are_alike(folder: str, longest: int | None) -> None:
     read = 0
     for text in texts_in(folder):

@@ -11,7 +11,7 @@ from anydim.lang.surface.highlight import ComprehensionLexer
 from tests.unit.lang.catalogue import PROGRAMS
 
 ROOT = Path(__file__).parents[3]
-LIBRARY = [path.read_text("utf-8") for path in (ROOT / "src/anydim/ops").glob("*.tc")]
+LIBRARY = [path.read_text("utf-8") for path in (ROOT / "src/anydim/compiler/ops").glob("*.tc")]
 
 
 def tokens(text):

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import anydim.compiler.ops
 import anydim.lang.interpreter as package
-import anydim.ops
 from anydim.base.dtypes import float64
 from anydim.base.errors import InputError, UserError
 from anydim.lang.interpreter.kinds import NotCovered
@@ -125,7 +125,7 @@ def test_integers_wrap_at_their_width() -> None:
 
 LIBRARY = {
     f"{path.stem}: {name}": definition
-    for path in sorted(Path(anydim.ops.__path__[0]).glob("*.tc"))
+    for path in sorted(Path(anydim.compiler.ops.__path__[0]).glob("*.tc"))
     for name, definition in parse(path.read_text("utf-8"), str(path)).items()
 }
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import anydim.ops  # noqa: F401  operators that definitions call
+import anydim.compiler.ops  # noqa: F401  operators that definitions call
 from anydim.base.dtypes import float32
 from anydim.base.errors import InputError, LanguageError
-from anydim.frontends.recursion.sections import is_algorithm
+from anydim.compiler.frontends.recursion.sections import is_algorithm
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.interpreter.decided import is_decided
 from anydim.lang.interpreter.run import run

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.graph.operator import OPERATORS
+from anydim.compiler.graph.operator import OPERATORS
 from anydim.lang.surface.operator_names import LIBRARY
 from anydim.lang.surface.parser import parse
 from anydim.lang.surface.printer import print_definition

@@ -14,7 +14,7 @@ import pytest
 
 import anydim as ad
 import anydim.ort as ort
-from anydim.model import Model
+from anydim.api.model import Model
 from anydim.runtime.signature import Signature
 from anydim.serving import AsyncBatcher, Batcher
 from tests.unit.model_kinds.kinds import KINDS, OF_TORCH, fresh, loaded

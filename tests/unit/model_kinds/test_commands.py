@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 import anydim as ad
 from anydim.cli.app import main
-from anydim.program.callable_program import CallableProgram
-from anydim.server.repository import Repository
-from anydim.server.state import tensors_of
+from anydim.runtime.program.callable_program import CallableProgram
 from anydim.serving import Batcher
+from anydim.serving.server.repository import Repository
+from anydim.serving.server.state import tensors_of
 from tests.unit.model_kinds.kinds import complexes, floats, made, torch_models
 
 torch = pytest.importorskip("torch")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import anydim as ad
-from anydim.model import Model
+from anydim.api.model import Model
 from anydim.serving import AsyncBatcher, Batcher
 from tests.unit.model_kinds.kinds import KINDS
 from tests.unit.model_kinds.rows import BATCHER, ONLY_COMPILED, ROWS, Case

@@ -8,8 +8,8 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import float32, int64
-from anydim.frontends.builder import Builder
-from anydim.graph.nodes import Graph
+from anydim.compiler.frontends.builder import Builder
+from anydim.compiler.graph.nodes import Graph
 from anydim.runtime.lists import ConstructorPort, FieldPort, StructurePort, TypePort
 from anydim.sizes import as_size
 

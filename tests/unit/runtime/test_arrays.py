@@ -14,7 +14,7 @@ from anydim.runtime.arrays import plain, wrapper
 from anydim.runtime.exchange import handed
 from anydim.runtime.output_arrays import called_into
 from anydim.sizes import Box, Dim
-from tests.unit.program.tiny import adder, executable, spec
+from tests.unit.runtime.program.tiny import adder, executable, spec
 
 RUN = executable(adder(Box.of(Dim("n", 0, 99), Dim("m", 0, 99)), "n", "m"))
 A = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)

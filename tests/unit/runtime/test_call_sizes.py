@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.devices.cpu import CpuDevice
-from anydim.model import Model
+from anydim.api.model import Model
+from anydim.runtime.devices.cpu import CpuDevice
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,14 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import float32
-from anydim.program.memory import memory
-from anydim.program.plan import plan
-from anydim.program.segment import Site
 from anydim.runtime.arena import Arena
 from anydim.runtime.executable import Executable
 from anydim.runtime.frames import Callers
+from anydim.runtime.program.memory import memory
+from anydim.runtime.program.plan import plan
+from anydim.runtime.program.segment import Site
 from anydim.sizes import Box, Dim, Size, as_size
-from tests.unit.program.tiny import adder, executable, program, spec
+from tests.unit.runtime.program.tiny import adder, executable, program, spec
 
 BOX = Box.of(Dim("n", 0, 100_000), Dim("m", 0, 8))
 N = Size.symbol("n")

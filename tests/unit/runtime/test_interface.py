@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from anydim.base.errors import ArtefactError
-from anydim.native.host import host_of
+from anydim.compiler.native.host import host_of
 from anydim.sizes import Box, Dim
-from tests.unit.program.tiny import adder
+from tests.unit.runtime.program.tiny import adder
 
 PROGRAM = adder(Box.of(Dim("n", 0, 9), Dim("m", 1, 8)), "n", "m")
 INTERFACE = host_of(PROGRAM).interface

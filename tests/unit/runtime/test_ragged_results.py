@@ -9,7 +9,14 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import InputError
-from tests.unit.passes.ragged.test_rows import IMAGES, PROGRAMS, WIDTH, pointwise, rows_of, weights
+from tests.unit.compiler.passes.ragged.test_rows import (
+    IMAGES,
+    PROGRAMS,
+    WIDTH,
+    pointwise,
+    rows_of,
+    weights,
+)
 
 LENGTHS = ([], [0], [3, 1, 5], [0, 2, 0, 33, 0])
 

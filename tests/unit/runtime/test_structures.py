@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.graph.evaluate import evaluate
+from anydim.compiler.graph.evaluate import evaluate
 from anydim.runtime.forest import Schema, solved
 from anydim.runtime.lists import FieldPort, StructurePort
 from anydim.runtime.signature import TensorSpec

@@ -15,7 +15,7 @@ import pytest
 
 from anydim.runtime import threads as pools
 from anydim.sizes import Box, Dim
-from tests.unit.program.tiny import adder, executable
+from tests.unit.runtime.program.tiny import adder, executable
 
 BOX = Box.of(Dim("n", 0, 100_000))
 X = numpy.ones(50_000, numpy.float32)
@@ -104,7 +104,7 @@ for _ in range(3):
 def test_the_interpreter_exits(ending: str) -> None:
     script = f"""
 import numpy
-from tests.unit.program.tiny import adder, executable
+from tests.unit.runtime.program.tiny import adder, executable
 from anydim.sizes import Box, Dim
 run = executable(adder(Box.of(Dim("n", 0, 100_000)), "n", threads=4))
 X = numpy.ones(50_000, numpy.float32)

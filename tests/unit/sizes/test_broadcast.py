@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anydim.base.dtypes import float32
-from anydim.frontends.builder import Builder
+from anydim.compiler.frontends.builder import Builder
 from anydim.sizes import Box, Dim, as_size, broadcast_size, maximum, minimum
 from tests.unit.sizes.strategies import boxes, checked
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from anydim.base.errors import DimError
 from anydim.base.records import dataclass
 from anydim.deploy.export.bounds import Bounds
-from anydim.program.program import Program
-from anydim.program.region import LoopStep
-from anydim.program.region_plan import largest, needs
-from anydim.program.segment import ALIGNMENT
+from anydim.runtime.program.program import Program
+from anydim.runtime.program.region import LoopStep
+from anydim.runtime.program.region_plan import largest, needs
+from anydim.runtime.program.segment import ALIGNMENT
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Size, align_up, as_size
 

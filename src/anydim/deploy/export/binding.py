@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from anydim.base.dtypes import uint8
 from anydim.base.records import dataclass
+from anydim.compiler.kernels import ir
+from anydim.compiler.native.emit import emit
 from anydim.deploy.export.arena import arena_of
-from anydim.kernels import ir
-from anydim.native.emit import emit
-from anydim.program.binding import determined_dims
-from anydim.program.program import Program
-from anydim.program.segment import Segment
 from anydim.runtime.checks import Check
+from anydim.runtime.program.binding import determined_dims
+from anydim.runtime.program.program import Program
+from anydim.runtime.program.segment import Segment
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Size, as_size
 

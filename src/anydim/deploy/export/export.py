@@ -8,18 +8,18 @@ from pathlib import Path
 
 from anydim.base.errors import OptionError
 from anydim.base.text import listed
+from anydim.compiler.native.build import Assembled, modules
+from anydim.compiler.native.invoke import invoke_code
+from anydim.compiler.targets.target import Source, Target
 from anydim.deploy.export.binding import Binding, binding_of
 from anydim.deploy.export.exported import Exported
 from anydim.deploy.export.files import texts
 from anydim.deploy.export.naming import prefixed, program_name
 from anydim.deploy.export.tables import constant_names
 from anydim.deploy.export.weights import weights_of
-from anydim.native.build import Assembled, modules
-from anydim.native.invoke import invoke_code
-from anydim.program.program import Program
 from anydim.runtime.interface import Interface
+from anydim.runtime.program.program import Program
 from anydim.sizes import LARGEST
-from anydim.targets.target import Source, Target
 
 _FIRST_LINE = b"# Builds the example, and lib"  # of the Makefile
 

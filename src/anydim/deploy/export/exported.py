@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anydim.base.records import dataclass
+from anydim.compiler.targets.processor import Processor
 from anydim.deploy.export.binding import Binding
 from anydim.deploy.export.weights import Weights
 from anydim.runtime.interface import Interface
 from anydim.runtime.signature import Signature
-from anydim.targets.processor import Processor
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
+from anydim.compiler.native.blocks import ALLOCATE, ARENA
+from anydim.compiler.native.emit import BIND
+from anydim.compiler.targets.c.compilers import MEANING, machine_flags
 from anydim.deploy.export.exported import Exported
 from anydim.deploy.export.literals import comment, string
 from anydim.deploy.export.naming import constants, symbol
 from anydim.deploy.export.tables import tables
-from anydim.native.blocks import ALLOCATE, ARENA
-from anydim.native.emit import BIND
 from anydim.runtime.signature import TensorSpec
-from anydim.targets.c.compilers import MEANING, machine_flags
 
 _SLOT = re.compile(r"@(\w+)@")
 

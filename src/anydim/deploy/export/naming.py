@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from anydim.base.errors import OptionError
+from anydim.compiler.kernels import ir
+from anydim.compiler.targets.c.names import is_identifier
 from anydim.deploy.export.taken import is_taken
-from anydim.kernels import ir
-from anydim.targets.c.names import is_identifier
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _OTHER = re.compile(r"[^A-Za-z0-9]+")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from anydim.compiler.native.threads import POOL_WORDS
 from anydim.deploy.export.exported import Exported
 from anydim.deploy.export.literals import string
 from anydim.deploy.export.naming import symbol
 from anydim.deploy.export.texts import text_of
-from anydim.native.threads import POOL_WORDS
 from anydim.runtime import context
 from anydim.runtime.failures import Failure
 from anydim.runtime.interface import Interface

@@ -1,0 +1,266 @@
+"""Compilation of a model from its source, without the program cache."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from anydim.api.compile_request import Facts, Request, applied, serve
+from anydim.api.model import Model
+from anydim.base import settings
+from anydim.base.errors import InternalError, OptionError, UserError
+from anydim.base.reports import reported
+from anydim.base.user_values import shown, text_of
+from anydim.compiler.frontends.frontend import Prepared
+from anydim.compiler.frontends.onnx.file.reading import Opened
+from anydim.compiler.frontends.onnx.file.strings import StringParts, StringsInside, cut, own_dims
+from anydim.compiler.frontends.onnx.file.variations import ranked, variable_of, varied
+from anydim.compiler.frontends.origins import Origin
+from anydim.compiler.frontends.overflow import GROW, expected_bounds
+from anydim.compiler.frontends.table import frontend_of, opened_source
+from anydim.compiler.graph.nodes import Graph
+from anydim.compiler.graph.regions import FALLBACK
+from anydim.compiler.passes.options import PLAIN, KernelOptions
+from anydim.compiler.passes.program_form import Form
+from anydim.compiler.pipeline import Compiled, compile_source
+from anydim.compiler.variants.strategies import GENERIC
+from anydim.runtime.executable import AbsentProgram
+from anydim.runtime.program.batches.map_arguments import joinable
+from anydim.runtime.program.callable_program import CallableProgram, Serving
+from anydim.runtime.program.findings import findings
+from anydim.runtime.program.limits import MemoryLimit
+from anydim.runtime.program.program_reports import ProgramReports
+from anydim.runtime.program.string_adapter import StringAdapter
+from anydim.runtime.variations import PLAIN as PLAIN_VARIATION
+from anydim.runtime.variations import Variable, Variation, Variations, rank_of
+from anydim.sizes import Dim, given_dims
+
+if TYPE_CHECKING:
+    from anydim.compiler.targets.device_targets import DeviceTarget
+    from anydim.runtime.devices.engines.engine import Engine
+
+
+def prepared(request: Request) -> Prepared | None:
+    """What is compiled in place of the source of a request, if anything."""
+    found = frontend_of(request.source).prepared(request.source, request.options)
+    if found is None and request.options.dynamic_shapes is not None:
+        raise OptionError(
+            "dynamic_shapes was given for a source that is no program of torch",
+            "they are for torch modules; give `dims` for other sources",
+        )
+    return found
+
+
+def built(request: Request) -> tuple[Model, Facts | None]:
+    """The model of a request, ready for calls, and the facts of its compilation.
+
+    None for models that cannot be saved: with strings, or compiled per call.
+    """
+    opened, read = _opened(request)
+    bounds, expected = _bounds(read)
+    variable, serving = _variable(opened, request)
+    if request.options.ragged is not None and variable is not None:
+        variable, serving = None, None  # one rank, and initializers as in the file
+    if variable is not None and serving is not None and variable.open:
+        return _unranked(variable, serving), None
+    try:
+        made = compiled(read, bounds)
+    except StringsInside as found:
+        if request.options.ragged is not None:
+            raise OptionError("ragged: the model has strings", "compile it without them") from None
+        strings = _around_strings(cut(found.opened), bounds, expected, request)
+        strings._varied = serving
+        return strings, None
+    made.tell()
+    model = Model(
+        made.executable, partial(_reports, made), lambda: made, made.report, made.lists,
+        request.options.target or settings.target, made.index_ranges,
+        partial(_itself, origin(request)),
+    )  # fmt: skip
+    facts = Facts(expected, bool(made.program.host_sites), tuple(findings(made.program)))
+    applied(request, model, facts)
+    model._varied = serving
+    return model, facts if serving is None else None
+
+
+def _reports(made: Compiled) -> ProgramReports:
+    """The reports of a compilation."""
+    checks = import_module("anydim.compiler.passes.ragged.row_checks")
+    dims = [] if made.lists else joinable(made.program.signature)
+    mixing = {dim: checks.mixing(made.graph, dim) for dim in dims}
+    return ProgramReports(made.program, made.report.notes, mixing=mixing)
+
+
+def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compiled:
+    """Compile a request; raises StringsInside for a model with strings."""
+    given, request = request.options, _opened(request)[1]
+    may_fall_back = _fallback(given.fallback)
+    form = request.known.form()
+    placed, engines = _devices(request, form)
+    schedules = PLAIN if given.schedules is None else given.schedules
+    if not isinstance(schedules, KernelOptions):
+        raise OptionError(f"options is {shown(schedules)}, expected anydim's Options")
+    limit = None if given.memory_limit is None else MemoryLimit.of(given.memory_limit)
+    dims = _bounds(request)[0] if bounds is None else bounds
+    build = partial(
+        compile_source, threads=given.threads, progress=request.advance, made_by=given.target,
+        precision=given.precision, limit=limit, form=form, ragged=given.ragged,
+    )  # fmt: skip
+    try:
+        return reported(build)(
+            request.source, dims, options=schedules, operators=given.operators,
+            devices=placed, placement=given.placement, engines=engines,
+            fallback=may_fall_back,
+        )  # fmt: skip
+    except InternalError as error:
+        whole = _elsewhere(request.source, dims, error) if may_fall_back else None
+        if whole is None:
+            raise
+        said = f"{whole.name} runs on {FALLBACK}: a bug of anydim: {error.problem}"
+        warnings.warn(said, RuntimeWarning, stacklevel=7)
+        return build(whole, None)
+
+
+def _opened(request: Request) -> tuple[Opened | None, Request]:
+    """The decoded ONNX model of a request, if it is one, and the request for it."""
+    opened = opened_source(request.source, request.options)
+    return opened, request if opened is None else replace(request, source=opened)
+
+
+def _devices(
+    request: Request, form: Form
+) -> tuple[dict[str, DeviceTarget], dict[str, str | Engine]]:  # fmt: skip
+    """The devices of a request, opened, and its engines, by their names."""
+    given = request.options
+    if given.devices is None and given.placement is None and not form.on_devices:
+        return {}, {}
+    table = import_module("anydim.runtime.devices.engines.table")
+    rules = import_module("anydim.compiler.passes.device_placement.rules")
+    targets = import_module("anydim.compiler.targets.device_targets")
+    real, engines = table.named_engines(given.devices)
+    placed = targets.placed_devices(real)
+    named = placed or engines or rules.mentions(given.placement, table.ENGINES)
+    if given.placement is not None and not named:
+        raise OptionError("placement without devices", "name them: devices={'accel': 'opencl:0'}")
+    return targets.with_templates(placed, form.on_devices), engines
+
+
+def _elsewhere(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Graph | None:
+    """A graph that delegates the whole model to onnxruntime; None if not possible."""
+    try:
+        return frontend_of(source).delegated(source, dims, error.problem)
+    except UserError:
+        return None
+
+
+def origin(request: Request) -> Origin:
+    """The source for oracles: an ONNX model, or a definition with its attributes."""
+    return frontend_of(request.source).origin(request.source)
+
+
+def _itself(known: Origin) -> Origin:
+    return known
+
+
+def graph_of(request: Request, model: Model) -> tuple[Graph, Any] | None:
+    """The graph of a source in memory, with dims for `compile`.
+
+    None for a source that can be compiled again itself.
+    """
+    if model.on_strings or isinstance(model.executable, AbsentProgram):
+        return None
+    if frontend_of(request.source).is_picklable:
+        return None
+    if model._varied is not None and not isinstance(request.source, Opened):
+        return None
+    given = request.options
+    return model.graph, given.dims if given.on_overflow == GROW else None  # the graph has them
+
+
+def _bounds(request: Request) -> tuple[Mapping[str, Dim], Mapping[str, int]]:
+    """The bounds to compile for, and those that sizes may exceed."""
+    given = request.options
+    return expected_bounds(request.source, given_dims(given.dims), given.on_overflow)
+
+
+def _variable(opened: Opened | None, request: Request) -> tuple[Variable | None, Serving | None]:
+    """Variations of an ONNX model between calls, and their compiler; None if it has none."""
+    if opened is None:
+        return None, None
+    known, bounds = ranked(opened, given_dims(request.options.dims))
+    variable = variable_of(known, strings=False)
+    if not (variable.open or variable.overridable):
+        return variable, None
+
+    def make(variation: Variation) -> CallableProgram:
+        return built(request.changed(varied(known, variation), dims=bounds))[0]
+
+    made: Variations[CallableProgram] = Variations(make)
+
+    def serving(model: CallableProgram | None, named: Mapping[str, Any]) -> CallableProgram | None:
+        variation = variable.variation(named, lambda name: rank_of(named[name]))
+        if variation == PLAIN_VARIATION:
+            return None
+        found = made[variation]
+        if model is not None and model is not found:
+            found._limit_as(model)
+        return found
+
+    return variable, serving
+
+
+def _absent(*texts: str) -> Model:
+    """A model without a program; queries of one raise an OptionError of these texts."""
+    absent: Any = AbsentProgram(*texts)
+    return Model(absent, absent.refuse, absent.refuse)
+
+
+def _unranked(variable: Variable, serving: Serving) -> Model:
+    """A model that is compiled at the first call, and again at the first call with other ranks.
+
+    Queries of sizes, memory and kernels refer to the ranks of the first call.
+    """
+    first = variable.open[0]
+    model = _absent(
+        f"{variable.name}: the rank of input '{first}' is not known before the first call",
+        f"give the number of its axes: dims={{'{first}': 3}}, --dim {first}=3",
+    )
+    model._compiled_by_call(variable.name, variable.inputs, serving)
+    return model
+
+
+def _around_strings(
+    parts: StringParts, bounds: Mapping[str, Dim], expected: Mapping[str, int], request: Request
+) -> Model:
+    """A string model whose numeric part, if any, is compiled by the request."""
+    ports: Any = import_module("anydim.deploy.string_members").ports_of(parts)
+    if parts.core is None:
+        adapter = StringAdapter(parts.name, None, ports, parts.early, parts.late, parts)
+        texts = f"{parts.name} has no native part: all of it is on strings", "it can be called"
+        return _absent(*texts)._adapted(adapter)
+    inner = request.changed(
+        parts.core, dims=own_dims(parts.core, bounds), strategy=GENERIC, strategies=None,
+        profile=None, on_overflow="error",
+    )  # fmt: skip
+    inner = replace(inner, known=GENERIC)
+    core, _ = built(inner)
+    core.executable.watched.expect(expected)
+    signature = core.executable.signature
+    adapter = StringAdapter(parts.name, signature, ports, parts.early, parts.late, parts)
+    model = core._adapted(adapter)
+    serve(request, model, request.known)
+    return model
+
+
+def _fallback(given: str | None) -> bool:
+    """Whether onnxruntime may run unsupported nodes; requires that it is installed."""
+    if given is None:
+        return False
+    if text_of("fallback", given) != FALLBACK:
+        raise OptionError(f"fallback is '{given}'", f"give '{FALLBACK}', or nothing")
+    import_module("anydim.runtime.devices.engines.table").open_engine(FALLBACK)
+    return True

@@ -1,0 +1,316 @@
+"""The compiled model of a user: called, planned, explained and checked.
+
+A model loaded from the program cache is compiled again for queries that saved programs cannot
+answer: stages, code for other targets, the reference of `check`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from anydim.base import settings
+from anydim.base.collector import collector_paused
+from anydim.base.errors import ArtefactError, OptionError
+from anydim.base.keywords import public
+from anydim.base.text import listed, matches, suggestion
+from anydim.base.user_values import by_names, function_of, path_of, text_of, whole_within
+from anydim.compiler.variants.compiled_variants import Fitted
+from anydim.runtime.executable import AbsentProgram, Executable
+from anydim.runtime.lists import Lists
+from anydim.runtime.program.callable_program import CallableProgram, Serving
+from anydim.runtime.program.compile_report import CompileReport, KernelTexts
+from anydim.runtime.threads import known_threads
+from anydim.sizes import LARGEST, Size, as_size
+
+if TYPE_CHECKING:  # not needed to load a program
+    from anydim.compiler.checking.report import CheckReport
+    from anydim.compiler.checking.run import Progress
+    from anydim.compiler.frontends.origins import Origin
+    from anydim.compiler.graph.nodes import Graph
+    from anydim.compiler.pipeline import Compiled
+    from anydim.deploy.archive import Member
+    from anydim.deploy.container import Container
+    from anydim.deploy.save import Version
+    from anydim.runtime.program.inputs import Ranges
+    from anydim.runtime.program.profile.limits import Done, Limits
+    from anydim.runtime.program.program_reports import ProgramReports
+
+_HERE = "native"  # the target of cached files
+CompileProgress = Callable[[str, int, int], None]
+
+
+@public
+class Model(Fitted, CallableProgram):
+    """A compiled model. Calls are thread-safe; results are new arrays owned by the caller."""
+
+    def __init__(
+        self,
+        executable: Executable[Any],
+        story: Callable[[], ProgramReports],
+        compiled: Callable[[], Compiled],
+        report: CompileReport | None = None,
+        lists: Lists | None = None,
+        target: str = "llvm",
+        indices: Callable[[], Ranges] | None = None,
+        origin: Callable[[], Origin] = lambda: None,
+        kept: Container | None = None,
+    ) -> None:
+        """`compiled` returns the result of the compilation, `indices` the ranges of index inputs;
+        without it they come from the program's records. Oracles of `check` use `origin`. `kept` is
+        the file that it was loaded from."""
+        super().__init__(executable, story, lists or {})
+        self._compile, self._indices, self._origin = compiled, indices, origin
+        self._report = report
+        self._made_by = target
+        self._kept = kept
+
+    @cached_property
+    def _compiled(self) -> Compiled:
+        return self._compile()
+
+    def _compiled_by_call(self, name: str, inputs: tuple[str, ...], serving: Serving) -> None:
+        """Let `serving` make the program of each call; queries refer to that of the first."""
+        self._named, self._given_names = name, inputs
+
+        def served(_: Any, given: Mapping[str, Any]) -> CallableProgram | None:
+            is_first = isinstance(self.executable, AbsentProgram)
+            found = serving(None if is_first else self, given)
+            if is_first and found is not None:
+                kept = {"_varied": served, "_made": self._made, "_given_names": inputs}
+                self.__dict__.update({**vars(found), **kept})
+                if self._settings is not None:
+                    self.__setstate__(self._settings)
+            return found
+
+        self._varied = served
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that its source was imported as."""
+        return self._compiled.graph
+
+    @property
+    def report(self) -> CompileReport:
+        """How it was compiled, or found on disk."""
+        return self._report or self._compiled.report
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        targets: str | Sequence[str] = "native",
+        progress: CompileProgress | None = None,
+    ) -> None:
+        """Write a file that `anydim.load` runs without a compiler.
+
+        Variants for certain sizes are stored with the code for this processor. Parts on devices
+        are stored as the code of their devices.
+
+        Args:
+            path: The file.
+            targets: Processors: `"native"`, or kinds such as `"x86-64-v3"`, `"x86-64-v4+vnni"`,
+                `"aarch64"`. `load` selects the best that the machine supports. Weights are stored
+                once, as the first one reads them; others move them at their first load.
+            progress: Called with `(stage, done, total)`.
+
+        Raises:
+            OptionError: A processor is unknown, or the path cannot be written.
+        """
+        file = path_of("path", path)
+        function_of("progress", progress)
+        several = isinstance(targets, (list, tuple, set, frozenset))
+        names = [text_of("target", name) for name in (targets if several else (targets,))]
+        names = names if isinstance(targets, (str, list, tuple)) else sorted(names)
+        members = import_module("anydim.deploy.saved_adapters").members_of(self.adapter)
+        self._write(file, names, progress, members=members)
+
+    def _write(
+        self, path: str, names: Sequence[str] = (_HERE,), tell: CompileProgress | None = None,
+        facts: Mapping[str, Any] | None = None, members: Sequence[Member] = (),
+    ) -> None:  # fmt: skip
+        """Save for these targets; `facts` go into the manifest. Raises the same as `save`."""
+        tell = tell or _quiet
+        if self._kept is not None and set(names) == {_HERE} and not self.kept_bodies():
+            with suppress(ArtefactError):  # damaged meanwhile: write it anew
+                import_module("anydim.deploy.archive").copy(
+                    self._kept, path, ("facts", "key"), facts, members
+                )
+                tell(_HERE, 1, 1)
+                return
+        with collector_paused():
+            self._written(path, names, tell, facts or {}, members)
+
+    def _written(
+        self, path: str, names: Sequence[str], tell: CompileProgress, facts: Mapping[str, Any],
+        members: Sequence[Member],
+    ) -> None:  # fmt: skip
+        made_by = import_module("anydim.compiler.targets.targets").target
+        saving = import_module("anydim.deploy.save")
+        wanted = [made_by(settings.USUAL_TARGET, name) for name in dict.fromkeys(names)]
+        if not wanted:
+            raise OptionError("no target was given", "name one, such as 'native' or 'x86-64-v3'")
+        last = self._last_indices()
+        versions: list[Version] = []
+        for number, code in enumerate(wanted):
+            tell(code.processor.name, number, 2 * len(wanted))
+            each = self._compiled.again(code)
+            mine = code.processor == made_by(self._made_by).processor
+            kept = self.kept_bodies() if mine and each.made.program == self.program else ()
+            rest = (each.notes, last, each.devices, kept, self.story.mixing)
+            versions.append(saving.Version(code, each.made, *rest))
+        saving.save(path, versions, self._lists, tell, facts, members)
+
+    def _last_indices(self) -> dict[str, Size]:
+        return {name: as_size(last) for name, (_, last) in self.index_ranges.items()}
+
+    def export(
+        self, folder: str | os.PathLike[str], name: str = "", target: str = "native",
+        code: str = "c", *, threads: int | str = 1,
+    ) -> None:  # fmt: skip
+        """Write a folder of C for programs without Python: header, code, weights, example.
+
+        Args:
+            folder: The folder.
+            name: Prefix of all symbols. Empty: derived from the model's name.
+            target: Processor of the code, as in `save`.
+            code: `"c"`: C text for any compiler; `"llvm"`: objects.
+            threads: Most threads of a run, as in `compile`. Above 1, the program needs POSIX
+                threads; its caller sets the number, which is 1 at first.
+
+        Raises:
+            OptionError: The model works on strings, has parts on devices, or a dim that no input
+                determines; the name is no C identifier; or as in `save`.
+        """
+        if self.on_strings:
+            raise OptionError(
+                f"{self.name} works on strings, and such models cannot be exported",
+                "save it: anydim.load needs no compiler",
+            )
+        elsewhere = (*self.program.devices, *self.program.engines)
+        if elsewhere:
+            raise OptionError(
+                f"{self.name} cannot be exported: it has parts on {listed(elsewhere)}",
+                "compile it for the host only, without devices= or engines, and export that",
+            )
+        path = path_of("folder", folder)
+        made_by = import_module("anydim.compiler.targets.targets").target
+        wanted = made_by(text_of("code", code), text_of("target", target))
+        made = self._compiled.again(wanted, cores=known_threads(threads)).made
+        import_module("anydim.deploy.export.export").export(
+            path, text_of("name", name), made, wanted
+        )
+
+    def show(self, stage: str, kernel: str = "") -> str:
+        """The text of a compilation stage.
+
+        Args:
+            stage: Name of the stage.
+            kernel: For "kernels", "llvm" and "assembly", a pattern or prefix for names of kernels,
+                libraries or their nodes.
+
+        Raises:
+            OptionError: The stage is unknown, or no kernel matches.
+        """
+        stages = {"program": self.program.text, **self.report.stages}
+        if text_of("stage", stage) not in stages:
+            hint = suggestion(stage, stages) or f"the stages are {listed(stages)}"
+            raise OptionError(f"there is no stage '{stage}'", hint)
+        text = stages[stage]
+        if not text_of("kernel", kernel):
+            return text()
+        if not isinstance(text, KernelTexts):
+            parts = [name for name, each in stages.items() if isinstance(each, KernelTexts)]
+            problem = f"stage '{stage}' has no text for each kernel"
+            raise OptionError(problem, f"leave the pattern away; {listed(parts)} have")
+        sites = {site.kernel: site.names for site in self.program.sites}
+        names = [name for name in text.texts() if matches(kernel, (name, *sites.get(name, ())))]
+        if not names:
+            raise OptionError(f"no kernel matches '{kernel}'", f"{listed(text.texts())}")
+        return text.only(names)
+
+    def check(
+        self,
+        samples: int = 100,
+        seed: int = 0,
+        progress: Progress | None = None,
+        integers: Ranges | None = None,
+        against: str | os.PathLike[str] | None = None,
+        seconds: float | None = None,
+    ) -> CheckReport:
+        """Compare element types, shapes and values with an independent oracle.
+
+        The oracle of an ONNX file is onnx's reference evaluator, or onnxruntime if that does not
+        support the file; of a definition, the interpreter of the language; of other models, the
+        evaluator of the graph. An error above a few units in the last place is compared with that
+        of numpy in the model's types (docs/numerics.md).
+
+        Args:
+            samples: Number of calls. At most half are corners of the box (bounds, 0, 1), the
+                others random sizes.
+            seed: Seed of sizes and inputs.
+            progress: Called with `(done, total)`.
+            integers: Range `(low, high)` to draw an integer input from. Otherwise indices are
+                drawn from their valid range, other integers from 0 and 1 up to the range of their
+                type.
+            against: `"reference"`, `"onnxruntime"`, `"interpreter"`, `"evaluator"`, or the path of
+                an ONNX file.
+            seconds: Time limit of the check.
+
+        Returns:
+            The verdict, the oracle, the number of sizes, and the differences.
+        """
+        if self._conversion.packing is not None or self._conversion.forests is not None:
+            advice = "check the model compiled without ragged: it says what a row alone gives"
+            if self._conversion.forests is not None:
+                advice = "compare a call with the interpreter of the language"
+            raise OptionError(
+                f"{self.name} takes {self._shown_lists()}, and `check` draws arrays", advice
+            )
+        if set(self.input_names()) & self._lists.keys() and self.adapter is None:
+            raise OptionError(
+                f"{self.name} takes {self._shown_lists()}, and `check` draws arrays",
+                "compare calls with those of another engine",
+            )
+        unset = self.executable.interface.requested_dims
+        if unset:
+            raise OptionError(f"check cannot set dim '{unset[0][0]}', which no input determines")
+        whole_within("samples", samples, 1, LARGEST, "give how many calls to make")
+        whole_within("seed", seed, 0, LARGEST, "give a number, 0 or more")
+        function_of("progress", progress)
+        known = import_module("anydim.runtime.program.inputs").known_ranges
+        ranges = {**self.index_ranges, **known(by_names("integers", integers))}
+        origin = None if self._lists else self._origin()  # oracles represent lists as sequences
+        exact = self._compiled.reference
+        tame = self.program.straight is None or (origin is not None and origin.counted)
+        dtypes = {spec.name: spec.dtype.name for spec in self.program.signature.outputs}
+        oracles = import_module("anydim.compiler.checking.choice").oracles_for(
+            origin, exact, dtypes, against
+        )
+        checking: Any = import_module("anydim.compiler.checking.run")
+        plain = self._compiled.plain
+        subject = checking.Subject(self.program, self.executable, exact, plain, ranges, tame)
+        report: CheckReport = checking.check(subject, oracles, samples, seed, progress, seconds)
+        return report
+
+    def _limits(self, threads: int, done: Sequence[Done]) -> Limits:
+        """Machine limits, measured once; again if a launch was faster (the machine was busy)."""
+        limits: Any = import_module("anydim.runtime.program.profile.limits")
+        known: Limits | None = limits.kept(threads)
+        if known is None or known.passed(done):
+            found: Limits = import_module("anydim.compiler.targets.machine_peak").fastest(threads)
+            known = found if known is None else known.most(found)
+            limits.keep(known)
+        return known
+
+    @property
+    def index_ranges(self) -> Ranges:
+        """Valid range `(0, last)` of each index input; `last` may depend on the dims."""
+        return super().index_ranges if self._indices is None else self._indices()
+
+
+def _quiet(stage: str, done: int, total: int) -> None:
+    """Ignore progress."""

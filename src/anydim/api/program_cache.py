@@ -1,0 +1,272 @@
+"""The program cache: a source that was compiled before is loaded from disk.
+
+    programs/XX/KEY      a saved program; KEY is the digest of everything that it depends on
+    sources/XX/NAME      for a source and arguments of `compile`: the files read, with their
+                         digests, and the state of the program's file at its last verification
+
+A program depends on the contents of the files that its import reads (the model, external data,
+texts of definitions), the arguments of `compile`, settings, the processor, tuned schedules, and the
+code of anydim. A file whose path leads to the file of its last digest, with its size and times, is
+not read again, unless those prove nothing (`base/read_files.py`). A program holds its key: files of
+the cache that were exchanged are compiled again.
+A program is verified against its digests once after each boot of the machine, and again when the
+state of its file changes. Otherwise, only its manifest and its records are read.
+One process compiles a program; other processes that need it wait for the result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import astuple
+from importlib import import_module
+from typing import Any
+
+from anydim.api.compile_request import Facts, Request
+from anydim.base import settings
+from anydim.base.cache import DiskCache, disk_cache, key_of, package_version
+from anydim.base.cache_folder import is_there, keep, limits_text, saved_to, used
+from anydim.base.collector import collector_paused
+from anydim.base.digest import sha256
+from anydim.base.errors import ArtefactError, OptionError, UserError
+from anydim.base.read_files import FileRead, FileState, boot, was_read
+from anydim.compiler.variants.records import tuned_state
+from anydim.deploy.load import LoadedModel, load_kept
+from anydim.runtime.cpu import this_level
+from anydim.runtime.threads import known_threads
+from anydim.sizes import given_dims
+
+_SETTINGS = ("winograd", "layout", "vector_bits", "most_nodes")
+_LONGEST_WAIT = 600.0  # seconds to wait for another process that compiles
+_ADDRESS = " at 0x"
+Save = Callable[[str, Mapping[str, Any]], None]
+
+
+def entry(request: Request) -> Entry | None:
+    """The cache entry of a request; None for one that is compiled in every process.
+
+    Cached are programs for the host only, compiled by LLVM from a file, its bytes, an
+    onnx.ModelProto or a Graph.
+    """
+    path, programs, sources = request.path, disk_cache("programs"), disk_cache("sources")
+    if programs is None or sources is None or not settings.keep_programs:
+        return None
+    if settings.verify or settings.dump or settings.time:  # the compiler is observed
+        return None
+    given = request.options
+    if not given.may_be_kept or request.known.formed:
+        return None
+    usual = settings.USUAL_TARGET
+    if given.target not in (None, usual) or settings.target != usual:
+        return None
+    data = _in_memory(request.source) if path is None else None
+    if path is None and data is None:
+        return None
+    fields = {
+        **given.as_picklable().program_fields,
+        "dims": sorted(given_dims(given.dims).items()),
+        "threads": known_threads(given.threads),
+        "target": usual,
+        "external_data": given.external_data or settings.external_data,
+    }
+    words = [f"{name}={value!r}" for name, value in sorted(fields.items())]
+    words.append("" if path is None else os.path.basename(path))
+    if any(_ADDRESS in word for word in words):  # an object without its own repr
+        return None
+    try:
+        request_key = request_of(*words)
+    except OSError:  # the files of the package cannot be listed
+        return None
+    return Entry(programs, sources, request_key, path, data)
+
+
+def _in_memory(source: Any) -> bytes | memoryview | None:
+    """The contents of a source in memory; None for other sources."""
+    if isinstance(source, (bytes, bytearray)):  # of an ONNX file; loads no frontend
+        return memoryview(source)
+    frontend = import_module("anydim.compiler.frontends.table").find_frontend(source)
+    found: bytes | memoryview | None = None if frontend is None else frontend.contents(source)
+    return found
+
+
+class Entry:
+    """The cache entry of one program; `path` is the path of a source file.
+
+    `request` covers all dependencies besides contents, `data` is a source in memory.
+    """
+
+    def __init__(
+        self, programs: DiskCache, sources: DiskCache, request: str, path: str | None,
+        data: bytes | memoryview | None,
+    ) -> None:  # fmt: skip
+        self._programs, self._sources = programs, sources
+        self._request, self._path = request, path
+        self._found: str | None = None
+        self._last: FileRead | None = None  # the source, without a digest on disk
+        self._reads: list[FileRead] = []
+        self._compared: list[Any] = []  # the state of the program's file at its last verification
+        self._own = [] if data is None else [sha256(data).hexdigest()]
+        self._name = key_of(request, path or self._own[0])
+        self._lock = f"{sources.path(self._name)}.lock"
+
+    @collector_paused(lasting=True)
+    def find(self) -> tuple[LoadedModel, Facts, float] | None:
+        """Load the program, if stored; also returns the seconds it took.
+
+        A damaged file is removed, with a warning.
+        """
+        start, key = time.perf_counter(), self._key()
+        path = "" if key is None else self._programs.path(key)
+        if key is None or not is_there(path):
+            return None
+        try:
+            state = _compared_state(path)
+            known = bool(state) and state == self._compared
+            found = load_kept(path, known)  # damaged programs are compiled again
+            facts = _facts(found.about, key)
+            if used(path):
+                state = _compared_state(path)
+        except (UserError, OSError) as error:
+            self._programs.damaged(path, error)
+            return None
+        if state != self._compared:
+            self._note(state)
+        self._found = key
+        return found, facts, time.perf_counter() - start
+
+    def check_unchanged(self) -> None:
+        """Raise OptionError if the files of the source have changed since compilation."""
+        if self._key() != self._found:
+            raise OptionError(f"{self._path} has changed since it was compiled", "compile it again")
+
+    def is_compiled_elsewhere(self) -> bool:
+        """Whether another process seems to compile this source for the first time.
+
+        Its digest, which a waiter then need not compute, will be in the record.
+        """
+        return is_there(self._lock) and not is_there(self._sources.path(self._name))
+
+    def locked_entry(self) -> AbstractContextManager[bool]:
+        """Hold the lock of this program; returns early once another process has stored it."""
+        locked = import_module("anydim.base.locks").locked
+        held: AbstractContextManager[bool] = locked(self._lock, self._is_there, _LONGEST_WAIT)
+        return held
+
+    def keep(self, save: Save, facts: Facts, files: Mapping[str, FileRead], bytes: int) -> bool:
+        """Save a program compiled from these files, unless they changed; return whether saved.
+
+        `bytes` is the size of its constants; programs too large for the cache are not saved.
+        """
+        if not self._programs.admits(bytes):
+            return False
+        with suppress(UserError, OSError):
+            reads = [FileRead.of(path) for path in self._ordered(files)]
+            if not all(was_read(files[each.state.path], each) for each in reads):
+                return False
+            key = self._key_of([each.digest for each in reads])
+            path = self._programs.path(key)
+            facts_too = {"facts": _facts_as_json(facts), "key": key}
+            keep(self._programs.root, path, lambda name: saved_to(name, save, facts_too))
+            if not is_there(path):
+                return False
+            self._reads = reads
+            self._note(_compared_state(path))
+            self._programs.tidy()
+            return True
+        return False
+
+    # ---- keys ----------------------------------------------------------------------------------
+
+    def _is_there(self) -> bool:
+        """Whether another process has stored the program since `find`; waiters ask this often."""
+        if not is_there(self._sources.path(self._name)):
+            return False
+        key = self._key()
+        return key is not None and is_there(self._programs.path(key))
+
+    def _key(self) -> str | None:
+        """The key of the program; None if the files that the import reads are unknown.
+
+        A file that was not compiled yet may have the contents of one that was.
+        """
+        before, self._compared = self._noted()
+        try:
+            now = self._source() if before is None else [each.digest_now() for each in before]
+        except OSError:
+            return None
+        key = self._key_of([each.digest for each in now])
+        if before is None:
+            if not is_there(self._programs.path(key)):
+                return None
+        elif self._path is not None and now[0].digest != before[0].digest:
+            return None  # it may refer to other files
+        self._reads = now
+        if now and (before is None or any(new is not old for new, old in zip(now, before))):
+            self._note(self._compared)
+        return key
+
+    def _source(self) -> list[FileRead]:
+        """The source file, if any; a waiting process reads it once."""
+        if self._path is None:
+            return []
+        self._last = FileRead.of(self._path) if self._last is None else self._last.digest_now()
+        return [self._last]
+
+    def _key_of(self, digests: Sequence[str]) -> str:
+        return key_of(self._request, *self._own, *digests)
+
+    def _ordered(self, files: Iterable[str]) -> list[str]:
+        """The files, the source first."""
+        return sorted(files, key=lambda path: (path != self._path, path))
+
+    # ---- files of a source ---------------------------------------------------------------------
+
+    def _note(self, compared: Sequence[Any]) -> None:
+        """Store the files of the source, and the verified state of a program's file."""
+        rows = [[*astuple(each.state), each.digest, each.noted_ns] for each in self._reads]
+        self._sources.put(self._name, json.dumps([rows, compared]).encode())
+
+    def _noted(self) -> tuple[list[FileRead] | None, list[Any]]:
+        """The stored files and state; None if not stored."""
+        data = self._sources.get(self._name)
+        if data is None:
+            return None, []
+        rows, compared = json.loads(data)  # verified by its digest
+        return [FileRead(FileState(*row[:6]), row[6], row[7]) for row in rows], compared
+
+
+def _compared_state(path: str) -> list[Any]:
+    """The state that shows that a verified file is unchanged; empty if unknown."""
+    known = boot()
+    return [known, *astuple(FileState.of(path))] if known else []
+
+
+def request_of(*parts: str) -> str:
+    """The digest of all dependencies of a program besides the contents of files."""
+    level = this_level()
+    return key_of(
+        *parts, level.architecture, *sorted(level.flags), package_version(), tuned_state(),
+        limits_text(), *(f"{name}={settings.get(name)}" for name in _SETTINGS),
+    )  # fmt: skip
+
+
+def _facts_as_json(facts: Facts) -> dict[str, Any]:
+    return {
+        "expected": dict(facts.expected),
+        "host_sites": facts.host_sites,
+        "findings": list(facts.findings),
+    }
+
+
+def _facts(about: Mapping[str, Any], key: str) -> Facts:
+    """The facts in a saved program; raises ArtefactError if missing, or of another key."""
+    found: Any = about.get("facts")
+    if about.get("key") != key:
+        raise ArtefactError("it is the program of another key")
+    try:
+        return Facts(found["expected"], found["host_sites"], tuple(found["findings"]))
+    except (TypeError, KeyError):
+        raise ArtefactError("it was not stored by `compile`") from None

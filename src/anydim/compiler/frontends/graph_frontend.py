@@ -1,0 +1,68 @@
+"""Graphs and builders as sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from anydim.base.errors import DimError, OptionError
+from anydim.compiler.frontends.frontend import Frontend, is_instance
+
+if TYPE_CHECKING:
+    from anydim.compiler.graph.nodes import Graph
+    from anydim.sizes import Dim
+
+
+class GraphFrontend(Frontend):
+    """A `Graph`, or the graph that a `Builder` has built so far."""
+
+    title = "a graph"
+    accepts = ("a Builder", "a Graph")
+    declares_dims = True
+
+    def recognises(self, source: Any) -> bool:
+        return _is_builder(source) or is_instance(source, "anydim.compiler.graph.nodes", "Graph")
+
+    def snapshot(self, source: Any) -> Any:
+        return source.graph() if _is_builder(source) else source
+
+    def contents(self, source: Any) -> bytes | memoryview | None:
+        if _is_builder(source):
+            return None
+        found: bytes = import_module("anydim.compiler.graph.text").contents(source)
+        return found
+
+    def read(
+        self, source: Any, dims: Mapping[str, Dim], operators: Any, fallback: bool
+    ) -> Graph:  # fmt: skip
+        graph: Graph = self.snapshot(source)
+        if dims:
+            raise OptionError(
+                "dims were given for a graph that declares its own",
+                "give bounds where the dims are made: g.dim('n', 0, 128)",
+            )
+        return graph
+
+    def expected(
+        self, source: Any, dims: Mapping[str, Dim], highs: Mapping[str, int]
+    ) -> Mapping[str, int]:
+        """Raises OptionError for own dims with upper bounds: the graph was built with them."""
+        graph: Graph = self.snapshot(source)
+        for dim in graph.box.dims:
+            if dim.hi not in (None, dim.lo):
+                raise OptionError(
+                    f"{graph.name}: dim '{dim.name}' has the bound {dim.hi} and cannot grow",
+                    f"g.dim('{dim.name}', {dim.lo}), and its bound to compile: "
+                    f"dims={{'{dim.name}': ({dim.lo}, {dim.hi})}}",
+                )
+        for name in dims:
+            try:
+                graph.box.dim(name)
+            except DimError as error:
+                raise OptionError(f"dims: {graph.name}: {error.problem}", error.hint) from None
+        return highs
+
+
+def _is_builder(source: Any) -> bool:
+    return is_instance(source, "anydim.compiler.frontends.builder", "Builder")

@@ -1,0 +1,158 @@
+"""Opens a model from a path, bytes or a ModelProto, and checks its outer structure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from anydim.base import settings
+from anydim.base.errors import InputError, ModelError, UserError
+from anydim.base.records import dataclass
+from anydim.base.user_values import shown
+from anydim.compiler.frontends.onnx.file.data_folder import FOLLOW, DataFolder
+from anydim.compiler.frontends.onnx.file.mapped import mapped
+from anydim.compiler.frontends.onnx.file.marks import no_model
+from anydim.compiler.frontends.onnx.file.order import ordered
+from anydim.compiler.frontends.onnx.file.sparse import densified
+from anydim.compiler.frontends.onnx.file.wire import Span, without_weights
+
+OLDEST_OPSET = 1
+_READ_AT_ONCE = 1 << 30
+
+Read = Callable[[Span], numpy.ndarray]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A decoded model, its name in messages, its opset and the folder of its data.
+
+    `domains` has the opsets of other domains than the standard's. `weights` reads the content of
+    initializers, by number, that `proto` does not hold.
+    """
+
+    proto: Any
+    name: str
+    opset: int
+    folder: DataFolder | None
+    domains: Mapping[str, int]
+    weights: Mapping[int, Callable[[], numpy.ndarray]] = field(default_factory=dict)
+
+
+def open_model(source: Any, external_data: str | None = None) -> Opened:
+    """Decode a model; ModelError for invalid files and unsupported opsets.
+
+    `external_data` is where links to external data may lead, as in the settings, whose value None
+    stands for.
+    """
+    if isinstance(source, Opened):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        return _open_file(Path(source), external_data or settings.external_data)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data = memoryview(source).cast("B")
+        return _opened(data, "the model", None, lambda span: _slice(data, span))
+    if hasattr(source, "graph") and hasattr(source, "opset_import"):
+        try:
+            name = source.graph.name or "the model"
+            proto = ordered(densified(source, None, name))
+            return Opened(proto, name, _opset(source, name), None, _domains(source))
+        except UserError:
+            raise
+        except Exception as error:  # an object that only resembles a ModelProto
+            raise InputError(f"a model cannot be read: {shown(error)}") from None
+    raise InputError(
+        f"a model cannot be read from {type(source).__name__}",
+        "give a path, the bytes of a file, or an onnx.ModelProto",
+    )
+
+
+def _open_file(path: Path, external_data: str) -> Opened:
+    try:
+        folder = DataFolder(path, external_data == FOLLOW)
+        with mapped(folder.model) as (data, found):
+            folder.opened(found)
+            known = _written(found)
+            return _opened(data, path.name, folder, lambda span: _part(folder.model, span, known))
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"{path}: cannot be read: {reason}") from None
+
+
+def _opened(data: memoryview, name: str, folder: DataFolder | None, read: Read) -> Opened:
+    skeleton, spans = without_weights(data)
+    proto = ordered(densified(_decode(skeleton, name), folder, name))
+    weights = {number: _reader(read, span) for number, span in spans.items()}
+    return Opened(proto, name, _opset(proto, name), folder, _domains(proto), weights)
+
+
+def _reader(read: Read, span: Span) -> Callable[[], numpy.ndarray]:
+    return lambda: read(span)
+
+
+def _slice(data: memoryview, span: Span) -> numpy.ndarray:
+    return numpy.frombuffer(data[span.start : span.stop], numpy.uint8)
+
+
+def _written(found: os.stat_result) -> tuple[int, ...]:
+    """A stamp that changes when a file is written or replaced."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _part(path: Path, span: Span, known: tuple[int, ...]) -> numpy.ndarray:
+    """Read bytes of a file directly into their final array."""
+    part = numpy.empty(len(span), numpy.uint8)
+    try:
+        with path.open("rb", buffering=0) as file:
+            if _written(os.fstat(file.fileno())) != known:
+                raise ModelError(f"{path} has changed since it was opened", "compile it again")
+            file.seek(span.start)
+            view = part.data
+            while view:
+                count = file.readinto(view[:_READ_AT_ONCE])
+                if not count:
+                    raise ModelError(f"{path} became shorter while it was read")
+                view = view[count:]
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+    return part
+
+
+def _decode(data: bytes, name: str) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        proto = onnx.ModelProto.FromString(data)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        raise no_model(data, name) from None
+    if not proto.HasField("graph"):
+        raise ModelError(f"{name} holds no graph", "it may be truncated or no ONNX model at all")
+    return proto
+
+
+def _opset(proto: Any, name: str) -> int:
+    """The opset of the standard's own operators."""
+    import onnx
+
+    versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
+    newest: int = onnx.defs.onnx_opset_version()
+    if not versions:
+        if not proto.opset_import:
+            raise ModelError(f"{name} declares no opset")
+        return newest  # all of its operators are of other domains
+    opset = int(versions[0])
+    if not OLDEST_OPSET <= opset <= newest:
+        raise ModelError(
+            f"{name} uses opset {opset}; opsets {OLDEST_OPSET} to {newest} are supported",
+            "convert it with onnx.version_converter" if opset < OLDEST_OPSET else "update onnx",
+        )
+    return opset
+
+
+def _domains(proto: Any) -> dict[str, int]:
+    return {entry.domain: int(entry.version) for entry in proto.opset_import}

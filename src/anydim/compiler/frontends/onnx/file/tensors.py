@@ -1,0 +1,196 @@
+"""Reads arrays from a model file. Nothing in the file is trusted: sizes are checked before use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from math import prod
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import DType
+from anydim.base.errors import ModelError
+from anydim.base.onnx_notation import ELEMENT_TYPES
+from anydim.compiler.frontends.onnx.file.data_folder import DataFolder, check_location
+
+MOST_AXES = 32
+_MOST_BYTES = 1 << 46
+
+_FIELDS = {
+    "float32": "float_data", "float64": "double_data", "int64": "int64_data",
+    "uint32": "uint64_data", "uint64": "uint64_data",
+}  # fmt: skip
+
+
+class Unsupported(Exception):
+    """A node needs an unsupported feature; `import_model` reports all of them at once."""
+
+
+def unsupported(model: str, nodes: Iterable[object], hint: str = "") -> ModelError:
+    """The error for an unsupported model, with one line per node."""
+    lines = [str(node) for node in nodes]
+    what = "1 node that is" if len(lines) == 1 else f"{len(lines)} nodes that are"
+    return ModelError("\n  ".join([f"{model} has {what} not supported:", *lines]), hint)
+
+
+def element_type(number: int) -> DType:
+    """The element type of a TensorProto.DataType; Unsupported for an unknown one."""
+    dtype = ELEMENT_TYPES.get(number)
+    if dtype is None:
+        raise Unsupported(f"element type {_type_name(number)}")
+    return dtype
+
+
+def _type_name(number: int) -> str:
+    import onnx
+
+    try:
+        return str(onnx.TensorProto.DataType.Name(number)).lower()
+    except ValueError:
+        return f"number {number}, which ONNX does not know"
+
+
+def read_tensor(
+    proto: Any,
+    folder: DataFolder | None,
+    where: str,
+    raw: Callable[[], numpy.ndarray] | None = None,
+) -> numpy.ndarray:
+    """The array of a TensorProto, read-only; `folder` is the folder of external data.
+
+    `raw` reads the bytes of its raw_data if they were left in the file. Raises ModelError for
+    inconsistent parts and Unsupported for an unknown element type.
+    """
+    dtype = element_type(proto.data_type)
+    if proto.HasField("segment"):
+        raise ModelError(f"{where}: tensors in segments are not supported")
+    shape = _shape(proto, where)
+    count = prod(shape)
+    if prod(max(size, 1) for size in shape) * dtype.bytes > _MOST_BYTES:
+        raise ModelError(f"{where}: a tensor of shape {list(shape)} is too large")
+    if is_external(proto):
+        flat = _external(proto, folder, where, dtype, count)
+    elif raw is not None or proto.HasField("raw_data"):
+        data = numpy.frombuffer(proto.raw_data, numpy.uint8) if raw is None else raw()
+        _expect(data.size, _packed_bytes(dtype, count), where, dtype, "bytes")
+        flat = _unpacked(data, dtype, count)
+    else:
+        flat = _listed(proto, where, dtype, count)
+    array = flat.reshape(shape)
+    if not array.flags.aligned:
+        array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def _shape(proto: Any, where: str) -> tuple[int, ...]:
+    if len(proto.dims) > MOST_AXES:
+        raise ModelError(f"{where}: {len(proto.dims)} axes, at most {MOST_AXES} are possible")
+    shape = tuple(proto.dims)
+    if any(size < 0 for size in shape):
+        raise ModelError(f"{where}: its shape {list(shape)} has a negative size")
+    return shape
+
+
+def _expect(found: int, expected: int, where: str, dtype: DType, unit: str) -> None:
+    if found != expected:
+        raise ModelError(
+            f"{where}: holds {found} {unit}, its shape and type {dtype} need {expected}",
+            "the file may be truncated",
+        )
+
+
+def _listed(proto: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:
+    values = getattr(proto, _FIELDS.get(dtype.name, "int32_data"))
+    if dtype.name not in _FIELDS and (dtype.is_float or dtype.stored):
+        return _listed_bits(values, where, dtype, count)
+    _expect(len(values), count, where, dtype, "elements")
+    try:
+        return numpy.fromiter(values, _LISTED.get(dtype.kind, dtype.numpy), count).astype(
+            dtype.numpy
+        )
+    except OverflowError:
+        raise ModelError(f"{where}: an element does not fit {dtype}") from None
+
+
+def _listed_bits(values: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:
+    """int32_data whose low bits hold one element, or one byte of packed elements."""
+    packed = dtype.bits in (2, 4)
+    wanted = _packed_bytes(dtype, count) if packed else count
+    _expect(len(values), wanted, where, dtype, "numbers")
+    words = numpy.fromiter(values, numpy.int64, wanted)
+    if packed:
+        return _unpacked(words.astype(numpy.uint8), dtype, count)
+    return (words & (1 << dtype.bits) - 1).astype(f"u{dtype.bytes}").view(dtype.numpy)
+
+
+_LISTED: dict[str, Any] = {"int": numpy.int64, "uint": numpy.uint64, "bool": numpy.int64}
+
+
+# ---- elements of less than a byte --------------------------------------------------------------
+
+
+def _packed_bytes(dtype: DType, count: int) -> int:
+    """Bytes of `count` elements in a file; small ones are packed."""
+    return -(-count * dtype.bits // 8) if _is_packed(dtype) else count * dtype.bytes
+
+
+def _is_packed(dtype: DType) -> bool:
+    return dtype.stored and dtype.bits < 8
+
+
+def _unpacked(data: numpy.ndarray, dtype: DType, count: int) -> numpy.ndarray:
+    """Elements from the bytes of a file; packed ones (first in the low bits) get a byte each."""
+    if not _is_packed(dtype):
+        return data.view(dtype.numpy)
+    bits = numpy.unpackbits(data, count=count * dtype.bits, bitorder="little")
+    elements = numpy.packbits(bits.reshape(count, dtype.bits), axis=1, bitorder="little")
+    return elements.reshape(count).view(dtype.numpy)
+
+
+# ---- external data -----------------------------------------------------------------------------
+
+
+def is_external(proto: Any) -> bool:
+    """Whether the elements of a TensorProto are in another file."""
+    return proto.data_location == 1 or bool(proto.external_data)
+
+
+def _external(
+    proto: Any, folder: DataFolder | None, where: str, dtype: DType, count: int
+) -> numpy.ndarray:
+    """Elements in another file of the model's folder, memory-mapped."""
+    entries = {entry.key: entry.value for entry in proto.external_data}
+    if any(isinstance(text, bytes) for pair in entries.items() for text in pair):
+        raise ModelError(f"{where}: the location of its external data is not UTF-8 text")
+    location = entries.get("location", "")
+    check_location(location, where)
+    if folder is None:
+        raise ModelError(
+            f"{where}: external data at {location!r}, but the model did not come from a file",
+            "give the path of the model",
+        )
+    with folder.open(location, where) as file:
+        offset = _number(entries, "offset", 0, where)
+        wanted = _packed_bytes(dtype, count)
+        length = _number(entries, "length", wanted, where)
+        _expect(length, wanted, where, dtype, "bytes")
+        available = os.fstat(file.fileno()).st_size
+        if offset + length > available:
+            raise ModelError(
+                f"{where}: needs bytes {offset}..{offset + length} of "
+                f"'{os.path.basename(location)}', which has {available}"
+            )
+        if not count:
+            return numpy.zeros(0, dtype.numpy)
+        if _is_packed(dtype):
+            return _unpacked(numpy.memmap(file, numpy.uint8, "r", offset, (wanted,)), dtype, count)
+        return numpy.memmap(file, dtype.numpy, "r", offset, (count,))
+
+
+def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:
+    text = entries.get(key, str(default))
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
+        raise ModelError(f"{where}: '{key}' of its external data is {text[:40]!r}, not a number")
+    return int(text)

@@ -1,0 +1,268 @@
+"""Runs nodes that cannot be imported in onnxruntime, if the user allows it.
+
+The node becomes an ONNX model of its own. onnxruntime infers the types of its results; sizes that
+equal those of its inputs are kept, all others become dims that are bound after it has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import DTYPES, DType
+from anydim.base.errors import DeviceError, UserError
+from anydim.base.onnx_notation import ELEMENT_TYPES
+from anydim.compiler.frontends.onnx.file.reading import Opened
+from anydim.compiler.frontends.onnx.file.schema import bound, schema_of
+from anydim.compiler.frontends.onnx.file.tensors import Unsupported, is_external, read_tensor
+from anydim.compiler.frontends.onnx.graphs.names import Names
+from anydim.compiler.frontends.onnx.values.held import Broken, Held
+from anydim.compiler.graph.nodes import Node
+from anydim.compiler.graph.regions import FALLBACK, FOREIGN, Foreign
+from anydim.lang.tree import TensorType
+from anydim.runtime.delegated import Port
+from anydim.runtime.devices.engines.once import evaluated
+from anydim.runtime.devices.engines.onnxruntime import InferredResult, OnnxRuntime
+from anydim.runtime.devices.engines.table import open_engine
+from anydim.sizes import Size, as_size
+
+_CODES: Mapping[str, int] = {dtype.name: number for number, dtype in ELEMENT_TYPES.items()}
+_TRIED = 2  # the size of open dims in the run that determines ranks
+_DEEPEST = 64
+IR_VERSION = 10
+
+
+def add_foreign_node(names: Names, proto: Any, label: str, why: str) -> None:
+    """Add a node that onnxruntime runs in place of a node that was rejected for the reason `why`.
+
+    Raises Unsupported if onnxruntime cannot run it either.
+    """
+    whole = type(proto)()
+    whole.CopyFrom(proto)
+    del whole.attribute[:]
+    whole.attribute.extend(bound(proto.attribute, names.attributes))
+    given = {name: _value(names, name) for name in dict.fromkeys(_read(whole))}
+    model = _Model(names, whole, given)
+    kinds = model.kinds(label)
+    values = [names.value_name(name) for name in model.outputs]
+    standard = proto.domain in ("", "ai.onnx")
+    operator = proto.op_type if standard else f"{proto.domain}.{proto.op_type}"
+    record = Foreign(FALLBACK, model.text, tuple(model.inputs), tuple(model.outputs), operator, why)
+    source = f"{names.model.name}: {label}"
+    node = names.emitter.region(
+        FOREIGN, tuple(model.inputs.values()), dict(zip(values, kinds)), record, source
+    )
+    names.emitter.commit([node])
+    names.held.update(zip(model.outputs, values))
+
+
+def add_foreign_model(names: Names, opened: Opened, inputs: Sequence[str], why: str) -> list[str]:
+    """Add a node that onnxruntime runs in place of all nodes of a model; returns the results.
+
+    Raises Unsupported if it cannot.
+    """
+    if names.model.failures or any(not isinstance(names.held[name], str) for name in names.held):
+        raise Unsupported("an input is no tensor")
+    model = _Whole(names, opened, inputs)
+    kinds = model.kinds("")
+    record = Foreign(
+        FALLBACK, model.text, tuple(model.inputs), tuple(model.outputs), "the whole model", why
+    )
+    results = dict(zip(model.outputs, kinds))
+    node = names.emitter.region(FOREIGN, tuple(inputs), results, record, opened.name)
+    names.emitter.commit([node])
+    return list(results)
+
+
+def elsewhere(node: Node) -> str:
+    """The line of `explain` for a node that an engine runs."""
+    region = node.region
+    assert isinstance(region, Foreign)
+    source = node.source.partition(": ")[2] or node.source
+    return f"{source} ({region.operator}) runs in {region.engine}: {region.why}"
+
+
+class _Model:
+    """A node as an ONNX model that holds its constants; `inputs` maps the others to values."""
+
+    def __init__(self, names: Names, proto: Any, given: Mapping[str, str]) -> None:
+        import onnx
+
+        self.onnx, self.names, self.proto = onnx, names, proto
+        emitter = names.emitter
+        held = {name: _known(emitter, value) for name, value in given.items()}
+        self.constants = {name: array for name, array in held.items() if array is not None}
+        self.inputs = {name: v for name, v in given.items() if name not in self.constants}
+        self.outputs = self._results()
+        self.types = {name: emitter.types[value] for name, value in self.inputs.items()}
+        self.sizes: dict[str, Size] = {}  # by the names of dims in the model
+        self.engine = open_engine(FALLBACK)
+        inputs = [self._declared(name, kind) for name, kind in self.types.items()]
+        self.text = self._written(inputs, [onnx.ValueInfoProto(name=n) for n in self.outputs])
+
+    def _results(self) -> list[str]:
+        return [name for name in self.proto.output if name]
+
+    def _declared(self, name: str, kind: TensorType) -> Any:
+        if kind.dtype.name not in _CODES or (kind.dtype.stored and kind.dtype.bits < 8):
+            raise Unsupported(f"its input '{name}' is {kind}")
+        shape: list[int | str] = []
+        for size in kind.shape:
+            number = size.constant
+            if number is None:
+                known = {each: text for text, each in self.sizes.items()}
+                shape.append(known.get(size, f"d{len(self.sizes)}"))
+                self.sizes.setdefault(str(shape[-1]), size)
+            else:
+                shape.append(number)
+        return self.onnx.helper.make_tensor_value_info(name, _CODES[kind.dtype.name], shape)
+
+    def _written(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> bytes:
+        helper, model = self.onnx.helper, self.names.model
+        kept = [
+            self.onnx.numpy_helper.from_array(array, name) for name, array in self.constants.items()
+        ]
+        graph = helper.make_graph([self.proto], "node", inputs, outputs, kept)
+        opsets = [helper.make_opsetid("", self._opset())]
+        opsets += [helper.make_opsetid(name, number) for name, number in model.domains.items()]
+        domains = {self.proto.domain, *model.domains, "", "ai.onnx"}
+        if self.proto.domain not in {*model.domains, "", "ai.onnx"}:
+            opsets.append(helper.make_opsetid(self.proto.domain, 1))
+        functions = [each.proto for each in model.functions.values()]
+        functions = [each for each in functions if each.domain in domains]
+        made = helper.make_model(
+            graph, opset_imports=opsets, ir_version=IR_VERSION, functions=functions
+        )
+        text: bytes = made.SerializeToString(deterministic=True)
+        return text
+
+    def _opset(self) -> int:
+        """The opset that introduced the operator's version: onnxruntime may lack later ones."""
+        inner = any(a.HasField("g") or a.graphs for a in self.proto.attribute)
+        schema = None
+        if self.proto.domain in ("", "ai.onnx") and not inner:
+            schema = schema_of(self.proto.op_type, self.names.opset)
+        return self.names.opset if schema is None else int(schema.since_version)
+
+    def kinds(self, label: str) -> list[TensorType]:
+        """The types of the results; Unsupported if onnxruntime rejects the model."""
+        assert isinstance(self.engine, OnnxRuntime)
+        try:
+            inferred = self.engine.results(self.text)
+        except DeviceError as error:
+            raise Unsupported(error.problem) from None
+        dtypes = [_dtype(name, each) for name, each in zip(self.outputs, inferred)]
+        ranks = [len(each.shape) for each in inferred]
+        if not all(ranks):  # a scalar, or unknown
+            ranks = self._ranks(dtypes)
+        return [
+            TensorType(dtype, tuple(self._sizes(name, each, ranks[number])))
+            for number, (name, dtype, each) in enumerate(zip(self.outputs, dtypes, inferred))
+        ]
+
+    def _sizes(self, name: str, inferred: InferredResult, rank: int) -> Iterator[Size]:
+        shape: Sequence[int | str | None] = inferred.shape or [None] * rank
+        for axis, size in enumerate(shape):
+            if isinstance(size, int):
+                yield as_size(size)
+            elif size in self.sizes:
+                yield self.sizes[size]
+            else:
+                yield self.names.emitter.dim(f"{name.rsplit('/', 1)[-1]}.{axis}")
+
+    def _ranks(self, dtypes: Sequence[DType]) -> list[int]:
+        """The ranks of the results, from a run on sample data: an empty shape may mean unknown."""
+        box = self.names.emitter.box
+        at = {
+            dim.name: max(dim.lo, min(_TRIED, dim.hi if dim.hi is not None else _TRIED))
+            for dim in box.dims
+        }
+        shapes = [[size.evaluate(at) for size in kind.shape] for kind in self.types.values()]
+        ports = [Port(name, kind.dtype, kind.rank) for name, kind in self.types.items()]
+        made = [Port(name, dtype, 0) for name, dtype in zip(self.outputs, dtypes)]
+        problem = ""
+        for filled in (numpy.zeros, _counting):
+            arrays = [filled(s, k.dtype.numpy) for s, k in zip(shapes, self.types.values())]
+            try:
+                found = evaluated(FALLBACK, self.text, ports, arrays, made)
+                return [array.ndim for array in found]
+            except UserError as error:
+                problem = error.problem
+        raise Unsupported(f"how many axes its results have is not known: {problem}")
+
+
+class _Whole(_Model):
+    """A complete model with its weights, and inputs declared as in the graph."""
+
+    def __init__(self, names: Names, opened: Opened, inputs: Sequence[str]) -> None:
+        self._opened = opened
+        super().__init__(names, opened.proto.graph, {name: name for name in inputs})
+
+    def _results(self) -> list[str]:
+        return [value.name for value in self.proto.output]
+
+    def _written(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> bytes:
+        made = self.onnx.ModelProto()
+        made.CopyFrom(self._opened.proto)
+        made.ir_version = max(made.ir_version, IR_VERSION)  # older ones declare weights as inputs
+        del made.graph.input[:]
+        made.graph.input.extend(inputs)
+        for number, tensor in enumerate(made.graph.initializer):
+            raw = self._opened.weights.get(number)
+            if raw is not None or is_external(tensor):
+                array = read_tensor(tensor, self._opened.folder, tensor.name, raw)
+                tensor.CopyFrom(self.onnx.numpy_helper.from_array(array, tensor.name))
+        try:
+            text: bytes = made.SerializeToString(deterministic=True)
+        except ValueError:  # protobuf's limit
+            raise Unsupported("its weights are more than 2 GiB") from None
+        return text
+
+
+def _counting(shape: Sequence[int], dtype: numpy.dtype) -> numpy.ndarray:
+    """The array 0, 1, 2, ...: valid as axes and indices."""
+    return numpy.arange(prod(shape)).reshape(shape).astype(dtype)
+
+
+def _value(names: Names, name: str) -> str:
+    """The value of an input; Unsupported for lists, and for values that could not be imported."""
+    try:
+        held: Held | None = names.lookup(name)
+    except KeyError:
+        raise Unsupported(f"its input '{name}' is not defined") from None
+    if isinstance(held, Broken):
+        raise Unsupported(f"its input '{name}' could not be imported")
+    if not isinstance(held, str):
+        raise Unsupported(f"its input '{name}' is no tensor")
+    return held
+
+
+def _known(emitter: Any, value: str) -> numpy.ndarray | None:
+    """The contents of a value that is known and holds numbers."""
+    if value not in emitter.known or emitter.known[value].array.dtype == object:
+        return None
+    array: numpy.ndarray = emitter.known[value].array
+    return array
+
+
+def _read(proto: Any, depth: int = 0) -> Iterator[str]:
+    """The outer values that a node and its subgraphs read."""
+    if depth > _DEEPEST:
+        raise Unsupported("subgraphs that are nested too deeply")
+    yield from filter(None, proto.input)
+    for attribute in proto.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            own = {value.name for value in (*graph.input, *graph.initializer)}
+            for node in graph.node:
+                yield from (name for name in _read(node, depth + 1) if name not in own)
+                own.update(node.output)
+            yield from (value.name for value in graph.output if value.name not in own)
+
+
+def _dtype(name: str, inferred: InferredResult) -> DType:
+    if inferred.dtype not in DTYPES:
+        raise Unsupported(f"its result '{name}' is {inferred.text}")
+    return DTYPES[inferred.dtype]

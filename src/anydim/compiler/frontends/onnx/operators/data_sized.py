@@ -1,0 +1,66 @@
+"""Rows of operators with data-dependent result sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anydim.base.dtypes import int64
+from anydim.compiler.frontends.data_sized import compress, non_max_suppression, nonzero, unique
+from anydim.compiler.frontends.onnx.file.tensors import Unsupported
+from anydim.compiler.frontends.onnx.operators.call import OnnxNode
+from anydim.compiler.frontends.onnx.values.held import Result
+
+
+def non_zero(call: OnnxNode) -> Result:
+    return nonzero(call, call.input(0))
+
+
+def compressed(call: OnnxNode) -> Result:
+    axis, rank = call.attribute("axis"), call.type(0).rank
+    if axis is not None and not -rank <= axis < rank:
+        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    if call.type(1).rank != 1:
+        raise Unsupported(f"a condition of type {call.type(1)}")
+    own = axis if axis is None else axis % rank
+    return compress(call, call.input(0), call.input(1), own)
+
+
+def unique_elements(call: OnnxNode) -> Sequence[Result]:
+    axis, rank = call.attribute("axis"), call.type(0).rank
+    if axis is not None and not -rank <= axis < rank:
+        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    outputs = [*call.outputs, "", "", ""]
+    requested = [bool(name) for name in outputs[1:4]]
+    in_order = bool(call.attribute("sorted", 1))
+    own = axis if axis is None else axis % rank
+    return list(unique(call, call.input(0), own, in_order, requested))
+
+
+def suppressed_boxes(call: OnnxNode) -> Result:
+    """NonMaxSuppression; the number of boxes defaults to 0."""
+    scalars = []
+    dtype = call.type(0).dtype
+    for position, usual, kind in ((2, 0, int64), (3, 0.0, dtype)):
+        given = call.given(position)
+        scalars.append(call.input(position) if given else call.number(usual, kind))
+    scalars += [call.input(4)] if call.given(4) else []
+    center = bool(call.attribute("center_point_box", 0))
+    return non_max_suppression(call, call.input(0), call.input(1), *scalars, center=center)
+
+
+def top_k(call: OnnxNode) -> Sequence[Result]:
+    """TopK; k is an attribute before opset 10."""
+    axis, rank = call.attribute("axis", -1), call.type(0).rank
+    if not -rank <= axis < rank:
+        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    if call.opset < 10:
+        k = call.attribute("k")
+    else:
+        known = call.element(1)
+        (k,) = call.sizes(1, 1)
+        if k != known:
+            call.constrain(call.shape(0)[axis] - k)
+    return call.emit_many(
+        "top_k", 2, call.input(0), k=k, axis=axis, largest=bool(call.attribute("largest", 1)),
+        sorted=bool(call.attribute("sorted", 1)),
+    )  # fmt: skip

@@ -1,0 +1,245 @@
+"""Emits sections of statements into a graph: for one call, or for several calls at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+
+from anydim.base.errors import LanguageError
+from anydim.base.frozen import FrozenMapping
+from anydim.compiler.frontends.recursion.sections import Computation, OperatorCall, Section
+from anydim.compiler.frontends.structures.batching import (
+    Batch,
+    Unbatched,
+    batched,
+    batched_steps,
+    varying,
+)
+from anydim.compiler.frontends.structures.emitter import Emitter
+from anydim.compiler.graph.nodes import Node
+from anydim.lang.surface.syntax import Definition
+from anydim.lang.tree import (
+    Axis,
+    Expr,
+    Group,
+    Index,
+    Read,
+    Statement,
+    Tensor,
+    TensorType,
+)
+from anydim.lang.tree.affine import reads, rewrite
+from anydim.lang.tree.bounds_checks import inside
+from anydim.lang.tree.renaming import renamed
+from anydim.lang.tree.stepping import expressions_of, with_expressions
+from anydim.sizes import Size
+
+Value = Callable[[str], str]  # the value of a variable
+Values = MutableMapping[str, str]
+
+WITH_AXIS = ("sort", "top_k", "cum_sum", "cum_prod")
+"""Algorithms along an axis: they run for several calls with one more axis in front."""
+
+
+def emit_sections(
+    emitter: Emitter, sections: Sequence[Section], value: Value, values: Values
+) -> None:
+    """Emit sections for one call; `values` gets the variables that they write."""
+    for section in sections:
+        if isinstance(section, Computation):
+            _emit_group(emitter, section, value, values)
+            continue
+        given = tuple(map(value, section.given))
+        made = tuple(emitter.fresh(target) for target in section.targets)
+        emitter.node(
+            Node(section.name, given, made, section.attributes, emitter.source), section.kinds
+        )
+        values.update(zip(section.targets, made))
+
+
+def _emit_group(emitter: Emitter, section: Computation, value: Value, values: Values) -> None:
+    group = section.group
+    names = {tensor.name: value(tensor.name) for tensor in group.inputs}
+    for tensor in (*group.outputs, *group.temporaries):
+        names[tensor.name] = emitter.fresh(f"{tensor.name}.new")
+        emitter.types[names[tensor.name]] = tensor.type
+
+    def tensors(old: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return tuple({names[t.name]: Tensor(names[t.name], t.type) for t in old}.values())
+
+    emitter.group(Group(
+        tensors(group.inputs), tensors(group.outputs),
+        tuple(s for s in renamed(group.statements, names) if isinstance(s, Statement)),
+        tensors(group.temporaries),
+        steps=renamed(group.steps, names),
+    ))  # fmt: skip
+    values.update({n: names[tensor.name] for n, tensor in zip(section.kept, group.outputs)})
+
+
+# ---- several calls -------------------------------------------------------------------------------
+
+
+class Several:
+    """Sections for `count` calls. `value` is the value of a variable that all calls share.
+
+    `rows` are the variables that each call has for itself: a table, and the row of each call in it,
+    or '' if the table has one row for each call in order.
+    """
+
+    def __init__(
+        self, emitter: Emitter, definition: Definition, count: Size,
+        rows: Mapping[str, tuple[str, str]], value: Value,
+    ) -> None:  # fmt: skip
+        self.emitter, self.definition, self.count = emitter, definition, count
+        self.rows, self.shared = rows, value
+        self.values: dict[str, str] = {}  # with an axis of calls
+        self.gathered: dict[str, str] = {}
+
+    def emit(self, sections: Sequence[Section]) -> None:
+        """Emit sections; `values` gets the variables that they write."""
+        for section in sections:
+            if isinstance(section, Computation):
+                self.group(section)
+            else:
+                self.call(section)
+
+    def value(self, name: str) -> str:
+        """The values of a variable, a row for each call."""
+        if name in self.values:
+            return self.values[name]
+        if name in self.rows:
+            table, rows = self.rows[name]
+            if name not in self.gathered:
+                made = table
+                if rows:
+                    made = self.emitter.emit("gather", table, rows, called=f"{name}.here")
+                self.gathered[name] = made
+            return self.gathered[name]
+        return self.repeated(self.shared(name))
+
+    def repeated(self, value: str) -> str:
+        """A value that all calls share, for each of them."""
+        kind = self.emitter.types[value]
+        axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(kind.shape))
+        body = Read(value, tuple(Index(axis.name) for axis in axes))
+        made = Statement(self.emitter.fresh(f"{value}.rows"), (Axis("n", self.count), *axes), body)
+        return self.emitter.statement(made, TensorType(kind.dtype, (self.count, *kind.shape)))
+
+    def call(self, section: OperatorCall) -> None:
+        """Emit an algorithm along an axis."""
+        axis = section.attributes.get("axis")
+        if section.name not in WITH_AXIS or not isinstance(axis, int):
+            raise self.error(f"'{section.name}' has no form for several calls at once")
+        attributes = {**section.attributes, "axis": axis + 1 if axis >= 0 else axis}
+        given = tuple(
+            self.value(name) if number == 0 else self.shared(name)
+            for number, name in enumerate(section.given)
+        )
+        if any(name in self.values or name in self.rows for name in section.given[1:]):
+            raise self.error(f"the arguments of '{section.name}' differ from call to call")
+        made = tuple(self.emitter.fresh(target) for target in section.targets)
+        kinds = [TensorType(kind.dtype, (self.count, *kind.shape)) for kind in section.kinds]
+        node = Node(section.name, given, made, FrozenMapping(attributes), self.emitter.source)
+        self.emitter.node(node, kinds)
+        self.values.update(zip(section.targets, made))
+
+    def error(self, problem: str) -> LanguageError:
+        definition = self.definition
+        return definition.error(definition.position, problem, "compute it in another definition")
+
+    def group(self, section: Computation) -> None:
+        """Emit comprehensions: each statement with one more axis, or steps in a loop over calls."""
+        group = section.group
+        own = {t.name for t in group.inputs if t.name in self.values or t.name in self.rows}
+        batch = Batch(self.count, varying(group, own), {})
+        kinds = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
+        fused = self.fused(group, own)
+        names = {name: self.rows[name][0] for name in fused}
+        names.update({rows: rows for rows in fused.values()})
+        for tensor in group.inputs:
+            if tensor.name not in fused:
+                names[tensor.name] = (
+                    self.value(tensor.name) if tensor.name in own else self.shared(tensor.name)
+                )
+        made = {
+            name: batch.type(kind) if name in batch.tensors else kind
+            for name, kind in kinds.items()
+        }  # fmt: skip
+        try:
+            if group.steps:
+                self.steps(group, batch, kinds, made, names, fused)
+            else:
+                self.statements(group, batch, kinds, made, names, fused)
+        except Unbatched as found:
+            raise self.error(f"{found}, which has no form for several calls at once") from None
+        for name, tensor in zip(section.kept, group.outputs):
+            self.values[name] = names[tensor.name]
+
+    def statements(
+        self, group: Group, batch: Batch, kinds: Mapping[str, TensorType],
+        made: Mapping[str, TensorType], names: dict[str, str], fused: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        for each in group.statements:
+            names[each.target] = self.emitter.fresh(f"{each.target}.new")
+            statement = batched(each, kinds, batch)
+            body = self.reading(statement.body, fused)
+            (own,) = renamed((statement.with_body(body),), names)
+            assert isinstance(own, Statement)
+            self.emitter.statement(own, made[each.target])
+
+    def steps(
+        self, group: Group, batch: Batch, kinds: Mapping[str, TensorType],
+        made: Mapping[str, TensorType], names: dict[str, str], fused: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        for tensor in (*group.outputs, *group.temporaries):
+            names[tensor.name] = self.emitter.fresh(f"{tensor.name}.new")
+            self.emitter.types[names[tensor.name]] = made[tensor.name]
+        steps = batched_steps(group.steps, kinds, batch)
+        own = with_expressions(steps, lambda expr: self.reading(expr, fused))
+        inputs = {names[t.name]: self.emitter.types[names[t.name]] for t in group.inputs}
+        inputs.update({rows: self.emitter.types[rows] for rows in fused.values() if rows})
+
+        def tensors(old: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            return tuple(Tensor(names[t.name], made[t.name]) for t in old)
+
+        self.emitter.group(Group(
+            tuple(Tensor(name, kind) for name, kind in inputs.items()), tensors(group.outputs), (),
+            tensors(group.temporaries), steps=renamed(own, names),
+        ))  # fmt: skip
+
+    # ---- rows of tables --------------------------------------------------------------------------
+
+    def fused(self, group: Group, own: set[str]) -> dict[str, str]:
+        """The variables whose rows statements read in their tables, with the rows.
+
+        Sums read gathered rows, as products need them in a dense tensor.
+        """
+        found = {name: rows for name in own - self.values.keys() - self.gathered.keys()
+                 if (rows := self.rows[name][1])}  # fmt: skip
+        for each in group.statements:
+            for read in reads(each.body):
+                if read.flat or (each.reduced and _is_whole(read, each)):
+                    found.pop(read.tensor, None)
+        for _, expr in expressions_of(group.steps):
+            for read in reads(expr):
+                if read.flat:
+                    found.pop(read.tensor, None)
+        written = {tensor.name for tensor in group.outputs}
+        return {name: rows for name, rows in found.items() if name not in written}
+
+    def reading(self, body: Expr, fused: Mapping[str, str]) -> Expr:
+        return rewrite(body, lambda expr: self.change(expr, fused))
+
+    def change(self, expr: Expr, fused: Mapping[str, str]) -> Expr | None:
+        """A read of a variable as a read of its table."""
+        if not isinstance(expr, Read) or expr.tensor not in fused:
+            return None
+        table, rows = self.rows[expr.tensor]
+        count = self.emitter.types[table].shape[0]
+        at = inside(Read(rows, (expr.indices[0],)), count)
+        return Read(expr.tensor, (at, *expr.indices[1:]), default=expr.default)
+
+
+def _is_whole(read: Read, statement: Statement) -> bool:
+    """Whether a read takes all elements of a tensor, one for each value of indices."""
+    names = {axis.name for axis in (*statement.axes, *statement.reduced)}
+    return all(isinstance(index, Index) and index.name in names for index in read.indices)

@@ -1,0 +1,158 @@
+"""Values that calls get from their callers: a loop over the depths of a cycle.
+
+Each call in a case has a table for each value that it passes, with a row for each call of the case:
+in the order of depths if caller and callee are in one cycle. A call finds its values in the table
+of its site, in the row of its caller.
+"""
+
+from __future__ import annotations
+
+from anydim.base.frozen import FrozenMapping
+from anydim.compiler.frontends.structures.cycles import (
+    Outside,
+    Values,
+    argument_tables,
+    chosen,
+    outside_of,
+)
+from anydim.compiler.frontends.structures.emitter import SOURCE, Emitter
+from anydim.compiler.frontends.structures.recursion import Recursion
+from anydim.compiler.graph.nodes import Graph, Node
+from anydim.compiler.graph.regions import LOOP, REGION, SIZES, LoopRegion, Scan, Sizes
+from anydim.compiler.kernels.routines.level_plan import DOWN, DOWNS
+from anydim.lang.tree import TensorType
+from anydim.sizes import Dim, Size
+
+Site = tuple[int, int, str]  # a case, a call in it, a parameter of the callee
+
+
+class Down:
+    """The values of a cycle."""
+
+    def __init__(self, recursion: Recursion, number: int) -> None:
+        self.recursion, self.number = recursion, number
+        self.outer = recursion.emitter
+
+    def run(self) -> None:
+        recursion = self.recursion
+        inner: list[tuple[Site, str]] = []
+        for definition in recursion.cycles[self.number]:
+            for case, call in recursion.layout.sites(definition):
+                for parameter, tensor in recursion.cases[case].calls[call].passed:
+                    key = recursion.cases[case].calls[call].callee
+                    if recursion.layout.cycle_of(case) == self.number:
+                        inner.append(((case, call, parameter), tensor))
+                        continue
+                    held = outside_of(recursion, case, tensor).exported(tensor)
+                    kind = recursion.passed[key, parameter]
+                    recursion.arguments[case, call, parameter] = self.outer.converted(held, kind)
+        if inner:
+            self.loop(inner)
+
+    def loop(self, sites: list[tuple[Site, str]]) -> None:
+        """Emit the loop over depths."""
+        recursion, layout, outer = self.recursion, self.recursion.layout, self.outer
+        depths = Size.symbol(recursion.dims["depths", self.number])
+        table = outer.part(recursion.results_of_levels["down", self.number], 0, depths)
+        self.cases = layout.going_down(self.number)
+        self.counter = recursion.free(f"{recursion.definition.name}.depth")
+        self.columns = [
+            recursion.free(f"{recursion.cases[case].name}.down.{word}")
+            for case in self.cases for word in ("first", "count")
+        ]  # fmt: skip
+        dims = [Dim(self.counter), *map(Dim, self.columns)]
+        constraints = [depths - Size.symbol(self.counter) - 1]
+        for case in self.cases:
+            first, count = self.column(case, DOWN), self.column(case, DOWNS)
+            total = recursion.calls(case)
+            most = Size.symbol(recursion.dims["broadest", case])
+            constraints += [total - first - count, total - first, most - count]
+        box = outer.box.also(*dims).also(constraints=tuple(constraints))
+        self.inner = Emitter(box)
+        self.given: list[str] = []
+        self.captured: dict[str, str] = {}
+        histories = []
+        for (case, call, parameter), _ in sites:
+            kind = recursion.passed[recursion.cases[case].calls[call].callee, parameter]
+            name = self.inner.fresh(f"{recursion.cases[case].name}.{call}.{parameter}.passed")
+            shape = (recursion.calls(case), *kind.shape)
+            self.inner.types[name] = TensorType(kind.dtype, shape)
+            recursion.arguments[case, call, parameter] = name
+            histories.append(name)
+        region = Sizes(tuple(self.columns), Size.symbol(self.counter))
+        self.inner.node(
+            Node(SIZES, (self.capture(table),), (), FrozenMapping({REGION: region}), SOURCE), ()
+        )
+        outside = {
+            (case, tensor): outside_of(recursion, case, tensor) for (case, *_), tensor in sites
+        }
+        depths_of = {each: _Depth(self, each) for each in outside.values()}
+        results, scans, kinds = [], [], []
+        for (case, call, parameter), tensor in sites:
+            kind = recursion.passed[recursion.cases[case].calls[call].callee, parameter]
+            held = self.inner.converted(depths_of[outside[case, tensor]].exported(tensor), kind)
+            results.append(self.inner.emit("identity", held))
+            whole = recursion.calls(case)
+            scans.append(Scan(self.column(case, DOWN), whole, history=True, joined=True))
+            kinds.append(TensorType(kind.dtype, (whole, *kind.shape)))
+        body = Graph(
+            f"{recursion.definition.name}.depths", box, FrozenMapping(self.inner.types),
+            (*histories, *(self.captured[name] for name in self.given)), tuple(results),
+            nodes=tuple(self.inner.nodes),
+        )  # fmt: skip
+        held_loop = LoopRegion(body, self.counter, depths, False, 0, tuple(scans))
+        names = [outer.fresh(name) for name in histories]
+        outer.node(
+            Node(LOOP, tuple(self.given), tuple(names), FrozenMapping({REGION: held_loop}), SOURCE),
+            kinds,
+        )
+        for ((case, call, parameter), _), name in zip(sites, names):
+            recursion.arguments[case, call, parameter] = name
+
+    def column(self, case: int, offset: int) -> Size:
+        """A size of a case in a depth."""
+        return Size.symbol(self.columns[2 * self.cases.index(case) + offset])
+
+    def capture(self, value: str) -> str:
+        """The name inside of a value outside, or of a table in the loop."""
+        if value in self.captured.values() or value not in self.outer.types:
+            return value
+        if value not in self.captured:
+            name = self.inner.fresh(value)
+            self.inner.types[name] = self.outer.types[value]
+            self.captured[value] = name
+            self.given.append(value)
+        return self.captured[value]
+
+
+class _Depth(Values):
+    """Values over the calls of a depth."""
+
+    def __init__(self, down: Down, outside: Outside) -> None:
+        case = outside.computed.number
+        self.down, self.outside = down, outside
+        self.first, count = down.column(case, DOWN), down.column(case, DOWNS)
+        super().__init__(down.recursion, outside.computed, down.inner, count, {})
+
+    def argument(self, tensor: str) -> str:
+        down, recursion, number = self.down, self.recursion, self.computed.number
+        origin = self.computed.arguments.get(tensor, "")
+        if origin in self.passed:
+            sites, rows = (
+                self.part(recursion.results_of_levels[word, number])
+                for word in ("down_site", "down_row")
+            )
+            tables = [down.capture(t) for t in argument_tables(recursion, self.case, origin)]
+            target = self.emitter.fresh(f"{self.case.name}/{origin}")
+            return self.emitter.statement(
+                chosen(target, self.kind(tensor), tables, sites, rows), self.kind(tensor)
+            )
+        value = down.capture(self.outside.name(tensor))
+        if tensor not in self.batch.tensors:
+            return value
+        rows = self.part(recursion.results_of_levels["down_call", number])
+        return self.emitter.emit("gather", value, rows, called=f"{self.case.name}/{tensor}")
+
+    def part(self, value: str) -> str:
+        """The part of a vector over all calls, by depth, that belongs to the depth."""
+        return self.emitter.part(self.down.capture(value), self.first, self.batch.count)

@@ -1,0 +1,62 @@
+"""Rows of overloads on lists of tensors (`_foreach_add`), which optimisers call.
+
+Each is the row of the overload of one tensor, element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anydim.compiler.frontends.builder import Value
+from anydim.compiler.frontends.torch.builder import TorchBuilder
+from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.rows import elementwise, reductions, views
+
+_KINDS = ("List", "Scalar", "ScalarList", "Tensor")
+
+
+def listed(row: Build) -> Build:
+    """A row for each tensor of a list; the other lists have as many elements."""
+
+    def build(g: TorchBuilder, *arguments: Any, **named: Any) -> list[Value]:
+        lists = [each for each in arguments if isinstance(each, list)]
+        made = []
+        for number, first in enumerate(lists[0]):
+            g.result, g.rank = first.dtype, len(first.shape)
+            own = [each[number] if isinstance(each, list) else each for each in arguments]
+            made.append(row(g, *own, **named))
+        return made
+
+    return build
+
+
+_ONE: Mapping[str, str] = {
+    "abs": "abs.default", "acos": "acos.default", "ceil": "ceil.default", "exp": "exp.default",
+    "expm1": "expm1.default", "floor": "floor.default", "log": "log.default",
+    "log1p": "log1p.default", "neg": "neg.default", "reciprocal": "reciprocal.default",
+    "round": "round.default", "rsqrt": "rsqrt.default", "sigmoid": "sigmoid.default",
+    "sign": "sign.default", "sqrt": "sqrt.default", "tanh": "tanh.default",
+    "trunc": "trunc.default", "erf": "erf.default",
+}  # fmt: skip
+_TWO: Mapping[str, str] = {
+    "add": "add.Tensor", "sub": "sub.Tensor", "mul": "mul.Tensor", "div": "div.Tensor",
+    "maximum": "maximum.default", "minimum": "minimum.default",
+    "clamp_max": "minimum.default", "clamp_min": "maximum.default",
+}  # fmt: skip
+
+_ELEMENTWISE = elementwise.ROWS
+
+ROWS: dict[str, Build] = {
+    "_foreach_copy.default": listed(views.ROWS["copy.default"]),
+    **{f"_foreach_{name}.default": listed(_ELEMENTWISE[row]) for name, row in _ONE.items()},
+    **{f"_foreach_{name}.{kind}": listed(_ELEMENTWISE[row])
+       for name, row in _TWO.items() for kind in _KINDS},
+    **{f"_foreach_{name}.{kind}": listed(_ELEMENTWISE[f"{name}.default"])
+       for name in ("addcmul", "addcdiv") for kind in ("Scalar", "ScalarList")},
+    **{f"_foreach_lerp.{kind}": listed(_ELEMENTWISE["lerp.Tensor"])
+       for kind in ("List", "Scalar", "ScalarList")},
+    **{f"_foreach_pow.{kind}": listed(_ELEMENTWISE["pow.Tensor_Tensor"])
+       for kind in ("List", "Scalar", "ScalarList", "ScalarAndTensor")},
+    "_foreach_norm.Scalar": listed(reductions.ROWS["linalg_vector_norm.default"]),
+}  # fmt: skip

@@ -1,0 +1,195 @@
+"""The graph: typed values with symbolic shapes, and the nodes that make them. All immutable.
+
+A value is a name. Its type is in `Graph.types`; it comes from a graph input, a constant or exactly
+one node. A node is an operator of the library with attributes; or 'fused', a group of
+comprehensions whose tensor names are graph values; or it holds graphs (`regions.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import from_numpy
+from anydim.base.frozen import FrozenMapping, freeze, freeze_value
+from anydim.base.records import dataclass
+from anydim.compiler.graph.dims import Origins, origins, pruned
+from anydim.compiler.graph.regions import (
+    REGION,
+    BranchRegion,
+    CallRegion,
+    Foreign,
+    LoopRegion,
+    PartRegion,
+    Region,
+    Sizes,
+)
+from anydim.lang.tree import Group, TensorType
+from anydim.runtime.lists import Lists
+from anydim.sizes import Box, as_size
+from anydim.sizes.guard import Guard
+
+FUSED = "fused"
+_REGIONS = (Sizes, PartRegion, BranchRegion, LoopRegion, CallRegion, Foreign)
+
+
+class Constant:
+    """A read-only array in a graph; equal only to itself, so hashing never reads it.
+
+    With a broadcast `scale`, its elements are the array's times the scale. The product is computed
+    at each access of `array`: weights are large, and most are read once, to be packed.
+    """
+
+    def __init__(self, array: numpy.ndarray, scale: numpy.ndarray | None = None) -> None:
+        view = numpy.asarray(array).view()
+        view.flags.writeable = False
+        self._held, self._scale = view, scale
+
+    @property
+    def array(self) -> numpy.ndarray:
+        """The elements."""
+        if self._scale is None:
+            return self._held
+        return self._held * self._scale
+
+    @cached_property
+    def dtype(self) -> numpy.dtype:
+        """The type of the elements."""
+        parts = (self._held,) if self._scale is None else (self._held, self._scale)
+        return numpy.result_type(*parts)
+
+    @cached_property
+    def type(self) -> TensorType:
+        shape = tuple(as_size(size) for size in self._held.shape)
+        return TensorType(from_numpy(self.dtype), shape)
+
+    @cached_property
+    def digest(self) -> str:
+        """The first 16 hex digits of `identity`, for texts."""
+        return self.identity[:16]
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash of type and content, SHA-256 as hex digits."""
+        content = hashlib.sha256(f"{self.array.dtype} {self.array.shape} ".encode())
+        flat = numpy.ascontiguousarray(self.array).reshape(-1)
+        content.update(
+            flat.view(numpy.uint8).data
+        )  # narrow types do not support the buffer protocol
+        return content.hexdigest()
+
+    def __repr__(self) -> str:
+        return f"Constant({self.type})"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator applied to values; an omitted optional input is None.
+
+    `source` is the node's origin, for errors and reports ('model.onnx: /layer.0/MatMul'). Attribute
+    values are numbers, strings, Size, DType, Group, Region, and tuples of these. `device` is the
+    program's name of the device it runs on, '' the host; a node that holds graphs is on the host,
+    and their nodes have devices of their own.
+    """
+
+    operator: str
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str, ...]
+    attributes: FrozenMapping[str, Any] = field(default_factory=FrozenMapping)
+    source: str = ""
+    device: str = ""
+
+    def __post_init__(self) -> None:
+        attributes = self.attributes
+        if not isinstance(attributes, FrozenMapping):
+            frozen = FrozenMapping({k: freeze_value(v) for k, v in attributes.items()})
+            object.__setattr__(self, "attributes", frozen)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The inputs that are given, in order."""
+        return tuple(name for name in self.inputs if name is not None)
+
+    @property
+    def group(self) -> Group:
+        """The comprehensions of a 'fused' node."""
+        group = self.attributes["group"]
+        assert isinstance(group, Group)
+        return group
+
+    @property
+    def region(self) -> Region | None:
+        """The record of a node that holds graphs or finds dims; None for the others."""
+        region = self.attributes.get(REGION)
+        return region if isinstance(region, _REGIONS) else None
+
+    def where(self) -> str:
+        """Name of this node in errors."""
+        name = self.source or (*self.outputs, *self.given, "")[0]
+        return f"node '{name}' ({self.operator})"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A computation: inputs, constants, nodes in definition-before-use order, outputs.
+
+    The dims of the box are determined by the shapes of the inputs or by nodes; in a graph that a
+    node holds, also by the enclosing graph. `lists` names the inputs and outputs that users see as
+    lists of arrays.
+    """
+
+    name: str
+    box: Box
+    types: FrozenMapping[str, TensorType]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: FrozenMapping[str, Constant] = field(default_factory=FrozenMapping)
+    nodes: tuple[Node, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    lists: Lists = field(default_factory=FrozenMapping)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "types", freeze(self.types))
+        object.__setattr__(self, "lists", freeze(self.lists))
+        object.__setattr__(self, "constants", freeze(self.constants))
+
+    @cached_property
+    def producers(self) -> Mapping[str, Node]:
+        """The node that makes each value; inputs and constants have none."""
+        return {output: node for node in self.nodes for output in node.outputs}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes that read each value, in order, each once."""
+        readers: dict[str, dict[int, Node]] = {}
+        for position, node in enumerate(self.nodes):
+            for name in node.given:
+                readers.setdefault(name, {})[position] = node
+        return {name: tuple(nodes.values()) for name, nodes in readers.items()}
+
+    def replace(self, **changes: Any) -> Graph:
+        """This graph with other fields."""
+        return replace(self, **changes)
+
+    @cached_property
+    def has_regions(self) -> bool:
+        """Whether a node holds graphs or finds dims."""
+        return any(node.region is not None for node in self.nodes)
+
+    @cached_property
+    def origins(self) -> Origins:
+        """The origins of the dims that its nodes use."""
+        return origins(self)
+
+    def pruned(self, dims: frozenset[str] = frozenset()) -> Graph:
+        """Remove the nodes, constants, types and found dims that are not needed.
+
+        Args:
+            dims: Found dims that are needed outside of the graph.
+        """
+        return pruned(self, dims)

@@ -1,0 +1,150 @@
+"""The plan of an attention kernel: its decisions, and its scratch layout."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from anydim.base.dtypes import boolean, float32
+from anydim.base.records import dataclass
+from anydim.compiler.kernels import ir
+from anydim.compiler.kernels.attention_form import AttentionForm
+from anydim.compiler.kernels.codegen.writer import Buffer, Writer
+from anydim.compiler.kernels.ir import register, variables
+from anydim.sizes import Size, align_up, as_size, ceil_div, minimum, product
+
+LINE = 64
+
+
+@dataclass(frozen=True)
+class LoopVariables:
+    """Variables of the loops: a block of `count` keys from `block` on, in `panels` panels.
+
+    A tile has `tile` queries from `first` on, `at` after the first of the unit, `unit_first`. Its
+    first `keys` keys are multiplied, `whole` of them in whole vectors; `mixed_keys` have powers.
+    """
+
+    key_count: ir.Var
+    unit_first: ir.Var
+    block: ir.Var
+    count: ir.Var
+    panels: ir.Var
+    tile: ir.Var
+    first: ir.Var
+    at: ir.Var
+    keys: ir.Var
+    whole: ir.Var
+    mixed_keys: ir.Var
+    out_query: ir.Var
+
+
+LOOP = variables(LoopVariables)
+SEEN = register("seen")  # keys up to the last one that is not masked
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the scratch memory: float32 elements, from a byte offset on."""
+
+    name: str
+    elements: Size
+    offset: Size
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan: units of `tiles` tiles of at most `rows` queries, with blocks of `key_block` keys.
+
+    `blocks`: the keys may need more than one block. `copies`: values are packed along with the
+    keys.
+    """
+
+    form: AttentionForm
+    library: ir.Library
+    rows: int
+    tiles: int
+    lanes: int
+    key_block: int
+    l2_bytes: int
+    blocks: bool
+    copies: bool
+
+    @property
+    def depth(self) -> int:
+        """Columns of queries and keys."""
+        return int(self.form.depth.extent.constant or 0)
+
+    @property
+    def width(self) -> int:
+        """Columns of values and results."""
+        return int(self.form.width.extent.constant or 0)
+
+    @property
+    def padded(self) -> int:
+        """The width, rounded up to whole vectors."""
+        return -(-self.width // self.lanes) * self.lanes
+
+    @property
+    def vector(self) -> ir.Type:
+        return ir.Type(float32, self.lanes)
+
+    @property
+    def inside(self) -> ir.Var:
+        """The mask of the last vector of keys."""
+        return ir.Var(ir.Type(boolean, self.lanes), "inside_keys")
+
+    @property
+    def stride(self) -> int:
+        """Elements between rows of scores: a vector more than a block, to spread cache sets."""
+        return self.key_block + self.lanes
+
+    @property
+    def chunks(self) -> Size:
+        """Units per position of the batch."""
+        return ceil_div(self.form.query.extent, self.rows * self.tiles)
+
+    @property
+    def operand_bytes(self) -> Size:
+        """Bytes of queries, keys and values, each counted once."""
+        depth, width = self.form.depth.extent, self.form.width.extent
+        row = self.form.query.extent * depth + self.form.key.extent * (depth + width)
+        return product(axis.extent for axis in self.form.batch) * row * float32.bytes
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The scratch memory of a thread; each part begins at a cache line."""
+        rows = self.rows * self.tiles
+        keys = align_up(self.form.key.extent, self.lanes)
+        if self.blocks:
+            keys = minimum(keys, as_size(self.key_block))
+        entries: list[tuple[str, Size | int]] = [
+            ("scores", self.rows * self.stride),
+            ("mixed", self.rows * self.padded),
+            ("tops", rows),
+            ("totals", rows),
+        ]
+        if self.blocks:
+            entries += [("news", self.rows), ("keeps", self.rows), ("sums", rows * self.padded)]
+        entries.append(("packed_keys", keys * self.depth))
+        if self.copies:
+            entries.append(("packed_values", keys * self.padded))
+        parts: list[Part] = []
+        for name, elements in entries:
+            parts.append(Part(name, as_size(elements), _end(parts)))
+        return tuple(parts)
+
+    def tops(self, code: Writer, row: ir.Value) -> Buffer:
+        """Return the largest scores from a row of the tile on, including the current block."""
+        if self.blocks:
+            return Buffer(code, "news", float32).part(row)
+        return Buffer(code, "tops", float32).part(LOOP.at + row)
+
+    @property
+    def scratch(self) -> Size:
+        """Bytes of all parts."""
+        return _end(list(self.parts))
+
+
+def _end(parts: list[Part]) -> Size:
+    if not parts:
+        return as_size(0)
+    return parts[-1].offset + align_up(parts[-1].elements * float32.bytes, LINE)

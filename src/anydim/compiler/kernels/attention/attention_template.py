@@ -1,0 +1,166 @@
+"""The template of attention: softmax(f(queries * keys)) * values in one kernel.
+
+The matrix of scores is never materialised: a tile of queries is multiplied by a block of keys, its
+scores become powers in the first-level cache, and the mixed values are stored to the result. When
+all keys fit one block, as with sentences, softmax is computed directly; otherwise the running
+maximum and sum of online softmax (Milakov and Gimelshein, 2018) combine the blocks.
+
+A row whose scores are all -inf, or that has a NaN, is NaN, as in numpy; without keys the result is
+0. Keys whose score is 80 below the row's maximum count as 0. Keys after the last key that a mask
+permits for a tile of queries may be skipped, whatever their values (`key_masks.py`).
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import float32, uint8
+from anydim.base.records import dataclass
+from anydim.compiler.kernels import ir
+from anydim.compiler.kernels.attention.attention_loops import attention_steps
+from anydim.compiler.kernels.attention.attention_plan import Plan
+from anydim.compiler.kernels.attention.key_panels import tile_library, tile_rows
+from anydim.compiler.kernels.attention_form import AttentionForm, attention_form
+from anydim.compiler.kernels.codegen.scalar_lowering import Context, SizeParameters
+from anydim.compiler.kernels.ir import constant, variable
+from anydim.compiler.kernels.launch import Launch, Machine, moved_bytes
+from anydim.compiler.kernels.naming import named_kernel
+from anydim.compiler.kernels.operands import Operands
+from anydim.compiler.kernels.schedule import any_version, print_schedule
+from anydim.compiler.kernels.template import Task, form_template
+from anydim.compiler.kernels.versions import Listed, checked_version, taken
+from anydim.lang.tree import Read
+from anydim.sizes import (
+    ALWAYS,
+    NEVER,
+    Box,
+    Size,
+    Truth,
+    as_size,
+    at_most,
+    maximum,
+    minimum,
+    product,
+    prove,
+    settle,
+)
+
+ONE_BLOCK, BLOCKS = "one_block", "blocks"  # names of versions
+MAX_KEYS = 512  # maximum keys in one block
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Tiles of `rows` queries against blocks of `key_block` keys, `lanes` at a time.
+
+    A unit of parallel work is at most `query_block` queries of one batch position. With `copies`,
+    values are packed along with the keys; otherwise they are read in place.
+    """
+
+    query_block: int
+    key_block: int
+    lanes: int
+    rows: int
+    copies: bool = False
+    version: str = any_version()
+
+
+def _propose(form: AttentionForm, task: Task) -> Attention | None:
+    machine, lanes = task.machine, task.machine.lanes(float32)
+    if form.widens or lanes % 4 or lanes & (lanes - 1):
+        return None
+    rows = tile_rows(machine.registers)
+    fitting = machine.l1_bytes * 3 // 4 // (rows * float32.bytes)
+    key_block = max(lanes, min(MAX_KEYS, fitting // lanes * lanes))
+    tiles = 2 if _fit(form, key_block, task.box) else 16
+    return Attention(tiles * rows, key_block, lanes, rows)
+
+
+def _fit(form: AttentionForm, key_block: int, box: Box) -> bool:
+    """Whether all keys always fit one block."""
+    return prove(form.key.extent, "<=", key_block, box) is Truth.PROVED
+
+
+def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
+    group, machine = task.group, task.machine
+    versions = _versions(form, schedule, task.box)
+    fit = versions[0][0] == ONE_BLOCK
+    plan = Plan(
+        form=form,
+        library=tile_library(schedule.lanes, schedule.rows),
+        rows=schedule.rows,
+        tiles=max(1, schedule.query_block // schedule.rows),
+        lanes=schedule.lanes,
+        key_block=schedule.key_block,
+        l2_bytes=machine.l2_bytes,
+        blocks=not fit,
+        copies=schedule.copies or (form.width.extent.constant or 0) % schedule.lanes != 0,
+    )
+    factors = (form.queries.tensor, form.keys.tensor, form.values.tensor)
+    kernel_operands = Operands.of(group, (form.score, *(Read(name, ()) for name in factors)))
+    sizes = SizeParameters()
+    kernel = _kernel(plan, kernel_operands, sizes, machine)
+    variant = "all keys in one block" if fit else "online softmax over blocks of keys"
+    return Launch(
+        kernel=kernel,
+        arguments=kernel_operands.arguments,
+        sizes=sizes.sizes,
+        parallel=product(axis.extent for axis in form.batch) * plan.chunks,
+        grain=_grain(form, schedule, machine),
+        scratch=plan.scratch,
+        flops=_flops(form),
+        moved=moved_bytes(group),
+        schedule=print_schedule(schedule),
+        reason=f"two products joined by softmax; {variant}",
+        versions=versions,
+    )
+
+
+def _versions(form: AttentionForm, schedule: Attention, box: Box) -> Listed:
+    """Return the version: one block where the box has no more keys; blocks serve all sizes."""
+    one = taken(
+        schedule.version, ONE_BLOCK, settle(at_most(form.key.extent, schedule.key_block), box)
+    )
+    return checked_version(
+        schedule.version, ((ONE_BLOCK, ALWAYS if one == ALWAYS else NEVER), (BLOCKS, ALWAYS))
+    )[:1]
+
+
+def _grain(form: AttentionForm, schedule: Attention, machine: Machine) -> Size:
+    """Return the blocks of queries that pay for another thread."""
+    queries = minimum(form.query.extent, schedule.query_block)
+    each = queries * form.key.extent * (form.depth.extent + form.width.extent)
+    return maximum(as_size(machine.limits.attention_work) // maximum(each, 1), 1)
+
+
+def _kernel(
+    plan: Plan, kernel_operands: Operands, sizes: SizeParameters, machine: Machine
+) -> ir.Kernel:
+    """Return two functions: `main` divides the scratch memory into the parts that `units` uses."""
+    context = Context(kernel_operands.types, sizes, machine, kernel_operands.buffers)
+    steps, operands = attention_steps(plan, context), kernel_operands.operands
+    offsets = [(part.name, sizes.value(part.offset)) for part in plan.parts]
+    shared: tuple[ir.Pointer | ir.Scalar, ...] = (
+        *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
+        *(ir.Scalar(name) for name in (*sizes.names, ir.START.name, ir.STOP.name)),
+    )
+    parts = tuple(ir.Pointer(name, float32) for name, _ in offsets)
+    units = ir.Function("units", (*shared, *parts), steps)
+    arguments: tuple[ir.Value | ir.Address, ...] = (
+        *(ir.Address(operand.name, constant(0)) for operand in operands),
+        *map(variable, sizes.names),
+        ir.START,
+        ir.STOP,
+        *(ir.Address("scratch", at) for _, at in offsets),
+    )
+    call = ir.Call("units", arguments)
+    main = ir.Function("main", (*shared, ir.Pointer("scratch", uint8)), (call,))
+    return named_kernel("attention", operands, sizes.names, (units, main), (plan.library,))
+
+
+def _flops(form: AttentionForm) -> Size:
+    rows = product(axis.extent for axis in (*form.batch, form.query))
+    return rows * form.key.extent * (form.depth.extent + form.width.extent) * 2
+
+
+TEMPLATE = form_template(
+    "attention", Attention, lambda task: attention_form(task.group), _propose, _lower
+)

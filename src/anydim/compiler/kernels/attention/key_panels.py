@@ -1,0 +1,167 @@
+"""Panels of keys and values, and products of a tile of rows with them in registers.
+
+Keys are panels [ceil(keys / lanes)][depth][lanes], values contiguous whole vectors. Rows of keys
+are loaded four elements at a time, combined to vectors and transposed in groups of four lanes. A
+panel with fewer keys repeats the last one: the excess lanes are masked later.
+
+    c[i, p*lanes + l] = sum over k < count of a[i*a_row + k] * b[p*b_panel + k*b_row + l]
+
+for i < rows, p < vectors. Each function has its own number of rows; two panels run at a time.
+The same functions compute scores (b: keys, transposed to panels) and mix values (b: unpacked
+values, a panel every `lanes` columns). Compiled once per machine.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+from anydim.base.dtypes import float32
+from anydim.compiler.kernels import ir
+from anydim.compiler.kernels.attention.attention_plan import LOOP
+from anydim.compiler.kernels.codegen.arithmetic import first_lanes
+from anydim.compiler.kernels.codegen.register_transpose import (
+    concatenated_vectors,
+    transposed_block,
+)
+from anydim.compiler.kernels.codegen.writer import Buffer, Writer
+from anydim.compiler.kernels.ir import Like, constant, fma, least
+
+GROUP = 4  # elements of a row per load, and lanes per transpose
+POINTERS = ("a", "b", "c")
+SCALARS = ("count", "a_row", "b_row", "b_panel", "c_row", "vectors")
+
+
+def pack_keys(
+    keys: str, start: ir.Value, stride: ir.Value, count: ir.Value, depth: int, lanes: int
+) -> tuple[ir.Step, ...]:
+    """Return steps that fill "packed_keys" from rows of `depth` elements, `stride` apart."""
+    code = Writer("keys_")
+    source, held = Buffer(code, keys, float32), count
+    with code.range(0, LOOP.panels) as panel:
+        first = code.let(panel * lanes)
+        target = Buffer(code, "packed_keys", float32).part(code.let(first * depth))
+        whole = code.let(first + lanes <= held)
+        for last in (None, held - 1):
+            with code.when(whole) if last is None else code.otherwise():
+                numbers = (first + i for i in range(lanes))  # clamped to the last key
+                own = numbers if last is None else (least(n, last) for n in numbers)
+                rows = [source.part(code.let(n * stride + start)) for n in own]
+                _panel(code, rows, target, depth)
+    return code.written
+
+
+def _panel(code: Writer, rows: list[Buffer], target: Buffer, depth: int) -> None:
+    """Pack a panel of rows: four elements of each at a time, then the remainder."""
+    whole = depth // GROUP * GROUP
+    if whole:
+        with code.range(0, whole, GROUP) as column:
+            _columns(code, rows, column, GROUP, target)
+    if whole < depth:
+        _columns(code, rows, constant(whole), depth - whole, target)
+
+
+def _columns(
+    code: Writer, rows: list[Buffer], column: ir.Value, count: int, target: Buffer
+) -> None:
+    """Store `count` <= 4 elements of every row as `count` vectors of the panel."""
+    mask = None if count == GROUP else first_lanes(constant(count), GROUP)
+    loads = [row.load(column, GROUP, mask) for row in rows]
+    gathered = [concatenated_vectors(loads[i::GROUP]) for i in range(GROUP)]
+    vector = ir.Type(float32, len(rows))
+    for d, value in enumerate(transposed_block(vector, gathered, code.let)[:count]):
+        target.store((column + d) * len(rows), value)
+
+
+def copy_keys(
+    keys: str, start: ir.Value, stride: ir.Value, count: ir.Value, depth: int, lanes: int
+) -> tuple[ir.Step, ...]:
+    """Return steps that fill "packed_keys" from columns of contiguous keys, `stride` apart."""
+    code = Writer("keys_")
+    source, target = (Buffer(code, name, float32) for name in (keys, "packed_keys"))
+    with code.range(0, LOOP.panels) as panel:
+        first = code.let(panel * lanes)
+        inside = code.let(first_lanes((count - first), lanes))
+        with code.range(0, depth) as row:
+            vector = source.load(start + row * stride + first, lanes, inside)
+            target.store((panel * depth + row) * lanes, vector)
+    return code.written
+
+
+def copy_values(
+    values: str, start: ir.Value, stride: ir.Value, count: ir.Value, width: int, lanes: int
+) -> tuple[ir.Step, ...]:
+    """Return steps that fill "packed_values" with rows of `width`, zero-padded to vectors."""
+    code = Writer("values_")
+    source, target = (Buffer(code, name, float32) for name in (values, "packed_values"))
+    with code.range(0, count) as row:
+        own = source.part(code.let(row * stride + start))
+        packed = target.part(code.let(row * (-(-width // lanes) * lanes)))
+        for column in range(0, width, lanes):
+            remaining = width - column
+            mask = None if remaining >= lanes else first_lanes(constant(remaining), lanes)
+            packed.store(column, own.load(column, lanes, mask))
+    return code.written
+
+
+# ---- products ----------------------------------------------------------------------------------
+
+
+def tile_rows(registers: int) -> int:
+    """Return the rows of the largest tile of two vectors whose sums stay in registers."""
+    return 12 if registers >= 32 else 6
+
+
+@lru_cache(maxsize=8)
+def tile_library(lanes: int, rows: int) -> ir.Library:
+    """Return a library with one function for each number of rows up to `rows`."""
+    name = f"attention_{lanes}x{rows}"
+    return ir.Library(name, partial(_functions, name, lanes, rows), name, portable=True)
+
+
+def multiply(
+    library: str, max_rows: int, rows: ir.Value, a: ir.Value, b: ir.Value, c: str, *scalars: Like
+) -> ir.Step:
+    """Call the function for a number of rows, at most `max_rows`, with `POINTERS` and `SCALARS`."""
+    zero = constant(0)
+    arguments = (a, b, ir.Address(c, zero), *map(zero.like, scalars))
+    cases = tuple((m, (ir.Call(f"{library}_{m}", arguments),)) for m in range(1, max_rows + 1))
+    return ir.Switch(rows, cases)
+
+
+def _functions(library: str, lanes: int, rows: int) -> tuple[ir.Function, ...]:
+    return tuple(_tiles(f"{library}_{m}", m, lanes) for m in range(1, rows + 1))
+
+
+def _tiles(name: str, rows: int, lanes: int) -> ir.Function:
+    code = Writer()
+    a, b, c = (Buffer(code, pointer, float32) for pointer in POINTERS)
+    count, a_row, b_row, b_panel, c_row, vectors = (ir.Var(ir.INDEX, scalar) for scalar in SCALARS)
+    starts = [code.let(a_row * i) for i in range(rows)]
+
+    def tile(panel: ir.Value, width: int) -> None:
+        """Compute the sums of `rows` x `width` vectors, and store them to c.
+
+        One k-step per iteration: in longer bodies LLVM hoists loads until registers run out.
+        """
+        offsets = [code.variable((panel + j) * b_panel) for j in range(width)]
+        zero = constant(0, float32, lanes)
+        sums = [[code.variable(zero) for _ in range(width)] for _ in range(rows)]
+        with code.range(0, count) as k:
+            right = [b.load(offset(), lanes) for offset in offsets]
+            for start, totals in zip(starts, sums):
+                left = code.let(a[start + k].spread(lanes))
+                for total, vector in zip(totals, right):
+                    total.set(fma(left, vector, total()))
+            for offset in offsets:
+                offset += b_row
+        for i, totals in enumerate(sums):
+            for j, total in enumerate(totals):
+                c.store(c_row * i + panel * lanes + j * lanes, total())
+
+    even = code.let(vectors & -2)
+    with code.range(0, even, 2) as panel:
+        tile(panel, 2)
+    with code.when(even < vectors):
+        tile(even, 1)
+    pointers = (ir.Pointer(pointer, float32) for pointer in POINTERS)
+    return ir.Function(name, (*pointers, *map(ir.Scalar, SCALARS)), code.written, public=True)

@@ -1,0 +1,333 @@
+"""The common part of products by work-groups: form, tiles, copies of factors, results.
+
+    C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n],  y = f(C, ...)
+
+A and B are any expressions: m are the axes of A alone, n those of B alone, batch those of both, k
+the reduced axes. A convolution is therefore a product whose A reads windows, 0 out of bounds of the
+image. A work-group computes a tile of m x n; parts of A and B are copied to local memory, padded
+with zeros. If a factor is a conversion from 16 bits, the 16-bit values are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import ClassVar
+
+from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, int32, int64
+from anydim.base.records import dataclass
+from anydim.compiler.kernels import ir
+from anydim.compiler.kernels.codegen.arithmetic import quotient
+from anydim.compiler.kernels.codegen.scalar_lowering import ScalarLowering
+from anydim.compiler.kernels.gpu.group_indices import Work, plain, remainder
+from anydim.compiler.kernels.gpu.shared_memory_copies import (
+    LEFT,
+    RIGHT,
+    Around,
+    Factor,
+    Filling,
+    LocalLayout,
+)
+from anydim.compiler.kernels.inference import dtype_of, free_axes
+from anydim.compiler.kernels.ir import constant, number
+from anydim.compiler.kernels.launch import Launch, Machine
+from anydim.compiler.kernels.matmul.epilogue import (
+    PRODUCT,
+    Output,
+    element_offset,
+    epilogue_of,
+    outside_reads,
+    product_of,
+)
+from anydim.lang.tree import Axis, Cast, Expr, Group, Read, TensorType
+from anydim.lang.tree.affine import Affine, address, reads, rewrite, to_expr
+from anydim.sizes import ceil_div, product
+
+_DTYPES = (float32, float64, int32, int64)
+_NARROW = (float16, bfloat16)
+_START = ir.START
+
+
+@dataclass(frozen=True)
+class ProductForm:
+    """The factors of a product, its axes by the factors that use them, and its epilogue."""
+
+    dtype: DType
+    a: Factor
+    b: Factor
+    batch: tuple[Axis, ...]
+    depth: tuple[Axis, ...]
+    outputs: tuple[Output, ...]
+    offset: Affine  # the offset of results
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A work-group computes `rows` x `columns` sums; local memory holds `depth` k-steps at a time.
+
+    A part of the group, `together` work-items, computes `part_rows` x `part_columns` sums.
+    """
+
+    rows: int = 64
+    columns: int = 64
+    depth: int = 16
+    part_rows: int = 4
+    part_columns: int = 4
+    together: ClassVar[int] = 1
+
+    @property
+    def across(self) -> int:
+        """Parts side by side in a row of the tile."""
+        return self.columns // self.part_columns
+
+    @property
+    def items(self) -> int:
+        return self.together * self.across * (self.rows // self.part_rows)
+
+
+@lru_cache(maxsize=512)
+def product_form(group: Group) -> ProductForm | None:
+    """Return the group as a product; None if it is not one."""
+    found = product_of(group)
+    if found is None or not plain(group):
+        return None
+    statement, (a, b) = found
+    dtype = group.type_of(statement.target).dtype
+    outputs = epilogue_of(group, statement)
+    if outputs is None or dtype not in _DTYPES:
+        return None
+    in_a, in_b = free_axes(a), free_axes(b)
+    axes = [axis for axis in statement.axes if axis.extent.constant != 1]
+    if axes and axes[-1].name in in_a - in_b:
+        a, b, in_a, in_b = b, a, in_b, in_a
+    rows = tuple(axis for axis in axes if axis.name in in_a - in_b)
+    columns = tuple(axis for axis in axes if axis.name in in_b - in_a)
+    batch = tuple(axis for axis in statement.axes if axis not in rows and axis not in columns)
+    if not columns or not statement.reduced:
+        return None
+    offset = element_offset(statement)
+    values = (a, b, *(output.value for output in outputs))
+    types = {tensor.name: tensor.type for tensor in group.inputs}
+    if not {read.tensor for factor in (a, b) for read in reads(factor)} <= types.keys():
+        return None  # a factor that the group computes
+    loops = merged(Loops((rows, columns, batch, statement.reduced), values, offset), types)
+    (rows, columns, batch, depth), (a, b, *made) = loops.axes, loops.values
+    outputs = tuple(Output(old.tensor, value) for old, value in zip(outputs, made))
+    left, right = _factor(a, dtype, rows, depth, types), _factor(b, dtype, columns, depth, types)
+    return ProductForm(dtype, left, right, batch, depth, outputs, loops.offset)
+
+
+def _factor(
+    value: Expr, dtype: DType, axes: tuple[Axis, ...], depth: tuple[Axis, ...],
+    types: Mapping[str, TensorType],
+) -> Factor:  # fmt: skip
+    """Return a factor of a product with sums of `dtype`."""
+    inner = value.argument if isinstance(value, Cast) else value
+    inner_dtype = dtype_of(inner, types)
+    if inner is not value and inner_dtype in _NARROW:
+        value, dtype = inner, inner_dtype
+    found = reads(value)
+    form = address(found[-1], types[found[-1].tensor].shape) if found else None
+    along = form is None or form.stride(depth[-1].name).constant == 1
+    return Factor(value, dtype, axes, along and bool(axes))
+
+
+# ---- contiguous axes ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Lists of axes that are flattened, the expressions over them, and the offset of results."""
+
+    axes: tuple[tuple[Axis, ...], ...]
+    values: tuple[Expr, ...]
+    offset: Affine
+
+
+def merged(loops: Loops, types: Mapping[str, TensorType]) -> Loops:
+    """Merge adjacent axes of each list as far as possible, to compute fewer indices.
+
+    The row of a work-item is one number over all axes of rows; each further axis costs a division
+    to compute its index. Batch and sequence of an activation are one axis unless a read
+    distinguishes them.
+    """
+    for which, _ in enumerate(loops.axes):
+        for at in reversed(range(len(loops.axes[which]) - 1)):
+            loops = _pair(loops, which, at, types)
+    return loops
+
+
+def _pair(loops: Loops, which: int, at: int, types: Mapping[str, TensorType]) -> Loops:
+    """Replace two adjacent axes by the second one, if every read strides over both as over one."""
+    outer, inner = loops.axes[which][at : at + 2]
+    changes: dict[Read, Read] = {}
+    names = {outer.name, inner.name}
+    for value in loops.values:
+        if free_axes(outside_reads(value)) & names:
+            return loops
+        for read in reads(value):
+            if not free_axes(read) & names or read.tensor == PRODUCT:
+                continue
+            form = address(read, types[read.tensor].shape) if read.default is None else None
+            if form is None or not _one_walk(form, outer, inner):
+                return loops
+            changes[read] = Read(read.tensor, (to_expr(form.without(outer.name)),), flat=True)
+    if not _one_walk(loops.offset, outer, inner):
+        return loops
+    whole = Axis(inner.name, outer.extent * inner.extent)
+    axes = list(loops.axes)
+    axes[which] = (*axes[which][:at], whole, *axes[which][at + 2 :])
+
+    def change(expr: Expr) -> Expr | None:
+        return changes.get(expr) if isinstance(expr, Read) else None
+
+    values = tuple(rewrite(value, change) for value in loops.values)
+    return Loops(tuple(axes), values, loops.offset.without(outer.name))
+
+
+def _one_walk(form: Affine, outer: Axis, inner: Axis) -> bool:
+    return form.stride(outer.name) == form.stride(inner.name) * inner.extent
+
+
+# ---- code ----------------------------------------------------------------------------------------
+
+
+class ProductWriter:
+    """Writes the body of one kernel; a subclass multiplies the parts of both factors.
+
+    `multiply` adds to the `sums` of a work-item, and `finish` computes its results.
+    """
+
+    sums: tuple[str, ...]
+
+    def multiply(self, left: LocalLayout, right: LocalLayout, part: ir.Value | int) -> None:
+        """Add one block of both factors to the sums of a work-item."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Store the results of a work-item, if they are in bounds."""
+        raise NotImplementedError
+
+    def __init__(self, group: Group, form: ProductForm, schedule: Tiled, machine: Machine) -> None:
+        self.form, self.tile = form, schedule
+        self.work = Work(group, machine, {PRODUCT: TensorType(form.dtype, ())})
+        self.rows, self.columns, self.depth, self.batches = (
+            product(axis.extent for axis in axes)
+            for axes in (form.a.axes, form.b.axes, form.depth, form.batch)
+        )
+        self.tiles_down = ceil_div(self.rows, schedule.rows)
+        self.tiles_across = ceil_div(self.columns, schedule.columns)
+        self.outside = ScalarLowering(self.work.context)
+        work, value = self.work, self.work.sizes.value
+        across, down = value(self.tiles_across), value(self.tiles_down)
+        outer, tile = work.let(quotient(_START, across)), work.let(remainder(_START, across))
+        self.column0 = work.let(tile * schedule.columns)
+        self.row0 = work.let(work.let(remainder(outer, down)) * schedule.rows)
+        batch = work.let(quotient(outer, down))
+        self.scope = self.outside.inner(work.indices(batch, form.batch))
+
+    def body(self, left: LocalLayout, right: LocalLayout) -> list[ir.Step]:
+        """Return the steps of a work-item."""
+        work, form = self.work, self.form
+        around = Around(work, self.scope, form.depth, self.depth, self.tile.items)
+        fillings = [Filling(around, layout) for layout in (left, right)]
+        begun = work.here
+        for name in self.sums:
+            work.emit(ir.Declare(name, number(form.dtype, 0)))
+        self._blocks(fillings, left, right)
+        self.finish()
+        work.take(self.scope.steps, begun)
+        return [*self.outside.steps, *work.written]
+
+    def layouts(
+        self, stride: Callable[[bool, int], int], own: bool = True
+    ) -> tuple[LocalLayout, LocalLayout]:
+        """Return the layouts of both factors in local memory.
+
+        `stride` takes whether k-steps are contiguous, and the number of contiguous elements.
+        Without `own` k-steps are never contiguous, whatever the layout of the tensors.
+        """
+        form, tile = self.form, self.tile
+        parts = 2 if self.work.context.machine.warps else 1
+        made = []
+        for name, factor, first, extent, width in (
+            (LEFT, form.a, self.row0, self.rows, tile.rows),
+            (RIGHT, form.b, self.column0, self.columns, tile.columns),
+        ):
+            along = own and factor.along_depth
+            pitch = stride(along, tile.depth if along else width)
+            made.append(
+                LocalLayout(name, factor, first, extent, width, tile.depth, along, pitch, parts)
+            )
+        return made[0], made[1]
+
+    def launch(
+        self, name: str, body: Sequence[ir.Step], layouts: Sequence[LocalLayout], reason: str
+    ) -> Launch:
+        """Return the launch of the kernel with that body."""
+        return self.work.launch(
+            name, body, self.tile.items, [layout.local for layout in layouts],
+            parallel=self.batches * self.tiles_down * self.tiles_across,
+            flops=2 * self.batches * self.rows * self.columns * self.depth,
+            schedule=self.tile, reason=reason,
+        )  # fmt: skip
+
+    # ---- factors -------------------------------------------------------------------------------
+
+    def _blocks(self, fillings: Sequence[Filling], left: LocalLayout, right: LocalLayout) -> None:
+        """Emit the loop over k-steps, with one block of them in local memory at a time.
+
+        If local memory holds two blocks, the next one is copied while one is multiplied.
+        """
+        work, depth, step = self.work, self.work.sizes.value(self.depth), self.tile.depth
+
+        def fill(first: ir.Value, part: ir.Value | int) -> None:
+            for filling in fillings:
+                filling.write(first, part)
+
+        before, several = work.here, left.parts > 1
+        with work.range(0, depth, step, "k0") as k0:
+            now: ir.Value | int = 0
+            if several:
+                now = work.let(remainder(work.let(quotient(k0, step)), 2))
+                following = k0 + step
+                with work.when(following < depth):
+                    fill(following, 1 - now)
+                work.take([ir.CopiesEnd(), ir.CopiesWait(1)])
+            else:
+                fill(k0, 0)
+            work.emit(ir.Barrier())
+            self.multiply(left, right, now)
+            work.emit(ir.Barrier())
+        if several:
+            with work.block() as first:
+                fill(constant(0), 0)
+            work.take([*first, ir.CopiesEnd()], before)
+
+    # ---- epilogue ------------------------------------------------------------------------------
+
+    @contextmanager
+    def inside_row(self, row: ir.Value) -> Iterator[dict[str, ir.Value]]:
+        """Run the block for a row of sums if it is in bounds; yields its indices."""
+        with self.work.when(row < self.work.sizes.value(self.rows)):
+            yield self.work.indices(row, self.form.a.axes)
+
+    def store(self, rows: dict[str, ir.Value], column: ir.Value, total: ir.Value) -> None:
+        """Store the results of a sum, if its column is in bounds."""
+        work = self.work
+
+        def done(read: Read) -> ir.Value | None:
+            return total if read.tensor == PRODUCT else None
+
+        with work.when(column < work.sizes.value(self.columns)):
+            total = work.let(total)
+            columns = work.indices(column, self.form.b.axes)
+            inner = self.scope.inner({**rows, **columns}, local=done, answers=frozenset((PRODUCT,)))
+            values = [
+                (o.tensor, inner.value(o.value, work.types[o.tensor].dtype))
+                for o in self.form.outputs
+            ]
+            offset = inner.offset(self.form.offset)
+            stores = [ir.Store(work.buffers[name], offset, value) for name, value in values]
+            work.take([*inner.steps, *stores])

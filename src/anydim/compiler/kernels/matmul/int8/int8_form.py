@@ -1,0 +1,391 @@
+"""The form of int8 products.
+
+    C[m, n] = sum over t, k of (a[m, t, k] - a_zero[m]) * (b[t, k, n] - b_zero[n])
+
+in loops, then pointwise statements on C. a and b are reads of integers of at most eight bits, as
+int32; the zero points are constant along t and k. The reads are otherwise arbitrary: strides,
+windows, padding. n are the last axes of C, if they are contiguous there; b may be read by each of
+them (`columns`; empty when n suffices). k is the axis that is multiplied four at a time, t (the
+taps) the other reduced axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from anydim.base.dtypes import DType, int32
+from anydim.base.records import dataclass
+from anydim.compiler.kernels.inference import dtype_of, free_axes
+from anydim.compiler.kernels.matmul.contraction_form import merged
+from anydim.compiler.kernels.matmul.epilogue import (
+    Output,
+    Renamed,
+    element_offset,
+    epilogue_of,
+    product_of,
+    streams_of,
+)
+from anydim.compiler.kernels.matmul.window_geometry import InLoops, Walk, split_groups
+from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, SizeTerm, Statement
+from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_strides
+from anydim.lang.tree.bounds_checks import checked
+from anydim.sizes import Size, as_size, product
+
+_WINDOW_PENALTY = 0.2
+
+Parts = tuple[tuple[Size, Size], ...]
+
+
+@dataclass(frozen=True)
+class FactorParts:
+    """The (extent, stride) of the axes of a read: loops, m or n (`own`), taps, k."""
+
+    loops: Parts
+    own: Parts
+    taps: Parts
+    k: Parts
+
+    @property
+    def all(self) -> tuple[Parts, ...]:
+        return self.loops, self.own, self.taps, self.k
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A factor: the read of its bytes, and its zero point (int32; None for 0).
+
+    `parts` is None where the read has no strides.
+    """
+
+    read: Read
+    dtype: DType
+    zero: Expr | None
+    parts: FactorParts | None = None
+    start: Size = as_size(0)
+
+
+@dataclass(frozen=True)
+class ByteWalk(Walk):
+    """An axis with its stride in C, in elements."""
+
+    c: Size
+
+
+@dataclass(frozen=True)
+class BytesForm(InLoops):
+    """A sum of products of bytes; see the module's docstring. Expressions are over its names."""
+
+    a: Bytes
+    b: Bytes
+    loops: tuple[ByteWalk, ...]
+    m: ByteWalk
+    n: ByteWalk
+    columns: tuple[tuple[str, Size], ...]
+    taps: tuple[tuple[str, Size], ...]
+    k: Size
+    outputs: tuple[Output, ...]
+
+    @property
+    def tap_count(self) -> Size:
+        return product(extent for _, extent in self.taps)
+
+    @property
+    def every_extent(self) -> dict[str, Size]:
+        """Extents of all names that the reads use."""
+        walks = {walk.name: walk.extent for walk in (*self.loops, self.m, self.n)}
+        return {**walks, **dict(self.columns), **dict(self.taps), "k": self.k}
+
+    @property
+    def work(self) -> Size:
+        """Multiply-adds in total."""
+        return self.around * self.m.extent * self.n.extent * self.tap_count * self.k
+
+
+def bytes_form(group: Group, constants: frozenset[str]) -> BytesForm | None:
+    """Return the group as a sum of products of bytes; None if it is not one."""
+    found = product_of(group)
+    if found is None or group.type_of(found[0].target).dtype != int32:
+        return None
+    statement, parts = found
+    first, second = (_factor(part, group, statement) for part in parts)
+    outputs = epilogue_of(group, statement)
+    if first is None or second is None or outputs is None:
+        return None
+    statement, first, second, outputs = _with_groups(statement, first, second, outputs)
+    for a, b in ((first, second), (second, first)):
+        form = _Reading(group, statement, a, b, constants).form(outputs)
+        if form is not None:
+            return form
+    return None
+
+
+def _with_groups(
+    statement: Statement, first: Bytes, second: Bytes, outputs: tuple[Output, ...]
+) -> tuple[Statement, Bytes, Bytes, tuple[Output, ...]]:
+    """Make the groups of a convolution, `m // share` in one of its reads, an axis of their own."""
+    strides = row_major_strides(statement.shape)
+    for factor in (first, second):
+        found = split_groups(statement.axes, strides, factor.read)
+        if found is None or len(found[0]) == len(statement.axes):
+            continue
+        axes, _, change = found
+
+        def changed(factor: Bytes, change: Callable[[Expr], Expr] = change) -> Bytes:
+            read = change(factor.read)
+            assert isinstance(read, Read)
+            return replace(factor, read=read, zero=factor.zero and change(factor.zero))
+
+        moved = tuple(Output(o.tensor, change(o.value)) for o in outputs)
+        statement = replace(statement, axes=axes, body=change(statement.body))
+        return statement, changed(first), changed(second), moved
+    return statement, first, second, outputs
+
+
+def _factor(expr: Expr, group: Group, statement: Statement) -> Bytes | None:
+    """Match int32(read) or int32(read) - zero, where the read has at most eight bits."""
+    types = {t.name: t.type for t in (*group.inputs, *group.temporaries, *group.outputs)}
+    zero: Expr | None = None
+    if isinstance(expr, Apply) and expr.function == "sub":
+        expr, zero = expr.arguments
+        reduced = {axis.name for axis in statement.reduced}
+        if dtype_of(zero, types) != int32 or free_axes(zero) & reduced or not _plain(zero, group):
+            return None
+    if not (isinstance(expr, Cast) and expr.dtype == int32 and isinstance(expr.argument, Read)):
+        return None
+    read = expr.argument
+    dtype = types[read.tensor].dtype
+    inputs = {tensor.name for tensor in group.inputs}
+    if not dtype.is_integer or dtype.bits > 8 or read.tensor not in inputs:
+        return None
+    if any(checked(index) or reads(index) for index in read.indices):
+        return None
+    if read.default is not None and free_axes(read.default):
+        return None
+    extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
+    return Bytes(_without_default(read, types[read.tensor].shape, extents), dtype, zero)
+
+
+def _without_default(
+    read: Read, shape: Sequence[Size], extents: Mapping[str, Size]
+) -> Read:  # a convolution with windows of one element has a default that is never used
+    if read.default is None or read.flat:
+        return read
+    plain: list[Expr] = []
+    for index, size in zip(read.indices, shape):
+        line = affine(index)
+        names = [name for name in (line.indices if line else ()) if extents[name].constant != 1]
+        if line is None or line.constant.constant != 0 or len(names) > 1:
+            return read
+        if any(line.stride(name).constant != 1 or extents[name] != size for name in names):
+            return read
+        plain.append(Index(names[0]) if names else SizeTerm(line.constant))
+    return replace(read, indices=tuple(plain), default=None)
+
+
+def _plain(expr: Expr, group: Group) -> bool:
+    """Whether an expression only reads inputs, at affine indices."""
+    inputs = {tensor.name: tensor.type for tensor in group.inputs}
+    return all(
+        read.tensor in inputs
+        and read.default is None
+        and address(read, inputs[read.tensor].shape) is not None
+        for read in reads(expr)
+    )
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """The axes of a product: those of a, of b, of both, of neither, and reduced axes."""
+
+    rows: list[Axis]
+    columns: list[Axis]
+    batch: list[Axis]
+    alone: list[Axis]
+    sums: list[Axis]
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """Axes merged to one loop each; `column_axes` are those of n when b is read by each of them."""
+
+    outside: Sequence[Sequence[Axis]]
+    m: Sequence[Axis]
+    n: Sequence[Axis]
+    column_axes: Sequence[Axis]
+    taps: Sequence[Sequence[Axis]]
+    k: Sequence[Axis]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A candidate reading of a group: which factor is a, with the rows, and which is b."""
+
+    group: Group
+    statement: Statement
+    a: Bytes
+    b: Bytes
+    constants: frozenset[str]
+
+    def form(self, outputs: tuple[Output, ...]) -> BytesForm | None:
+        axes = self._sorted()
+        if axes is None or not self._fitting_zeros(axes.rows, axes.columns):
+            return None
+        if not axes.rows and (self._along(axes) or (axes.batch and self._is_depthwise(axes))):
+            return None
+        return self._over(self._merged(axes, outputs), outputs)
+
+    def _along(self, axes: _Axes) -> bool:
+        """Whether one row is multiplied by columns that are contiguous along the sum.
+
+        This is a matrix-vector product: words of adjacent columns are not contiguous.
+        """
+        stream = self._stream(self.b)
+        if stream is None or self.b.read.tensor in self.constants:
+            return False
+        along, across = (stream.stride(x.name).constant for x in (axes.sums[-1], axes.columns[-1]))
+        return along == 1 and across != 1
+
+    def _is_depthwise(self, axes: _Axes) -> bool:
+        """Whether every sum runs over a window only, as in a depthwise convolution.
+
+        Each packed column would have one row; kernels of windows along rows are faster.
+        """
+        columns = {axis.name for axis in axes.columns}
+        windows = [i for i in self.b.read.indices if free_axes(i) & columns]
+        return all(any(x.name in free_axes(index) for index in windows) for x in axes.sums)
+
+    def _sorted(self) -> _Axes | None:
+        """Sort the axes by the factors that use them; None unless they are those of a product."""
+        axes = [axis for axis in self.statement.axes if axis.extent.constant != 1]
+        sums = [axis for axis in self.statement.reduced if axis.extent.constant != 1]
+        in_a, in_b = free_axes(self.a.read), free_axes(self.b.read)
+        columns = [x for x in axes if x.name in in_b and x.name not in in_a]
+        rows = [x for x in axes if x.name in in_a and x.name not in in_b]
+        batch = [x for x in axes if x.name in in_a and x.name in in_b]
+        alone = [x for x in axes if x.name not in in_a | in_b]
+        if not columns or columns[-1] is not axes[-1] or not sums:
+            return None
+        if not all(x.name in in_a and x.name in in_b for x in sums):
+            return None
+        return _Axes(rows, columns, batch, alone, sums)
+
+    def _merged(self, axes: _Axes, outputs: tuple[Output, ...]) -> _Merged:
+        """Merge adjacent axes where every stream strides over both as over one."""
+        values = [output.value for output in outputs]
+        values += [zero for zero in (self.a.zero, self.b.zero) if zero is not None]
+        streams, used = streams_of(self.group, self.statement, values)
+        own = [form for form in (self._stream(self.a), self._stream(self.b)) if form is not None]
+        pinned = used | self._windows()
+        n = merged(axes.columns, streams, used)
+        m, batch, alone = (
+            merged(group, [*streams, *own], pinned) for group in (axes.rows, axes.batch, axes.alone)
+        )
+        k = merged(axes.sums, own, pinned)
+        inner = max(
+            range(len(k)), key=lambda i: (_fill_ratio(k[i]) - self._window_penalty(k[i]), i)
+        )
+        return _Merged(
+            outside=[*alone, *batch, *m[:-1], *n[:-1]],
+            m=m[-1] if m else (),
+            n=n[-1],
+            column_axes=self._column_axes(n[-1], own),
+            taps=[group for index, group in enumerate(k) if index != inner],
+            k=k[inner],
+        )
+
+    def _window_penalty(self, axes: Sequence[Axis]) -> float:
+        """Return the penalty of words along axes of windows: these share no image."""
+        own, every = {axis.name for axis in axes}, {axis.name for axis in self.statement.axes}
+        return _WINDOW_PENALTY * any(
+            free_axes(index) & own and free_axes(index) & every for index in self.b.read.indices
+        )
+
+    def _over(self, axes: _Merged, outputs: tuple[Output, ...]) -> BytesForm:
+        """Return the form over the names of merged axes."""
+        names: dict[str, Sequence[Axis]]
+        names = {f"loop{number}": group for number, group in enumerate(axes.outside)}
+        names |= {"m": axes.m, "n": axes.n}
+        taps = {f"tap{number}": group for number, group in enumerate(axes.taps)}
+        single = {f"n{index}": (axis,) for index, axis in enumerate(axes.column_axes)}
+        every = {**names, **taps, "k": axes.k}
+        renamed = Renamed(every, self.group)
+        for_b = renamed if not single else Renamed({**every, "n": (), **single}, self.group)
+        target = element_offset(self.statement)
+
+        def walk(name: str) -> ByteWalk:
+            own = names[name]
+            c = target.stride(own[-1].name) if own else as_size(0)
+            return ByteWalk(name, product(axis.extent for axis in own), c)
+
+        loops = [axis for group in axes.outside for axis in group]
+        order = (loops, axes.m, axes.n, [axis for group in axes.taps for axis in group])
+        return BytesForm(
+            a=self._moved(self.a, renamed, renamed, order, axes.k, 1),
+            b=self._moved(self.b, for_b, renamed, order, axes.k, 2),
+            loops=tuple(walk(name) for name in names if name.startswith("loop")),
+            m=walk("m"),
+            n=walk("n"),
+            columns=tuple((name, own[0].extent) for name, own in single.items()),
+            taps=tuple((name, product(a.extent for a in own)) for name, own in taps.items()),
+            k=product(axis.extent for axis in axes.k),
+            outputs=tuple(Output(o.tensor, renamed.expr(o.value)) for o in outputs),
+        )
+
+    def _column_axes(self, axes: Sequence[Axis], own: Sequence[Affine]) -> Sequence[Axis]:
+        """Return the axes of n when b has to be read by each of them."""
+        if self.b.read.tensor in self.constants and self._address(self.b) is not None:
+            return ()
+        together = merged(axes, own, self._windows())
+        return axes if len(together) > 1 else ()
+
+    def _fitting_zeros(self, rows: list[Axis], columns: list[Axis]) -> bool:
+        """Whether the zero of a is constant along the columns, and that of b along the rows."""
+        a = frozenset() if self.a.zero is None else free_axes(self.a.zero)
+        b = frozenset() if self.b.zero is None else free_axes(self.b.zero)
+        return not a & {x.name for x in columns} and not b & {x.name for x in rows}
+
+    def _address(self, factor: Bytes) -> Affine | None:
+        read = factor.read
+        if read.default is not None:
+            return None
+        return address(read, self.group.type_of(read.tensor).shape)
+
+    def _stream(self, factor: Bytes) -> Affine | None:
+        """Return the strides that merged axes must preserve; None for a constant: it is packed."""
+        form = self._address(factor)
+        return None if factor.read.tensor in self.constants else form
+
+    def _windows(self) -> frozenset[str]:
+        """Return the axes of reads without strides, which are not merged."""
+        loose = [f.read for f in (self.a, self.b) if self._address(f) is None]
+        return frozenset().union(*(free_axes(read) for read in loose))
+
+    def _moved(
+        self, factor: Bytes, renamed: Renamed, whole: Renamed,
+        order: Sequence[Sequence[Axis]], inner: Sequence[Axis], own: int,
+    ) -> Bytes:  # fmt: skip
+        """Return the factor over the new names, with its strides if any.
+
+        `whole` has the names of axes outside the sum.
+        """
+        form = self._address(factor)
+        zero = None if factor.zero is None else whole.expr(factor.zero)
+        moved = replace(factor, read=renamed.read(factor.read), zero=zero)
+        if form is None:
+            return moved
+
+        def parts(axes: Sequence[Axis]) -> Parts:
+            return tuple((x.extent, form.stride(x.name)) for x in axes)
+
+        loops = [x for x in order[0] if form.stride(x.name).constant != 0]
+        found = FactorParts(parts(loops), parts(order[own]), parts(order[3]), parts(inner))
+        return replace(moved, parts=found, start=form.constant)
+
+
+def _fill_ratio(axes: Sequence[Axis]) -> float:
+    """Return how well axes fill groups of four; an unknown extent counts as long."""
+    extent = product(axis.extent for axis in axes).constant
+    if not extent:
+        return 1.0 if extent is None else 0.0
+    return extent / (-(-extent // 4) * 4) + min(extent, 64) / 256

@@ -1,0 +1,277 @@
+"""Packing of the factors of an int8 product, for any reads.
+
+Rows of a are written along k, many bytes at a time; panels of b along the columns, with words of
+four k-steps. Bytes are evaluated by the scalar lowering, so windows, padding and strides need no
+special code; each function also sums the bytes it writes. See `packed_layout.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from anydim.base.dtypes import int32, uint8
+from anydim.base.records import dataclass
+from anydim.compiler.kernels import ir
+from anydim.compiler.kernels.codegen.arithmetic import quotient
+from anydim.compiler.kernels.codegen.scalar_lowering import Context, ScalarLowering
+from anydim.compiler.kernels.codegen.writer import Writer
+from anydim.compiler.kernels.ir import (
+    constant,
+    greatest,
+    least,
+    number,
+    select,
+    variable,
+    variables,
+)
+from anydim.compiler.kernels.matmul.int8.int8_form import Bytes, BytesForm
+from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import dot
+from anydim.compiler.kernels.matmul.int8.packed_layout import WORD, Layout, OperandSign
+from anydim.lang.tree import Apply, Cast, Expr, Literal
+from anydim.sizes import Size, ceil_div
+
+FLIP = 0x80808080
+_ONES = 0x01010101
+_FIRST = constant(0)
+_PREFIX = "w"  # of local names, distinct from those of a context
+
+
+@dataclass(frozen=True)
+class PackParameters:
+    """The parameters of packing functions: `count` rows or columns from `first` on."""
+
+    first: ir.Var
+    count: ir.Var
+
+
+PACK = variables(PackParameters)
+
+
+class BytesPack:
+    """Writes the packing functions of one kernel; `pointers` are the kernel's own."""
+
+    def __init__(
+        self, form: BytesForm, layout: Layout, context: Context,
+        pointers: tuple[ir.Pointer, ...], lanes: int,
+    ) -> None:  # fmt: skip
+        self.form, self.layout, self.context = form, layout, context
+        self.pointers, self.lanes = pointers, lanes
+        self.sizes, self.code = context.sizes, Writer(_PREFIX)
+        self.tap_at: dict[str, ir.Value] = {}  # indices of the loops over taps
+        self.sum = ir.Get(ir.Type(int32, lanes), "sum")
+
+    def function(self, name: str, *own: ir.Pointer, more: Sequence[str] = ()) -> ir.Function:
+        """Return a function with the code written so far, with `more` scalars."""
+        loops = (walk.name for walk in self.form.loops)
+        scalars = (PACK.first.name, PACK.count.name, *more, *loops, *self.sizes.names)
+        pointers = (ir.Pointer("dst", uint8), *own, *self.pointers)
+        body, self.code = self.code.written, Writer(_PREFIX)
+        return ir.Function(name, (*pointers, *map(ir.Scalar, scalars)), body)
+
+    def root(self) -> ScalarLowering:
+        return ScalarLowering(
+            self.context, {walk.name: variable(walk.name) for walk in self.form.loops}
+        )
+
+    @contextmanager
+    def hoisting(self, scope: ScalarLowering) -> Iterator[None]:
+        """Emit the code of the block after all steps that the scope collects meanwhile."""
+        start = self.code.here
+        yield
+        self.code.take(scope.steps, start)
+
+    def taps(
+        self, level: ScalarLowering, make: Callable[[ScalarLowering, ir.Value], None],
+        depth: int = 0,
+        tap: ir.Value = _FIRST,
+    ) -> None:  # fmt: skip
+        """Emit loops over the taps around the code of `make`, which takes a tap's number."""
+        if depth == len(self.form.taps):
+            make(level, tap)
+            return
+        name, extent = self.form.taps[depth]
+        count = self.sizes.value(extent)
+        with self.code.range(0, count) as at:
+            self.tap_at[name] = at
+            inner = level.inner({name: at})
+            with self.hoisting(inner):
+                self.taps(inner, make, depth + 1, tap * count + at)
+
+    def _words(self) -> Size:
+        """Return the words of a tap."""
+        return ceil_div(self.form.k, WORD)
+
+    # ---- rows of a -----------------------------------------------------------------------------
+
+    def rows(self) -> ir.Function:
+        """Return the function that writes rows `first` to `first + count` of a to dst."""
+        code, root = self.code, self.root()
+        with self.hoisting(root), code.range(0, PACK.count) as i:
+            row = root.inner({"m": PACK.first + i})
+            at = code.let(i * self.sizes.value(self.layout.row * WORD))
+            with self.hoisting(row):
+                self.taps(row, lambda level, tap: self._bytes(level, at, tap))
+            if self.layout.b.has_zero:
+                self._row_sums(at)
+        return self.function("rows")
+
+    def _bytes(self, level: ScalarLowering, row_at: ir.Value, tap: ir.Value) -> None:
+        """Write the bytes of one tap of a row."""
+        parts = self.form.a.parts
+        contiguous = parts is not None and all(stride.constant == 1 for _, stride in parts.k[-1:])
+        lanes = self.lanes * WORD if contiguous else self.lanes
+        byte = _byte(self.form.a, self.layout.a)
+        start = row_at + tap * (self.sizes.value(self._words()) * WORD)
+
+        def store(at: ir.Value, mask: ir.Value | None) -> None:
+            own = level.inner({"k": at}, lane="k", lanes=lanes, mask=mask)
+            value = own.value(byte, uint8)
+            if mask is not None:
+                value = select(mask, own.name(value), 0)
+            self.code.take([*own.steps, ir.Store("dst", start + at, value)])
+
+        self.code.sweep(constant(0), self.sizes.value(self.form.k), lanes, store)
+
+    def _row_sums(self, row_at: ir.Value) -> None:
+        """Store the sum of a row's bytes after its words."""
+        code, total = self.code, ir.Get(self.sum.type, "row_sum")
+        words, start = self.sizes.value(self.layout.words), quotient(row_at, WORD)
+
+        def add(at: ir.Value, mask: ir.Value | None) -> None:
+            loaded = ir.Load(total.type, "dst", start + at, mask)
+            code.emit(ir.Assign(total.name, self._added(loaded, total, self.layout.a_unsigned)))
+
+        code.emit(ir.Declare(total.name, number(int32, 0, self.lanes)))
+        self.code.sweep(constant(0), words, self.lanes, add)
+        whole = total.combined("add") * self.layout.b.factor
+        code.emit(ir.Store("dst", start + words, whole))
+
+    def _added(self, words: ir.Value, total: ir.Value, unsigned: bool) -> ir.Value:
+        """Return the sums of bytes plus the bytes of words."""
+        ones = number(int32, _ONES, self.lanes)
+        return dot(words, ones, total) if unsigned else dot(ones, words, total)
+
+    # ---- panels of b ---------------------------------------------------------------------------
+
+    def panel(self) -> ir.Function:
+        """Return the function that writes columns `first` to `first + count` as a panel to dst."""
+        root, first, count = self.root(), PACK.first, PACK.count
+        self.code.emit(ir.Declare(self.sum.name, number(int32, 0, self.lanes)))
+        with self.hoisting(root):
+            if self.form.columns:
+                self._runs(root, first, first + count)
+            else:
+                self.code.sweep(constant(0), count, self.lanes, lambda at, mask: self._columns(
+                    root.inner({"n": first + at}, lane="n", lanes=self.lanes, mask=mask), at, mask
+                ))  # fmt: skip
+        return self.function("panel")
+
+    def _runs(self, root: ScalarLowering, first: ir.Value, end: ir.Value) -> None:
+        """Write a panel whose columns have several axes in b, run by run along the last axis.
+
+        Runs may be shorter than vectors, so stores are masked.
+        """
+        outer, (last, extent) = self.form.columns[:-1], self.form.columns[-1]
+        code, length = self.code, self.sizes.value(extent)
+        with code.range(quotient(first, length), quotient(end + length - 1, length)) as run:
+            start = code.let(greatest(run * length, first))
+            stop = code.let(least((run + 1) * length, end))
+            _, *indices = code.split(run, [self.sizes.value(size) for _, size in outer])
+            row = root.inner({name: at for (name, _), at in zip(outer, indices)})
+
+            def vector(at: ir.Value, mask: ir.Value | None) -> None:
+                column = at - run * length
+                level = row.inner({last: column}, lane=last, lanes=self.lanes, mask=mask)
+                self._columns(level, at - first, mask)
+
+            with self.hoisting(row):
+                self.code.sweep(start, stop, self.lanes, vector)
+
+    def _columns(self, level: ScalarLowering, at: ir.Value, mask: ir.Value | None) -> None:
+        """Write all words of one vector of columns, and their sums, at column `at` of the panel."""
+
+        def tap(level: ScalarLowering, number_: ir.Value) -> None:
+            first = number_ * self.sizes.value(self._words())
+            self.words(level, self.form.b.read, lambda group, word: self.stored(
+                word, first + group, at, mask
+            ))  # fmt: skip
+
+        self.code.emit(ir.Assign(self.sum.name, number(int32, 0, self.lanes)))
+        with self.hoisting(level):
+            self.taps(level, tap)
+        self.column_sums(at, mask)
+
+    def words(
+        self, level: ScalarLowering, read: Expr, store: Callable[[ir.Value, ir.Value], None]
+    ) -> None:
+        """Emit `store` for each word along k, with its number and value."""
+        self.groups(lambda group, count: store(group, self._word(level, read, group, count)))
+
+    def groups(self, make: Callable[[ir.Value, int], None]) -> None:
+        """Emit `make` for each word along k, with its number and its count of bytes."""
+        k, known = self.sizes.value(self.form.k), self.form.k.constant
+        whole = quotient(k, WORD)
+        with self.code.range(0, whole) as group:
+            make(group, WORD)
+        rests = range(1, WORD) if known is None else [known % WORD] if known % WORD else []
+        cases, around = [], self.code
+        for count in rests:
+            self.code = Writer(f"{_PREFIX}{count}_")
+            make(whole, count)
+            cases.append((count, self.code.written))
+        self.code = around
+        if cases:
+            around.emit(ir.Switch(k - whole * WORD, tuple(cases)))
+
+    def column_sums(self, at: ir.Value, mask: ir.Value | None) -> None:
+        """Store the sums of a vector of columns after their words."""
+        if self.layout.a.has_zero:
+            end = self.sizes.value(self.layout.whole) * self.layout.width + at
+            total = self.sum * self.layout.a.factor
+            self.code.emit(ir.Store("dst", end, total, mask))
+
+    def _word(self, level: ScalarLowering, read: Expr, group: ir.Value, bytes_: int) -> ir.Value:
+        """Return a word per lane, of `bytes_` k-steps; the other bytes are 0."""
+        word: ir.Value | None = None
+        for byte in range(bytes_):
+            at = level.inner({"k": group * WORD + byte})
+            value = at.value(Cast(int32, Cast(uint8, read)), int32).spread(self.lanes)
+            word = value if word is None else word | value << 8 * byte
+            self.code.take(at.steps)
+        assert word is not None
+        return word ^ (FLIP & ((1 << 8 * bytes_) - 1)) if self.layout.b.flipped else word
+
+    def outside(self, level: ScalarLowering) -> list[ir.Value]:
+        """Return words of 1, 2, ... k-steps of the padding value of b."""
+        read = self.form.b.read.default or Literal(0, self.form.b.dtype)
+        return [self._word(level, read, _FIRST, count) for count in range(1, WORD + 1)]
+
+    def stored(
+        self, word: ir.Value, row: ir.Value, column: ir.Value, mask: ir.Value | None
+    ) -> None:
+        """Store a word of each column to the panel, and add it to the columns' sums."""
+        named = self.code.let(word)
+        self.code.emit(ir.Store("dst", row * self.layout.width + column, named, mask))
+        if self.layout.a.has_zero:
+            added = self._added(named, self.sum, not self.layout.a_unsigned)
+            self.code.emit(ir.Assign(self.sum.name, added))
+
+    def along(
+        self, level: ScalarLowering, name: str, extent: ir.Value,
+        make: Callable[[ScalarLowering, ir.Value, ir.Value | None], None],
+    ) -> None:  # fmt: skip
+        """Emit vector loops along an axis around the code of `make`, the last vector masked."""
+
+        def vector(at: ir.Value, mask: ir.Value | None) -> None:
+            own = level.inner({name: at}, lane=name, lanes=self.lanes, mask=mask)
+            with self.hoisting(own):
+                make(own, at, mask)
+
+        self.code.sweep(constant(0), extent, self.lanes, vector)
+
+
+def _byte(factor: Bytes, sign: OperandSign) -> Expr:
+    """Return the expression of the bytes stored for a factor."""
+    value: Expr = Cast(uint8, factor.read)
+    return Apply("bit_xor", (value, Literal(128, uint8))) if sign.flipped else value

@@ -1,0 +1,144 @@
+"""Layout of the packed bytes of an int8 product, and their signs.
+
+Bytes along k are stored in words of four; a tap is padded with zeros to whole words. A row of a is
+its words and their sum; a panel of b has one word per column for each word index, then the columns'
+sums:
+
+    a   [row][tap][word]           + one int32 a row
+    b   [panel][tap][word][column] + one int32 a column
+
+A sum is already multiplied by the other operand's zero point if that is a constant. Where a machine
+takes `depth` words at once, a panel is padded with zeros to a multiple of `depth`, and so is the
+stride of a row; the padding of a row is multiplied by those zeros.
+
+The instruction takes one unsigned and one signed operand: bytes of the other sign are flipped by
+128, which moves their zero point too. With a' = a + shift the sums are
+
+    sum of a' b' - a_zero' * (sum of b') - b_zero' * (sum of a') + count * a_zero' * b_zero'
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import int32
+from anydim.base.records import dataclass
+from anydim.compiler.kernels.launch import are_known
+from anydim.compiler.kernels.matmul.epilogue import PRODUCT, Output
+from anydim.compiler.kernels.matmul.int8.int8_form import Bytes, BytesForm
+from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
+from anydim.lang.tree.affine import rewrite
+from anydim.sizes import Size, align_up, ceil_div
+
+WORD = 4  # bytes that are multiplied and added at once
+ROW_SUMS, COLUMN_SUMS = "sums of rows", "sums of columns"
+
+
+@dataclass(frozen=True)
+class OperandSign:
+    """The sign of one factor: `flipped` bytes are shifted by 128, and `zero` with them."""
+
+    flipped: bool
+    zero: Expr
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether the other operand's sums are needed."""
+        return self.zero != Literal(0, int32)
+
+    @property
+    def factor(self) -> int:
+        """The factor that the stored sums of the other operand include."""
+        return int(self.zero.value) if isinstance(self.zero, Literal) else 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`words` of a row (without its sum), columns of a panel, and both operands.
+
+    A product takes `depth` words at once.
+    """
+
+    a: OperandSign
+    b: OperandSign
+    a_unsigned: bool
+    words: Size
+    width: int
+    a_packed: bool
+    b_packed: bool
+    depth: int
+
+    @property
+    def row(self) -> Size:
+        """int32 elements between rows of a."""
+        return align_up(self.words + 1, self.depth)
+
+    @property
+    def whole(self) -> Size:
+        """Words of a panel, with padding."""
+        return align_up(self.words, self.depth)
+
+    @property
+    def panel(self) -> Size:
+        """int32 elements between panels of b."""
+        return (self.whole + 1) * self.width
+
+
+def layout_of(form: BytesForm, width: int, depth: int, constants: frozenset[str]) -> Layout:
+    """Return the layout: constant rows keep their sign if b is packed at run time; else columns do.
+
+    A constant with strides is packed at load time.
+    """
+    a_packed, b_packed = (_is_packed(sign, constants) for sign in (form.a, form.b))
+    a_unsigned = not a_packed or b_packed
+    return Layout(
+        a=_sign_of(form.a, a_unsigned),
+        b=_sign_of(form.b, not a_unsigned),
+        a_unsigned=a_unsigned,
+        words=form.tap_count * ceil_div(form.k, WORD),
+        width=width,
+        a_packed=a_packed,
+        b_packed=b_packed,
+        depth=depth,
+    )
+
+
+def _is_packed(factor: Bytes, constants: frozenset[str]) -> bool:
+    if factor.read.tensor not in constants or factor.parts is None:
+        return False
+    return factor.start.constant is not None and are_known(*factor.parts.all)
+
+
+def _sign_of(factor: Bytes, unsigned: bool) -> OperandSign:
+    """Return a factor's sign: types that fit both signs (none negative, or up to 127) are kept."""
+    shift = 0
+    if unsigned and factor.dtype.kind == "int":
+        shift = 128
+    elif not unsigned and factor.dtype.range[1] > 127:
+        shift = -128
+    zero = factor.zero or Literal(0, int32)
+    if isinstance(zero, Literal):
+        return OperandSign(bool(shift), Literal(int(zero.value) + shift, int32))
+    return OperandSign(bool(shift), Apply("add", (zero, Literal(shift, int32))) if shift else zero)
+
+
+def corrected(form: BytesForm, layout: Layout) -> tuple[Output, ...]:
+    """Return the outputs in terms of the raw sums, corrected for flipped bytes and zero points."""
+    a, b = layout.a, layout.b
+    row = Apply("mul", (Index("m"), SizeTerm(layout.row)))
+    at_row = Apply("add", (row, Index("row_sums_at")))
+    rows = Read(ROW_SUMS, (at_row,), flat=True)
+    columns = Read(COLUMN_SUMS, (Apply("add", (Index("n"), Index("column_sums_at"))),), flat=True)
+
+    def change(expr: Expr) -> Expr | None:
+        if not (isinstance(expr, Read) and expr.tensor == PRODUCT):
+            return None
+        value: Expr = expr
+        for sign, sums in ((a, columns), (b, rows)):
+            if sign.has_zero:
+                known = isinstance(sign.zero, Literal)
+                value = Apply("sub", (value, sums if known else Apply("mul", (sign.zero, sums))))
+        if a.has_zero and b.has_zero:
+            count = Cast(int32, SizeTerm(form.tap_count * form.k))
+            value = Apply("add", (value, Apply("mul", (count, Apply("mul", (a.zero, b.zero))))))
+        return value
+
+    return tuple(Output(o.tensor, rewrite(o.value, change)) for o in form.outputs)

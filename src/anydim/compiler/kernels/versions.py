@@ -1,0 +1,263 @@
+"""Versions of a kernel: named ways to compute a group, each with the condition that selects it.
+
+A template that has several ways lists them in order (`Version`): each call takes the first version
+whose condition holds at its sizes.
+
+Versions that share operands and the range of the launch are branches of one main function
+(`versioned_steps`). Others are launches (`versioned_launch`): one kernel contains the functions and
+the operands of both. An operand that they pack differently is stored twice. The range of the launch
+is the range of the selected kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+from anydim.base.dtypes import uint8
+from anydim.base.errors import InternalError, OptionError
+from anydim.base.records import dataclass
+from anydim.base.text import listed
+from anydim.compiler.kernels import ir
+from anydim.compiler.kernels.codegen.context import SizeParameters
+from anydim.compiler.kernels.ir import constant, variable
+from anydim.compiler.kernels.launch import Argument, Launch
+from anydim.compiler.kernels.naming import NUMBERED, named_kernel
+from anydim.compiler.kernels.schedule import ANY, print_schedule
+from anydim.sizes import ALWAYS, NEVER, Box, Condition, Size, maximum, minimum, settle
+
+CHOICE = "choice"
+Made = TypeVar("Made")
+Steps = tuple[ir.Step, ...]
+Listed = tuple[tuple[str, Condition], ...]
+
+
+@dataclass(frozen=True)
+class Version(Generic[Made]):
+    """A way to compute a group: the launch, or the steps, that `lower` makes of `schedule`.
+
+    It is selected where `when` holds and no earlier one was; the last one has `when` ALWAYS. It is
+    right where `right` holds, which `when` implies: there it may be forced. A launch may have
+    versions of its own, whose names, other than its own, are `inside`.
+    """
+
+    name: str
+    when: Condition
+    schedule: Any
+    lower: Callable[[Any], Made]
+    right: Condition = ALWAYS
+    inside: tuple[str, ...] = ()
+
+    @property
+    def made(self) -> Made:
+        return self.lower(self.schedule)
+
+
+def versioned_steps(versions: Sequence[Version[Steps]], sizes: SizeParameters) -> Steps:
+    """The steps of the first version whose condition holds at the sizes of a call.
+
+    `versions` are those that `usable_versions` returns; the last one serves all sizes.
+    """
+    steps = versions[-1].made
+    for version in reversed(versions[:-1]):
+        steps = (ir.If(sizes.compared(version.when), version.made, steps),)
+    return steps
+
+
+def listed_versions(versions: Sequence[Version[Any]], before: Listed = ()) -> Listed:
+    """The names and conditions of versions for `Launch.versions`, after those `before` them."""
+    return (*before, *((version.name, version.when) for version in versions))
+
+
+def versioned_launch(versions: Sequence[Version[Launch]], schedule: Any) -> Launch:
+    """The launch that takes the first version whose condition holds at the sizes of a call.
+
+    The version that the schedule names, if any, is taken wherever it is right. Raises OptionError
+    if there is none of that name. The launch lists its versions with their conditions.
+    """
+    kept = usable_versions(versions, schedule.version)
+    launches = [version.made for version in kept]
+    made = launches[-1]
+    for version, launch in zip(kept[-2::-1], launches[-2::-1]):
+        made = multiversion_launch(version.when, launch, made)
+    reasons = [f"{v.name}: {launch.reason}" for v, launch in zip(kept[:-1], launches)]
+    return replace(
+        made,
+        schedule=print_schedule(schedule),
+        reason="; ".join((launches[-1].reason, *reasons)),
+        versions=tuple(_listed(kept, launches)),
+    )
+
+
+def _listed(
+    versions: Sequence[Version[Launch]], launches: Sequence[Launch]
+) -> Iterator[tuple[str, Condition]]:
+    """The names and conditions of versions, with those that their launches have inside."""
+    for version, launch in zip(versions, launches):
+        for name, when in launch.versions if version.inside else ((version.name, ALWAYS),):
+            yield name, version.when & when
+
+
+def usable_versions(versions: Sequence[Version[Made]], forced: str) -> list[Version[Made]]:
+    """The versions that some call takes; the `forced` one, unless ANY, wherever it is right.
+
+    Raises OptionError if there is none of that name.
+    """
+    return _needed(versions if forced == ANY else _forced(versions, forced))
+
+
+def _forced(versions: Sequence[Version[Made]], name: str) -> list[Version[Made]]:
+    """The versions with one of them first, wherever it is right."""
+    found = [each for each in versions if name in (each.name, *each.inside)]
+    if not found:
+        raise no_version(name, [n for each in versions for n in (*each.inside, each.name)])
+    rest = (each for each in versions if each != found[0])
+    return [replace(found[0], when=found[0].right), *rest]
+
+
+def taken(version: str, name: str, when: Condition, right: Condition | None = None) -> Condition:
+    """Where a kernel takes its way `name`: `when`, or wherever it is `right` if that is forced.
+
+    Where another `version` is forced, it is taken nowhere. The last way has no condition.
+    """
+    if version == ANY:
+        return when
+    return NEVER if version != name else when if right is None else right
+
+
+def checked_version(version: str, listed: Listed) -> Listed:
+    """The listed versions; OptionError if a forced `version` is none of them."""
+    names = [name for name, _ in listed]
+    if version not in (ANY, *names):
+        raise no_version(version, names)
+    return tuple((name, when) for name, when in listed if when != NEVER)
+
+
+class NoVersionError(OptionError):
+    """A version is forced that a kernel does not have."""
+
+
+def no_version(name: str, known: Sequence[str]) -> NoVersionError:
+    """The error for a version that a kernel does not have."""
+    problem = f"this kernel has no version '{name}'"
+    return NoVersionError(problem, f"its versions are {listed(dict.fromkeys(known))}")
+
+
+def forced_launch(make: Callable[[str], Launch], version: str, box: Box, strict: bool) -> Launch:
+    """The launch that `make` returns for a forced version, which some size of the box takes.
+
+    Without such a size, OptionError, or if not `strict` the launch with its usual versions.
+    """
+    if version == ANY:
+        return make(ANY)
+    with suppress(NoVersionError):
+        launch = make(version)
+        if any(name == version and settle(w, box) != NEVER for name, w in launch.versions):
+            return launch
+    usual = make(ANY)
+    if strict:
+        raise no_version(version, [name for name, _ in usual.versions])
+    return usual
+
+
+def _needed(versions: Sequence[Version[Made]]) -> list[Version[Made]]:
+    """The versions without those that no call takes."""
+    kept: list[Version[Made]] = []
+    for version in versions:
+        if version.when != NEVER:
+            kept.append(version)
+        if version.when == ALWAYS:
+            return kept
+    raise InternalError(f"no version of {[each.name for each in versions]} serves all sizes")
+
+
+def multiversion_launch(choice: Condition, one: Launch, other: Launch) -> Launch:
+    """Return `one` where `choice` holds and `other` elsewhere; other fields are those of `one`.
+
+    The functions of the two kernels must have different names.
+    """
+    names = {a: f"o{n}" for n, a in enumerate(dict.fromkeys((*one.arguments, *other.arguments)))}
+    numbers: dict[Size, str] = {}
+    own, others = _named("one", one, numbers), _named("other", other, numbers)
+    sizes = own | others
+    operands = [_operand(argument, name, one, other) for argument, name in names.items()]
+    shared = {
+        names[argument]
+        for launch in (one, other)
+        for argument, pointer in zip(launch.arguments, launch.kernel.main.parameters)
+        if isinstance(pointer, ir.Pointer) and pointer.alias
+    }
+    main = ir.Function(
+        "either",
+        (
+            *(ir.Pointer(o.name, o.dtype, alias=o.name in shared) for o in operands),
+            *(ir.Scalar(name) for name in (*sizes, CHOICE, "start", "stop")),
+            ir.Pointer("scratch", uint8),
+        ),
+        (
+            ir.If(
+                variable(CHOICE).differs(0),
+                (_call(one, names, own),),
+                (_call(other, names, others),),
+            ),
+        ),
+    )
+    kernels = (one.kernel, other.kernel)
+    kernel = named_kernel(
+        one.kernel.name.rpartition("_")[0],
+        operands,
+        (*sizes, CHOICE),
+        (*(function for kernel in kernels for function in kernel.functions), main),
+        {library.name: library for kernel in kernels for library in kernel.libraries}.values(),
+    )
+    return replace(
+        one,
+        kernel=kernel,
+        arguments=tuple(names),
+        sizes=(*sizes.values(), choice.flag),
+        parallel=choice.where(one.parallel, other.parallel),
+        grain=minimum(one.grain, other.grain),
+        scratch=maximum(one.scratch, other.scratch),
+        order=None,
+        in_place=tuple(pair for pair in one.in_place if pair in other.in_place),
+    )
+
+
+def _named(variant: str, launch: Launch, numbers: dict[Size, str]) -> dict[str, Size]:
+    """Return the sizes of a launch under their new names; a role is prefixed with its variant.
+
+    Numbered sizes have no role: equal ones are shared by both variants.
+    """
+    return {
+        numbers.setdefault(size, f"p{len(numbers)}")
+        if NUMBERED.fullmatch(name)
+        else f"{variant}_{name}": size
+        for name, size in zip(launch.kernel.sizes, launch.sizes)
+    }
+
+
+def _operand(argument: Argument, name: str, *launches: Launch) -> ir.Operand:
+    """Return the operand of an argument, under its new name."""
+    found = [
+        operand
+        for launch in launches
+        for own, operand in zip(launch.arguments, launch.kernel.operands)
+        if own == argument
+    ]
+    return ir.Operand(name, found[0].dtype, any(operand.written for operand in found))
+
+
+def _call(launch: Launch, names: Mapping[Argument, str], sizes: Iterable[str]) -> ir.Call:
+    """Return the call of main to one of the two variants."""
+    return ir.Call(
+        launch.kernel.main.name,
+        (
+            *(ir.Address(names[argument], constant(0)) for argument in launch.arguments),
+            *map(variable, sizes),
+            variable("start"),
+            variable("stop"),
+            ir.Address("scratch", constant(0)),
+        ),
+    )

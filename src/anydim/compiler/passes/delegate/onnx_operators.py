@@ -1,0 +1,361 @@
+"""Table: how to write each operator of the library in ONNX (opset 21), where ONNX has it.
+
+A row takes a node and writes ONNX nodes for its results; it raises Refused for cases that ONNX
+defines differently or lacks. Operators without a row are not delegated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anydim.base.dtypes import float16, float32, float64
+from anydim.compiler.passes.delegate.onnx_windows import WINDOWS
+from anydim.compiler.passes.delegate.onnx_writer import CODES, Call, Refused
+
+Row = Callable[[Call], None]
+
+
+def _plain(name: str, **more: str) -> Row:
+    """The same operator under another name; `more` maps ONNX attributes to ours."""
+
+    def row(call: Call) -> None:
+        given: dict[str, Any] = {theirs: _number(call[ours]) for theirs, ours in more.items()}
+        call.add(name, **given)
+
+    return row
+
+
+def _indexed(row: Row) -> Row:
+    """A row of an operator with indices, which ONNX counts from the end if they are negative."""
+
+    def checked(call: Call) -> None:
+        if not call["from_end"]:
+            raise Refused("negative indices are not errors in ONNX")
+        row(call)
+
+    return checked
+
+
+def _number(value: object) -> object:
+    return int(value) if isinstance(value, bool) else value
+
+
+def _unsigned(name: str, **fixed: str) -> Row:
+    """An operator that ONNX defines for unsigned integers only."""
+
+    def row(call: Call) -> None:
+        if call.kinds[0].dtype.kind != "uint":
+            raise Refused(f"ONNX supports it for unsigned integers only, not {call.kinds[0].dtype}")
+        call.add(name, **fixed)
+
+    return row
+
+
+def _reduce(name: str) -> Row:
+    def row(call: Call) -> None:
+        axes = call["axes"]
+        inputs = call.inputs[:1]
+        if axes is not None:
+            axes = (axes,) if isinstance(axes, int) else tuple(axes)
+            inputs = [*inputs, call.writer.sizes(axes)]
+        call.add(
+            name, inputs, keepdims=int(call["keepdims"]), noop_with_empty_axes=_noop(axes)
+        )  # fmt: skip
+
+    return row
+
+
+def _noop(axes: object) -> int | None:
+    if axes == ():
+        raise Refused("it reduces no axis")
+    return None
+
+
+def _clip(call: Call) -> None:
+    call.add("Clip")
+
+
+def _mod(fmod: int) -> Row:
+    def row(call: Call) -> None:
+        if not fmod and call.kinds[0].dtype.is_float:
+            raise Refused("ONNX only has the remainder of floats with the dividend's sign")
+        call.add("Mod", fmod=fmod)
+
+    return row
+
+
+def _integers(name: str) -> Row:
+    def row(call: Call) -> None:
+        if call.kinds[0].dtype.is_float:
+            raise Refused("ONNX supports it for integers only")
+        call.add(name)
+
+    return row
+
+
+def _swish(call: Call) -> None:
+    (x,) = call.inputs
+    alpha = call["alpha"]
+    inner = x if alpha == 1.0 else call.made("Mul", x, call.number(alpha))
+    call.add("Mul", [x, call.made("Sigmoid", inner)])
+
+
+def _gelu(approximate: str) -> Row:
+    return lambda call: call.add("Gelu", approximate=approximate)
+
+
+def _not(name: str) -> Row:
+    return lambda call: call.add("Not", [call.made(name, *call.inputs)])
+
+
+def _prelu(call: Call) -> None:
+    if call.results[0] != call.kinds[0]:
+        raise Refused("its slope has more elements than its input")
+    call.add("PRelu")
+
+
+def _is_inf(call: Call) -> None:
+    call.add(
+        "IsInf", detect_negative=int(call["negative"]), detect_positive=int(call["positive"])
+    )  # fmt: skip
+
+
+def _cast(call: Call) -> None:
+    if CODES.get(call["to"].name) is None or call["to"].stored or call.kinds[0].dtype.stored:
+        raise Refused(f"a conversion to {call['to']}")
+    source = call.kinds[0].dtype
+    if source.is_float and call["to"].is_integer:
+        raise Refused("a conversion of floats to integers, whose overflow depends on the engine")
+    call.add("Cast", to=CODES[call["to"].name])
+
+
+def _softmax(name: str) -> Row:
+    def row(call: Call) -> None:
+        if not isinstance(call["axis"], int):
+            raise Refused("it is over several axes")
+        call.add(name, axis=call["axis"])
+
+    return row
+
+
+def _layer_norm(call: Call) -> None:
+    if call["statistics"] or len(call.inputs) < 2 or call.kinds[0].dtype == float16:
+        raise Refused("a layer_norm with statistics, without scale or in float16")
+    rank = call.kinds[0].rank
+    first = call["axis"] + rank if call["axis"] < 0 else call["axis"]
+    shapes = [kind.shape for kind in call.kinds]
+    if any(shape != shapes[0][first:] for shape in shapes[1:]):
+        raise Refused("its scale or bias has another shape than the normalised axes")
+    call.add("LayerNormalization", axis=call["axis"], epsilon=call["epsilon"])
+
+
+def _gemm(call: Call) -> None:
+    call.add(
+        "Gemm", alpha=call["alpha"], beta=call["beta"],
+        transA=int(call["transpose_a"]), transB=int(call["transpose_b"]),
+    )  # fmt: skip
+
+
+def _transpose(call: Call) -> None:
+    call.add("Transpose", perm=None if call["perm"] is None else list(call["perm"]))
+
+
+def _shaped(name: str, **more: Any) -> Row:
+    """The shape of the result as the second input."""
+    return lambda call: call.add(
+        name, [call.inputs[0], call.writer.sizes(call.results[0].shape)], **more
+    )
+
+
+def _axes(name: str) -> Row:
+    def row(call: Call) -> None:
+        axes = call["axes"]
+        if axes is None:
+            axes = [axis for axis, size in enumerate(call.kinds[0].shape) if size.constant == 1]
+        axes = (axes,) if isinstance(axes, int) else tuple(axes)
+        call.add(name, [call.inputs[0], call.writer.sizes(axes)])
+
+    return row
+
+
+def _slice(call: Call) -> None:
+    starts, sizes = tuple(call["starts"]), call.writer.sizes
+    axes = tuple(range(len(starts))) if call["axes"] is None else tuple(call["axes"])
+    steps = call["steps"] or (1,) * len(starts)
+    call.add("Slice", [call.inputs[0], *map(sizes, (starts, call["ends"], axes, steps))])
+
+
+def _split(call: Call) -> None:
+    call.add("Split", [call.inputs[0], call.writer.sizes(call["sizes"])], axis=call["axis"])
+
+
+def _tile(call: Call) -> None:
+    call.add("Tile", [call.inputs[0], call.writer.sizes(call["repeats"])])
+
+
+def _pad(call: Call) -> None:
+    pads = call.writer.sizes([*call["before"], *call["after"]])
+    mode = call["mode"]
+    value = call.inputs[1:] if mode == "constant" else []
+    call.add("Pad", [call.inputs[0], pads, *value], mode=mode)
+
+
+def _scatter(name: str) -> Row:
+    def row(call: Call) -> None:
+        more = {"axis": call["axis"]} if name == "ScatterElements" else {}
+        call.add(name, reduction=call["reduction"], **more)
+
+    return row
+
+
+def _one_hot(call: Call) -> None:
+    indices, values = call.inputs
+    call.add("OneHot", [indices, call.writer.sizes([call["depth"]]), values], axis=call["axis"])
+
+
+def _trilu(call: Call) -> None:
+    k = call.made("Squeeze", call.writer.sizes([call["k"]]))
+    call.add("Trilu", [call.inputs[0], k], upper=int(call["upper"]))
+
+
+def _arg(name: str) -> Row:
+    def row(call: Call) -> None:
+        call.add(
+            name, axis=call["axis"], keepdims=int(call["keepdims"]),
+            select_last_index=int(call["last"]),
+        )  # fmt: skip
+
+    return row
+
+
+def _depth_to_space(call: Call) -> None:
+    call.add("DepthToSpace", blocksize=call["block"], mode="CRD" if call["inner"] else "DCR")
+
+
+def _space_to_depth(call: Call) -> None:
+    if call["inner"]:
+        raise Refused("its block offset is the minor part of a channel's index")
+    call.add("SpaceToDepth", blocksize=call["block"])
+
+
+def _fill(call: Call) -> None:
+    value = call.writer.number(call["value"], call["dtype"])
+    call.add("Expand", [value, call.writer.sizes(call["shape"])])
+
+
+def _size_tensor(call: Call) -> None:
+    made = call.writer.sizes(call["values"])
+    if call["scalar"]:
+        made = call.made("Squeeze", made)
+    call.add("Cast", [made], to=CODES[call["dtype"].name])
+
+
+def _range(call: Call) -> None:
+    ends = [call["start"], call["start"] + call["step"] * call["count"], call["step"]]
+    made = [call.made("Squeeze", call.writer.sizes([end])) for end in ends]
+    call.add("Cast", [call.made("Range", *made)], to=CODES[call["dtype"].name])
+
+
+def _dequantize(call: Call) -> None:
+    if call["to"] not in (None, call.kinds[1].dtype):
+        raise Refused("its result has another type than its scale")
+    call.add("DequantizeLinear", axis=call["axis"], block_size=call["block"])
+
+
+def _quantize(call: Call) -> None:
+    usual = call["saturate"] and call["work"] in (None, call.kinds[1].dtype)
+    if not usual or not call["to"].is_integer:
+        raise Refused("it divides in another type than its scale, or produces floats")
+    inputs = call.inputs
+    if len(inputs) < 3:
+        call.add("QuantizeLinear", axis=call["axis"], block_size=call["block"],
+                 output_dtype=CODES[call["to"].name])  # fmt: skip
+        return
+    call.add("QuantizeLinear", axis=call["axis"], block_size=call["block"])
+
+
+def _floating(name: str) -> Row:
+    """An operator that ONNX defines for floats only."""
+
+    def row(call: Call) -> None:
+        if call.kinds[0].dtype not in (float16, float32, float64):
+            raise Refused(f"ONNX supports it for floats only, not {call.kinds[0].dtype}")
+        call.add(name)
+
+    return row
+
+
+def _matmul(call: Call) -> None:
+    if call.kinds[0].dtype.is_integer and call.kinds[0].dtype.bits < 32:
+        raise Refused(f"ONNX has no products of {call.kinds[0].dtype}")
+    call.add("MatMul")
+
+
+def _matmul_integer(call: Call) -> None:
+    if call.kinds[2].rank:
+        raise Refused("its first zero point is not a scalar")
+    call.add("MatMulInteger")
+
+
+ROWS: Mapping[str, Row] = {
+    # arithmetic and functions
+    **{ours: _plain(theirs) for ours, theirs in {
+        "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max",
+        "minimum": "Min", "neg": "Neg", "abs": "Abs", "sign": "Sign", "pow": "Pow",
+        "identity": "Identity", "relu": "Relu", "where": "Where",
+        "equal": "Equal", "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater",
+        "greater_equal": "GreaterOrEqual", "logical_and": "And", "logical_or": "Or",
+        "logical_xor": "Xor", "logical_not": "Not", "hard_swish": "HardSwish",
+        "softplus": "Softplus", "softsign": "Softsign", "mish": "Mish", "is_nan": "IsNaN",
+    }.items()},
+    **{ours: _floating(theirs) for ours, theirs in {
+        "reciprocal": "Reciprocal", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "erf": "Erf",
+        "tanh": "Tanh", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos",
+        "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh",
+        "atanh": "Atanh", "floor": "Floor", "ceil": "Ceil", "round": "Round",
+        "sigmoid": "Sigmoid", "det": "Det",
+    }.items()},
+    **{ours: _integers(theirs) for ours, theirs in {
+        "bit_and": "BitwiseAnd", "bit_or": "BitwiseOr", "bit_xor": "BitwiseXor",
+        "bit_not": "BitwiseNot",
+    }.items()},
+    "not_equal": _not("Equal"), "prelu": _prelu, "clip": _clip, "mod": _mod(0), "fmod": _mod(1),
+    "swish": _swish, "gelu": _gelu("none"), "gelu_tanh": _gelu("tanh"),
+    "leaky_relu": _plain("LeakyRelu", alpha="alpha"), "elu": _plain("Elu", alpha="alpha"),
+    "selu": _plain("Selu", alpha="alpha", gamma="gamma"), "celu": _plain("Celu", alpha="alpha"),
+    "thresholded_relu": _plain("ThresholdedRelu", alpha="alpha"),
+    "hard_sigmoid": _plain("HardSigmoid", alpha="alpha", beta="beta"),
+    "shrink": _plain("Shrink", lambd="lambd", bias="bias"), "is_inf": _is_inf, "cast": _cast,
+    "shift_left": _unsigned("BitShift", direction="LEFT"),
+    "shift_right": _unsigned("BitShift", direction="RIGHT"),
+    # reductions, normalisations, products
+    **{ours: _reduce(theirs) for ours, theirs in {
+        "reduce_sum": "ReduceSum", "reduce_mean": "ReduceMean", "reduce_max": "ReduceMax",
+        "reduce_min": "ReduceMin", "reduce_prod": "ReduceProd", "reduce_l1": "ReduceL1",
+        "reduce_l2": "ReduceL2", "reduce_sum_square": "ReduceSumSquare",
+        "reduce_log_sum": "ReduceLogSum", "reduce_log_sum_exp": "ReduceLogSumExp",
+    }.items()},
+    "softmax": _softmax("Softmax"), "log_softmax": _softmax("LogSoftmax"),
+    "hardmax": _softmax("Hardmax"), "layer_norm": _layer_norm,
+    "batch_norm": _plain("BatchNormalization", epsilon="epsilon"),
+    "instance_norm": _plain("InstanceNormalization", epsilon="epsilon"),
+    "matmul": _matmul, "gemm": _gemm, "einsum": _plain("Einsum", equation="equation"),
+    "matmul_integer": _matmul_integer,
+    "dequantize": _dequantize, "quantize": _quantize,
+    # views and other movement
+    "transpose": _transpose, "reshape": _shaped("Reshape", allowzero=1),
+    "flatten": _plain("Flatten", axis="axis"), "expand": _shaped("Expand"),
+    "squeeze": _axes("Squeeze"), "unsqueeze": _axes("Unsqueeze"), "slice": _slice,
+    "split": _split, "concat": _plain("Concat", axis="axis"), "tile": _tile, "pad": _pad,
+    "depth_to_space": _depth_to_space, "space_to_depth": _space_to_depth,
+    # indices and sizes
+    "gather": _indexed(_plain("Gather", axis="axis")),
+    "gather_elements": _indexed(_plain("GatherElements", axis="axis")),
+    "gather_nd": _indexed(_plain("GatherND", batch_dims="batch_dims")),
+    "scatter_elements": _indexed(_scatter("ScatterElements")),
+    "scatter_nd": _indexed(_scatter("ScatterND")),
+    "one_hot": _one_hot, "trilu": _trilu, "arg_max": _arg("ArgMax"), "arg_min": _arg("ArgMin"),
+    "fill": _fill, "size_tensor": _size_tensor, "range": _range,
+    **WINDOWS,
+}  # fmt: skip

@@ -1,0 +1,24 @@
+"""Extensions of the compilation of a program: more templates, and padding of dims."""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from anydim.base.frozen import FrozenMapping
+from anydim.base.records import dataclass
+from anydim.compiler.kernels.template import Template
+
+
+@dataclass(frozen=True)
+class Form:
+    """`templates` take precedence over those of the target; their code runs in this process only,
+    so saved programs are compiled without them. `pads` are the sizes that dims are padded to
+    (`pad.py`). `on_devices` take precedence over the templates of device targets, by target name.
+    """
+
+    templates: tuple[Template, ...] = ()
+    pads: FrozenMapping[str, int | str] = field(default_factory=FrozenMapping)
+    on_devices: FrozenMapping[str, tuple[Template, ...]] = field(default_factory=FrozenMapping)
+
+
+PLAIN_FORM = Form()

@@ -1,0 +1,115 @@
+"""Helper functions of kernels in CUDA C++: a row each, for scalars only.
+
+Rows are as in `targets/c/operations.py`, whose rows for scalar integers apply here too. Arithmetic
+of floats is that of loop IR: NVRTC's contraction to fma is disabled.
+"""
+
+from __future__ import annotations
+
+from anydim.base.errors import InternalError
+from anydim.compiler.targets.c.forms import FLAG, Form
+from anydim.compiler.targets.c.operations import ARITY, SAME, SCALARS, filled
+from anydim.compiler.targets.c.prelude import Helper, Prelude
+from anydim.compiler.targets.cuda.dialect import CUDA
+
+_ROWS: dict[tuple[str, str], str] = {
+    ("sqrt", "f"): "{sqrt}(a)",
+    ("abs", "f"): "fabs{f}(a)",
+    ("floor", "f"): "floor{f}(a)",
+    ("ceil", "f"): "ceil{f}(a)",
+    ("round", "f"): "rint{f}(a)",
+    ("trunc", "f"): "trunc{f}(a)",
+    ("fma", "f"): "fma{f}(a, b, c)",
+    ("copysign", "f"): "copysign{f}(a, b)",
+    ("ones", "u"): "({t})__popcll(a)",
+    ("trailing_zeros", "u"): "({t})(a == 0 ? {bits} : __ffsll((long long)a) - 1)",
+    ("leading_zeros", "u"): "({t})(__clzll((long long)a) - (64 - {bits}))",
+    ("add_overflows", "i"): "((a ^ ({t})(({u})a + ({u})b)) & (b ^ ({t})(({u})a + ({u})b))) < 0",
+    ("mul_overflows", "i"): "__mul64hi(a, b) != (({t})(({u})a * ({u})b) >> 63)",
+}
+_ROOTS = {32: "__fsqrt_rn", 64: "__dsqrt_rn"}  # rounded to nearest, whatever the options are
+
+
+def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
+    """Return the helper function of an operation; raises InternalError if there is none."""
+    if form.lanes > 1:
+        raise InternalError(f"CUDA has no vectors like {form.name}")
+    if operation == "copy_aside":
+        return _copied(form.bits // 8)
+    kind = prelude.type(form)
+    if operation == "bits":
+        assert other is not None
+        line = f"  return {CUDA.cast.format(type=kind, value='a')};"
+        return Helper(kind, (f"{prelude.type(other)} a",), (line,))
+    if operation in _HALVES:
+        instruction, have, kinds = _HALVES[operation]
+        line = f'  asm("{instruction} %0, %1;" : "={kinds[0]}"(made) : "{kinds[1]}"(a));'
+        lines = (f"  {kind} made;", line, "  return made;")
+        return Helper(kind, (f"{prelude.type(Form(have))} a",), lines)
+    if operation in ("gather", "gather_if"):
+        source, offset = f"const {prelude.type(form)} *p", f"{prelude.type(Form('i64'))} i"
+        masked = operation == "gather_if"
+        parameters = (source, offset, *((f"{prelude.type(Form(FLAG))} m",) if masked else ()))
+        return Helper(kind, parameters, (f"  return {'m ? p[i] : 0' if masked else 'p[i]'};",))
+    if operation in _FRAGMENTS:
+        return _multiplied(_FRAGMENTS[operation], prelude)
+    names = "abc"[: ARITY.get(operation, 2)]
+    parameters = tuple(f"{kind} {name}" for name in names)
+    return Helper(kind, parameters, (f"  return {_row(operation, form, names, prelude)};",))
+
+
+# conversions of float16, which is stored as its bits: PTX ISA, "cvt"
+_HALVES = {
+    "from_half": ("cvt.f32.f16", "u16", "fh"), "to_half": ("cvt.rn.f16.f32", "f32", "hf"),
+}  # fmt: skip
+# PTX names of the shape of `ir.Fragments` and of its operands' element type
+_FRAGMENTS = {
+    "multiply_float32": ("m16n8k8", "tf32"), "multiply_float16": ("m16n8k16", "f16"),
+    "multiply_bfloat16": ("m16n8k16", "bf16"),
+}  # fmt: skip
+
+
+def _multiplied(instruction: tuple[str, str], prelude: Prelude) -> Helper:
+    """Warp-level matrix multiply: PTX ISA, "Multiply-and-accumulate instruction: mma"."""
+    shape, kind = instruction
+    real, word = prelude.type(Form("f32")), prelude.type(Form("u32"))
+    sums, factors = ["c0", "c1", "c2", "c3"], ["a0", "a1", "a2", "a3", "b0", "b1"]
+    lines = []
+    if kind == "tf32":
+        lines.append(f"  {word} {', '.join(f'w{name}' for name in factors)};")
+        lines += [
+            f'  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(w{name}) : "f"({name}));' for name in factors
+        ]
+    outs = ", ".join(f'"+f"({name})' for name in sums)
+    ins = ", ".join(f'"r"({"w" * (kind == "tf32")}{name})' for name in factors)
+    lines.append(
+        f'  asm volatile("mma.sync.aligned.{shape}.row.col.f32.{kind}.{kind}.f32'
+        f' {{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, {{%0,%1,%2,%3}};" : {outs} : {ins});'
+    )
+    given = [f"{real} &{name}" for name in sums]
+    given += [f"{real if kind == 'tf32' else word} {name}" for name in factors]
+    return Helper("void", tuple(given), tuple(lines))
+
+
+def _copied(bytes: int) -> Helper:
+    """Async copy to shared memory: PTX ISA, "cp.async"; copies of 16 bytes bypass the L1 cache."""
+    level = "cg" if bytes == 16 else "ca"
+    given = ("void *to", "const void *from", "unsigned valid")
+    lines = (
+        "  unsigned at = (unsigned)__cvta_generic_to_shared(to);",
+        f'  asm volatile("cp.async.{level}.shared.global [%0], [%1], {bytes}, %2;"'
+        ' : : "r"(at), "l"(from), "r"(valid) : "memory");',
+    )
+    return Helper("void", given, lines)
+
+
+def _row(operation: str, form: Form, names: str, prelude: Prelude) -> str:
+    kind = form.kind
+    plain = SAME.get(operation, operation) if kind in "iu" else operation
+    if plain != operation:
+        return prelude.call(plain, form, *names)
+    for rows in (_ROWS, SCALARS):
+        row = rows.get((operation, kind)) or (rows.get((operation, "i")) if kind == "u" else None)
+        if row is not None:
+            return filled(row.replace("{sqrt}", _ROOTS.get(form.bits, "")), form, prelude)
+    raise InternalError(f"CUDA C++ has no '{operation}' of {form.name}")

@@ -1,0 +1,80 @@
+"""Sums of four products of bytes, by the best available instruction; all variants are exact.
+
+AVX512-VNNI and AVX-VNNI have one instruction. Other x86 multiplies pairs of 16-bit numbers and adds
+them (vpmaddwd): even and odd bytes are widened separately. ARM's dot products are of bytes that are
+both signed. The fallback processes single bytes.
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import int16, uint8
+from anydim.compiler.targets.llvm.lanes import Lanes
+from anydim.compiler.targets.llvm.spelling import type_text
+
+_PAIRS = {
+    16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd",
+}  # fmt: skip
+_NEEDED = {16: "avx512bw", 8: "avx2", 4: "sse2"}
+
+
+def dot_bytes(v: Lanes, left: str, right: str, total: str) -> str:
+    """Return total + products of left's unsigned and right's signed bytes, per int32 lane."""
+    have = v.emitter.module.processor.has
+    if v.lanes in _PAIRS and _has_dots(have, v.lanes):
+        return _in_one(v, left, right, total)
+    if v.lanes in _PAIRS and _NEEDED[v.lanes] in have:
+        return _by_pairs(v, left, right, total)
+    if v.lanes == 4 and "dotprod" in have:
+        return _signed_dots(v, left, right, total)
+    return _one_by_one(v, left, right, total)
+
+
+def _has_dots(have: frozenset[str], lanes: int) -> bool:
+    wide = {"avx512vnni", "avx512vl"} <= have
+    return wide or ("avxvnni" in have and lanes < 16)
+
+
+def _in_one(v: Lanes, left: str, right: str, total: str) -> str:
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * v.lanes}"
+    kind = type_text(uint8, 4 * v.lanes)
+    parts = [_as(v, operand, kind) for operand in (left, right)]
+    return v.emitter.intrinsic(v.text, name, (v.text, total), *((kind, part) for part in parts))
+
+
+def _as(v: Lanes, value: str, kind: str, have: str = "") -> str:
+    return v.emitter.pure(f"bitcast {have or v.text} {value} to {kind}", (value,))
+
+
+def _by_pairs(v: Lanes, left: str, right: str, total: str) -> str:
+    """Widen even and odd bytes to 16-bit numbers; the sum of two products fits 32 bits."""
+    halves = Lanes(v.emitter, int16, 2 * v.lanes)
+    eight = halves.constant(8)
+    a, b = (_as(v, operand, halves.text) for operand in (left, right))
+    low = halves.binary("and", a, halves.constant(255)), halves.binary("shl", b, eight)
+    even = low[0], halves.binary("ashr", low[1], eight)
+    odd = halves.binary("lshr", a, eight), halves.binary("ashr", b, eight)
+    for first, second in (even, odd):
+        pairs = ((halves.text, first), (halves.text, second))
+        total = v.binary("add", total, v.emitter.intrinsic(v.text, _PAIRS[v.lanes], *pairs))
+    return total
+
+
+def _signed_dots(v: Lanes, left: str, right: str, total: str) -> str:
+    """Use products of signed bytes: a * b is (a - 128) * b + 128 * b."""
+    name, kind = "llvm.aarch64.neon.sdot.v4i32.v16i8", type_text(uint8, 16)
+    flipped = v.binary("xor", left, v.constant(-0x7F7F7F80))  # 0x80 in every byte
+    a, b, ones = (_as(v, operand, kind) for operand in (flipped, right, v.constant(0x01010101)))
+    sums = v.emitter.intrinsic(v.text, name, (v.text, v.constant(0)), (kind, ones), (kind, b))
+    total = v.binary("add", total, v.binary("shl", sums, v.constant(7)))
+    return v.emitter.intrinsic(v.text, name, (v.text, total), (kind, a), (kind, b))
+
+
+def _one_by_one(v: Lanes, left: str, right: str, total: str) -> str:
+    """Extract each byte by shifting left, then right."""
+    top = v.constant(24)
+    for byte in range(4):
+        up = v.constant(24 - 8 * byte)
+        a = v.binary("lshr", v.binary("shl", left, up), top)
+        b = v.binary("ashr", v.binary("shl", right, up), top)
+        total = v.binary("add", total, v.binary("mul", a, b))
+    return total

@@ -1,0 +1,20 @@
+"""LLVM's primitives for a processor."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from anydim.compiler.targets.functions.primitives import Primitives
+from anydim.compiler.targets.processor import Processor
+
+_FUNCTIONS = frozenset(("copysign",))
+
+
+@cache
+def primitives(processor: Processor) -> Primitives:
+    """Return the primitives of a processor.
+
+    Without native float16 conversions LLVM would call library functions that are not linked.
+    """
+    float16 = processor.architecture != "x86_64" or "f16c" in processor.has
+    return Primitives(float16, _FUNCTIONS)

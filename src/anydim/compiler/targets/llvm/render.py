@@ -1,0 +1,146 @@
+"""Loop IR to the text of LLVM modules.
+
+A kernel's module exports `void @NAME(ptr arguments, i64 start, i64 stop, ptr scratch)`, where
+`arguments` points to 8-byte slots: the operands' pointers in order, then the int64 sizes. It
+imports only the library functions it calls. Libraries and host code export their public functions
+under their own names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from anydim.base.cache import code_version
+from anydim.base.errors import InternalError
+from anydim.compiler.kernels import ir
+from anydim.compiler.targets.functions.legalise import legalise
+from anydim.compiler.targets.llvm.emitter import Module
+from anydim.compiler.targets.llvm.primitives import primitives
+from anydim.compiler.targets.llvm.spelling import symbol, type_text
+from anydim.compiler.targets.llvm.steps import Steps
+from anydim.compiler.targets.llvm.values import ZERO, Buffer
+from anydim.compiler.targets.processor import Processor
+from anydim.compiler.targets.target import Source
+
+_OPTIMISED = "#0"
+_QUICK = "#1"  # compiles in a third of the time; straight-line code runs as fast
+_ZEROS = f"{ZERO} = private unnamed_addr constant i64 0, align 8"
+
+
+def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
+    """Return the modules of kernels, of the libraries they use and of other ones, by name, each
+    once.
+
+    Libraries of kernels come first: they take longest to compile.
+    """
+    wanted = tuple(code)
+    used: dict[str, ir.Library] = {}
+    for kernel in wanted:
+        for library in kernel.libraries if isinstance(kernel, ir.Kernel) else ():
+            if used.setdefault(library.name, library) != library:
+                raise InternalError(f"two libraries are named '{library.name}'")
+    found = {library.name: _source(library, processor) for library in used.values()}
+    return found | {made.name: _source(made, processor) for made in wanted}
+
+
+def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
+    """Return a module whose identity is its contents, vector width and code generator.
+
+    The features of the processor, which texts depend on too, are in the key of every object.
+    """
+    level = level_of(code, processor)
+    text = partial(render, code, level)
+    if not code.identity:
+        return Source.of(text())
+    identity = f"{code.name} {code.identity} {processor.vector_bytes} {code_version()}"
+    return Source(identity, text, None if level is processor else level)
+
+
+def level_of(code: ir.Kernel | ir.Library, processor: Processor) -> Processor:
+    """Return the processor that code is compiled for; for portable code, the processor's level."""
+    portable = isinstance(code, ir.Library) and code.portable
+    return (portable and processor.level) or processor
+
+
+def render(code: ir.Kernel | ir.Library, processor: Processor, names: bool = False) -> str:
+    """Return the module of a kernel or of a library; with `names`, labels name their loops.
+
+    The object code is the same with and without names.
+    """
+    if isinstance(code, ir.Kernel):
+        return render_kernel(code, processor, names)
+    return render_library(code, processor, names)
+
+
+def render_kernel(kernel: ir.Kernel, processor: Processor, names: bool = False) -> str:
+    """Return the module of a kernel."""
+    module = Module(processor, names=names)
+    legal = legalise(kernel.functions, primitives(processor))
+    functions = [_function(module, f, "internal ") for f in legal]
+    return _module(module, [*functions, _entry(kernel)], {f.name for f in legal})
+
+
+def render_library(library: ir.Library, processor: Processor, names: bool = False) -> str:
+    """Return the module of a library."""
+    module = Module(processor, names=names)
+    legal = legalise(library.functions, primitives(processor))
+    functions = [_function(module, f, "" if f.public else "internal ") for f in legal]
+    return _module(module, functions, {f.name for f in legal})
+
+
+def _module(module: Module, functions: list[str], own: set[str]) -> str:
+    for name in own:
+        module.declarations.pop(symbol(name), None)
+    bits = 8 * module.processor.vector_bytes  # widest vector that LLVM may use
+    attributes = (
+        f'attributes {_OPTIMISED} = {{ nounwind "prefer-vector-width"="{bits}" '
+        f'"min-legal-vector-width"="{bits}" }}'
+    )
+    body = "\n\n".join(functions)
+    if f" {_QUICK} {{" in body:
+        attributes += f"\nattributes {_QUICK} = {{ nounwind noinline optnone }}"
+    zeros = [_ZEROS] if ZERO in body else []
+    return "\n\n".join([*zeros, body, module.text(), attributes]) + "\n"
+
+
+def is_quick(text: str) -> bool:
+    """Whether all functions of a module are compiled without optimisation."""
+    return f" {_OPTIMISED} {{" not in text
+
+
+def _function(module: Module, function: ir.Function, linkage: str) -> str:
+    steps = Steps(module)
+    parameters = []
+    for number, parameter in enumerate(function.parameters):
+        name = f"%a{number}"
+        if isinstance(parameter, ir.Pointer):
+            steps.values.buffers[parameter.name] = Buffer(name, parameter.dtype)
+            parameters.append(f"ptr {'' if parameter.alias else 'noalias '}{name}")
+        else:
+            steps.values.names[parameter.name] = name
+            kind = type_text(parameter.type.dtype, parameter.type.lanes)
+            parameters.append(f"{kind} {name}")
+    steps.run(function.body)
+    result = "void" if function.result is None else type_text(function.result.dtype)
+    if not steps.ended:
+        if function.result is not None:
+            raise InternalError(f"'{function.name}' ends without a result")
+        steps.emitter.write("ret void")
+    head = f"define {linkage}{result} {symbol(function.name)}({', '.join(parameters)})"
+    attributes = _QUICK if function.quick else _OPTIMISED
+    return f"{head} {attributes} {{\n{steps.emitter.text()}\n}}"
+
+
+def _entry(kernel: ir.Kernel) -> str:
+    """Return the exported function, which unpacks the argument block and calls `main`."""
+    lines, arguments = [], []
+    kinds = ["ptr"] * len(kernel.operands) + ["i64"] * len(kernel.sizes)
+    for slot, kind in enumerate(kinds):
+        lines.append(f"  %p{slot} = getelementptr i64, ptr %arguments, i64 {slot}")
+        lines.append(f"  %v{slot} = load {kind}, ptr %p{slot}, align 8")
+        arguments.append(f"{kind} %v{slot}")
+    arguments += ["i64 %start", "i64 %stop", "ptr %scratch"]
+    head = f"define void {symbol(kernel.name)}(ptr %arguments, i64 %start, i64 %stop, ptr %scratch)"
+    call = f"  tail call void {symbol(kernel.main.name)}({', '.join(arguments)})"
+    return "\n".join([f"{head} {_OPTIMISED} {{", *lines, call, "  ret void", "}"])

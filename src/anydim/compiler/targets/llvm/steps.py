@@ -1,0 +1,350 @@
+"""Emits statements of loop IR as LLVM blocks. Registers become SSA values joined by phis.
+
+A route is an incoming edge of a block: the values of registers, and the predecessor block. A body
+that returns has no route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from anydim.base.dtypes import boolean
+from anydim.base.errors import InternalError
+from anydim.compiler.kernels import ir
+from anydim.compiler.kernels.ir.steps import assigned
+from anydim.compiler.targets.llvm.emitter import Emitter, Module
+from anydim.compiler.targets.llvm.spelling import memory_text, suffix, symbol, type_text
+from anydim.compiler.targets.llvm.threads import atomic, fence, pause
+from anydim.compiler.targets.llvm.tiles import tile_dots, tile_memory, tile_zero, tiles
+from anydim.compiler.targets.llvm.values import Buffer, Values
+
+Registers: TypeAlias = dict[str, tuple[str, ir.Type]]
+Route: TypeAlias = tuple[dict[str, str], str]
+
+
+class Steps:
+    """Writes the body of one function; `ended` if the current position is unreachable."""
+
+    def __init__(self, module: Module) -> None:
+        self.emitter = Emitter(module)
+        self.values = Values(self.emitter)
+        self.ended = False
+
+    def run(self, steps: tuple[ir.Step, ...]) -> None:
+        for step in steps:
+            if self.ended:
+                raise InternalError("loop IR continues after a return on all paths")
+            _RULES[type(step)](self, step)
+
+    # ---- plain statements ----------------------------------------------------------------------
+
+    def _let(self, step: ir.Let) -> None:
+        self.values.names[step.name] = self.values.value(step.value)
+
+    def _register(self, step: ir.Declare | ir.Assign) -> None:
+        self.values.registers[step.name] = (self.values.value(step.value), step.value.type)
+
+    def _stack(self, step: ir.Stack) -> None:
+        text = f"[{max(step.count, 1)} x {memory_text(step.dtype)}]"
+        self.values.buffers[step.name] = Buffer(self.emitter.alloca(text, 64), step.dtype)
+
+    def _store(self, step: ir.Store) -> None:
+        emitter, values, kind = self.emitter, self.values, step.value.type
+        value = values.to_memory(kind, values.value(step.value))
+        pointer = values.pointer(step.buffer, step.offset, kind.dtype)
+        memory = memory_text(kind.dtype, kind.lanes)
+        plain = f"store {memory} {value}, ptr {pointer}, align {kind.dtype.bytes}"
+        if step.nontemporal:
+            emitter.write_nontemporal(
+                f"store {memory} {value}, ptr {pointer}", kind.lanes * kind.dtype.bytes
+            )
+            return
+        if step.mask is None:
+            emitter.write(plain)
+            return
+        mask = values.value(step.mask)
+        if kind.lanes == 1:
+            inside, after = emitter.new_label(), emitter.new_label()
+            emitter.branch(mask, inside, after)
+            emitter.start(inside)
+            emitter.write(plain)
+            emitter.jump(after)
+            emitter.start(after)
+            return
+        if mask in values.first_lane:  # LLVM 22 writes 32 bits for a truncated one (LLVM #179489)
+            pick = f"extractelement {memory} {value}, i64 0"
+            first = emitter.pure(pick, (value,))
+            element = memory_text(kind.dtype)
+            emitter.write(f"store {element} {first}, ptr {pointer}, align {kind.dtype.bytes}")
+            return
+        form = f"v{kind.lanes}i8" if kind.dtype == boolean else suffix(kind.dtype, kind.lanes)
+        flags = type_text(boolean, kind.lanes)
+        arguments = ((memory, value), (f"ptr align {kind.dtype.bytes}", pointer), (flags, mask))
+        emitter.write(emitter.call_text("void", f"llvm.masked.store.{form}.p0", arguments))
+
+    def _prefetch(self, step: ir.Prefetch) -> None:
+        buffer = self.values.buffers[step.buffer]
+        pointer = self.values.pointer(step.buffer, step.offset, buffer.dtype)
+        near = "2" if step.far else "3"
+        hints = (("i32", str(int(step.write))), ("i32", near), ("i32", "1"))
+        self.emitter.write(
+            self.emitter.call_text("void", "llvm.prefetch.p0", (("ptr", pointer), *hints))
+        )
+
+    def _call(self, step: ir.Call) -> None:
+        parts = []
+        for argument in step.arguments:
+            if isinstance(argument, ir.Address):
+                parts.append(("ptr", self.values.address(argument)))
+            else:
+                parts.append((_text(argument.type), self.values.value(argument)))
+        result = "void" if step.result is None else _text(step.result.type)
+        if isinstance(step.function, str):
+            function = symbol(step.function)
+            self.emitter.module.declare(result, function, (kind for kind, _ in parts))
+        else:
+            function = self.values.pointer_at(step.function, ir.Const(ir.INDEX, 0), boolean)
+        texts = ", ".join(f"{kind} {text}" for kind, text in parts)
+        call = f"call {result} {function}({texts})"
+        if step.result is None:
+            self.emitter.write(call)
+        else:
+            self.values.names[step.result.name] = self.emitter.once(call)
+
+    def _return(self, step: ir.Return) -> None:
+        if step.value is None:
+            self.emitter.write("ret void")
+        else:
+            self.emitter.write(f"ret {_text(step.value.type)} {self.values.value(step.value)}")
+        self.ended = True
+
+    def _store_at(self, step: ir.StoreAt) -> None:
+        values, kind = self.values, step.value.type
+        value = values.to_memory(kind, values.value(step.value))
+        pointer = values.pointer_at(step.address, step.offset, kind.dtype)
+        memory = memory_text(kind.dtype)
+        self.emitter.write(f"store {memory} {value}, ptr {pointer}, align {kind.dtype.bytes}")
+
+    # ---- control flow --------------------------------------------------------------------------
+
+    def _for(self, step: ir.For) -> None:
+        start, stop, width = (self.values.value(v) for v in (step.start, step.stop, step.step))
+        trips = _constant_trips(start, stop, width)
+        if trips == 0:
+            return
+        if trips == 1:
+            self.values.names[step.variable] = start
+            with self._local_registers():
+                self.run(step.body)
+            return
+        self._loop(step, start, stop, width, trips is not None)
+
+    def _loop(self, step: ir.For, start: str, stop: str, width: str, certain: bool) -> None:
+        """guard; preheader; body with phis; the test is at the end of the body."""
+        emitter, values = self.emitter, self.values
+        preheader, body, after = self._labels("for", step.variable)
+        guard = emitter.block
+        if certain:
+            emitter.jump(preheader)
+        else:
+            flag = emitter.pure(f"icmp slt i64 {start}, {stop}", (start, stop))
+            emitter.branch(flag, preheader, after)
+        emitter.start(preheader)
+        before = emitter.reserve()
+        emitter.jump(body)
+        emitter.start(body)
+        changed = [n for n in dict.fromkeys(assigned(step.body)) if n in values.registers]
+        outside = {name: values.registers[name] for name in changed}
+        phis = emitter.reserve()
+        with emitter.scope(), emitter.scope(before), self._local_registers():
+            variable = emitter.fresh()
+            inside = {name: emitter.fresh() for name in changed}
+            for name in changed:
+                values.registers[name] = (inside[name], outside[name][1])
+            values.names[step.variable] = variable
+            self.run(step.body)
+            if self.ended:
+                raise InternalError(f"the loop over '{step.variable}' returns in every iteration")
+            following = emitter.once(f"add nsw i64 {variable}, {width}")
+            again = emitter.once(f"icmp slt i64 {following}, {stop}")
+            latch = emitter.block
+            results = {name: values.registers[name][0] for name in changed}
+        emitter.branch(again, body, after)
+        phis.append(_phi(variable, "i64", (start, preheader), (following, latch)))
+        for name in changed:
+            text = _text(outside[name][1])
+            phis.append(
+                _phi(inside[name], text, (outside[name][0], preheader), (results[name], latch))
+            )
+        emitter.start(after)
+        routes = [(results, latch)]
+        if not certain:
+            routes.append(({name: outside[name][0] for name in changed}, guard))
+        self._join(outside, routes)
+
+    def _labels(self, kind: str, variable: str = "") -> tuple[str, str, str]:
+        """Return the labels of a loop's preheader, of its body, and of the code after it."""
+        new = self.emitter.new_label
+        return new(), new(kind, variable), new()
+
+    def _while(self, step: ir.While) -> None:
+        """guard; preheader; body with phis; the condition is repeated at the end of the body."""
+        emitter, values = self.emitter, self.values
+        preheader, body, after = self._labels("while")
+        guard = values.value(step.condition)
+        start = emitter.block
+        emitter.branch(guard, preheader, after)
+        emitter.start(preheader)
+        before = emitter.reserve()
+        emitter.jump(body)
+        emitter.start(body)
+        changed = [n for n in dict.fromkeys(assigned(step.body)) if n in values.registers]
+        outside = {name: values.registers[name] for name in changed}
+        phis = emitter.reserve()
+        with emitter.scope(), emitter.scope(before), self._local_registers():
+            inside = {name: emitter.fresh() for name in changed}
+            for name in changed:
+                values.registers[name] = (inside[name], outside[name][1])
+            self.run(step.body)
+            if self.ended:
+                raise InternalError("a loop returns in every iteration")
+            again = values.value(step.condition)
+            latch = emitter.block
+            results = {name: values.registers[name][0] for name in changed}
+        emitter.branch(again, body, after)
+        for name in changed:
+            text = _text(outside[name][1])
+            phis.append(
+                _phi(inside[name], text, (outside[name][0], preheader), (results[name], latch))
+            )
+        emitter.start(after)
+        self._join(outside, [(results, latch), (_current(outside), start)])
+
+    def _if(self, step: ir.If) -> None:
+        condition = self.values.value(step.condition)
+        then, otherwise, after = (self.emitter.new_label() for _ in range(3))
+        if not step.otherwise:
+            otherwise = after
+        outside, here = dict(self.values.registers), self.emitter.block
+        self.emitter.branch(condition, then, otherwise, step.rare)
+        routes: list[Route | None] = [self._case(then, step.then, after)]
+        if step.otherwise:
+            routes.append(self._case(otherwise, step.otherwise, after))
+        else:
+            routes.append((_current(outside), here))
+        self._finish(after, outside, routes)
+
+    def _switch(self, step: ir.Switch) -> None:
+        value = self.values.value(step.value)
+        after = self.emitter.new_label()
+        labels = [self.emitter.new_label() for _ in step.cases]
+        outside, here = dict(self.values.registers), self.emitter.block
+        kind = _text(step.value.type)
+        targets = " ".join(
+            f"{kind} {number}, label %{label}" for (number, _), label in zip(step.cases, labels)
+        )
+        self.emitter.write(f"switch {kind} {value}, label %{after} [ {targets} ]")
+        routes: list[Route | None]
+        routes = [self._case(label, body, after) for label, (_, body) in zip(labels, step.cases)]
+        routes.append((_current(outside), here))
+        self._finish(after, outside, routes)
+
+    def _case(self, label: str, body: tuple[ir.Step, ...], after: str) -> Route | None:
+        """Emit one branch; returns its outgoing route."""
+        self.emitter.start(label)
+        outside = dict(self.values.registers)
+        with self.emitter.scope():
+            self.run(body)
+        registers, self.values.registers = self.values.registers, outside
+        if self.ended:
+            self.ended = False
+            return None
+        end = self.emitter.block
+        self.emitter.jump(after)
+        return {name: registers[name][0] for name in outside}, end
+
+    def _finish(self, after: str, outside: Registers, branches: list[Route | None]) -> None:
+        routes = [branch for branch in branches if branch is not None]
+        if not routes:
+            self.ended = True
+            return
+        self.emitter.start(after)
+        changed = {
+            name: held for name, held in outside.items()
+            if any(results[name] != held[0] for results, _ in routes)
+        }  # fmt: skip
+        self._join(changed, routes)
+
+    def _join(self, changed: Registers, routes: list[Route]) -> None:
+        """Merge registers of routes: a phi for each that may differ."""
+        lines = []
+        for name, (_, kind) in changed.items():
+            result = self.emitter.fresh()
+            lines.append(_phi(result, _text(kind), *((held[name], b) for held, b in routes)))
+            self.values.registers[name] = (result, kind)
+        for line in lines:
+            self.emitter.write(line.strip())
+
+    def _local_registers(self) -> _Local:
+        return _Local(self.values)
+
+
+class _Local:
+    """Forgets registers declared inside at the end; the others keep their last value."""
+
+    def __init__(self, values: Values) -> None:
+        self.values = values
+
+    def __enter__(self) -> None:
+        self.outside = set(self.values.registers)
+
+    def __exit__(self, *_: object) -> None:
+        registers = self.values.registers
+        self.values.registers = {n: held for n, held in registers.items() if n in self.outside}
+
+
+def _current(registers: Registers) -> dict[str, str]:
+    return {name: held[0] for name, held in registers.items()}
+
+
+def _phi(name: str, kind: str, *sources: tuple[str, str]) -> str:
+    edges = ", ".join(f"[ {value}, %{block} ]" for value, block in sources)
+    return f"  {name} = phi {kind} {edges}"
+
+
+def _text(kind: ir.Type) -> str:
+    return type_text(kind.dtype, kind.lanes)
+
+
+def _constant_trips(start: str, stop: str, width: str) -> int | None:
+    """Return the trip count of a loop, if it is constant."""
+    if any(text.startswith("%") for text in (start, stop, width)):
+        return None
+    if int(width) <= 0:
+        raise InternalError(f"a loop of the loop IR has step {width}")
+    return max(0, -((int(start) - int(stop)) // int(width)))
+
+
+_RULES: dict[type, Callable[[Steps, Any], None]] = {
+    ir.Let: Steps._let,
+    ir.Declare: Steps._register,
+    ir.Assign: Steps._register,
+    ir.Stack: Steps._stack,
+    ir.Store: Steps._store,
+    ir.Prefetch: Steps._prefetch,
+    ir.Call: Steps._call,
+    ir.For: Steps._for,
+    ir.While: Steps._while,
+    ir.If: Steps._if,
+    ir.Switch: Steps._switch,
+    ir.Return: Steps._return,
+    ir.StoreAt: Steps._store_at,
+    ir.Atomic: lambda steps, step: atomic(steps.values, step),
+    ir.Fence: lambda steps, step: fence(steps.values),
+    ir.Pause: lambda steps, step: pause(steps.values),
+    ir.Tiles: lambda steps, step: tiles(steps.emitter, step),
+    ir.TileZero: lambda steps, step: tile_zero(steps.emitter, step),
+    ir.TileMemory: lambda steps, step: tile_memory(steps.values, step),
+    ir.TileDots: lambda steps, step: tile_dots(steps.emitter, step),
+}

@@ -1,0 +1,170 @@
+"""Processors as compile targets: this one, or one described by name.
+
+    x86-64-v2  x86-64-v3  x86-64-v4       the levels of the x86-64 ABI
+    aarch64                               ARMv8-A with NEON
+    x86-64-v3+vnni  aarch64+dotprod       and one additional feature
+    native                                the processor of this process
+
+LLVM aborts the process if a feature does not belong to a processor, so only the pairs of this table
+are ever passed to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+
+from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
+from anydim.base.text import listed, suggestion
+from anydim.compiler.kernels.launch import TF32, Machine
+from anydim.compiler.kernels.limits import DEFAULTS, Limits
+
+NATIVE = "native"
+_TILES = ("amx-int8", "amx-tile")
+_PERMUTES = ("avx512bw", "avx512vl")
+WARPS = "warps"  # a feature: that of `Machine`
+
+
+@dataclass(frozen=True)
+class Processor:
+    """A compile target; all fields except cache sizes are in the key of a cached object.
+
+    `name` is the name in the user interface, `triple`, `cpu` and `features` ('+avx2,-sse4a') are
+    LLVM's. Vectors have up to `vector_bytes` bytes and `max_lanes` lanes (0: unlimited), in
+    `registers` registers. Cache bytes are the share of one core. A `plain` one is for targets
+    without syntax for rare instructions. `limits` are between versions of kernels.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    registers: int
+    l1_bytes: int = Machine.l1_bytes
+    l2_bytes: int = Machine.l2_bytes
+    max_lanes: int = 0
+    plain: bool = False
+    limits: Limits = DEFAULTS
+
+    @cached_property
+    def has(self) -> frozenset[str]:
+        """Its enabled features, without sign."""
+        return frozenset(f[1:] for f in self.features.split(",") if f.startswith("+"))
+
+    @property
+    def architecture(self) -> str:
+        """'x86_64', 'aarch64', or another name of LLVM's."""
+        name = self.triple.split("-")[0]
+        return _SAME.get(name, name)
+
+    @property
+    def machine(self) -> Machine:
+        """Its description for templates."""
+        fused = "fma" in self.has or self.architecture == "aarch64"
+        return Machine(
+            self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused,
+            self.max_lanes, WARPS in self.has, TF32 in self.has,
+            self.vector_bytes == 64 and self.has.issuperset(_TILES),
+            permutes=not self.plain and self.has.issuperset(_PERMUTES),
+            llc_bytes=_KEPT if self.architecture == "x86_64" and not self.plain else 0,
+            limits=self.limits,
+        )  # fmt: skip
+
+    @cached_property
+    def level(self) -> Processor | None:
+        """The highest level in the table whose code this processor runs, or None.
+
+        Vectors, registers and object format must be the same.
+        """
+        if "linux" not in self.triple:
+            return None
+        levels = (row.processor for row in reversed(_ROWS))
+        same = (p for p in levels if p.architecture == self.architecture and p.has <= self.has)
+        found = next(same, None)
+        own = (self.vector_bytes, self.registers)
+        return found if found and (found.vector_bytes, found.registers) == own else None
+
+    @property
+    def as_plain(self) -> Processor:
+        """The same for targets without syntax for tiles and the like."""
+        kept = (f for f in self.features.split(",") if f[1:] not in _TILES)
+        return replace(self, features=",".join(kept), plain=True)
+
+    @cached_property
+    def flags(self) -> frozenset[str]:
+        """Its features as Linux names them in /proc/cpuinfo."""
+        return frozenset(_FLAGS.get(f, f.replace(".", "_").replace("-", "_")) for f in self.has)
+
+
+_KEPT = 40 << 20  # assumed size of the last-level cache
+_SAME = {"AMD64": "x86_64", "amd64": "x86_64", "arm64": "aarch64"}
+_FLAGS = {
+    "64bit": "lm", "bmi": "bmi1", "crc32": "sse4_2", "lzcnt": "abm", "prfchw": "3dnowprefetch",
+    "pclmul": "pclmulqdq", "rdrnd": "rdrand", "sahf": "lahf_lm", "sha": "sha_ni", "sse3": "pni",
+    "avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni", "x87": "fpu", "neon": "asimd",
+    "dotprod": "asimddp", "fp-armv8": "fp",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A row of the table; `more` are optional features, by the names in the user interface."""
+
+    processor: Processor
+    more: Mapping[str, tuple[str, ...]]
+
+
+def _text(features: tuple[str, ...]) -> str:
+    return ",".join(f"+{feature}" for feature in sorted(features))
+
+
+# ELF on every system; the calling convention of Linux, the BSDs and macOS
+_X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+_V2 = ("cx16", "popcnt", "sahf", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+_ROWS = (
+    _Described(Processor("x86-64-v2", _X86, "x86-64-v2", _text(_V2), 16, 16), {}),
+    _Described(
+        Processor("x86-64-v3", _X86, "x86-64-v3", _text(_V3), 32, 16), {"vnni": ("avxvnni",)}
+    ),
+    _Described(
+        Processor("x86-64-v4", _X86, "x86-64-v4", _text(_V4), 64, 32, 32 * 1024, 1024 * 1024),
+        {"vnni": ("avx512vnni",), "amx": ("avx512vnni", *_TILES)},
+    ),
+    _Described(
+        Processor("aarch64", _ARM, "generic", _text(("fp-armv8", "neon")), 16, 32),
+        {"dotprod": ("dotprod",)},
+    ),
+)
+_BY_NAME = {row.processor.name: row for row in _ROWS}
+
+
+def described(text: str) -> Processor:
+    """Return the processor described by a text; raises OptionError if it is unknown."""
+    name, *added = text.split("+")
+    row = _BY_NAME.get(name)
+    if row is None:
+        known = [NATIVE, *_BY_NAME]
+        hint = suggestion(name, known) or f"the processors are {listed(known)}"
+        raise OptionError(f"there is no processor '{text}'", hint)
+    features = [row.processor.features]
+    for more in sorted(set(added)):
+        if more not in row.more:
+            known = [f"{name}+{other}" for other in row.more]
+            hint = f"there is {listed(known)}" if known else "nothing can be added to it"
+            raise OptionError(f"there is no '{more}' of processor '{name}' in '{text}'", hint)
+        features.append(_text(row.more[more]))
+    full = "+".join([name, *sorted(set(added))])
+    return replace(row.processor, name=full, features=",".join(features))
+
+
+def every_name() -> tuple[str, ...]:
+    """Return the names of all processors that can be described."""
+    return tuple(
+        text for row in _ROWS
+        for text in (row.processor.name, *(f"{row.processor.name}+{more}" for more in row.more))
+    )  # fmt: skip

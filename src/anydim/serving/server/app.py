@@ -1,0 +1,184 @@
+"""The web application: protocol v2, embeddings, metrics, and the page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from anydim.base.errors import OptionError, UserError
+from anydim.serving.server.answers import is_old, undivided
+from anydim.serving.server.asgi import Gone, Receive, Scope, Send
+from anydim.serving.server.completions import Completions
+from anydim.serving.server.embeddings import Embeddings, Tokenizers, failure
+from anydim.serving.server.history import History
+from anydim.serving.server.json_bodies import parsed
+from anydim.serving.server.model_reports import configuration_of, statistics_of
+from anydim.serving.server.repository import check_load, unknown
+from anydim.serving.server.rest import Body, Infer, names_of
+from anydim.serving.server.state import State, metadata_of, status_of, text_of
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+_MOST_NAMES = 1 << 16  # bytes of a request to load or unload
+
+
+def application(state: State, tokenizers: Tokenizers, history: History) -> App:
+    """The application of a server. Inference does not pass the router, which takes a tenth of a
+    millisecond once a call has emptied the caches of the processor."""
+    infer = Infer(state)
+    others = _routed(state, tokenizers, history, infer)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if is_old(scope):
+            send = undivided(send)
+        is_infer = scope.get("method") == "POST" and names_of(scope["path"]) is not None
+        await (infer if is_infer else others)(scope, receive, send)
+
+    return app
+
+
+def _routed(state: State, tokenizers: Tokenizers, history: History, infer: Infer) -> Starlette:
+    routes: list[BaseRoute] = [
+        Route("/v2/models/{name}/infer", infer, methods=["POST"]),
+        Route("/v2/models/{name}/versions/{version}/infer", infer, methods=["POST"]),
+        Route("/v1/embeddings", Embeddings(state, tokenizers), methods=["POST"]),
+        Route("/v1/completions", Completions(state, tokenizers), methods=["POST"]),
+        *(Route(path, endpoint) for path, endpoint in _reads(state, history).items()),
+        *(Route(path, endpoint, methods=["POST"]) for path, endpoint in _writes(state).items()),
+    ]
+    return Starlette(routes=routes, exception_handlers={
+        UserError: _failed, Gone: _left, 404: _missing, 405: _no_method,
+    })  # fmt: skip
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": text_of(error)}, status_of(error))
+
+
+async def _left(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # the client has left
+
+
+async def _missing(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": f"there is nothing at {request.url.path}"}, 404)
+
+
+async def _no_method(request: Request, error: Any) -> Response:
+    return JSONResponse({"error": f"{request.url.path} takes no {request.method}"}, 405,
+                        error.headers)  # fmt: skip
+
+
+def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
+    """What GET requests read."""
+    page = files("anydim.serving.server").joinpath("page.html").read_text("utf-8")
+
+    async def root(request: Request) -> Response:
+        return Response(page, media_type="text/html")
+
+    async def status(request: Request) -> Response:
+        return JSONResponse(history.document())
+
+    async def metrics(request: Request) -> Response:
+        return Response(state.prometheus(), media_type="text/plain; version=0.0.4")
+
+    async def server(request: Request) -> Response:
+        return JSONResponse(state.server_metadata())
+
+    async def live(request: Request) -> Response:
+        return JSONResponse({"live": True})
+
+    async def ready(request: Request) -> Response:
+        return JSONResponse({"ready": state.is_ready}, 200 if state.is_ready else 503)
+
+    async def model(request: Request) -> Response:
+        return JSONResponse(metadata_of(_loaded(state, request)))
+
+    async def configuration(request: Request) -> Response:
+        return JSONResponse(configuration_of(_loaded(state, request)))
+
+    async def statistics(request: Request) -> Response:
+        known = (
+            [_loaded(state, request)] if request.path_params else state.repository.loaded.values()
+        )
+        engine = state.batcher.engine
+        return JSONResponse({"model_stats": [statistics_of(each, engine) for each in known]})
+
+    async def model_ready(request: Request) -> Response:
+        try:
+            _loaded(state, request)
+        except OptionError as error:
+            return JSONResponse({"ready": False, "error": text_of(error)}, 404)
+        return JSONResponse({"ready": True})
+
+    def known() -> dict[str, Any]:
+        return {**state.repository.loaded, **state.decoders}
+
+    def described(name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": int(state.started), "owned_by": "anydim"}
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [described(name) for name in known()]})
+
+    async def described_model(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in known():
+            error = unknown(name, known())
+            return JSONResponse(failure(error), status_of(error))
+        return JSONResponse(described(name))
+
+    one, version = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
+    return {
+        "/": root, "/status": status, "/metrics": metrics, "/v2": server, "/v2/": server,
+        "/v2/health/live": live, "/v2/health/ready": ready, "/v1/models": models,
+        "/v1/models/{name}": described_model,
+        "/v2/models/stats": statistics, f"{one}/stats": statistics, f"{version}/stats": statistics,
+        f"{one}/config": configuration, f"{version}/config": configuration,
+        one: model, version: model, f"{one}/ready": model_ready, f"{version}/ready": model_ready,
+    }  # fmt: skip
+
+
+def _loaded(state: State, request: Request) -> Any:
+    known = request.path_params
+    return state.repository.find(known["name"], known.get("version", ""))
+
+
+def _writes(state: State) -> Mapping[str, Endpoint]:
+    """What POST requests change: the repository extension."""
+
+    async def index(request: Request) -> Response:
+        given = await _body(state, request)
+        rows = state.repository.index()
+        return JSONResponse([r for r in rows if r["state"] == "READY" or not given.get("ready")])
+
+    async def load(request: Request) -> Response:
+        given = (await _body(state, request)).get("parameters") or {}
+        check_load(given if isinstance(given, dict) else ("parameters",))
+        await asyncio.to_thread(state.repository.load, request.path_params["name"])
+        state.log.info("loaded", extra={"facts": {"model": request.path_params["name"]}})
+        return JSONResponse({})
+
+    async def unload(request: Request) -> Response:
+        await _body(state, request)
+        await asyncio.to_thread(state.repository.unload, request.path_params["name"])
+        state.log.info("unloaded", extra={"facts": {"model": request.path_params["name"]}})
+        return JSONResponse({})
+
+    one = "/v2/repository/models/{name}"
+    return {"/v2/repository/index": index, f"{one}/load": load, f"{one}/unload": unload}
+
+
+async def _body(state: State, request: Request) -> Mapping[str, Any]:
+    """The JSON object of a short request; an empty one without a body."""
+    body = Body(state, request.scope, most=_MOST_NAMES)
+    try:
+        text = await body.read(request.receive)
+        return parsed(text) if text else {}
+    finally:
+        body.free()

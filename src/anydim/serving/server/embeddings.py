@@ -1,0 +1,243 @@
+"""POST /v1/embeddings: texts or tokens in, embeddings out, as embedding clients have them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import InputError, MissingError, OptionError, UserError
+from anydim.base.missing_package import install
+from anydim.serving.requests import Request
+from anydim.serving.server.answers import (
+    JSON,
+    Answer,
+    Parts,
+    answer,
+    elements,
+    json_answer,
+    written,
+)
+from anydim.serving.server.asgi import Gone, Receive, Scope, Send
+from anydim.serving.server.decoders import ServedDecoder
+from anydim.serving.server.json_bodies import parsed
+from anydim.serving.server.repository import Loaded
+from anydim.serving.server.rest import LONG_TEXT, MOST_TEXT, Body, aside, awaited
+from anydim.serving.server.state import State, status_of, text_of
+
+MOST_TEXTS = 2048  # of a request
+_SUBMITTED = 16  # requests that are submitted before other work has its turn
+_OPEN = 256  # texts of a request that wait or run at a time: more would fill the queue
+_FLOATS = ("float", "base64")
+
+
+class Tokenizers:
+    """The tokenizers of models: a file each, read when it is first used. Raises OptionError for a
+    file that is missing."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self._files = dict(files)
+        self._known: dict[str, Any] = {}
+        for name, file in files.items():
+            if not Path(file).is_file():
+                raise OptionError(f"--tokenizer {name}: there is no file {file}")
+
+    def of(self, loaded: Loaded | ServedDecoder) -> Any:
+        """The tokenizer of a model: the one that was named, or a file beside the model.
+
+        Raises InputError for a model without one, OptionError for a file that is none, MissingError
+        without the package.
+        """
+        path = self._path(loaded)
+        if path is None:
+            raise InputError(
+                f"model '{loaded.name}' has no tokenizer",
+                f"start the server with --tokenizer {loaded.name}=tokenizer.json, or send tokens",
+            )
+        found = self._known.get(loaded.name)
+        if found is None:
+            try:
+                found = import_module("tokenizers").Tokenizer.from_file(str(path))
+            except ModuleNotFoundError as error:
+                raise MissingError("texts need the package tokenizers", install("serve")) from error
+            except Exception as error:  # the package raises nothing more special
+                raise OptionError(f"{path} is no tokenizer: {error}") from None
+            found.no_padding()
+            found.no_truncation()
+            self._known[loaded.name] = found
+        return found
+
+    def forget(self, name: str) -> None:
+        """Read the tokenizer of a model again: the model was loaded again."""
+        self._known.pop(name, None)
+
+    def has(self, loaded: Loaded | ServedDecoder) -> bool:
+        """Whether a model has a tokenizer."""
+        return self._path(loaded) is not None
+
+    def _path(self, loaded: Loaded | ServedDecoder) -> Path | None:
+        if loaded.name in self._files:
+            return Path(self._files[loaded.name])
+        folder, stem = loaded.path.parent, loaded.path.stem
+        paths = (folder / f"{stem}.tokenizer.json", folder / "tokenizer.json")
+        return next((path for path in paths if path.is_file()), None)
+
+
+class Embeddings:
+    """The endpoint. Each text is a request of the batcher, so that texts of all callers share calls
+    without padding."""
+
+    def __init__(self, state: State, tokenizers: Tokenizers) -> None:
+        self._state, self._tokenizers = state, tokenizers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        body, requests, state = None, list[Request](), self._state
+        try:
+            body = Body(state, scope, most=MOST_TEXT)
+            text = await body.read(receive)
+            is_long = len(text) > LONG_TEXT
+            given = await self._answer(parsed(text), is_long, requests, scope, receive)
+            await answer(send, given, scope)
+        except Gone:
+            pass
+        except Exception as error:
+            if not isinstance(error, UserError):
+                state.log.error("fault", exc_info=error, extra={"facts": {"path": scope["path"]}})
+            await answer(send, failed(error), scope)
+        finally:
+            if body is not None:
+                body.free()
+            for request in requests:
+                state.batcher.release(request)
+
+    async def _answer(
+        self, head: Mapping[str, Any], is_long: bool, requests: list[Request], scope: Scope,
+        receive: Receive,
+    ) -> Answer:  # fmt: skip
+        loaded = self._model(head.get("model"))
+        form = head.get("encoding_format", "float")
+        if form not in _FLOATS:
+            raise InputError(f"encoding_format is {form!r}", "float or base64")
+        rows = await aside(is_long, partial(self._tokens, loaded, head.get("input")))
+        result, is_pooled, width = embedding_of(loaded)
+        dimensions = head.get("dimensions")
+        if dimensions is not None and dimensions != width:
+            raise InputError(f"'dimensions' is {str(dimensions)[:40]}, and embeddings of "
+                             f"'{loaded.name}' have {width}", "leave it out")  # fmt: skip
+        outcome, found = self._state.batcher.outcome, []
+        for number, row in enumerate(rows, 1):
+            submit = partial(self._submit, loaded, row, result)
+            requests.append(await self._state.make_room(submit))
+            if number == _OPEN:
+                found.append(await awaited(self._state, requests[0], scope, receive))
+            elif number > _OPEN:
+                found.append(await outcome(requests[len(found)]))
+            elif number % _SUBMITTED == 0:
+                await asyncio.sleep(0)
+        if requests and not found:
+            found.append(await awaited(self._state, requests[0], scope, receive))
+        found += await asyncio.gather(*map(outcome, requests[len(found) :]))
+        vectors = [each[result] if is_pooled else each[result].mean(axis=0) for each in found]
+        count = sum(map(len, rows))
+        parts = partial(_document, loaded.name, count, vectors, form)
+        return 200, Parts(None, parts), [JSON]
+
+    def _model(self, name: Any) -> Loaded:
+        known = self._state.repository.loaded
+        if name is None and len(known) == 1:
+            return next(iter(known.values()))
+        if not isinstance(name, str):
+            raise InputError(f"'model' is {name!r}, expected a name")
+        return self._state.repository.find(name)
+
+    def _tokens(self, loaded: Loaded, given: Any) -> list[list[int]]:
+        """The tokens of each text: given as texts, or as tokens."""
+        many = given if isinstance(given, list) and not is_tokens(given) else [given]
+        if not many or len(many) > MOST_TEXTS:
+            raise InputError(f"'input' has {len(many)} texts, expected 1 to {MOST_TEXTS}")
+        if all(isinstance(each, str) for each in many):
+            encoded = self._tokenizers.of(loaded).encode_batch(many)
+            return [each.ids for each in encoded]
+        if all(is_tokens(each) for each in many):
+            return many
+        raise InputError("'input' is no text, list of texts, list of tokens, or list of these")
+
+    def _submit(self, loaded: Loaded, row: Sequence[int], result: str) -> Request:
+        inputs: dict[str, Any] = {}
+        for name in loaded.model.input_names():
+            values = row if name in ("input_ids", "tokens", "ids") else [0] * len(row)
+            if len(loaded.model.input_names()) == 1:
+                values = row
+            try:
+                inputs[name] = numpy.array(values, dtype_of_input(loaded, name))
+            except OverflowError:
+                raise InputError("a token is no number of a token") from None
+        return self._state.batcher.submit(inputs, loaded.name, outputs=(result,), keep=1)
+
+
+def dtype_of_input(loaded: Loaded, name: str) -> numpy.dtype:
+    """The dtype of an input of rows; raises OptionError for a model that takes no tokens."""
+    port: Any = loaded.model.lists.get(name)
+    if port is None:
+        raise OptionError(f"model '{loaded.name}' has no ragged rows of tokens",
+                          "compile it with ragged=\"auto\"")  # fmt: skip
+    specs = {spec.name: spec for spec in loaded.model.inputs}
+    return specs[port.values].dtype.numpy
+
+
+def embedding_of(loaded: Loaded) -> tuple[str, bool, int | None]:
+    """The result that is the embedding, whether it is one vector for each row, and its width, None
+    if it differs.
+
+    That is the first result [rows, width]; without one, the mean of the first result
+    [rows, tokens, width]. Raises OptionError for a model with neither.
+    """
+    lists = loaded.model.lists
+    for spec in loaded.model.outputs:
+        if spec.key not in lists and spec.rank == 2:
+            return spec.key, True, spec.shape[1].constant
+    for spec in loaded.model.outputs:
+        port: Any = lists.get(spec.key)
+        if port is not None and len(port.shape) == 2:
+            return spec.key, False, port.shape[1].constant
+    raise OptionError(f"model '{loaded.name}' has no result that is an embedding")
+
+
+def is_tokens(given: Any) -> bool:
+    """Whether a value is a list of tokens."""
+    return isinstance(given, list) and bool(given) and all(type(each) is int for each in given)
+
+
+def _document(
+    model: str, tokens: int, vectors: Sequence[numpy.ndarray], form: str
+) -> Iterator[bytes]:
+    """The JSON of an answer, in pieces."""
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    yield written({"object": "list", "model": model, "usage": usage})[:-1] + b',"data":['
+    for number, vector in enumerate(vectors):
+        floats = vector.astype("<f4", copy=False)
+        yield b'%s{"object":"embedding","index":%d,"embedding":' % (b"," if number else b"", number)
+        if form == "base64":
+            yield b'"' + base64.b64encode(floats.tobytes()) + b'"}'
+        else:
+            yield b"[" + b"".join(elements(floats)) + b"]}"
+    yield b"]}"
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """An error, as clients of `/v1` have it."""
+    status = status_of(error)
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    return {"error": {"message": text_of(error), "type": kind, "code": status, "param": None}}
+
+
+def failed(error: BaseException) -> Answer:
+    """The answer for an error."""
+    return json_answer(failure(error), status_of(error))

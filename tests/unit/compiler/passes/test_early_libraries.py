@@ -1,0 +1,39 @@
+"""Promise: libraries that are begun early are those that the kernels of the program call."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.compiler.frontends.table import read
+from anydim.compiler.passes.accumulate import Accumulate
+from anydim.compiler.passes.early_libraries import libraries_ahead
+from anydim.compiler.passes.lower import Lower
+from anydim.compiler.targets.targets import target
+
+
+def built(kind: str) -> ad.Builder:
+    g = ad.Builder("g")
+    n = g.dim("n", 0, 64)
+    if kind == "convolution":
+        x = g.input("x", ad.float32, (n, 16, n, n))
+        g.output("y", g.relu(g.conv(x, numpy.ones((16, 16, 1, 5), numpy.float32))))
+    elif kind == "products":
+        x = g.input("x", ad.float32, (n, 16))
+        g.output("y", g.matmul(g.tanh(g.matmul(x, numpy.ones((16, 16), "f4"))), g.constant(
+            numpy.ones((16, 48), numpy.float32))))  # fmt: skip
+    else:
+        g.output("y", g.softmax(g.input("x", ad.float32, (n, 16))))
+    return g
+
+
+@pytest.mark.parametrize("kind", ["convolution", "products", "none"])
+def test_libraries_ahead(kind: str) -> None:
+    code, source = target("llvm"), built(kind)
+    graph = Accumulate().run(Lower().run(read(source, None, None)))
+    early = {library.name for library in libraries_ahead(graph, code.machine, code.templates)}
+    kernels = ad.compile(built(kind)).report.kernels.values()
+    called = {library.name for kernel in kernels for library in kernel.libraries}
+    assert early == called
+    assert bool(early) == (kind != "none")

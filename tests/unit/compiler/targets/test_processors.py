@@ -1,0 +1,115 @@
+"""Promise: code is made for the processor that is described, and only for one that there is."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from anydim.base import settings
+from anydim.base.dtypes import float32, int32
+from anydim.base.errors import OptionError
+from anydim.compiler.kernels import ir
+from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import bytes_library, tiles_of_words
+from anydim.compiler.targets.llvm.compiler import assembly
+from anydim.compiler.targets.llvm.host import this_machine
+from anydim.compiler.targets.llvm.render import render, render_kernel
+from anydim.compiler.targets.processor import described, every_name
+from anydim.compiler.targets.targets import target
+from tests.unit.compiler.targets.programs import START, STOP, index, kernel, loop
+
+ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
+
+
+def triad(lanes: int) -> ir.Kernel:
+    """y = x * x + y, over whole vectors."""
+    kind = ir.Type(float32, lanes)
+    x, y = (ir.Load(kind, name, index("i")) for name in "xy")
+    value = ir.Op(kind, "fma", (x, x, y))
+    operands = [ir.Operand("x", float32), ir.Operand("y", float32, True)]
+    return kernel(operands, [loop("i", START, STOP, ir.Store("y", index("i"), value), step=lanes)])
+
+
+def dots(lanes: int) -> ir.Kernel:
+    kind = ir.Type(int32, lanes)
+    loads = tuple(ir.Load(kind, name, index("i")) for name in "abc")
+    store = ir.Store("c", index("i"), ir.Op(kind, "dot_bytes", loads))
+    operands = [*(ir.Operand(name, int32) for name in "ab"), ir.Operand("c", int32, True)]
+    return kernel(operands, [loop("i", START, STOP, store, step=lanes)], name="dots")
+
+
+@pytest.mark.parametrize("name", every_name())
+def test_every_described_processor_gets_elf_objects(name: str) -> None:
+    made = target("llvm", name)
+    assert made.processor.name == name
+    assert made.load is None
+    lanes = made.machine.lanes(float32)
+    modules = made.sources([triad(lanes), dots(lanes)], made.processor)
+    with settings.override(use_cache=False):
+        objects = made.compile(modules, 1)
+    for code in objects.code.values():
+        assert code[:5] == b"\x7fELF\x02"
+        assert struct.unpack_from("<H", code, 18)[0] == ELF_MACHINES[made.processor.architecture]
+
+
+@pytest.mark.parametrize(
+    "name, without, has",
+    [
+        ("x86-64-v2", "ymm", "mulps"), ("x86-64-v3", "zmm", "vfmadd"),
+        ("x86-64-v4", "ymm", "vfmadd"), ("aarch64", "xmm", "fmla"),
+    ],
+)  # fmt: skip
+def test_code_is_of_the_level(name: str, without: str, has: str) -> None:
+    processor = described(name)
+    lanes = processor.machine.lanes(float32)
+    text = assembly(render_kernel(triad(lanes), processor), processor)
+    assert has in text
+    assert without not in text
+
+
+@pytest.mark.parametrize(
+    "name, has",
+    [
+        ("x86-64-v3", "vpmaddwd"), ("x86-64-v3+vnni", "vpdpbusd"), ("x86-64-v4", "vpmaddwd"),
+        ("x86-64-v4+vnni", "vpdpbusd"), ("aarch64", "mla"), ("aarch64+dotprod", "sdot"),
+    ],
+)  # fmt: skip
+def test_dot_products_of_bytes(name: str, has: str) -> None:
+    processor = described(name)
+    lanes = processor.machine.lanes(int32)
+    assert has in assembly(render_kernel(dots(lanes), processor), processor)
+
+
+def test_tiles() -> None:
+    processor = described("x86-64-v4+amx")
+    assert processor.machine.tiles and not described("x86-64-v4+vnni").machine.tiles
+    assert {"amx_tile", "amx_int8", "avx512_vnni"} <= processor.flags
+    assert not processor.as_plain.machine.tiles
+    library = bytes_library(tiles_of_words(processor.machine), True, ir.TILE)
+    text = assembly(render(library, processor), processor)
+    assert all(word in text for word in ("tileloadd", "tdpbusd", "tilestored"))
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("x86-64-v5", "x86-64-v"), ("x86-64-v2+vnni", "nothing can be added"), ("", "aarch64"),
+        ("aarch64+vnni", "aarch64+dotprod"), ("x86-64-v3+", "x86-64-v3+vnni"),
+    ],
+)  # fmt: skip
+def test_a_processor_that_there_is_not(text: str, expected: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        described(text)
+    assert expected in str(caught.value)
+
+
+def test_flags_are_what_linux_calls_them() -> None:
+    assert {"lahf_lm", "pni", "sse4_1"} <= described("x86-64-v2").flags
+    assert {"abm", "bmi1", "avx_vnni"} <= described("x86-64-v3+vnni").flags
+    assert described("aarch64+dotprod").flags == {"fp", "asimd", "asimddp"}
+
+
+def test_this_machine_honours_the_setting() -> None:
+    with settings.override(vector_bits=128):
+        assert this_machine().vector_bytes == 16
+    assert this_machine().name == "native"

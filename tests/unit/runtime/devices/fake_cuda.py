@@ -1,0 +1,284 @@
+"""A CUDA driver library in Python: memory of the host, kernels that are Python functions.
+
+It refuses what a real one refuses: calls without a context, addresses that it did not give,
+memory beyond its capacity. `kernels` says what symbols do; a cubin is a text of symbols, those of
+kernels on ranges with a plus behind them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from anydim.compiler.targets.c.loader import load
+from anydim.compiler.targets.run import ENTRY
+
+OK, INVALID, NO_MEMORY, NOT_FOUND, FAILED = 0, 1, 2, 500, 719
+CAPTURED, UNLIKE = 900, 910
+TEXTS = {INVALID: b"invalid argument", NO_MEMORY: b"out of memory", NOT_FOUND: b"not found",
+         CAPTURED: b"operation not permitted when stream is capturing",
+         UNLIKE: b"the graph update was not performed",
+         FAILED: b"unspecified launch failure", 201: b"invalid device context"}  # fmt: skip
+Graph = list[tuple[Callable[[], None], tuple[int, ...]]]
+Kernel = Callable[[Sequence[int], int, int], None]  # words, blocks, items
+
+
+class FakeCuda:
+    """The library; attributes are its functions."""
+
+    def __init__(self, devices: int = 1, capacity: int = 1 << 24, items: int = 64) -> None:
+        self.devices, self.capacity, self.items = devices, capacity, items
+        self.kernels: dict[str, Kernel] = {}
+        self.blocks: dict[int, Any] = {}
+        self.pinned: list[Any] = []
+        self.modules: list[list[str]] = []
+        self.symbols: list[str] = []
+        self.loaded: list[object] = []
+        self.events: set[int] = set()
+        self.launches: list[tuple[str, int, int]] = []
+        self.capture: Graph | None = None
+        self.graphs: dict[int, Graph] = {}  # and those that can be launched
+        self.last = 1 << 20
+        self.counts = dict.fromkeys(("captures", "instances", "updates", "replays"), 0)
+        self.fails: str | None = None  # the call that fails from now on
+        self.local = threading.local()
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        work = getattr(type(self), f"do_{name.removesuffix('_v2')}", None)
+        if work is None:
+            raise AttributeError(name)
+        free = name in _WITHOUT_CONTEXT
+
+        def function(*given: Any) -> int:
+            if self.fails == name:
+                return FAILED
+            if not free and not getattr(self.local, "contexts", None):
+                return 201
+            return int(work(self, *given) or OK)
+
+        setattr(self, name, function)
+        return function
+
+    # ---- devices ---------------------------------------------------------------------------------
+
+    def do_cuInit(self, flags: int) -> None: ...
+
+    def do_cuDeviceGetCount(self, count: Any) -> None:
+        count._obj.value = self.devices
+
+    def do_cuDeviceGet(self, device: Any, number: int) -> None:
+        device._obj.value = number
+
+    def do_cuDeviceGetName(self, text: Any, length: int, device: int) -> None:
+        text.value = b"Fake"
+
+    def do_cuDeviceGetAttribute(self, value: Any, attribute: int, device: int) -> None:
+        value._obj.value = {75: 9, 76: 0, 16: 4}[attribute]
+
+    def do_cuDeviceTotalMem(self, bytes: Any, device: int) -> None:
+        bytes._obj.value = self.capacity
+
+    def do_cuDevicePrimaryCtxRetain(self, context: Any, device: int) -> None:
+        context._obj.value = 7 + device
+
+    def do_cuDevicePrimaryCtxRelease(self, device: int) -> None: ...
+
+    def do_cuCtxPushCurrent(self, context: int) -> None:
+        self.local.contexts = [*getattr(self.local, "contexts", []), context]
+
+    def do_cuCtxPopCurrent(self, context: Any) -> None:
+        self.local.contexts.pop()
+
+    def do_cuStreamCreate(self, stream: Any, flags: int) -> None:
+        stream._obj.value = 5
+
+    def do_cuStreamSynchronize(self, stream: int) -> int:
+        return CAPTURED if self.capture is not None else OK
+
+    # ---- memory ----------------------------------------------------------------------------------
+
+    def do_cuMemAlloc(self, address: Any, bytes: int) -> int:
+        if sum(len(block) for block in self.blocks.values()) + bytes > self.capacity:
+            return NO_MEMORY
+        block = (ctypes.c_ubyte * bytes)()
+        address._obj.value = ctypes.addressof(block)
+        self.blocks[ctypes.addressof(block)] = block
+        return OK
+
+    def do_cuMemFree(self, address: int) -> int:
+        return OK if self.blocks.pop(address, None) is not None else INVALID
+
+    def do_cuMemHostAlloc(self, address: Any, bytes: int, flags: int) -> None:
+        self.pinned.append((ctypes.c_ubyte * bytes)())
+        address._obj.value = ctypes.addressof(self.pinned[-1])
+
+    def inside(self, address: int, bytes: int) -> bool:
+        return any(
+            at <= address and address + bytes <= at + len(b) for at, b in self.blocks.items()
+        )
+
+    def do_cuMemcpyHtoDAsync(self, target: int, source: int, bytes: int, stream: int) -> int:
+        return self.moved(target, source, bytes, [target])
+
+    def do_cuMemcpyDtoHAsync(self, target: int, source: int, bytes: int, stream: int) -> int:
+        return self.moved(target, source, bytes, [source])
+
+    def do_cuMemcpyDtoDAsync(self, target: int, source: int, bytes: int, stream: int) -> int:
+        return self.moved(target, source, bytes, [target, source])
+
+    def moved(self, target: int, source: int, bytes: int, own: Sequence[int]) -> int:
+        if not all(self.inside(address, bytes) for address in own):
+            return INVALID
+        if self.capture is not None:
+            return CAPTURED
+        ctypes.memmove(target, source, bytes)
+        return OK
+
+    def do_cuMemsetD8Async(self, target: int, value: int, bytes: int, stream: int) -> int:
+        if not self.inside(target, bytes):
+            return INVALID
+        ctypes.memset(target, value, bytes)
+        return OK
+
+    # ---- code ------------------------------------------------------------------------------------
+
+    def do_cuModuleLoadData(self, module: Any, data: bytes) -> int:
+        if data.startswith(b"broken"):
+            return INVALID
+        if data.startswith(b"\x7fELF"):  # of this processor (tests/cuda_on_host.py)
+            return self.load(module, data)
+        self.modules.append(data.decode().split())
+        module._obj.value = len(self.modules)
+        return OK
+
+    def load(self, module: Any, data: bytes) -> int:
+        (name,) = re.findall(rb"(?<=\0)(\w+)_text(?=\0)", data)[:1]
+        symbol = name.decode()
+        shared = f"{symbol}_range".encode() in data
+        code = load([data], [symbol])
+        entry = ENTRY(code.address(symbol))
+
+        def run(words: Sequence[int], blocks: int, items: int) -> None:
+            *own, parallel, _part, scratch, _stride = words
+            block = (ctypes.c_int64 * len(own))(*own)
+            entry(ctypes.addressof(block), 0, parallel, scratch)
+
+        self.kernels[symbol] = run
+        self.loaded.append(code)
+        self.modules.append([f"{symbol}+" if shared else symbol])
+        module._obj.value = len(self.modules)
+        return OK
+
+    def do_cuModuleUnload(self, module: int) -> None: ...
+
+    def do_cuModuleGetFunction(self, function: Any, module: int, symbol: bytes) -> int:
+        name = symbol.decode()
+        if name not in [known.rstrip("+") for known in self.modules[module - 1]]:
+            return NOT_FOUND
+        self.symbols.append(name)
+        function._obj.value = len(self.symbols)
+        return OK
+
+    def do_cuModuleGetGlobal(self, address: Any, bytes: Any, module: int, symbol: bytes) -> int:
+        wanted = symbol.decode().removesuffix("_range") + "+"
+        return OK if wanted in self.modules[module - 1] else NOT_FOUND
+
+    def do_cuFuncGetAttribute(self, value: Any, attribute: int, function: int) -> None:
+        value._obj.value = self.items
+
+    def do_cuLaunchKernel(self, function: int, *given: Any) -> int:
+        (blocks, _, _, items, _, _, _, _, _, extra) = given
+        if not 0 < blocks < 1 << 31 or not 0 < items <= 1024:
+            return INVALID
+        size = ctypes.c_size_t.from_address(extra[3]).value
+        words = (ctypes.c_int64 * (size // 8)).from_address(extra[1])
+        name, given = self.symbols[function - 1], list(words)
+        return self.begun(lambda: self.do(name, given, blocks, items), (function,))
+
+    def do(self, name: str, words: Sequence[int], blocks: int, items: int) -> None:
+        self.launches.append((name, blocks, items))
+        self.kernels[name](words, blocks, items)
+
+    # ---- graphs ----------------------------------------------------------------------------------
+
+    def begun(self, work: Callable[[], None], form: tuple[int, ...]) -> int:
+        """Do work now, or note it where a stream is captured; `form` is what makes graphs alike."""
+        if self.capture is None:
+            work()
+        else:
+            self.capture.append((work, form))
+        return OK
+
+    def do_cuStreamBeginCapture(self, stream: int, mode: int) -> int:
+        if self.capture is not None:
+            return CAPTURED
+        self.capture = []
+        return OK
+
+    def do_cuStreamEndCapture(self, stream: int, graph: Any) -> int:
+        if self.capture is None:
+            return CAPTURED
+        self.counts["captures"] += 1
+        graph._obj.value = self.made(self.capture)
+        self.capture = None
+        return OK
+
+    def made(self, graph: Graph) -> int:
+        self.last += 1
+        self.graphs[self.last] = graph
+        return self.last
+
+    def do_cuGraphInstantiateWithFlags(self, made: Any, graph: int, flags: int) -> int:
+        self.counts["instances"] += 1
+        made._obj.value = self.made(self.graphs[graph])
+        return OK
+
+    def do_cuGraphExecUpdate(self, made: int, graph: int, info: Any) -> int:
+        if [form for _, form in self.graphs[made]] != [form for _, form in self.graphs[graph]]:
+            return UNLIKE
+        self.counts["updates"] += 1
+        self.graphs[made] = self.graphs[graph]
+        return OK
+
+    def do_cuGraphLaunch(self, made: int, stream: int) -> int:
+        if made not in self.graphs or self.capture is not None:
+            return INVALID
+        self.counts["replays"] += 1
+        for work, _ in self.graphs[made]:
+            work()
+        return OK
+
+    def do_cuGraphDestroy(self, graph: int) -> int:
+        return OK if self.graphs.pop(graph, None) is not None else INVALID
+
+    do_cuGraphExecDestroy = do_cuGraphDestroy
+
+    # ---- events ----------------------------------------------------------------------------------
+
+    def do_cuEventCreate(self, event: Any, flags: int) -> None:
+        event._obj.value = max(self.events, default=0) + 1
+        self.events.add(event._obj.value)
+
+    def do_cuEventRecord(self, event: int, stream: int) -> None: ...
+
+    def do_cuEventSynchronize(self, event: int) -> int:
+        return OK if event in self.events else INVALID
+
+    def do_cuEventDestroy(self, event: int) -> int:
+        if event not in self.events:
+            return INVALID
+        self.events.remove(event)
+        return OK
+
+    def do_cuGetErrorString(self, code: int, text: Any) -> None:
+        text._obj.value = TEXTS[code]
+
+
+_WITHOUT_CONTEXT = {
+    "cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute",
+    "cuDeviceTotalMem_v2", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2",
+    "cuCtxPushCurrent_v2", "cuGetErrorString",
+}  # fmt: skip
