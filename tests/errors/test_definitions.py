@@ -35,10 +35,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[ad.UserError], str]] = {
         lambda: ad.define(
             "def scan(float(T,C) x) -> (y) {"
             " for t in 0:T { y(t,c) = x(t,c) + (y(t-1,c) else 0) } }",
-            options={"scan": "nest(parallel=t)"},
+            options={"scan": "loop_nest(parallel=t)"},
         ).scan.options, ad.OptionError,
-        "options of <text>:1: scan, nest(parallel=t): 't' cannot be shared by threads: t runs in "
-        "order: y(t - 1, c) is read 1 iteration after it is written as y(t, c)\n"
+        "options of <text>:1: scan, loop_nest(parallel=t): 't' cannot be shared by threads: t runs "
+        "in order: y(t - 1, c) is read 1 iteration after it is written as y(t, c)\n"
         "  it can be split along 'c'",
     ),
     "an option with a value that is none": (

@@ -95,11 +95,11 @@ def test_rows_of_another_width(wish: str) -> None:
 @pytest.mark.parametrize(
     "wish",
     [
-        "nest(lanes=1)",
-        "nest(parallel=none)",
-        "nest(parallel=c)",
-        "nest(parallel=b, block=1)",
-        "nest(parallel=c, block=16, unroll=1)",
+        "loop_nest(lanes=1)",
+        "loop_nest(parallel=none)",
+        "loop_nest(parallel=c)",
+        "loop_nest(parallel=b, block=1)",
+        "loop_nest(parallel=c, block=16, unroll=1)",
     ],
 )
 def test_ordered_loops_another_way(wish: str) -> None:
@@ -148,7 +148,9 @@ def test_convolutions_another_way(wish: str) -> None:
         numpy.testing.assert_allclose(conv(x, w), convolved(x, w), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("wish", ("sliding(lanes=2)", "sliding(lanes=64, vectors=8)"))
+@pytest.mark.parametrize(
+    "wish", ("window_reduction(lanes=2)", "window_reduction(lanes=64, vectors=8)")
+)
 def test_windows_another_way(wish: str) -> None:
     pool = ad.define(POOL, options={"pool": wish}).pool
     for shape in ((1, 3, 7, 9), (2, 3, 33, 70), (0, 3, 5, 5), (1, 1, 3, 3)):
@@ -161,9 +163,9 @@ def test_windows_another_way(wish: str) -> None:
 @pytest.mark.parametrize(
     "wish",
     [
-        "bytes(rows=5, vectors=1)", "bytes(lanes=4, unroll=8)", "bytes(vectors=3)",
-        "bytes(rows=16, vectors=4)",
-        pytest.param("bytes(rows=16, lanes=32)", marks=pytest.mark.slow),
+        "int8(rows=5, vectors=1)", "int8(lanes=4, unroll=8)", "int8(vectors=3)",
+        "int8(rows=16, vectors=4)",
+        pytest.param("int8(rows=16, lanes=32)", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_products_of_bytes_another_way(wish: str) -> None:
@@ -180,7 +182,7 @@ def test_products_of_bytes_another_way(wish: str) -> None:
     [1, 2, 4, 8, 32, pytest.param(64, marks=pytest.mark.slow)],  # half a minute in LLVM
 )
 def test_transposed_copies_another_way(lanes: int) -> None:
-    wish = f"transposition(lanes={lanes})"
+    wish = f"transpose(lanes={lanes})"
     turned = ad.define(TURNED, options={"turned": wish}).turned
     for shape in ((1, 1), (5, 7), (33, 65), (0, 3), (200, 130)):
         x = draw(*shape)
@@ -212,7 +214,7 @@ def test_convolutions_with_constant_weights(taps: int, wish: str) -> None:
 def test_every_choice_of_a_schedule_has_a_rule() -> None:
     """What a record holds is chosen by a rule, or follows from the computation."""
     follows = {("contraction", "packed"), ("convolution", "packed")}
-    follows |= {("narrow", "vectors"), ("narrow", "lanes"), ("bytes", "depth")}
+    follows |= {("weight_only_quant", "vectors"), ("weight_only_quant", "lanes"), ("int8", "depth")}
     follows |= {("row_phase", name) for name in ("lanes", "unroll", "phase", "version")}
     follows |= {("attention", name) for name in ("rows", "vectors", "lanes", "unroll")}
     for template in TEMPLATES:
@@ -252,11 +254,15 @@ def test_another_template_that_takes_it_too() -> None:
 @pytest.mark.parametrize(
     ("text", "wish", "words"),
     [
-        (SCAN, "nest(parallel=t)", r"t runs in order: y\(t - 1, b, c\) is read 1 iteration after"),
-        (SCAN, "nest(parallel=q)", "cannot be shared by threads"),
-        (SCAN, "nest(lanes=3)", "option 'lanes' of 'nest' is 3, expected a power of two"),
-        (SCAN, "nest(block=-1)", "expected a whole number from 0"),
-        (SCAN, "nest(unroll=true)", "expected a power of two"),
+        (
+            SCAN,
+            "loop_nest(parallel=t)",
+            r"t runs in order: y\(t - 1, b, c\) is read 1 iteration after",
+        ),
+        (SCAN, "loop_nest(parallel=q)", "cannot be shared by threads"),
+        (SCAN, "loop_nest(lanes=3)", "option 'lanes' of 'loop_nest' is 3, expected a power of two"),
+        (SCAN, "loop_nest(block=-1)", "expected a whole number from 0"),
+        (SCAN, "loop_nest(unroll=true)", "expected a power of two"),
         (MATMUL, "contraction(rows=99)", "expected a whole number from 1 to 16"),
         (MATMUL, "contraction(block_k=12)", "expected a multiple of 8"),
         (MATMUL, "contraction(packed=true)", "follows from the computation"),
@@ -264,9 +270,9 @@ def test_another_template_that_takes_it_too() -> None:
         (MATMUL, "contraction(lanes=1)", "expected a power of two from 2 to 32"),
         (CONV, "convolution(direct=true)", "these windows are not rows of x"),
         (CONV, "convolution(chunk_k=4)", "expected a multiple of 8"),
-        (POOL, "sliding(lanes=1)", "expected a power of two from 2 to 64"),
-        (BYTES, "bytes(rows=17)", "expected a whole number from 1 to 16"),
-        (TURNED, "transposition(lanes=3)", "expected a power of two"),
+        (POOL, "window_reduction(lanes=1)", "expected a power of two from 2 to 64"),
+        (BYTES, "int8(rows=17)", "expected a whole number from 1 to 16"),
+        (TURNED, "transpose(lanes=3)", "expected a power of two"),
         (SOFTMAX, "row_phase(phase=1)", "row_phase"),
         (MATMUL, "carpet(rows=3)", "there is no schedule 'carpet'"),
     ],
@@ -280,7 +286,7 @@ def test_what_is_refused(text: str, wish: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"matmul": {"C": "nest(lanes=8)"}}, "'nest' does not take this computation"),
+        ({"matmul": {"C": "loop_nest(lanes=8)"}}, "'loop_nest' does not take this computation"),
         ({"matmul": {"D": "contraction(rows=4)"}}, "no kernel makes 'D'"),
         ({"matmul": "rows(lanes=8)"}, "no kernel is of that kind"),
         ({"matmull": "contraction(rows=4)"}, "did you mean 'matmul'"),
@@ -300,7 +306,7 @@ def test_texts_of_options() -> None:
     found = parse_texts(text)
     assert found == {
         "f": KernelOptions({"y": "rows(lanes=4)"}, fuse=False),
-        "g": KernelOptions({WHOLE: "nest(lanes=2)"}),
+        "g": KernelOptions({WHOLE: "loop_nest(lanes=2)"}),
     }
     assert given_options({"f": Rows(8)}, ["f"])["f"].schedules[WHOLE].startswith("rows(lanes=8")
 

@@ -93,15 +93,16 @@ def probes(machine: Machine) -> tuple[Probe, ...]:
             lambda limit, size: size < limit, 2,
         ),
         Probe(
-            "merged_window_rows", "sliding", ("merged_rows", "rows"), lambda: _images(1),
+            "merged_window_rows", "window_reduction", ("merged_rows", "rows"), lambda: _images(1),
             lambda size: image(48, size), tuple(range(2, lanes // 2 + 1)), held,
         ),
         Probe(
-            "merged_window_gathers", "sliding", ("merged_rows", "rows"), lambda: _images(2),
-            lambda size: image(96, 2 * size), tuple(range(1, lanes // 2 + 1)), held,
+            "merged_window_gathers", "window_reduction", ("merged_rows", "rows"),
+            lambda: _images(2), lambda size: image(96, 2 * size), tuple(range(1, lanes // 2 + 1)),
+            held,
         ),
         Probe(
-            "single_window_rows", "sliding", ("single_rows", "rows"), lambda: _images(1),
+            "single_window_rows", "window_reduction", ("single_rows", "rows"), lambda: _images(1),
             lambda size: image(size, 200), (1, 2, 3, 4, 6, 8), up_to,
         ),
         Probe(
@@ -113,11 +114,11 @@ def probes(machine: Machine) -> tuple[Probe, ...]:
             lambda size: image(500, 5 * size), tuple(range(1, lanes // 2 + 1)), held,
         ),
         Probe(
-            "few_byte_rows", "bytes", ("few_rows", "panels"), _bytes,
+            "few_byte_rows", "int8", ("few_rows", "panels"), _bytes,
             lambda size: _factors(size, 256), (1, 2, 3, 4), up_to,
         ),
         Probe(
-            "few_byte_vectors", "bytes", ("panels", "few_rows"), _bytes,
+            "few_byte_vectors", "int8", ("panels", "few_rows"), _bytes,
             lambda size: _factors(2, size), tuple(lanes * n for n in (1, 2, 3, 4, 6, 8)),
             lambda limit, size: size < lanes * limit,
         ),

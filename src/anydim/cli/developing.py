@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 # the passes between `segment` and `schedule` are those of the compiler, which help need not import
 PASS_STAGES = (
-    "lower", "integers", "narrow", "accumulate", "simplify", "channels", "unit_dimensions", "joins",
-    "views", "sizes_once", "inline", "scales", "layouts", "pieces", "fuse", "numbers", "pad",
+    "lower", "integers", "weight_only_quant", "accumulate", "simplify", "channels",
+    "unit_dimensions", "joins", "views", "sizes_once", "inline", "scales", "layouts",
+    "split_reduction", "fuse", "hoist_constants", "pad",
 )  # fmt: skip
 STAGES = (
     "import", "placed", "segment", *PASS_STAGES, "schedule", "kernels", "program", "host", "llvm",

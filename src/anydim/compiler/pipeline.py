@@ -125,7 +125,8 @@ PASSES: tuple[Pass, ...] = (
         lambda m, t, o: Integers(),
     ),
     Pass(
-        "narrow", "after integers, which handles products of dequantised values; before simplify",
+        "weight_only_quant",
+        "after integers, which handles products of dequantised values; before simplify",
         "products read constant weights of 4 or 8 bits at that width",
         lambda m, t, o: Narrow(m, t),
     ),
@@ -178,7 +179,8 @@ PASSES: tuple[Pass, ...] = (
         lambda m, t, o: Layouts(settings.layout, not m.max_lanes, copies=not o.schedules),
     ),
     Pass(
-        "pieces", "after inline and layouts: it splits loops in their final form; before fuse",
+        "split_reduction",
+        "after inline and layouts: it splits loops in their final form; before fuse",
         "no full reduction to a scalar is one long loop",
         lambda m, t, o: Pieces(),
     ),
@@ -188,7 +190,7 @@ PASSES: tuple[Pass, ...] = (
         lambda m, t, o: Fuse(m, t) if o.fuse else Unchanged(),
     ),
     Pass(
-        "numbers", "after fuse: it compares the groups of kernels",
+        "hoist_constants", "after fuse: it compares the groups of kernels",
         "groups that differ only in literals share a kernel", lambda m, t, o: Numbers(),
     ),
     Pass(

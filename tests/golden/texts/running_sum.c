@@ -1,4 +1,4 @@
-/* kernel nest_385da02725b1 */
+/* kernel loop_nest_385da02725b1 */
 
 #ifndef __has_builtin
 #define __has_builtin(name) 0
@@ -31,7 +31,7 @@ static void main_(f32 *restrict t0, f32 *restrict t1, i64 p0, i64 start, i64 sto
 
 typedef union { void *pointer; i64 number; } slot;
 
-__attribute__((aligned(16))) void nest_385da02725b1(const slot *arguments, i64 start, i64 stop, void *scratch);
-void nest_385da02725b1(const slot *arguments, i64 start, i64 stop, void *scratch) {
+__attribute__((aligned(16))) void loop_nest_385da02725b1(const slot *arguments, i64 start, i64 stop, void *scratch);
+void loop_nest_385da02725b1(const slot *arguments, i64 start, i64 stop, void *scratch) {
   main_(arguments[0].pointer, arguments[1].pointer, arguments[2].number, start, stop, scratch);
 }

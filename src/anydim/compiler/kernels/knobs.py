@@ -54,12 +54,12 @@ _TILE: dict[str, Rule] = {
 
 RULES: dict[str, dict[str, Rule]] = {
     "pointwise": {"lanes": _power(64), "unroll": _power(16), "version": _VERSION},
-    "ranges": {"lanes": _power(64), "unroll": _power(16), "version": _VERSION},
+    "concat": {"lanes": _power(64), "unroll": _power(16), "version": _VERSION},
     "rows": {
         "lanes": _power(64), "unroll": _power(16), "across": _FLAG, "version": _VERSION,
     },
     "row_phase": {},
-    "nest": {
+    "loop_nest": {
         "lanes": _power(64), "unroll": _power(16), "parallel": _WORD, "block": _between(0, 1 << 30),
     },
     "contraction": {
@@ -72,10 +72,10 @@ RULES: dict[str, dict[str, Rule]] = {
     },
     "winograd": {**_TILE, "block_tiles": _between(1, 1 << 10), "version": _VERSION},
     "winograd_across": {**_TILE, "block": _between(1, 1 << 10), "version": _VERSION},
-    "bytes": {**_TILE, "version": _VERSION},
-    "narrow": {},
-    "sliding": {"lanes": _power(64, 2), "vectors": _between(1, 8), "version": _VERSION},
-    "transposition": {"lanes": _power(64), "version": _VERSION},
+    "int8": {**_TILE, "version": _VERSION},
+    "weight_only_quant": {},
+    "window_reduction": {"lanes": _power(64, 2), "vectors": _between(1, 8), "version": _VERSION},
+    "transpose": {"lanes": _power(64), "version": _VERSION},
     "attention": {
         "query_block": (
             lambda value, at: _whole(value, at.rows, 1 << 20) and value % at.rows == 0,
@@ -92,28 +92,28 @@ RULES: dict[str, dict[str, Rule]] = {
 # values that a search tries; the other options follow from the machine, or hardly matter
 SEARCHED: dict[str, dict[str, tuple[int, ...]]] = {
     "pointwise": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
-    "ranges": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
+    "concat": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
     "rows": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
-    "nest": {"lanes": (4, 8, 16), "unroll": (1, 2, 4)},
-    "sliding": {"lanes": (4, 8, 16), "vectors": (1, 2, 3, 4)},
-    "transposition": {"lanes": (4, 8, 16)},
+    "loop_nest": {"lanes": (4, 8, 16), "unroll": (1, 2, 4)},
+    "window_reduction": {"lanes": (4, 8, 16), "vectors": (1, 2, 3, 4)},
+    "transpose": {"lanes": (4, 8, 16)},
     "contraction": {"rows": (2, 3, 4, 6, 8, 10, 12), "unroll": (1, 2, 4)},
     "convolution": {"rows": (2, 4, 6, 8, 10, 12), "unroll": (1, 2, 4), "block_tiles": (4, 16, 64)},
     "winograd": {"rows": (4, 6, 8, 10, 12), "block_tiles": (8, 16, 32, 64)},
-    "bytes": {"rows": (2, 4, 6, 8)},
+    "int8": {"rows": (2, 4, 6, 8)},
 }
 
 VERSION = "version"  # the option of schedules whose kernels have versions
 
 # kinds whose versions all have the same bits at all sizes: a schedule for all sizes may force one
-SAME_BITS = frozenset({"pointwise", "ranges", "transposition", "bytes"})
+SAME_BITS = frozenset({"pointwise", "concat", "transpose", "int8"})
 
 # for a schedule that serves all sizes: partition of work for threads and caches only, nothing that
 # would change the summation order at a size that is not measured
 TRIED_WHOLE: dict[str, dict[str, tuple[int, ...]]] = {
     "pointwise": SEARCHED["pointwise"],
-    "sliding": SEARCHED["sliding"],
-    "transposition": SEARCHED["transposition"],
+    "window_reduction": SEARCHED["window_reduction"],
+    "transpose": SEARCHED["transpose"],
     "contraction": {
         "block_columns_bytes": tuple(n << 15 for n in (1, 2, 3, 4, 6, 8, 16)),
         "block_rows_bytes": tuple(3 << n for n in (15, 16, 17, 18, 19)),
@@ -125,7 +125,7 @@ TRIED_WHOLE: dict[str, dict[str, tuple[int, ...]]] = {
     },
     "winograd": {"block_tiles": (2, 3, 4, 6, 8, 12, 16, 32)},
     "attention": {"query_block": (24, 48, 96, 192, 384), "copies": (False, True)},
-    "bytes": {"rows": (2, 4, 6, 8), "vectors": (1, 2, 3, 4)},
+    "int8": {"rows": (2, 4, 6, 8), "vectors": (1, 2, 3, 4)},
 }
 
 

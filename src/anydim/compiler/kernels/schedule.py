@@ -7,6 +7,7 @@ options that a text may omit. Each template registers its own (`template.py`).
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import Field, field, fields
 from typing import Any
 
@@ -15,6 +16,10 @@ from anydim.base.records import SHOWN_IF_SET
 from anydim.base.text import article, listed
 
 _SCHEDULES: dict[str, type] = {}
+FORMER_NAMES = {
+    "bytes": "int8", "narrow": "weight_only_quant", "nest": "loop_nest", "ranges": "concat",
+    "sliding": "window_reduction", "transposition": "transpose",
+}  # fmt: skip
 ANY = "any"  # the version of a schedule that leaves the choice to the sizes
 _TEXT = re.compile(r"\s*([a-z_]\w*)\s*\((.*)\)\s*", re.DOTALL)
 _OPTION = re.compile(r"\s*([a-z_]\w*)\s*=\s*(-?\d+|[A-Za-z_]\w*)\s*")
@@ -47,6 +52,16 @@ def _is_shown(field: Field[Any], value: Any) -> bool:
     return field.metadata != SHOWN_IF_SET or value != field.default
 
 
+def by_current_name(text: str) -> str:
+    """A text of a schedule that users give, by its current name; warns about a former one."""
+    name, bracket, rest = text.partition("(")
+    named = FORMER_NAMES.get(name.strip())
+    if named is None:
+        return text
+    warnings.warn(f"schedule '{name}' is named '{named}'", DeprecationWarning, stacklevel=2)
+    return f"{named}{bracket}{rest}"
+
+
 def parse_schedule(text: str) -> Any:
     """The schedule that a text denotes; raises OptionError when the text is not a schedule."""
     kind, options = parse_options(text)
@@ -63,6 +78,7 @@ def parse_options(text: str) -> tuple[type, dict[str, Any]]:
     if whole is None:
         raise OptionError(f"'{text}' is not a schedule", "write it as rows(lanes=16, unroll=4)")
     name, inside = whole.groups()
+    name = FORMER_NAMES.get(name, name)  # of a saved recipe
     if name not in _SCHEDULES:
         raise OptionError(f"there is no schedule '{name}'", f"known: {listed(sorted(_SCHEDULES))}")
     kind = _SCHEDULES[name]

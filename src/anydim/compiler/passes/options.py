@@ -24,7 +24,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.base.user_values import shown
 from anydim.compiler.kernels.launch import TF32
-from anydim.compiler.kernels.schedule import parse_options, print_schedule
+from anydim.compiler.kernels.schedule import by_current_name, parse_options, print_schedule
 from anydim.compiler.passes.memory import PLANNERS, STACKED, Planner
 
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?\s*:\s*([^#]*?)\s*(?:#.*)?")
@@ -135,7 +135,10 @@ def _options(given: Any) -> KernelOptions:
         hint = f"there is {listed(PLANNERS)}; or give a planner"
         raise OptionError(f"option 'memory' is {memory!r}", hint)
     precision = known_precision(rest.pop("precision", EXACT))
-    texts = {name: w if isinstance(w, str) else print_schedule(w) for name, w in rest.items()}
+    texts = {
+        name: by_current_name(wish) if isinstance(wish, str) else print_schedule(wish)
+        for name, wish in rest.items()
+    }
     if texts:
         import_module("anydim.compiler.kernels.templates")  # names the schedules
     for text in texts.values():

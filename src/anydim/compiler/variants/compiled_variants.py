@@ -58,7 +58,7 @@ class Fitted(CallableProgram):
         Args:
             strategy: As in `anydim.compile`.
             strategies: Strategies by patterns of node or kernel names, the first match counts:
-                `{"*/attention/*": "exact()", "sliding": "adaptive()"}`.
+                `{"*/attention/*": "exact()", "window_reduction": "adaptive()"}`.
 
         Raises:
             OptionError: A strategy is invalid, a dim is unknown, or a pattern matches nothing.

@@ -21,7 +21,7 @@ MATTERS = 1 << 16  # minimum bytes of a constant
 _SHARE = 0.02  # minimum share of all work
 _USUAL = 64  # assumed size of a dim without upper bound
 _DENSE = 12  # operations per byte: only code that reads its operands repeatedly reaches it
-_UNTILED = ("rows", "pointwise", "nest")
+_UNTILED = ("rows", "pointwise", "loop_nest")
 
 
 @dataclass(frozen=True)

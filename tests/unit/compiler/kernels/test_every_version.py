@@ -22,7 +22,7 @@ from tests.golden.record import why_not
 from tests.unit.compiler.kernels.version_cases import CASES, OTHER_ORDER, VersionCase
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
-KERNELS = Path(anydim.__file__).with_name("kernels")
+KERNELS = Path(anydim.__file__).parent / "compiler/kernels"
 _NAMED = {
     "Version": 0,
     "Way": 0,

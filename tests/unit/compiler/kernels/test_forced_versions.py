@@ -77,14 +77,14 @@ NEVER: dict[str, Case] = {
     "rows": (reduced, "rows", "transposed", (500, 900)),
     "rows without": (reduced, "rows", "few_columns", (1, 900)),
     "elements": (elements, "pointwise", "vector4", (500, 900)),
-    "windows": (pooled, "sliding", "strips", (1200, 2000)),
-    "windows without": (pooled, "sliding", "panels", (3, 2000)),
+    "windows": (pooled, "window_reduction", "strips", (1200, 2000)),
+    "windows without": (pooled, "window_reduction", "panels", (3, 2000)),
     "products": (multiplied, "contraction", "one_row", (2, 99)),
     "products without": (multiplied, "contraction", "by_position", (1, 99)),
     "convolutions": (convolved, "convolution", "by_position", (1, 1)),
     "winograd": (tiled, "winograd", "panels", (1, 9)),
-    "integers": (integers, "bytes", "few_rows", (10, 99)),
-    "integers without": (integers, "bytes", "joined", (1, 99)),
+    "integers": (integers, "int8", "few_rows", (10, 99)),
+    "integers without": (integers, "int8", "joined", (1, 99)),
 }
 
 

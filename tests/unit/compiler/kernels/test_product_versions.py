@@ -72,7 +72,7 @@ def integers(version: str) -> ad.Model:
     m, k, n = g.dim("m", 0, 64), g.dim("k", 1, 99), g.dim("n", 1, 999)
     a, b = g.input("a", ad.uint8, (m, k)), g.input("b", ad.int8, (k, n))
     g.output("y", g.matmul_integer(a, b, *(g.constant(z) for z in (numpy.uint8(0), numpy.int8(0)))))
-    return _compiled(g, "bytes", version)
+    return _compiled(g, "int8", version)
 
 
 @once_for_each_target

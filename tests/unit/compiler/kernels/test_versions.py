@@ -15,7 +15,13 @@ import anydim.compiler.ops
 from anydim.base.dtypes import float32
 from anydim.base.errors import InternalError, OptionError
 from anydim.compiler.graph.operator import operator
-from anydim.compiler.kernels.schedule import parse_schedule, print_schedule
+from anydim.compiler.kernels.schedule import (
+    FORMER_NAMES,
+    by_current_name,
+    parse_options,
+    parse_schedule,
+    print_schedule,
+)
 from anydim.compiler.kernels.versions import Version, versioned_launch
 from anydim.compiler.kernels.window_reduction import window_template as sliding
 from anydim.compiler.kernels.window_reduction.window_template import Slide
@@ -92,9 +98,9 @@ def test_the_last_version_serves_all_sizes() -> None:
 
 
 def test_a_schedule_names_a_version_only_if_it_forces_one() -> None:
-    assert print_schedule(Slide(8, 2)) == "sliding(lanes=8, vectors=2)"
+    assert print_schedule(Slide(8, 2)) == "window_reduction(lanes=8, vectors=2)"
     forced = Slide(8, 2, "rows")
-    assert print_schedule(forced) == "sliding(lanes=8, vectors=2, version=rows)"
+    assert print_schedule(forced) == "window_reduction(lanes=8, vectors=2, version=rows)"
     assert parse_schedule(print_schedule(forced)) == forced
 
 
@@ -105,7 +111,7 @@ POOL = """def pool(float(N,C,H,W) x) -> (y) {
 
 @pytest.mark.parametrize("version", ["strips", "merged_rows", "single_rows", "rows"])
 def test_options_force_a_version(version: str) -> None:
-    pool = ad.define(POOL, options={"pool": f"sliding(version={version})"}).pool
+    pool = ad.define(POOL, options={"pool": f"window_reduction(version={version})"}).pool
     for shape in ((2, 16, 5, 6), (1, 16, 3, 3), (1, 16, 9, 70), (0, 16, 4, 4), (1, 3, 4, 600)):
         x = numpy.random.default_rng(1).standard_normal(shape).astype("f4")
         windows = numpy.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
@@ -124,3 +130,19 @@ def test_explain_and_plan_name_the_version() -> None:
     assert (small.version, small.because) == ("strips", "")
     assert large.version == "rows" and large.because.startswith("strips is for ")
     assert ": rows, since strips is for " in str(model.plan(n=1, h=500, w=500))
+
+
+@pytest.mark.parametrize("name", sorted(FORMER_NAMES))
+def test_former_names_of_schedules_are_accepted_with_a_warning(name: str) -> None:
+    text = f"{name}(lanes=4)"
+    with pytest.warns(DeprecationWarning, match=f"'{name}' is named '{FORMER_NAMES[name]}'"):
+        assert by_current_name(text) == f"{FORMER_NAMES[name]}(lanes=4)"
+    assert parse_options(f"{name}()") == parse_options(f"{FORMER_NAMES[name]}()")  # saved recipes
+
+
+def test_options_accept_a_former_name_of_a_schedule() -> None:
+    text = "def turned(float(N,M) x) -> (y) { y(j,i) = x(i,j) }"
+    with pytest.warns(DeprecationWarning, match="'transposition' is named 'transpose'"):
+        turned = ad.define(text, options={"turned": "transposition(lanes=1)"}).turned
+        found = turned(numpy.arange(6, dtype="float32").reshape(2, 3))
+    assert found.tolist() == [[0, 3], [1, 4], [2, 5]]

@@ -86,7 +86,7 @@ def test_every_access_is_inside(kind: DType, vector_bytes: int) -> None:
     for shape in SHAPES[:4]:
         made = prepared(kind, shape, vector_bytes)
         if shape[1] > 1:
-            assert made.template.name == "narrow"
+            assert made.template.name == "weight_only_quant"
         a, w, s, b = drawn(kind, shape, (1, 2))
         (found,) = made.outputs([a, w, s, b], {"B": 1, "M": 2}, 2, False)
         check(found, a, dequantised(w, s, shape[2]), b)
@@ -171,7 +171,7 @@ def test_dequantised_weights_are_read_as_they_are(kind: int, block: int, zeros: 
     model = ad.compile(proto.SerializeToString())
     notes = [note for note in model.report.notes[1:] if "folded" not in note]
     kernels = [note.split(":")[0] for note in notes]
-    assert kernels == (["contraction"] if zeros else ["narrow"])
+    assert kernels == (["contraction"] if zeros else ["weight_only_quant"])
     for size in ((1, 1), (0, 2), (2, 7)):
         x = np.random.default_rng(2).standard_normal((*size, 100)).astype(np.float32)
         check(model(x)["y"], x, weights, np.zeros(70))
@@ -214,7 +214,7 @@ def test_products_of_blocks_of_bits(bits: int, given: bool) -> None:
     model = ad.compile(onnx.ModelProto.SerializeToString(proto))
     notes = [note for note in model.report.notes[1:] if "folded" not in note]
     kernels = [note.split(":")[0] for note in notes]
-    assert kernels == (["contraction"] if given and bits == 8 else ["narrow"])
+    assert kernels == (["contraction"] if given and bits == 8 else ["weight_only_quant"])
     weights = (fields - np.repeat(zero, block, 1)) * np.repeat(s.astype(np.float64), block, 1)
     for count in (1, 3, 0, 20):
         x = random.standard_normal((count, k)).astype(np.float32)

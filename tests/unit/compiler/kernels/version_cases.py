@@ -175,20 +175,20 @@ def scaled(g: ad.Builder) -> None:
 # ---- data movement -------------------------------------------------------------------------------
 
 
-@case("ranges", forced=("nontemporal",), r=(0, 1, 5), n=(0, *AROUND, 100), m=(0, 1, 2, 8, 9, 40))
+@case("concat", forced=("nontemporal",), r=(0, 1, 5), n=(0, *AROUND, 100), m=(0, 1, 2, 8, 9, 40))
 def joined_columns(g: ad.Builder) -> None:
     r, n, m = g.dim("r", 0, 99), g.dim("n", 0, 9999), g.dim("m", 0, 999)
     x, other = g.input("x", ad.float32, (r, n)), g.input("other", ad.float32, (r, m))
     g.output("y", g.concat(x, other * 2.0, axis=1))
 
 
-@case("transposition", b=(0, 2), n=(0, *AROUND, 40, 300), m=(*AROUND, 65, 300))
+@case("transpose", b=(0, 2), n=(0, *AROUND, 40, 300), m=(*AROUND, 65, 300))
 def transposed(g: ad.Builder) -> None:
     b, n, m = g.dim("b", 0, 9), g.dim("n", 0, 999), g.dim("m", 0, 999)
     g.output("y", g.transpose(g.input("x", ad.float32, (b, n, m)), perm=(0, 2, 1)))
 
 
-@case("transposition", WIDE, n=AROUND, m=AROUND)
+@case("transpose", WIDE, n=AROUND, m=AROUND)
 def transposed_bytes(g: ad.Builder) -> None:
     n, m = g.dim("n", 0, 999), g.dim("m", 0, 999)
     g.output("y", g.transpose(g.input("x", ad.uint8, (n, m)), perm=(1, 0)))
@@ -206,13 +206,13 @@ def short_attention(g: ad.Builder) -> None:
 # ---- windows -------------------------------------------------------------------------------------
 
 
-@case("sliding", n=(0, 3), h=(1, 2, 3, 8), w=(1, 2, 3, 5, 9, 171, 512, 513))
+@case("window_reduction", n=(0, 3), h=(1, 2, 3, 8), w=(1, 2, 3, 5, 9, 171, 512, 513))
 def pooled(g: ad.Builder) -> None:
     x = g.input("x", ad.float32, (g.dim("n", 0, 9), 17, g.dim("h", 1, 99), g.dim("w", 1, 600)))
     g.output("y", g.max_pool(x, kernel=(3, 3), pads=(1, 1, 1, 1)))
 
 
-@case("sliding", n=(0, 1, 3), h=(1, 2, 9), w=(1, 5, 8))
+@case("window_reduction", n=(0, 1, 3), h=(1, 2, 9), w=(1, 5, 8))
 def filtered_channels(g: ad.Builder) -> None:
     n, h, w = g.dim("n", 0, 9), g.dim("h", 1, 99), g.dim("w", 1, 99)
     x = g.transpose(g.input("x", ad.float32, (n, h, w, 17)), perm=(0, 3, 1, 2))
@@ -288,14 +288,14 @@ def convolved_tiles(g: ad.Builder) -> None:
     g.output("y", g.transpose(y, perm=(0, 2, 3, 1)))
 
 
-@case("bytes", m=(0, 1, 2, 4, 5, 9), k=(1, 3, 66), n=(1, 15, 16, 17, 300))
+@case("int8", m=(0, 1, 2, 4, 5, 9), k=(1, 3, 66), n=(1, 15, 16, 17, 300))
 def integers(g: ad.Builder) -> None:
     m, k, n = g.dim("m", 0, 64), g.dim("k", 1, 99), g.dim("n", 1, 999)
     a, b = g.input("a", ad.uint8, (m, k)), g.input("b", ad.int8, (k, n))
     g.output("y", g.matmul_integer(a, b, *(g.constant(z) for z in (numpy.uint8(0), numpy.int8(0)))))
 
 
-@case("bytes", n=(0, 1, 2, 3, 9), w=(1, 2, 5, 8, 9, 17, 40))
+@case("int8", n=(0, 1, 2, 3, 9), w=(1, 2, 5, 8, 9, 17, 40))
 def convolved_integers(g: ad.Builder) -> None:
     x = g.input("x", ad.uint8, (g.dim("n", 0, 64), 8, g.dim("w", 1, 64)))
     zeros = g.constant(numpy.uint8(7)), g.constant(numpy.int8(0))

@@ -219,7 +219,7 @@ def test_inputs_and_results_are_copied_where_that_is_worth_it(
     x = g.input("x", ad.float32, (sizes[0], read, *sizes[1:]))
     g.output("y", conv(g, x, made, side, stride=stride))
     chosen = [each.schedule for each in ad.compile(g).report.chosen]
-    assert sum(each.startswith("transposition") for each in chosen) == count
+    assert sum(each.startswith("transpose(") for each in chosen) == count
 
 
 def test_schedules_that_are_asked_for_are_of_kernels_without_copies() -> None:
@@ -236,7 +236,7 @@ def test_rows_of_channels_and_images_are_the_same_bytes() -> None:
     for layout, count in (("channels_first", 1), (LAST, 0)):
         with settings.override(layout=layout):
             chosen = ad.compile(built("tokens")).report.chosen
-        assert sum(each.schedule.startswith("transposition") for each in chosen) == count
+        assert sum(each.schedule.startswith("transpose(") for each in chosen) == count
 
 
 def values_last(graph: Graph, known: bool = True) -> int:

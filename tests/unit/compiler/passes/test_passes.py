@@ -153,7 +153,7 @@ def test_fusion_drops_what_nothing_reads() -> None:
     x = g.input("x", ad.float32, (g.dim("n", 0, 8), 4))
     g.output("y", g.relu(x))
     g.output("z", g.concat(x, x, axis=0))
-    before = after(g.graph(), "pieces").replace(outputs=("y",))
+    before = after(g.graph(), "split_reduction").replace(outputs=("y",))
     made = Fuse(MACHINE, TEMPLATES).run(before)
     assert [node.outputs for node in made.nodes] == [("y",)]
     assert [item.template for item in Schedule(MACHINE, TEMPLATES).run(made)] == ["pointwise"]

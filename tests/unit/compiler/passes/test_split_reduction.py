@@ -63,12 +63,12 @@ def test_integers_wrap_alike() -> None:
 
 
 def test_only_what_may_be_long_is_cut() -> None:
-    assert "piece" not in ad.compile(graph(ad.float32, 2 * PIECE)).show("pieces")
-    assert "piece" in ad.compile(graph(ad.float32, 2 * PIECE + 1)).show("pieces")
+    assert "piece" not in ad.compile(graph(ad.float32, 2 * PIECE)).show("split_reduction")
+    assert "piece" in ad.compile(graph(ad.float32, 2 * PIECE + 1)).show("split_reduction")
 
 
 def test_a_row_whose_elements_are_wanted_stays_whole() -> None:
     g = ad.Builder("g")
     x = g.input("x", ad.float32, [g.dim("n", 0, None)])
     g.output("y", g.softmax(x, axis=0))
-    assert "piece" not in ad.compile(g.graph()).show("pieces")
+    assert "piece" not in ad.compile(g.graph()).show("split_reduction")

@@ -133,8 +133,13 @@ def test_a_search_tries_each_schedule_once_and_texts_give_them_back(
     for each in tried:
         again = by_text(known, code.templates, each.candidate.schedule)
         assert again is not None and again.kernel.name == each.candidate.kernel.name
-    assert by_text(known, code.templates, "sliding(lanes=3, vectors=1)") is None
+    assert by_text(known, code.templates, "window_reduction(lanes=3, vectors=1)") is None
     assert [each.candidate.schedule for each in search(known, code, 0.0)] == [site.schedule]
-    some = [schedules[-1], site.schedule, "sliding(lanes=3, vectors=1)", "sliding()"]
+    some = [
+        schedules[-1],
+        site.schedule,
+        "window_reduction(lanes=3, vectors=1)",
+        "window_reduction()",
+    ]
     again = [each.candidate.schedule for each in search(known, code, 60.0, found=some)]
     assert schedules[-1] in again and set(again) <= set(schedules) and len(again) < len(schedules)

@@ -97,9 +97,8 @@ def test_buckets_are_made_with_the_model(here: Here, wanted: dict[int, numpy.nda
     model = depthwise("buckets(b=1, h=[3, 9], q=10)")
     assert len(here.orders) == 4
     same(model, wanted, list(HEIGHTS))
-    assert str(model.variants()[0]) in model.explain(details=True) and "sliding" in model.explain(
-        details=True
-    )
+    explained = model.explain(details=True)
+    assert str(model.variants()[0]) in explained and "window_reduction" in explained
     assert sum(variant.hits for variant in model.variants()) == 6
     assert len(here.orders) == 4
     assert {variant.sizes["h"] for variant in model.variants() if "h" in variant.sizes} == {
@@ -152,12 +151,12 @@ def test_parts_have_strategies_of_their_own(here: Here, wanted: dict[int, numpy.
         "exact", "generic"
     ]  # fmt: skip
     assert model.plan(b=1, h=3, q=10).document()["launches"][0]["body"].startswith("exact sliding")
-    model.serve_by("generic", {"sliding*": "exact"})
+    model.serve_by("generic", {"window_reduction*": "exact"})
     same(model, wanted, [3])
     assert len(model.variants()) == 2
     with pytest.raises(ad.OptionError, match="no node or kernel is called 'softmax'"):
         model.serve_by("generic", {"softmax": "exact"})
-    assert len(model.variants()) == 2 and list(model.strategies) == ["sliding*"]
+    assert len(model.variants()) == 2 and list(model.strategies) == ["window_reduction*"]
 
 
 def test_conditions_choose_a_strategy_at_each_size(here: Here) -> None:
@@ -184,7 +183,7 @@ def test_somebody_may_be_told_of_bodies(here: Here, wanted: dict[int, numpy.ndar
     model.on_variant(told.append)
     same(model, wanted, [3])
     assert [event.kind for event in told] == ["compiled", "published"] * 2
-    assert told[0].sizes["h"] == 3 and told[0].schedule.startswith("sliding")
+    assert told[0].sizes["h"] == 3 and told[0].schedule.startswith("window_reduction")
     here.problem = "no such luck"
     model.on_variant(lambda event: told.append(event) or 1 / 0)
     same(model, wanted, [4])

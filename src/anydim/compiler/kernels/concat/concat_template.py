@@ -110,7 +110,7 @@ def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
         schedule.version, (*writer.short, (NONTEMPORAL, past), (PARTS, ALWAYS))
     )
     return touched.launch(
-        "ranges", context.sizes, body, schedule,
+        "concat", context.sizes, body, schedule,
         "piecewise elements along an axis",
         parallel=product(axis.extent for axis in form.outer) * writer.blocks, work=(flops, moved),
         grain=writer.grain, in_place=pairs, versions=others,
@@ -352,5 +352,5 @@ class _Writer:
 
 
 TEMPLATE = form_template(
-    "ranges", Ranges, lambda task: ranges_form(task.group, task.box), _propose, _lower
+    "concat", Ranges, lambda task: ranges_form(task.group, task.box), _propose, _lower
 )

@@ -77,7 +77,7 @@ def lower(form: NestForm, schedule: Nest, task: Task) -> Launch:
     touched = Operands.of(task.group, (expr for _, expr in expressions_of(form.steps)), buffers)
     operations = operations_of(form.steps, as_size(1), loop_ranges(form.steps))
     return touched.launch(
-        "nest", sizes, body, schedule, _reason(form, chunks, box, plan is not None),
+        "loop_nest", sizes, body, schedule, _reason(form, chunks, box, plan is not None),
         parallel=_range(chunks) if plan is None else plan.range,
         work=(operations, moved_bytes(task.group)),
         grain=_grain(form, chunks, machine) if plan is None else -plan.each,

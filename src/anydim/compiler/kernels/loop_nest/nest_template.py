@@ -29,4 +29,4 @@ def _later(module: str) -> Any:
     return import_module(f"anydim.compiler.kernels.loop_nest.{module}")
 
 
-TEMPLATE = form_template("nest", Nest, _form, _propose, _lower)
+TEMPLATE = form_template("loop_nest", Nest, _form, _propose, _lower)

@@ -90,7 +90,7 @@ def _lower(form: TranspositionForm, schedule: Transposition, task: Task) -> Laun
     outer = product(axis.extent for axis in form.outer)
     moved = (dtype.bytes + made.type.dtype.bytes) * product(made.type.shape)
     return touched.launch(
-        "transposition", sizes, code.written, schedule,
+        "transpose", sizes, code.written, schedule,
         "a copy with another contiguous axis than its source",
         parallel=outer * blocks_of(form, dtype) * parts_of(form), work=(as_size(0), moved),
         grain=grain_of(form, dtype), versions=chunks.versions,
@@ -112,5 +112,5 @@ def _group_of(form: TranspositionForm, task: Task) -> Group:
 
 
 TEMPLATE = form_template(
-    "transposition", Transposition, lambda task: form_of(task.group, task.box), _propose, _lower
+    "transpose", Transposition, lambda task: form_of(task.group, task.box), _propose, _lower
 )

@@ -129,11 +129,13 @@ class PlanesWriter(AcrossWriter):
         planes = self.planes
         body = self.body()
         libraries = self.libraries.values()
-        kernel = assemble("sliding", self.touched.operands, self.sizes.names, body)
+        kernel = assemble("window_reduction", self.touched.operands, self.sizes.names, body)
         main = replace(kernel.main, name="planes")  # both may be variants of one kernel
         flops, moved = estimates
         return Launch(
-            kernel=named_kernel("sliding", kernel.operands, kernel.sizes, (main,), libraries),
+            kernel=named_kernel(
+                "window_reduction", kernel.operands, kernel.sizes, (main,), libraries
+            ),
             arguments=self.touched.arguments,
             sizes=self.sizes.sizes,
             grain=grain,

@@ -143,7 +143,7 @@ def _launch(
 ) -> Launch:  # fmt: skip
     flops, moved = work(group)
     return Launch(
-        kernel=assemble("sliding", touched.operands, writer.sizes.names, body),
+        kernel=assemble("window_reduction", touched.operands, writer.sizes.names, body),
         arguments=touched.arguments,
         sizes=writer.sizes.sizes,
         parallel=parallel,
@@ -156,7 +156,7 @@ def _launch(
     )
 
 
-TEMPLATE = Template("sliding", Slide, match, lower, keeps=True)
+TEMPLATE = Template("window_reduction", Slide, match, lower, keeps=True)
 
 
 @lru_cache(maxsize=512)

@@ -59,7 +59,7 @@ from anydim.sizes import ALWAYS, NEVER, Size, as_size, at_least, at_most
 class BytesWriter(Blocked):
     """The kernel of an int8 product: operands are packed at load time, or evaluated on use."""
 
-    name = "bytes"
+    name = "int8"
 
     def __init__(
         self, group: Group, form: BytesForm, layout: Layout, schedule: Any, machine: Machine

@@ -69,7 +69,7 @@ def _lower(form: BytesForm, schedule: BytesProduct, task: Task) -> Launch:
 
 
 TEMPLATE = form_template(
-    "bytes", BytesProduct, lambda task: bytes_form(task.group, task.constants), _propose, _lower,
+    "int8", BytesProduct, lambda task: bytes_form(task.group, task.constants), _propose, _lower,
     least_lanes=64,
 )  # fmt: skip
 

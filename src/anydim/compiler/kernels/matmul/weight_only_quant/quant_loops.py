@@ -73,7 +73,7 @@ class Offsets:
 class NarrowWriter(ProductKernel):
     """The kernel of a weight-only quantised product: w, and its scales s, are packed."""
 
-    name = "narrow"
+    name = "weight_only_quant"
     packed = {"w": int8, "s": float32}
 
     def __init__(self, group: Group, form: NarrowForm, tile: NarrowTile, machine: Machine) -> None:

@@ -66,4 +66,6 @@ def _packings(form: NarrowForm, tile: NarrowTile, depth: int) -> dict[str, Packi
     }
 
 
-TEMPLATE = form_template("narrow", Narrow, _form, _propose, _lower, least_lanes=2, reads_codes=True)
+TEMPLATE = form_template(
+    "weight_only_quant", Narrow, _form, _propose, _lower, least_lanes=2, reads_codes=True
+)
