@@ -121,7 +121,8 @@ def page() -> str:
     lines = [
         "# numpy in graphs",
         "",
-        "Made by `python -m anydim.compiler.frontends.array_api docs/array-functions.md`; a test compares.",
+        "Made by `python -m anydim.compiler.frontends.array_api docs/array-functions.md`; a test",
+        "compares.",
         "",
         *INTRODUCTION.strip().split("\n"),
         "",
