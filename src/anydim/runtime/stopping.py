@@ -78,6 +78,8 @@ class Ends(Protocol):
 class Stop:
     """Ends calls: registered ones in progress, and later ones until it is cleared."""
 
+    seconds = math.inf  # time limit of each call
+
     def __init__(self) -> None:
         self.requested = False
         self._calls: list[Ends] = []
@@ -117,6 +119,23 @@ class Stop:
             STOP.reset(token)
 
 
+class Limit(Stop):
+    """Ends each call after some seconds, or as what ends the calls of this thread already does."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._outer = STOP.get()
+        self.seconds = seconds if self._outer is None else min(seconds, self._outer.seconds)
+
+    def add(self, call: Ends) -> None:
+        if self._outer is not None:
+            self._outer.add(call)
+
+    def remove(self, call: Ends) -> None:
+        if self._outer is not None:
+            self._outer.remove(call)
+
+
 STOP: ContextVar[Stop | None] = ContextVar(
     "anydim_stop", default=None
 )  # that ends calls in this context
@@ -124,7 +143,10 @@ STOP: ContextVar[Stop | None] = ContextVar(
 
 def begin(call: Ends, timeout: float | None, stop: Stop | None) -> None:
     """Register a call with its time limit and `stop`."""
-    call.end(0 if timeout is None else deadline(timeout))
+    seconds = math.inf if timeout is None else timeout
+    if stop is not None:
+        seconds = min(seconds, stop.seconds)
+    call.end(deadline(seconds) if seconds < math.inf else 0)
     if stop is not None:
         stop.add(call)
 

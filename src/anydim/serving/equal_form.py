@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import numpy
 
-from anydim.base.errors import InputError, UserError
+from anydim.base.errors import InputError
 from anydim.runtime.program.batches.layout import Item as Arrays
 from anydim.runtime.program.batches.layout import Layout
 from anydim.runtime.program.batches.map_arguments import layout, wanted_results
-from anydim.runtime.program.batches.sampled_rows import is_due, is_same, with_others_changed
+from anydim.runtime.program.batches.sampled_rows import ChangedRows, is_due, is_same
 from anydim.runtime.program.batches.work import work
 from anydim.runtime.program.binding import solve
 from anydim.runtime.program.callable_program import CallableProgram
@@ -37,7 +37,9 @@ class EqualForm:
         program = model.program
         signature = replace(program.signature, name=self.name)
         self.constant_bytes = self.executable.constant_bytes
-        self.costs = Costs(work(program), self.executable.threads)
+        done = work(program)
+        self.costs = Costs(done, self.executable.threads)
+        self._changed = ChangedRows(done.is_bounded, bool(program.engines))
         alone = batch is None
         self._layout = _alone(signature) if alone else layout(signature, batch, None, None)
         self.most_rows = 1 if batch is None else program.signature.box.dim(batch).hi
@@ -90,9 +92,10 @@ class EqualForm:
             return [each for item in items for each in self.run([item])]
         arrays: list[Arrays] = [item.content[0] for item in items]
         sizes = self.sizes(items)
+        start = perf_counter()
         results = self._called(arrays, self._layout.stacked(arrays, sizes))
         if len(items) > 1:
-            self._sample(arrays, results)
+            self._sample(arrays, results, perf_counter() - start)
         if len(items) > 1 and self.depends:  # another thread may have found it meanwhile
             return [each for item in items for each in self.run([item])]
         return [self._seen(item, found) for item, found in zip(items, results)]
@@ -109,8 +112,8 @@ class EqualForm:
         sizes = self._layout.together(items)
         return self._layout.apart(self.executable(given), items, sizes)
 
-    def _sample(self, items: list[Arrays], results: list[dict[str, Any]]) -> None:
-        """Check a joined call if it is its turn."""
+    def _sample(self, items: list[Arrays], results: list[dict[str, Any]], seconds: float) -> None:
+        """Check a joined call, which took some seconds, if it is its turn."""
         self._shared += 1
         calls = self._shared
         if calls > 1 and (self.is_proven or not is_due(calls)):
@@ -120,23 +123,25 @@ class EqualForm:
         variants = [] if self.is_proven else [int(random.integers(2))]
         if calls == 1:
             picks, variants = ([0], []) if self.is_proven else ([0, len(items) - 1], [0, 1])
-        self.depends |= any(self._differs(items, results, pick, variants) for pick in picks)
+        self.depends |= any(
+            self._differs(items, results, pick, variants, seconds) for pick in picks
+        )
 
     def _differs(
         self, items: list[Arrays], results: list[dict[str, Any]], number: int,
-        variants: Sequence[int],
+        variants: Sequence[int], seconds: float,
     ) -> bool:  # fmt: skip
         """Whether an item has other results in its call, or beside changed rows, than alone."""
-        item, sizes = items[number], self._layout.together(items)
+        item = items[number]
         (alone,) = self._called([item], self._layout.stacked([item], item.sizes))
         if not is_same(results[number], alone):
             return True
-        for variant in variants:
-            given = with_others_changed(self._layout, items, number, sizes, variant)
-            with suppress(UserError):  # the changed rows are no inputs
-                if not is_same(self._called(items, given)[number], alone):
-                    return True
-        return False
+        way = self._layout
+        beside = (
+            self._changed.result(self.executable, way, items, number, variant, seconds)
+            for variant in variants
+        )
+        return any(found is not None and not is_same(found, alone) for found in beside)
 
     def idle_bytes(self) -> int:
         """As `Form.idle_bytes`."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.serving.batcher import form_of
+from anydim.serving.batcher import Batcher, form_of
 from tests.unit.serving.models import dependent, images, same
 
 Body = Callable[[ad.Builder, Any], Any]
@@ -150,3 +150,60 @@ def test_map_finds_dependences_that_equal_items_hide() -> None:
     assert len(model.map(equal_rows(-7.0), batch="batch", check=False)) == 3
     proven = compiled(INDEPENDENT["softmax"])
     assert all(same(each, proven(equal_rows(1.0)[0])) for each in proven.map(equal_rows(1.0)))
+
+
+def converging(is_masked: bool) -> ad.Model:
+    """Powers of x, until all are small: it never ends where one of [batch, 4] is 1 or more.
+
+    `is_masked`: a row stops by itself, so rows do not depend on each other.
+    """
+
+    def body(b: ad.Builder, t: Any, y: Any, x: Any) -> Any:
+        largest = b.reduce_max(b.abs(y), axes=(1,), keepdims=True)
+        further = b.mul(y, x)
+        y = b.where(b.greater(largest, 0.001), further, y) if is_masked else further
+        b.proceed(b.greater(b.reduce_max(b.abs(y), keepdims=False), 0.001))
+        return y
+
+    return compiled(
+        lambda g, x: g.loop(lambda b, t, y: body(b, t, y, x), x, condition=g.constant(np.True_))
+    )
+
+
+@pytest.mark.parametrize("number", [0.5, 0.9, -0.95])
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_loops_that_converge_for_given_rows_end(is_masked: bool, number: float) -> None:
+    """Other rows beside them may be none for which the model ends."""
+    model, rows = converging(is_masked), equal_rows(number)
+    with Batcher({}) as batcher:
+        batcher.add("model", model, batch="batch")
+        futures = [batcher.submit({"x": row}) for row in rows * 3]
+        assert all(same(each.result(60), model(rows[0])) for each in futures)
+    form = shared(model, rows)
+    assert not (is_masked and form.depends)
+    if not is_masked:
+        shared(model, [*rows, np.float32([[0.1, 0.2, 0.3, 0.4]])], form_of(model, "batch"))
+    try:
+        found = model.map(rows, batch="batch")
+    except ad.InputError as error:
+        assert not is_masked and "rows of 'batch' depend on each other" in str(error)
+    else:
+        assert all(same(each, model(rows[0])) for each in found)
+
+
+def test_a_call_beside_changed_rows_that_fails_says_nothing() -> None:
+    model, rows = compiled(MIXERS["largest"]), equal_rows(2.0)
+    for error in (ad.TimeLimitError, ad.MemoryLimitError, ad.OutOfMemoryError, MemoryError):
+        form, calls = form_of(model, "batch"), list[Any]()
+        run = form.executable
+
+        def failing(given: Any, run: Any = run, calls: Any = calls, error: Any = error) -> Any:
+            calls.append(given)
+            if len({row.tobytes() for row in given["x"]}) > 1:
+                raise error("rows that nobody gave")
+            return run(given)
+
+        form.executable = failing
+        found = form.run([form.read(row, None) for row in rows])
+        assert all(same(each, model(rows[0])) for each in found)
+        assert not form.depends and len(calls) > 3

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
 from time import perf_counter
@@ -31,7 +31,7 @@ from anydim.runtime.program.batches import bar
 from anydim.runtime.program.batches.cuts import Costs, cut, cut_few
 from anydim.runtime.program.batches.layout import Item, Layout, alike, of_item
 from anydim.runtime.program.batches.map_arguments import layout
-from anydim.runtime.program.batches.sampled_rows import EVERY, with_others_changed
+from anydim.runtime.program.batches.sampled_rows import EVERY, ChangedRows
 from anydim.runtime.program.batches.work import Columns, Rates, Work, work
 from anydim.runtime.program.program import Program
 from anydim.sizes import LARGEST, Dim, holds
@@ -225,6 +225,7 @@ class Mapper(Windows):
         super().__init__(executable, program, work(program))
         self.rates = Rates()
         self._independent = {dim for dim, reason in mixing.items() if not reason}
+        self._changed = ChangedRows(self.work.is_bounded, bool(program.engines))
         self._groups: Counter[Hashable] = Counter()  # that were checked, or could be, by layout
         self._state: Hashable = None
         self._known: dict[Hashable, dict[tuple[int, int], float]] = {}  # seconds, at `_state`
@@ -369,7 +370,7 @@ class Mapper(Windows):
         results: list[Any] = job.layout.apart(outputs, group.items, sizes)
         del given, outputs
         if job.check and len(group.items) > 1:
-            self._check(group, results, job)
+            self._check(group, results, job, seconds)
         return results
 
     def _find(self, items: Sequence[Item], job: Job) -> None:
@@ -380,7 +381,7 @@ class Mapper(Windows):
             except InputError as error:
                 raise of_item(item.number, error) from None
 
-    def _check(self, group: Group, results: Sequence[Any], job: Job) -> None:
+    def _check(self, group: Group, results: Sequence[Any], job: Job, seconds: float) -> None:
         """Compare the most padded item with its result alone, once per layout.
 
         Where rows may depend on each other, it is compared now and then, and beside changed rows.
@@ -402,7 +403,7 @@ class Mapper(Windows):
             (alone,) = way.apart(outputs, [item], item.sizes)
             name = alike(results[place], alone)
             if name is None and not proven:
-                name = self._beside_others(group, place, alone, way)
+                name = self._beside_others(group, place, alone, way, seconds)
             if name is not None:
                 cause = f"rows of '{way.batch}' depend on each other"
                 if way.padded:
@@ -412,15 +413,15 @@ class Mapper(Windows):
                     f"{cause}: choose another batch=, mask the padding, or accept it (check=False)",
                 ))  # fmt: skip
 
-    def _beside_others(self, group: Group, place: int, alone: Any, way: Layout) -> str | None:
+    def _beside_others(
+        self, group: Group, place: int, alone: Any, way: Layout, seconds: float
+    ) -> str | None:
         """The first result of an item that differs beside changed rows from that alone."""
         for variant in range(2):
-            given = with_others_changed(way, group.items, place, group.sizes, variant)
-            with suppress(InputError):  # the changed rows are no inputs
-                outputs = self.executable(given)
-                name = alike(way.apart(outputs, group.items, group.sizes)[place], alone)
-                if name is not None:
-                    return name
+            found = self._changed.result(self.executable, way, group.items, place, variant, seconds)
+            name = None if found is None else alike(found, alone)
+            if name is not None:
+                return name
         return None
 
 
