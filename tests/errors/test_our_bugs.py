@@ -56,7 +56,7 @@ def check(caught: InternalError, fault: Exception) -> None:
         assert caught is fault and text.startswith("two and two\n")
     else:
         assert caught.__cause__ is fault and text.startswith(type(fault).__name__)
-        assert "compiler.py:" in text.split("\n")[0] or "graph_builder.py:" in text.split("\n")[0]
+        assert "pipeline.py:" in text.split("\n")[0] or "graph_builder.py:" in text.split("\n")[0]
     assert str(pickle.loads(pickle.dumps(caught))) == text
 
 

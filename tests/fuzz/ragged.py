@@ -73,9 +73,9 @@ def ragged_case(seed: int) -> Case:
     for _ in range(TRIES):
         if wanted <= 0:
             break
-        before = list(m.values)
+        before = {id(value) for value in m.values}
         step(m, makers)
-        kept = [value for value in m.values if value in before or _has_form(m, value)]
+        kept = [value for value in m.values if id(value) in before or _has_form(m, value)]
         wanted -= len(kept) - len(before)
         m.values = kept
     chosen = [v for v in m.values if _has_form(m, v)] or m.values[:1]

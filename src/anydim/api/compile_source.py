@@ -13,7 +13,7 @@ from anydim.api.compile_request import Facts, Request, applied, serve
 from anydim.api.model import Model
 from anydim.base import settings
 from anydim.base.errors import InternalError, OptionError, UserError
-from anydim.base.reports import reported
+from anydim.base.reports import caller_level, reported
 from anydim.base.user_values import shown, text_of
 from anydim.compiler.frontends.frontend import Prepared
 from anydim.compiler.frontends.onnx.file.reading import Opened
@@ -121,7 +121,7 @@ def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compi
         if whole is None:
             raise
         said = f"{whole.name} runs on {FALLBACK}: a bug of anydim: {error.problem}"
-        warnings.warn(said, RuntimeWarning, stacklevel=7)
+        warnings.warn(said, RuntimeWarning, stacklevel=caller_level())
         return build(whole, None)
 
 

@@ -26,6 +26,14 @@ _PASSED = (AnydimError, MemoryError, Warning)
 Known = TypeVar("Known", bound=Callable[..., Any])
 
 
+def caller_level() -> int:
+    """The `stacklevel` of a warning for the first caller outside of the package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def reported(known: Known) -> Known:
     """Wrap a function, or a class's public methods, to convert unexpected exceptions.
 

@@ -121,17 +121,22 @@ def _guard(
     check: Check, signature: Signature, shapes: Shapes, dims: Mapping[str, int]
 ) -> InputError:
     assert check.guard is not None
-    told = telling(check.guard, signature.guards, dims)
+    told = telling(check.guard, signature.guards, dims, signature.box)
     return broken(told, f"{signature.noun}s of {signature.name}", dims, signature.box)
 
 
-def telling(failed: Guard, guards: Sequence[Guard], dims: Mapping[str, int]) -> Guard:
-    """The guard that the error is about: an equality of the same dims that fails, too, says more
-    than bounds of an index, and sizes that are within them may not meet it."""
+def telling(failed: Guard, guards: Sequence[Guard], dims: Mapping[str, int], box: Box) -> Guard:
+    """The guard that the error is about.
+
+    An equality of the same dims that fails, too, is preferred to bounds of an index if sizes within
+    the bounds may not meet it.
+    """
     if failed.relation == "==":
         return failed
     same = (each for each in guards if each.relation == "==" and each.symbols == failed.symbols)
-    return next((each for each in same if not sizes.is_met(each, dims)), failed)
+    found = next((each for each in same if not sizes.is_met(each, dims)), failed)
+    is_same = sizes.remedy(found, dims, box) == sizes.remedy(failed, dims, box)
+    return failed if is_same else found
 
 
 def broken(guard: Guard, what: str, dims: Mapping[str, int], box: Box) -> DimError:

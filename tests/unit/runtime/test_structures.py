@@ -376,7 +376,7 @@ def test_offsets_that_do_not_fit(children: Any, offsets: Any, problem: str) -> N
         (lambda: ad.Structure(FIELDS, [4]).nested(), "its declaration is not known"),
         (lambda: ad.Structure({"more": {}}, [0], PARITY), "'Even', 'Odd' have a constructor"),
         (lambda: ad.Structure.from_kinds(["Odd.more"], [[0]], {"Odd.more": {"x": [1.0]}}, [0],
-                                         declared=PARITY), "refer to node 0, a Odd, expected a"),
+                                         declared=PARITY), "refer to node 0, an Odd, expected an"),
     ],
 )  # fmt: skip
 def test_numberings_that_do_not_fit(make: Any, problem: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.records import SHOWN_IF_SET
+from anydim.base.reports import caller_level
 from anydim.base.text import article, listed
 
 _SCHEDULES: dict[str, type] = {}
@@ -58,7 +59,8 @@ def by_current_name(text: str) -> str:
     named = FORMER_NAMES.get(name.strip())
     if named is None:
         return text
-    warnings.warn(f"schedule '{name}' is named '{named}'", DeprecationWarning, stacklevel=2)
+    said = f"schedule '{name}' is named '{named}'"
+    warnings.warn(said, DeprecationWarning, stacklevel=caller_level())
     return f"{named}{bracket}{rest}"
 
 

@@ -184,7 +184,7 @@ def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
 def _check_guards(signature: Signature, sizes: Mapping[str, int]) -> None:
     for guard in signature.guards:
         if guard.symbols <= sizes.keys() and not holds(guard, sizes):
-            told = telling(guard, signature.guards, sizes)
+            told = telling(guard, signature.guards, sizes, signature.box)
             raise broken(told, signature.name, sizes, signature.box)
 
 

@@ -51,7 +51,7 @@ CASES_OF_SUMS = [
     for processor in (WITH_DOTS if case.startswith("bytes") else PROCESSORS)
 ]  # fmt: skip
 ROWS = {
-    "depthwise": "sliding_",
+    "depthwise": "window_reduction_",
     "dense_gelu": "contraction_",
     "residual_norm": "rows_",
     "log_softmax_rows": "rows_",
@@ -127,7 +127,7 @@ def test_depthwise_sums_of_channels_stay_in_registers(processor: str) -> None:
     g.output("y", g.call(ad.define(DEPTHWISE).layer, x, g.constant(weights)))
     kind, found = described(processor), list[list[str]]()
     for name, made in _made(g.graph(), {}, processor).items():
-        if name.startswith("sliding_"):
+        if name.startswith("window_reduction_"):
             found += innermost_loops(assembly(render(made, kind), kind))
     loop = max(found, key=lambda one: len(fused(one)))
     text = "\n".join(loop)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from anydim.base import cache_folder, settings
+from anydim.base import cache_folder, read_files, settings
 from anydim.compiler.variants import ledger, records
 from anydim.compiler.variants.ledger import Ledger, Verdict
 
@@ -155,7 +155,7 @@ def test_the_state_of_tuned_schedules_is_kept_for_an_unchanged_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger is not opened for it again, until it has changed."""
-    monkeypatch.setattr(records, "CLOCK_NS", 0)
+    monkeypatch.setattr(read_files, "CLOCK_NS", 0)
     with settings.override(cache_dir=tmp_path, use_cache=True, tuned=True):
         known = ledger.ledger("here")
         known.keep_tuned("a recipe", 2, ledger.Verdict("rows()", 0.5))

@@ -150,7 +150,11 @@ def test_parts_have_strategies_of_their_own(here: Here, wanted: dict[int, numpy.
     assert [launch.body.partition(" ")[0] for launch in model.plan(b=1, h=3, q=10).launches] == [
         "exact", "generic"
     ]  # fmt: skip
-    assert model.plan(b=1, h=3, q=10).document()["launches"][0]["body"].startswith("exact sliding")
+    assert (
+        model.plan(b=1, h=3, q=10)
+        .document()["launches"][0]["body"]
+        .startswith("exact window_reduction")
+    )
     model.serve_by("generic", {"window_reduction*": "exact"})
     same(model, wanted, [3])
     assert len(model.variants()) == 2
