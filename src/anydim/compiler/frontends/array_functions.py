@@ -24,10 +24,12 @@ from anydim.compiler.frontends.promotion import (
     as_value,
     builder_of,
     cast,
+    common_arrays,
     common_type,
     common_values,
     is_value,
     kind_of,
+    value_of,
 )
 from anydim.compiler.graph.operator import OPERATORS
 
@@ -112,7 +114,13 @@ def all_equal(a1: Any, a2: Any) -> Any:
 def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
     """A value of this shape that is one number everywhere."""
     g, kind = x.builder, x.dtype if dtype is None else dtype_of(dtype)
-    number = cast(g, as_value(g, fill_value), kind)
+    if isinstance(fill_value, int) and kind.is_integer:
+        low, high = kind.range
+        if not low <= fill_value <= high:
+            problem = f"{fill_value} is no value of {kind}, the type of the result"
+            raise GraphError(problem, "give another type: dtype='int64'")
+    exact = isinstance(fill_value, int) and kind != boolean  # of any number of digits
+    number = value_of(g, fill_value, kind) if exact else cast(g, as_value(g, fill_value), kind)
     return g.expand(number, shape=x.shape) if x.shape else number
 
 
@@ -128,7 +136,7 @@ def einsum(subscripts: str, *operands: Any) -> Any:
     if not isinstance(subscripts, str):
         raise GraphError("einsum() takes its subscripts as a text", "such as 'ij,jk->ik'")
     g = builder_of(operands)
-    own = common_values(g, operands)
+    own = common_arrays(g, operands)
     kind = own[0].dtype
     own = [cast(g, value, int64) if kind == boolean else value for value in own]
     return cast(g, g.einsum(*own, equation=subscripts), kind)
@@ -136,7 +144,7 @@ def einsum(subscripts: str, *operands: Any) -> Any:
 
 def dot(a: Any, b: Any) -> Any:
     """numpy's dot: the last axis of a with the last but one of b."""
-    a, b = common_values(builder_of((a, b)), (a, b))
+    a, b = common_arrays(builder_of((a, b)), (a, b))
     if not a.shape or not b.shape:
         return a * b
     return tensordot(a, b, ((-1,), (-2 if len(b.shape) > 1 else -1,)))
@@ -144,25 +152,25 @@ def dot(a: Any, b: Any) -> Any:
 
 def inner(a: Any, b: Any) -> Any:
     """The sum of products along the last axes."""
-    a, b = common_values(builder_of((a, b)), (a, b))
+    a, b = common_arrays(builder_of((a, b)), (a, b))
     return tensordot(a, b, ((-1,), (-1,))) if a.shape and b.shape else a * b
 
 
 def outer(a: Any, b: Any) -> Any:
     """The products of all pairs of elements."""
-    a, b = common_values(builder_of((a, b)), (a, b))
+    a, b = common_arrays(builder_of((a, b)), (a, b))
     return value_shapes.flat(a)[:, None] * value_shapes.flat(b)
 
 
 def flat_dot(a: Any, b: Any) -> Any:
     """The sum of products of all elements."""
-    a, b = common_values(builder_of((a, b)), (a, b))
+    a, b = common_arrays(builder_of((a, b)), (a, b))
     return elementwise("matmul", value_shapes.flat(a), value_shapes.flat(b))
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """The sum of products along pairs of axes; a number: the last ones of a, the first of b."""
-    a, b = common_values(builder_of((a, b)), (a, b))
+    a, b = common_arrays(builder_of((a, b)), (a, b))
     if isinstance(axes, int):
         axes = (range(-axes, 0), range(axes))
     ours, theirs = (
@@ -189,7 +197,7 @@ def dot_vectors(x1: Any, x2: Any, axis: int = -1) -> Any:
 
 def cross(a: Any, b: Any, axis: int = -1) -> Any:
     """The vector product along an axis of size 3."""
-    a, b = value_shapes.broadcast_all(*common_values(builder_of((a, b)), (a, b)))
+    a, b = value_shapes.broadcast_all(*common_arrays(builder_of((a, b)), (a, b)))
     along = value_shapes.axis_of(a, axis)
     if a.shape[along].constant != 3:
         raise GraphError(f"'{a.name}' has {a.shape[along]} elements along axis {axis}, expected 3")

@@ -21,6 +21,7 @@ from anydim.compiler.frontends.promotion import (
     kind_of,
     loop_types,
     number,
+    strong,
     value_of,
 )
 from anydim.sizes import Size
@@ -81,7 +82,7 @@ def _hypot(g: Any, a: Any, b: Any) -> Any:
 
 def _cube_root(x: Any) -> Any:
     g = x.builder
-    return g.sign(x) * g.pow(g.abs(x), g.constant(numpy.array(1 / 3)))
+    return _copy_sign(g, g.pow(g.abs(x), g.constant(numpy.array(1 / 3))), x)
 
 
 def _copy_sign(g: Any, a: Any, b: Any) -> Any:
@@ -131,7 +132,9 @@ def divide_both(a: Any, b: Any) -> tuple[Any, Any]:
 def split_fraction(x: Any) -> tuple[Any, Any]:
     """(what follows the point, the whole number), both with the sign of x."""
     own = x.astype(loop_types("modf", (x.dtype,))[0])
-    return elementwise("copysign", own - elementwise("trunc", own), own), elementwise("trunc", own)
+    g, whole = x.builder, elementwise("trunc", own)
+    part = g.where(g.is_inf(own), g.constant(number(0, own.dtype)), own - whole)
+    return elementwise("copysign", part, own), whole
 
 
 SEVERAL: dict[str, Formula] = {"divmod": divide_both, "modf": split_fraction}
@@ -160,6 +163,8 @@ def elementwise(name: str, *operands: Any, dtype: DType | None = None) -> Any:
     values = [value_of(g, item, own) for item, own in zip(items, types)]
     if name == "power":
         _check_power(items[1], types[0])
+        if _is_half(items[1]) and types[0].is_float:
+            return elementwise("sqrt", values[0])
     return cast(g, _applied(g, name, values, types[0]), result)
 
 
@@ -187,9 +192,16 @@ def filled(g: Any, like: Any, value: bool | int | float, dtype: DType = boolean)
 
 
 def _check_power(exponent: Any, dtype: DType) -> None:
-    if dtype.is_integer and isinstance(exponent, int) and exponent < 0:
+    known = isinstance(exponent, (int, numpy.generic, numpy.ndarray))
+    if dtype.is_integer and known and numpy.any(numpy.asarray(exponent) < 0):
         problem = f"integers have no power {exponent} that is an integer"
         raise GraphError(problem, "use floats: x.astype('float64') ** -1, or x ** -1.0")
+
+
+def _is_half(exponent: Any) -> bool:
+    """Whether a power is a square root, which numpy computes for -0.0 and -inf also."""
+    known = isinstance(exponent, (float, numpy.generic, numpy.ndarray))
+    return known and numpy.ndim(exponent) == 0 and exponent == 0.5
 
 
 def _out_of_range(g: Any, name: str, items: list[Any], kinds: Any) -> Any:
@@ -244,9 +256,10 @@ def called_ufunc(
             "assign the result: `a = a + x` instead of `a += x` or `out=a`",
         )
     if method == "outer" and name in UFUNCS:
-        rank = len(numpy.shape(operands[1]))
-        first = operands[0][(..., *[None] * rank)]
-        return elementwise(name, first, operands[1])
+        left, right = map(strong, operands)
+        new = len(getattr(right, "shape", ()))
+        shaped = not isinstance(left, Size)
+        return elementwise(name, left[(..., *[None] * new)] if shaped else left, right)
     if method != "__call__":
         known = METHODS.get((name, method))
         if known is None:

@@ -147,8 +147,20 @@ def common_values(g: Any, items: Sequence[Any]) -> list[Any]:
     return [value_of(g, item, common) for item in given]
 
 
+def common_arrays(g: Any, items: Sequence[Any]) -> list[Any]:
+    """Operands of one type for functions of numpy that convert Python numbers to arrays first."""
+    return common_values(g, [strong(item) for item in items])
+
+
+def strong(item: Any) -> Any:
+    """An operand; a Python number as an array, which has a type of its own."""
+    return numpy.asarray(item) if isinstance(item, (bool, int, float)) else array_like(item)
+
+
 def as_value(g: Any, item: Any) -> Any:
     """A value of a builder's graph; an array, or what numpy converts, becomes a constant."""
+    if isinstance(item, Size):
+        return value_of(g, item, int64)
     return g._own(item) if is_value(item) else g.constant(item)
 
 

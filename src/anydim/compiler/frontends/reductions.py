@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import numpy
-
 from anydim.base.dtypes import DType, boolean, dtype_of, float64, int64, uint64
 from anydim.base.errors import GraphError
 from anydim.compiler.frontends.elementwise import elementwise
-from anydim.compiler.frontends.promotion import cast, value_of
+from anydim.compiler.frontends.promotion import builder_of, cast, common_arrays, value_of
 from anydim.compiler.frontends.value_shapes import axes_of, axis_of, flat, require
 from anydim.sizes import as_size, product
 
@@ -210,6 +208,10 @@ def search_sorted(sorted: Any, x: Any, side: str = "left") -> Any:
     """The index at which each element belongs in a sorted vector; compares with all elements."""
     if side not in ("left", "right"):
         raise GraphError(f"side is {side!r}", "give 'left' or 'right'")
-    below = "less" if side == "left" else "less_equal"
-    given = x if hasattr(x, "builder") else numpy.asarray(x)
-    return add_up(elementwise(below, sorted, given[..., None]), -1)
+    keys, x = common_arrays(builder_of((sorted, x)), (sorted, x))
+    given = x[..., None]
+    below = keys < given if side == "left" else keys <= given
+    if keys.dtype.is_float:  # NaN is larger than all numbers
+        last = elementwise("isnan", given)
+        below = below | (last & ~elementwise("isnan", keys) if side == "left" else last)
+    return add_up(below, -1)

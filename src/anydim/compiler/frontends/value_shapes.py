@@ -12,7 +12,13 @@ from anydim.base.dtypes import boolean
 from anydim.base.errors import GraphError
 from anydim.base.user_values import integer_of, shown
 from anydim.compiler.frontends.elementwise import elementwise
-from anydim.compiler.frontends.promotion import as_value, builder_of, common_values, is_value
+from anydim.compiler.frontends.promotion import (
+    as_value,
+    builder_of,
+    common_arrays,
+    common_values,
+    is_value,
+)
 from anydim.sizes import (
     Guard,
     Size,
@@ -176,14 +182,15 @@ def _cut(x: Any, axis: int, *bounds: Any) -> Any:
 
 def concatenate(values: Sequence[Any], axis: int | None = 0, *, dtype: Any = None) -> Any:
     """Values and arrays joined along an axis, in their common type; without one, flattened."""
-    own = _all_values(values, dtype)
+    own = common_values(builder_of(values), list(values))
+    own = own if dtype is None else [value.astype(dtype) for value in own]
     if axis is None:
         own, axis = [flat(value) for value in own], 0
     return own[0].builder.concat(*own, axis=axis_of(own[0], axis))
 
 
 def _all_values(values: Sequence[Any], dtype: Any = None) -> list[Any]:
-    own = common_values(builder_of(values), list(values))
+    own = common_arrays(builder_of(values), list(values))
     return own if dtype is None else [value.astype(dtype) for value in own]
 
 
@@ -244,13 +251,41 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     """The elements moved along axes, around the end."""
     if axis is None:
         return x.builder.reshape(roll(flat(x), shift, 0), shape=x.shape)
-    axes = axes_of(x, axis)
-    shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
+    shifts, axes = _along_each(x, _listed(x, shift), _listed(x, axis))
+    total: dict[int, Size] = {}
     for along, by in zip(axes, shifts):
-        extent = x.shape[along]
-        first = -as_size(by) % maximum(extent, 1)
+        own = axis_of(x, along)
+        total[own] = _shift(x, by) + total.get(own, 0)
+    for along, by in total.items():
+        first = -by % maximum(x.shape[along], 1)
         x = concatenate([_cut(x, along, first, None), _cut(x, along, 0, first)], along)
     return x
+
+
+def _listed(x: Any, given: Any) -> list[Any]:
+    own = given.tolist() if isinstance(given, (numpy.ndarray, numpy.generic)) else given
+    items = list(own) if isinstance(own, (tuple, list)) else [own]
+    if any(isinstance(item, (tuple, list)) for item in items):
+        raise GraphError(f"'{x.name}' is rolled by {shown(given)}", "give numbers in one list")
+    return items
+
+
+def _along_each(x: Any, shifts: list[Any], axes: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Shifts and axes, of which one applies to all of the others."""
+    if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
+        problem = f"'{x.name}' is rolled by {len(shifts)} shifts along {len(axes)} axes"
+        raise GraphError(problem, "give a shift for each axis, or one for all")
+    if len(shifts) == 1:
+        return shifts * len(axes), axes
+    return shifts, axes * len(shifts) if len(axes) == 1 else axes
+
+
+def _shift(x: Any, by: Any) -> Size:
+    try:
+        return by if isinstance(by, Size) else as_size(integer_of(by))
+    except TypeError:
+        problem = f"'{x.name}' is rolled by {shown(by)}"
+        raise GraphError(problem, "give integers or sizes") from None
 
 
 def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
@@ -306,6 +341,8 @@ def triangle(upper: bool) -> Any:
     """The function that keeps the elements above or below a diagonal."""
 
     def keep(x: Any, k: int = 0) -> Any:
+        if len(x.shape) == 1:  # a matrix of rows that are the vector
+            x = x.builder.expand(x, shape=(x.shape[0], x.shape[0]))
         return x.builder.trilu(x, upper=upper, k=k)
 
     return keep
@@ -340,8 +377,7 @@ def _is_array(key: Any) -> bool:
 def pick(x: Any, keys: tuple[Any, ...]) -> Any:
     """x[keys] with one array among slices: the slices at its indices, or where it is true."""
     at = next(n for n, key in enumerate(keys) if _is_array(key))
-    others = [key for key in keys if _is_array(key) or isinstance(key, int)]
-    if len(others) > 1:
+    if sum(not (key is None or key is Ellipsis or isinstance(key, slice)) for key in keys) > 1:
         raise GraphError(
             f"'{x.name}' has several indices beside an array in its subscript",
             "give one array and slices, or g.gather_nd(x, indices)",
@@ -360,7 +396,10 @@ def pick(x: Any, keys: tuple[Any, ...]) -> Any:
 
 
 def _index(x: Any, key: Any) -> Any:
-    index = as_value(x.builder, numpy.asarray(key) if isinstance(key, list) else key)
+    if isinstance(key, list):
+        key = numpy.asarray(key)
+        key = key if key.size else key.astype("int64")
+    index = as_value(x.builder, key)
     if index.dtype.is_float:
         raise GraphError(f"'{x.name}' has no elements at {index.dtype}", "indices are integers")
     return index

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy
 
-from anydim.base.dtypes import DType
+from anydim.base.dtypes import DType, boolean
 from anydim.base.errors import UnknownValueError
 from anydim.base.records import dataclass
 from anydim.base.text import suggestion
@@ -40,6 +40,13 @@ def _binary(name: str) -> Binary:
 
     apply.__name__ = name
     return apply
+
+
+def _power(self: Value, other: Operand) -> Value:
+    """`x ** 2` of bools is int8, the type of numpy.square; numpy.power(x, 2) is int64."""
+    square = type(other) is int and other == 2 and self.dtype == boolean
+    made: Value = elementwise.elementwise("power", self.astype("int8") if square else self, other)
+    return made
 
 
 def _reflected(name: str) -> Binary:
@@ -120,7 +127,7 @@ class Value:
     __floordiv__, __rfloordiv__ = _binary("floor_divide"), _reflected("floor_divide")
     __mod__, __rmod__ = _binary("remainder"), _reflected("remainder")
     __divmod__, __rdivmod__ = _binary("divmod"), _reflected("divmod")
-    __pow__, __rpow__ = _binary("power"), _reflected("power")
+    __pow__, __rpow__ = _power, _reflected("power")
     __matmul__, __rmatmul__ = _binary("matmul"), _reflected("matmul")
     __and__, __rand__ = _binary("bitwise_and"), _reflected("bitwise_and")
     __or__, __ror__ = _binary("bitwise_or"), _reflected("bitwise_or")

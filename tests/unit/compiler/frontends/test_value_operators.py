@@ -121,8 +121,6 @@ def test_operators_are_those_of_arrays(seed: int) -> None:
             continue  # shapes of matrices: with the functions
         if wanted is None and name == "pow" and came is not None:
             continue  # numpy refuses negative integers among the elements
-        if name == "pow" and left == "bool" and not swapped and form == "int" and other == 2:
-            continue  # numpy's square of bools is int8, and numpy.power int64
         said = f"{name} of {left} and {right} ({form} {other!r}), swapped: {swapped}"
         assert (wanted is None) == (came is None), f"{said}: {wanted!r}, {came!r}"
         if came is not None:
@@ -176,6 +174,12 @@ np.full_like(x, 2.5, dtype="float32")|np.hstack([x, x])|np.hstack([v, v])|np.ima
 np.isclose(x, v)|np.isclose(x, x, equal_nan=True)|np.matrix_transpose(x)|np.moveaxis(x[None], 0, -1)
 np.nan_to_num(x)|np.ones_like(x)|np.outer(v, v)|np.permute_dims(x, (1, 0))|np.ptp(x, axis=0)
 np.real(x)|np.roll(x, 1)|np.roll(x, -2, axis=1)|np.roll(x, (1, 2), axis=(0, 1))
+np.roll(x, (1, 2))|np.roll(x, (1,), (0, 1))|np.roll(x, (1, 2), 1)|np.roll(x, 1, (0, 0))
+np.roll(x, np.array([1, -2]), (-1, 1))|np.roll(x, (1, 2, 3), (0, 1))|np.roll(x, 1, ())
+np.dot(x, 2)|np.dot(2.0, x)|np.inner(x, 2.0)|np.outer(x, 2)|np.tensordot(x, 2, 0)|np.triu(v)
+np.einsum("ij,->i", x, 2)|np.stack([x[0, 0], 2.0])|np.hstack([v, 2])|np.tril(v, -1)
+np.concatenate([x, 2.0], axis=None)|np.add.outer(2, x)|np.add.outer([1, 2], x)
+np.multiply.outer(x, 1.5)|np.subtract.outer(v, np.array([[1, 2]]))|x[:, []]|x ** 2|x ** 0.5
 np.searchsorted(np.sort(v), x)|np.searchsorted(np.sort(v), x, side="right")|np.sort(x)
 np.sort(x, axis=0)|np.split(x[:2], 2)[1]|np.split(x, [1, 2], axis=1)[1]|np.stack([x, x], axis=1)
 np.stack([v, v], axis=-1)|np.take_along_axis(x, np.array([[0]]), axis=0)|np.tensordot(x, x.T, 1)
@@ -294,6 +298,38 @@ def test_functions_of_few_elements(sizes: tuple[int, int], part: int) -> None:
             if text.startswith("np.squeeze"):
                 continue  # a call's axes of size 1 stay
             agree_nearly(results[f"y{number}"], wanted, f"{text} at {sizes}")
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("seed", range(60))
+def test_rolls_are_those_of_arrays(seed: int) -> None:
+    """Shifts and axes of any number, repeated ones included; sizes as shifts."""
+    r = random.Random(seed)
+    g = ad.Builder("rolls")
+    x = g.input("x", "int32", ("n", "m", 3))
+    made: list[tuple[Any, Any]] = []
+    for _ in range(8):
+        count = r.randrange(4)
+        axis = r.choice((None, r.randrange(-3, 3), tuple(r.randrange(-3, 3) for _ in range(count))))
+        lengths = r.choice((count, count, 1, 2))
+        shift: Any = tuple(r.randrange(-9, 9) for _ in range(lengths))
+        shift = r.choice((shift, [*shift], np.array(shift, int), r.randrange(-9, 9)))
+        wanted = tried(partial(np.roll, np.ones((4, 5, 3)), shift, axis), *NUMPY)
+        came = tried(partial(np.roll, x, shift, axis), GraphError)
+        assert (wanted is None) == (came is None), f"{shift} along {axis}"
+        if came is not None:
+            g.output(f"y{len(made)}", came)
+            made.append((shift, axis))
+    g.output("sizes", np.roll(x, (x.shape[0] - 1, x.shape[1]), (0, 2)))
+    model = ad.compile(g)
+    for sizes in SIZES:
+        array = np.arange(math.prod(sizes) * 3, dtype=np.int32).reshape(*sizes, 3)
+        results = model(array)
+        for number, (shift, axis) in enumerate(made):
+            wanted = np.roll(array, shift, axis)
+            np.testing.assert_array_equal(results[f"y{number}"], wanted, f"{shift} along {axis}")
+        wanted = np.roll(array, (sizes[0] - 1, sizes[1]), (0, 2))
+        np.testing.assert_array_equal(results["sizes"], wanted)
 
 
 def test_every_function_has_an_expression() -> None:

@@ -142,6 +142,23 @@ def test_an_axis_of_constant_size_is_a_sequence() -> None:
     (lambda x: np.repeat(x, [1, 2]), "give one number"),
     (lambda x: x[x, x], "several indices"),
     (lambda x: x[x], "indices are integers"),
+    (lambda x: x[0, [1, 0]], "several indices"),
+    (lambda x: x[np.int64(0), [1, 0]], "several indices"),
+    (lambda x: x[[1, 0], x.shape[0] - 1], "several indices"),
+    (lambda x: x[x.shape[0] - 1, np.array([1, 0])], "several indices"),
+    (lambda x: x[(0, 1), [1, 0]], "several indices"),
+    (lambda x: x[True, [1, 0]], "several indices"),
+    (lambda x: x[np.array([])], "indices are integers"),
+    (lambda x: np.roll(x, (1, 2, 3), (0, 1)), "3 shifts along 2 axes"),
+    (lambda x: np.roll(x, (), (0, 1)), "0 shifts along 2 axes"),
+    (lambda x: np.roll(x, [[1]], 0), "one list"),
+    (lambda x: np.roll(x, 1.5), "give integers or sizes"),
+    (lambda x: np.roll(x, x), "give integers or sizes"),
+    (lambda x: np.full_like(x, -1, dtype="uint8"), "-1 is no value of uint8"),
+    (lambda x: np.full_like(x.astype("uint8"), 300), "300 is no value of uint8"),
+    (lambda x: x.astype("int32") ** np.int64(-1), r"x \*\* -1.0"),
+    (lambda x: x.astype("int32") ** np.array([2, 1, 0, -1]), r"x \*\* -1.0"),
+    (lambda x: np.add.outer("a", x), "'a' is no operand"),
     (lambda x: np.where(x, x), "both choices"),
     (lambda x: np.cross(x, x), "expected 3"),
     (lambda x: np.linalg.matrix_power(x, 0), "give 1 or more"),
@@ -229,6 +246,7 @@ def test_values_of_an_outer_graph_in_a_branch() -> None:
 INDEXED = [
     "x[i]", "x[:, i]", "x[..., i]", "x[..., i, :]", "x[big]", "x[:, m]", "x[:, v]",
     "x[:, v, ::2]", "x[None, :, i, 1:]", "x[[1, 0]]", "x[..., v, :]", "x[..., m]",
+    "x[[]]", "x[:, [[]]]", "x[..., np.array([], int)]",
     "x[x > x.mean()]", "x[1:, None, [1, 2]]", "x[np.array(1)]", "x[..., np.array([[0, -1]])]",
 ]  # fmt: skip
 
@@ -245,6 +263,36 @@ def test_subscripts_with_an_array_or_a_mask() -> None:
     came = ad.compile(g)(**given)
     for text in INDEXED:
         np.testing.assert_array_equal(came[text], eval(text, {"np": np, **given}), text)
+
+
+EDGES = [
+    "np.modf(x)[0]", "np.modf(x)[1]", "np.modf(x.astype('float16'))[0]", "np.cbrt(x)",
+    "np.searchsorted(k, x)", "np.searchsorted(k, x, side='right')", "np.searchsorted([0, 2], x)",
+    "np.searchsorted(k[:3], x, side='right')", "np.searchsorted(k, 0.1)", "x ** 0.5",
+    "x ** np.float64(0.5)", "x.astype('float64') ** 0.5", "np.full_like(x, 2**70)",
+    "np.full_like(x.astype('uint8'), 255)", "np.full_like(x > 0, 2)",
+    "np.full_like(x.astype('int32'), 2.7)", "np.full_like(x, [3])", "(x > 0) ** 2",
+    "np.power(x > 0, 2)", "(x > 0) ** 3", "(x > 0) ** 2.0",
+]  # fmt: skip
+
+
+def test_infinities_nan_and_signed_zeros() -> None:
+    x = np.array([0, -0.0, 1.5, -2.5, np.nan, np.inf, -np.inf, 1e30], np.float32)
+    k = np.array([-1, 0, 1.5, np.inf, np.nan])
+    g = ad.Builder("g")
+    values = {"x": g.input("x", "float32", ("n",)), "k": g.input("k", "float64", ("m",))}
+    for text in EDGES:
+        g.output(text, eval(text, {"np": np, **values}))
+    came = ad.compile(g)(x, k)
+    with np.errstate(all="ignore"):
+        for text in EDGES:
+            wanted = np.asarray(eval(text, {"np": np, "x": x, "k": k}))
+            assert came[text].dtype == wanted.dtype, text
+            np.testing.assert_allclose(came[text], wanted, 1e-6, err_msg=text)
+            if text != "np.searchsorted(k, 0.1)":
+                zero = wanted == 0
+                signs = np.signbit(came[text][zero]), np.signbit(wanted[zero])
+                np.testing.assert_array_equal(*signs, text)
 
 
 def test_the_page_is_up_to_date() -> None:
