@@ -87,8 +87,13 @@ same expression of arrays gives the same elements in the same types:
   is float64 and `x / math.sqrt(64)` float32. bfloat16 next to a Python float stays bfloat16.
 - `/` of integers is true division. The functions of the builder (`g.add`, `g.div`) convert
   nothing: their operands have one type, and `g.div` of integers truncates.
-- A size expression is an integer: `x.sum() / n`.
+- A size expression is an integer: `x.sum() / n`. numpy's elementwise functions take no sizes:
+  instead of `numpy.maximum(x, n)`, write `x.clip(n)` or `numpy.maximum(x, numpy.full_like(x, n))`.
 - `==` and `!=` compare elements. `is` finds the same value, and a dict keeps values by identity.
+  `v in values` and `values.index(v)` of a list compare elements, an error: write
+  `any(v is w for w in values)`.
+- `numpy.roll` takes integers and sizes as shifts. A subscript has one array beside slices, and no
+  integer: `x[0][i]` instead of `x[0, i]`.
 - `x.dtype` is a type of anydim: `x.dtype == anydim.float32`.
 - Shapes broadcast as in numpy. Sizes that only a call knows are checked by the call.
 - `if x > 0`, `float(x)` and iteration over an axis of free size are errors that say what to write

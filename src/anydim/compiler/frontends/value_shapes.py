@@ -380,7 +380,7 @@ def pick(x: Any, keys: tuple[Any, ...]) -> Any:
     if sum(not (key is None or key is Ellipsis or isinstance(key, slice)) for key in keys) > 1:
         raise GraphError(
             f"'{x.name}' has several indices beside an array in its subscript",
-            "give one array and slices, or g.gather_nd(x, indices)",
+            "give one array and slices, as x[0][i] for x[0, i]; or g.gather_nd(x, indices)",
         )
     index = _index(x, keys[at])
     axes = len(index.shape) if index.dtype == boolean else 1

@@ -223,6 +223,22 @@ def test_sizes_are_integers() -> None:
     np.testing.assert_allclose(came["base"], [3, 9, 81], 1e-6)
 
 
+def test_sizes_beside_values_in_functions() -> None:
+    g = ad.Builder("g")
+    n = g.dim("n", 1, 9)
+    x = g.input("x", "int32", (n, 3))
+    texts = [
+        "x.clip(n)", "np.maximum(x, np.full_like(x, n))", "np.full_like(x, n, dtype='float32')",
+        "np.take(x, n - 1, axis=0)", "np.roll(x, n - 2, axis=0)", "np.where(x > n, n, 0)",
+    ]  # fmt: skip
+    for text in texts:
+        g.output(text, eval(text, {"np": np, "x": x, "n": n}))
+    array = np.arange(12, dtype=np.int32).reshape(4, 3)
+    came = ad.compile(g)(array)
+    for text in texts:
+        np.testing.assert_array_equal(came[text], eval(text, {"np": np, "x": array, "n": 4}), text)
+
+
 def test_types_that_numpy_lacks() -> None:
     _, values = graph(x="bfloat16", y="float32")
     x = values["x"]
