@@ -209,7 +209,7 @@ class Engine:
     def _check_room(self, request: Request) -> None:
         if self._is_closed or request.served.is_closed:
             raise BusyError(f"{request.served.name}: it takes no more requests")
-        waiting = sum(lane.lines.count for lane in self.lanes)
+        waiting = self.lanes[0].lines.count + self.lanes[1].lines.count
         if waiting >= self.queue:
             raise BusyError(
                 f"{request.served.name}: {counted(waiting, 'request')} wait, the most there may be",
@@ -319,6 +319,10 @@ class Engine:
 
     def _next(self, lane: Lane) -> Group | None:
         """The next group of a lane, removed from its line; None if there is none that fits now."""
+        short, long = self.lanes
+        if not (short.lines.count or long.lines.count):
+            lane.reserved = 0
+            return None
         source = self._source(lane)
         now = perf_counter()
         while source is not None and (head := source.first(now)) is not None:
@@ -387,13 +391,18 @@ class Engine:
 
     def _trim(self, group: Group) -> None:
         """Return memory that models keep between calls if it does not fit beside what runs."""
-        forms = {served.form for served in self.models.values()} | {group.form}
+        own = group.form
+        if len(self.models) == 1 and next(iter(self.models.values())).form is own:
+            if not self.budget.fits(own.idle_bytes()):
+                own.trim()
+            return
+        forms = {served.form for served in self.models.values()} | {own}
         kept = {form: form.idle_bytes() for form in forms}
-        if not self.budget.fits(sum(kept.values()) - kept[group.form]):
-            for form in forms - {group.form}:
+        if not self.budget.fits(sum(kept.values()) - kept[own]):
+            for form in forms - {own}:
                 form.trim()
-        if not self.budget.fits(kept[group.form]):
-            group.form.trim()
+        if not self.budget.fits(kept[own]):
+            own.trim()
 
     # ---- calls -----------------------------------------------------------------------------------
 
@@ -433,13 +442,12 @@ class Engine:
 
     def _ended(self, group: Group, start: float, end: float) -> None:
         requests, form = group.requests, group.form
-        predicted = form.overhead(requests[0].item) + sum(r.item.own for r in requests)
-        form.costs.learn(predicted, end - start)
+        form.costs.learn(group.work, end - start)
         with self._lock:
             rows = sum(request.item.rows for request in requests)
             measures = requests[0].served.measures
             measures.call(
-                len(requests), rows, end - start, predicted * form.costs.ratio, group.bytes
+                len(requests), rows, end - start, group.work * form.costs.ratio, group.bytes
             )
             self.budget.running -= group.bytes
             self.groups -= 1

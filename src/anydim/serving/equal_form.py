@@ -93,7 +93,7 @@ class EqualForm:
         arrays: list[Arrays] = [item.content[0] for item in items]
         sizes = self.sizes(items)
         start = perf_counter()
-        results = self._called(arrays, self._layout.stacked(arrays, sizes))
+        results = self._called(arrays, sizes)
         if len(items) > 1:
             self._sample(arrays, results, perf_counter() - start)
         if len(items) > 1 and self.depends:  # another thread may have found it meanwhile
@@ -107,10 +107,10 @@ class EqualForm:
             found = self._adapter.decode(found, known)
         return found if wanted is None else {name: found[name] for name in wanted}
 
-    def _called(self, items: list[Arrays], given: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The results of each item in a call."""
-        sizes = self._layout.together(items)
-        return self._layout.apart(self.executable(given), items, sizes)
+    def _called(self, items: list[Arrays], sizes: Mapping[str, int]) -> list[dict[str, Any]]:
+        """The results of each item in a call of these sizes."""
+        outputs = self.executable(self._layout.stacked(items, sizes))
+        return self._layout.apart(outputs, items, sizes)
 
     def _sample(self, items: list[Arrays], results: list[dict[str, Any]], seconds: float) -> None:
         """Check a joined call, which took some seconds, if it is its turn."""
@@ -133,7 +133,7 @@ class EqualForm:
     ) -> bool:  # fmt: skip
         """Whether an item has other results in its call, or beside changed rows, than alone."""
         item = items[number]
-        (alone,) = self._called([item], self._layout.stacked([item], item.sizes))
+        (alone,) = self._called([item], item.sizes)
         if not is_same(results[number], alone):
             return True
         way = self._layout

@@ -48,11 +48,12 @@ def worth(
             end_late(request, now)
             continue
         item = request.item
-        most = most or form.overhead(item) / SHARE
         rows, done = rows + item.rows, done + item.own
-        if found and (done > most or (form.most_rows is not None and rows > form.most_rows)):
-            lines.add(request)
-            break
+        if found:
+            most = most or form.overhead(found[0].item) / SHARE
+            if done > most or (form.most_rows is not None and rows > form.most_rows):
+                lines.add(request)
+                break
         found.append(request)
     return found
 

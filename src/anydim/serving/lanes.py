@@ -24,16 +24,17 @@ class Served:
 
 
 class Group:
-    """Requests that run in one call of a thread of `lane`, its bytes and predicted seconds."""
+    """Requests that run in one call of a thread of `lane`, its bytes and predicted seconds; `work`
+    are those at the rates of the reference machine."""
 
-    __slots__ = ("bytes", "form", "lane", "requests", "seconds", "step")
+    __slots__ = ("bytes", "form", "lane", "requests", "seconds", "step", "work")
 
     def __init__(self, lane: Lane, form: Form, requests: list[Request], bytes: int) -> None:
         self.lane, self.form, self.requests, self.bytes = lane, form, requests, bytes
         self.step = requests[0].step
         first, ratio = requests[0].item, form.costs.ratio
-        work = form.overhead(first) + sum(request.item.own for request in requests)
-        self.seconds = work * ratio
+        self.work = form.overhead(first) + sum([request.item.own for request in requests])
+        self.seconds = self.work * ratio
 
 
 class Lane:

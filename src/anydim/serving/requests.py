@@ -102,6 +102,10 @@ class Lines:
 
     def heads(self) -> list[Head]:
         """The first request of each line, of the highest priority that waits."""
+        if not self.count:
+            return []
+        if self.count == self._entries == 1:
+            return [self._only()]
         found: list[Head] = []
         for key in list(self._lines):
             lines = self._lines[key]
@@ -121,9 +125,18 @@ class Lines:
         first = min(head.entry[0] for head in found)
         return [head for head in found if head.entry[0] == first]
 
+    def _only(self) -> Head:
+        """The only entry, which waits."""
+        return next(
+            Head((key, step), line[0])
+            for key, lines in self._lines.items() for step, line in lines.items() if line
+        )  # fmt: skip
+
     def pop(self, place: Place) -> Request | None:
         """Remove the first waiting request of a line, or of one that shares its calls, the cheapest
         first; None if none waits there."""
+        if not self.count:
+            return None
         key, step = place
         lines = self._lines.get(key, {})
         found = self._popped(lines.get(step))
@@ -133,6 +146,8 @@ class Lines:
         while line:
             request = heapq.heappop(line)[3]
             self._entries -= 1
+            if not self._entries:
+                self._lines.clear()
             if request.state == WAITING:
                 self.count -= 1
                 return request
