@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -96,6 +97,62 @@ def test_buffers_are_written_back_at_each_call() -> None:
     assert [spec.name for spec in model.outputs] == ["output"]
     with pytest.raises(ad.InputError, match="owns 'total'"):
         model(x=torch.ones(2, 3), total=torch.ones(3))
+
+
+def _replaced(net: Running) -> None:
+    net.total = torch.full((3,), 9.0)
+
+
+def _data_swapped(net: Running) -> None:
+    net.total.data = torch.full((3,), 9.0)
+
+
+def _loaded(net: Running) -> None:
+    net.load_state_dict({"total": torch.full((3,), 9.0)})
+
+
+def _assigned(net: Running) -> None:
+    net.load_state_dict({"total": torch.full((3,), 9.0)}, assign=True)
+
+
+@pytest.mark.parametrize("change", [_replaced, _data_swapped, _loaded, _assigned])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_buffer_that_changes_between_calls(change: Any, dtype: torch.dtype) -> None:
+    """The model keeps the memory that the buffer had when it was compiled."""
+    net = Running().to(dtype)
+    model = ad.compile(net, (torch.ones(2, 3, dtype=dtype),), dynamic_shapes=({0: Dim("n")},))
+    x = torch.ones(4, 3, dtype=dtype)
+    model(x)
+    held = model.state["total"]
+    change(net)
+    for _ in range(2):
+        before = held.clone()
+        torch.testing.assert_close(model(x)["output"], x - before - 4)
+        torch.testing.assert_close(held, before + 4)
+    assert (net.total.data_ptr() == held.data_ptr()) == (change is _loaded)
+
+
+def test_a_state_that_is_replaced() -> None:
+    """Arrays of numpy and tensors, with gradients too, take the place of a buffer, and a call
+    writes where the memory of a tensor is then."""
+    model = ad.compile(Running(), (torch.ones(2, 3),), dynamic_shapes=({0: Dim("n")},))
+    first, x = model.state["total"], torch.ones(4, 3)
+    for made in (numpy.zeros(3, numpy.float32), torch.zeros(3), torch.zeros(3, requires_grad=True)):
+        model.state["total"] = made
+        with torch.no_grad():
+            assert model(x)["output"].tolist() == [[-3.0] * 3] * 4
+        assert made.tolist() == [4.0] * 3 and first.tolist() == [0.0] * 3
+    with pytest.raises(ad.InputError, match="requires gradients"):
+        model(x)
+    model.state["total"] = held = torch.zeros(3)
+    for memory in (torch.zeros(3), torch.zeros(3, 2)[:, 1], torch.zeros(6)[::2]):
+        held.data = memory
+        assert model(x)["output"].tolist() == [[-3.0] * 3] * 4
+        assert memory.tolist() == held.tolist() == [4.0] * 3
+    model.state["total"] = numpy.zeros(3, numpy.float32)
+    model.state["total"].flags.writeable = False
+    with pytest.raises(ad.InputError, match="'total' of Running, which a call writes to, is read"):
+        model(x)
 
 
 def test_written_inputs_are_written_back() -> None:

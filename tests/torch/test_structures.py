@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,6 +40,8 @@ RESULTS = {
     "list": lambda x: [x + 1, None, 3, "text"],
     "mapping": lambda x: {"logits": x + 1},
     "nested": lambda x: {"logits": (x + 1, [x.sum()]), "inner": {"deep": x * 2}},
+    "tuples in a tuple": lambda x: ((x + 1, x * 2), (x.sum(), 4), ()),
+    "ordered mapping": lambda x: OrderedDict(b=(x + 1, x * 2), a=[Pair(x.sum(), None)]),
     "complex": lambda x: (torch.fft.rfft(x), Scores(x, x * 2)),
 }
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
+from operator import itemgetter
 from typing import Any
 
 import numpy
@@ -39,6 +41,8 @@ from anydim.runtime.signature import Signature, TensorSpec
 
 Feeds = dict[str, Any]
 Call = Callable[..., dict[str, Any]]
+Build = Callable[[dict[str, Any]], Any]
+_TARGET = "'{}' of {}, which a call writes to,"
 _COMPLEX = {"float32": DType("complex64", "complex", 64),
             "float64": DType("complex128", "complex", 128)}  # fmt: skip
 
@@ -47,6 +51,7 @@ class Adapter(ABC):
     """Stands between callers and a program; `signature` is that of callers."""
 
     on_strings = False  # whether operators on strings run before and after the program
+    is_direct = False  # whether only `returned` changes what callers give and get
     note = ""  # what the text of a model says behind its signature
     signature: Signature
 
@@ -61,6 +66,10 @@ class Adapter(ABC):
     @abstractmethod
     def run(self, call: Call, given: Mapping[str, Any], out: Any = None) -> Any:
         """Call the program, with the arrays `out` for the results of the caller, if any."""
+
+    def returned(self, found: dict[str, Any]) -> Any:
+        """What a call returns of the results by name: the structure of a module, if it has one."""
+        return found
 
     def results(self, call: Call, given: Mapping[str, Any]) -> dict[str, Any]:
         """The results of `run` by name, also where it returns the structure of a module."""
@@ -149,7 +158,7 @@ class TensorAdapter(Adapter):
         self.note = f" with state {listed(self.state)}" if self.state else ""
         self._inputs = {spec.name: spec for spec in self.signature.inputs}
         self._outputs = {spec.key: spec for spec in self.signature.outputs}
-        self._written = [s for s in program.inputs if s.name in self.written]
+        self.is_direct = not (self._complex or self.state or self.written or self._lists)
         self._lock = fork_lock(self, "_lock", threading.Lock)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -173,20 +182,24 @@ class TensorAdapter(Adapter):
 
     def run(self, call: Call, given: Mapping[str, Any], out: Any = None) -> Any:
         """As `Adapter.run`. Raises InputError before the call for what cannot be written back."""
-        found = self.results(call, given, out)
+        return self.returned(self.results(call, given, out))
+
+    @cached_property
+    def returned(self) -> Build:
+        """As `Adapter.returned`."""
         if self._structure is None:
-            return found
+            return lambda found: found
         returned, spec = self._structure
-        leaves = (found.get(each, each) if isinstance(each, str) else each for each in returned)
-        return import_module("torch.utils._pytree").tree_unflatten(leaves, spec)
+        return _builder(spec, iter(returned), self._outputs.keys())
 
     def results(self, call: Call, given: Mapping[str, Any], out: Any = None) -> dict[str, Any]:
         """As `Adapter.results`."""
         with self._alone():
             feeds, known = self.encode(given)
-            targets = self._targets(given)
+            targets = self._targets(feeds)
             if out is None:
-                return self.decode(self._written_back(call(**feeds), targets), known)
+                found = self._written_back(call(**feeds), targets)
+                return self.decode(found, known) if self._complex else found
             wanted = given_by_name(out, list(self._outputs), self.signature.name)
             into = {name: self._real_memory(name, array) for name, array in wanted.items()}
             results = self._written_back(call(**feeds, out=into), targets)
@@ -197,19 +210,26 @@ class TensorAdapter(Adapter):
 
     def encode(self, given: Mapping[str, Any]) -> tuple[Feeds, Any]:
         """As `Adapter.encode`. Raises InputError for state and for real arrays."""
+        if given.keys() != self._inputs.keys():
+            self._check_names(given)
+        if self._complex:
+            given = {name: self._taken(name, value) for name, value in given.items()}
+        return {**given, **self.state_arrays()}, None
+
+    def _check_names(self, given: Mapping[str, Any]) -> None:
         for name in given:
             if name in self.state:
                 problem = f"{self.signature.name} owns '{name}'"
                 raise InputError(problem, f"change it in model.state['{name}']")
-        if not self._lists and given.keys() != self._inputs.keys():
+        if not self._lists:
             check_names(given, self.signature)
-        feeds = {name: self._taken(name, value) for name, value in given.items()}
-        return {**feeds, **self.state_arrays()}, None
 
     def state_arrays(self) -> dict[str, numpy.ndarray]:
         """The arrays of the state, which share its memory."""
         name = self.signature.name
-        return {key: _array(value, f"state '{key}' of {name}") for key, value in self.state.items()}
+        return {
+            key: _array(value, "state '{}' of {}", key, name) for key, value in self.state.items()
+        }
 
     def encode_item(self, given: Any) -> tuple[Any, Any]:
         """As `Adapter.encode_item`; an item may lack the axis that items are joined along."""
@@ -256,18 +276,16 @@ class TensorAdapter(Adapter):
 
     # ---- state -----------------------------------------------------------------------------------
 
-    def _targets(self, given: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
-        """The arrays to write back into, by result."""
-        return {
-            self.written[spec.name]: self._target(spec, {**given, **self.state}[spec.name])
-            for spec in self._written
-        }
+    def _targets(self, feeds: Feeds) -> dict[str, numpy.ndarray]:
+        """The arrays to write back into, by result; those of the state are in `feeds`."""
+        return {result: self._target(name, feeds) for name, result in self.written.items()}
 
-    def _target(self, spec: TensorSpec, value: Any) -> numpy.ndarray:
-        where = f"'{spec.name}' of {self.signature.name}, which a call writes to,"
-        array = _array(value, where)
-        if isinstance(value, numpy.ndarray) and not array.flags.writeable:
-            raise InputError(f"{where} is read-only", "give a writable array")
+    def _target(self, name: str, feeds: Feeds) -> numpy.ndarray:
+        value, model = feeds[name], self.signature.name
+        array = _array(value, _TARGET, name, model)
+        if isinstance(self.state.get(name, value), numpy.ndarray) and not array.flags.writeable:
+            problem = f"{_TARGET.format(name, model)} is read-only"
+            raise InputError(problem, "give a writable array")
         return array
 
     @staticmethod
@@ -275,7 +293,7 @@ class TensorAdapter(Adapter):
         results: dict[str, Any], targets: Mapping[str, numpy.ndarray]
     ) -> dict[str, Any]:
         for result, array in targets.items():
-            fill(array, _array(results.pop(result), result))
+            fill(array, _array(results.pop(result), "{}", result))
         return results
 
     # ---- complex tensors -------------------------------------------------------------------------
@@ -299,13 +317,50 @@ class TensorAdapter(Adapter):
         return held.reshape(*held.shape, 1).view(held.real.dtype)
 
 
-def _array(value: Any, where: str) -> numpy.ndarray:
-    """An array over the memory of a value; InputError for what has none."""
+def _array(value: Any, where: str, *names: str) -> numpy.ndarray:
+    """An array over the memory of a value; InputError for what has none, at `where` with `names`.
+
+    Of tensors of torch, `numpy` costs a tenth of what DLPack does.
+    """
     if isinstance(value, numpy.ndarray):
         return value
+    if type(value).__module__ == "torch":
+        try:
+            shared: numpy.ndarray = value.numpy()
+            return shared
+        except (RuntimeError, TypeError):  # it requires gradients, numpy lacks its type, ...
+            pass
     if hasattr(value, "__dlpack__"):
-        return shared_array(value, where)
-    raise InputError(f"{where} is {type(value).__name__}", "give an array")
+        return shared_array(value, where.format(*names))
+    raise InputError(f"{where.format(*names)} is {type(value).__name__}", "give an array")
+
+
+class _Result:
+    """Finds a result by its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, found: Mapping[str, Any]) -> Any:
+        return found[self.name]
+
+
+def _builder(spec: Any, returned: Iterator[Any], results: Collection[str]) -> Build:
+    """Makes the structure of a pytree of torch, as `tree_unflatten`, of results by name.
+
+    Its leaves are the next of `returned`: names of `results`, and plain values.
+    """
+    if spec.is_leaf():
+        leaf = next(returned)
+        named = isinstance(leaf, str) and leaf in results
+        return _Result(leaf) if named else lambda _: leaf
+    parts = [_builder(part, returned, results) for part in spec.children()]
+    if spec.type is tuple and len(parts) > 1:
+        names = [part.name for part in parts if isinstance(part, _Result)]
+        if len(names) == len(parts):
+            return itemgetter(*names)
+    node, context = import_module("torch.utils._pytree").SUPPORTED_NODES[spec.type], spec.context
+    return lambda found: node.unflatten_fn([part(found) for part in parts], context)
 
 
 def pairs_of(value: Any, spec: TensorSpec, signature: Signature, is_item: bool = False) -> Any:

@@ -150,6 +150,8 @@ class CallableProgram:
     def _with_conversion(self, named: Mapping[str, Any], out: Any) -> Any:
         """Run with an adapter, or with lists of arrays, each as its two arrays."""
         if self.adapter is not None:
+            if out is None and self.adapter.is_direct and self._inner._varied is None:
+                return self.adapter.returned(self._inner.executable(named))
             return self.adapter.run(self._inner, named, out)
         if out is not None and self._conversion.packing is None:
             problem = f"{self.name} has {self._shown_lists()}, and `out` is for single arrays"
