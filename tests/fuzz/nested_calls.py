@@ -28,7 +28,9 @@ def plus(int64 a, int64 b) -> (c) { c = (3 * a + b) % 11 }
 def fewer(int64 a) -> (c) { c = a < 2 ? a + 1 : a - 2 }
 """
 TREE = "type Tree { leaf(int64 x); node(int64 k, Tree left, Tree right) }\n"
-Expr = tuple[Any, ...]  # ("name", n), ("call", f, args...), ("choice", c, a, b), (operator, a, b)
+Expr = tuple[
+    Any, ...
+]  # ("name", n), ("read", default), ("call", f, args...), ("choice", c, a, b), (operator, a, b)
 BOTH = ("&&", "||")
 
 
@@ -49,6 +51,8 @@ class Program:
 
     def number(self, depth: int) -> Expr:
         chance = self.random.random()
+        if self.kind == "loop" and chance < 0.1:
+            return ("read", self.random.choice("012"))
         if depth == 0 or chance < 0.15:
             return ("name", self.random.choice([*self.names, "1", "2"]))
         if chance < 0.5:
@@ -114,8 +118,8 @@ class Program:
     def assigned(self, expr: Expr) -> str:
         """The text of an expression whose calls are statements before it."""
         word, *parts = expr
-        if word == "name":
-            return str(parts[0])
+        if word in ("name", "read"):
+            return shown(expr)
         if word == "call":
             name, *given = parts
             arguments = ", ".join(self.assigned(each) for each in given)
@@ -161,7 +165,11 @@ class Program:
         if self.kind == "recursion" and n < 1:
             return int(m)
         if self.kind == "loop":
-            return sum(self.eval(self.value, {**env, "k": k}) % 13 for k in range(3))
+            made: list[int] = []
+            for k in range(3):
+                last = {"y": made[-1]} if made else {}
+                made.append(self.eval(self.value, {**env, **last, "k": k}) % 13)
+            return sum(made)
         if self.kind == "while":
             env.update(r=m, k=0)
             while env["k"] < n and self.eval(self.condition, env):
@@ -174,6 +182,8 @@ class Program:
         word, *parts = expr
         if word == "name":
             return env[parts[0]] if parts[0] in env else int(parts[0])
+        if word == "read":
+            return env.get("y", int(parts[0]))
         if word == "call":
             name, *given = parts
             return self.function(name)(*(self.eval(each, env) for each in given))
@@ -206,6 +216,8 @@ def shown(expr: Expr) -> str:
     word, *parts = expr
     if word == "name":
         return str(parts[0])
+    if word == "read":
+        return f"(y(k - 1) else {parts[0]})"
     if word == "call":
         return f"{parts[0]}({', '.join(map(shown, parts[1:]))})"
     return printed(word, [shown(each) for each in parts])

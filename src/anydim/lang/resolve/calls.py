@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import field
 from typing import Any
 
 from anydim.base.dtypes import DTYPES, DType
-from anydim.base.errors import UserError
+from anydim.base.errors import LanguageError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import counted
 from anydim.lang.resolve.binding import agree
@@ -37,7 +38,7 @@ from anydim.lang.tree import (
 )
 from anydim.lang.tree.renaming import renamed
 from anydim.lang.tree.stepping import variables_of
-from anydim.lang.tree.typing import TypeProblem, converted, typed
+from anydim.lang.tree.typing import TypeProblem, converted, is_decided, settled, typed
 from anydim.sizes import Box, Size
 
 MAX_STEPS = 2_000  # per definition, calls included
@@ -75,6 +76,11 @@ class Calls:
         self.names.add(f"{stem}.{number}")
         return f"{stem}.{number}"
 
+    def are_decided(self, item: Invoke, scope: Scope, walker: Walker) -> bool:
+        """Whether the types of the arguments follow from the types known so far."""
+        given = self._arguments(item, scope, walker)
+        return all(_is_decided(argument, scope, walker) for argument in given)
+
     def result_types(self, item: Invoke, scope: Scope, walker: Walker) -> tuple[TensorType, ...]:
         """The result types of a call."""
         given = self._arguments(item, scope, walker)
@@ -105,6 +111,7 @@ class Calls:
         for tensor, target in zip(group.outputs, item.targets):
             _fit(item, scope, target, walker.tensors[target], tensor.type)
             alone = len(walker.roles[target].writers) == 1 and target not in arguments
+            alone = alone and walker.tensors[target].dtype == tensor.type.dtype
             names[tensor.name] = target if alone else self.fresh(target)
             if not alone:
                 copies.append(_copied(names[tensor.name], target, tensor.type))
@@ -122,7 +129,7 @@ class Calls:
         callee, given = _callee(item, scope), item.call.arguments
         if not isinstance(callee, Definition):
             named = (term.name for term in given if isinstance(term, Name))
-            met = [walker.tensors[name].dtype for name in named if name in walker.tensors]
+            met = [settled(walker.tensors[name].dtype) for name in named if name in walker.tensors]
             return [Argument(term, callee.name, met[-1] if met else None) for term in given]
         wanted = callee.parameters
         if len(given) != len(wanted):
@@ -191,9 +198,20 @@ def _callee(item: Invoke, scope: Scope) -> Definition | Operator:
     return next(own, None) or LIBRARY[item.call.name]
 
 
+def _is_decided(given: Argument, scope: Scope, walker: Walker) -> bool:
+    if isinstance(given.term, Name) and given.term.name in walker.tensors:
+        return is_decided(Read(given.term.name, ()), walker.tensors)
+    with suppress(TypeProblem, LanguageError):  # an error of the call
+        return bool(given.dtype) or is_decided(
+            walker.scalar(given.term, scope).body, walker.tensors
+        )
+    return True
+
+
 def _argument_type(given: Argument, scope: Scope, walker: Walker) -> TensorType:
     if isinstance(given.term, Name) and given.term.name in walker.tensors:
-        return walker.tensors[given.term.name]
+        kind = walker.tensors[given.term.name]
+        return TensorType(settled(kind.dtype), kind.shape)
     return _scalar(given, scope, walker)[0]
 
 

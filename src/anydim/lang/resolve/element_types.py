@@ -7,6 +7,7 @@ to a fixed point. Strongly connected components are solved one after the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from anydim.base.components import components
 from anydim.base.dtypes import DType
@@ -54,7 +55,7 @@ def _grow(
         types[name] = Inferred(OPEN, _shape(name, types))
     _widen(names, sources, types)
     for name in names:  # literals decide an open type only now
-        types[name] = Inferred(settled(types[name].dtype), types[name].shape)
+        types[name] = Inferred(settled(types[name].dtype), types[name].shape, literals=True)
     _widen(names, sources, types)
     for name in names:
         types[name] = TensorType(types[name].dtype, types[name].shape)
@@ -71,7 +72,7 @@ def _widen(
             before = types[name]
             found = join([before.dtype, *_known(sources[name], types)])
             if found != before.dtype:
-                types[name], changed = Inferred(found, before.shape), True
+                types[name], changed = replace(before, dtype=found), True
 
 
 def _known(sources: Sequence[Source], types: Types) -> list[DType]:

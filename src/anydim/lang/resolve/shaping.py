@@ -34,6 +34,7 @@ from anydim.lang.surface.syntax import (
     Invoke,
     Item,
     LoopBlock,
+    Name,
     Spread,
     Term,
     WhileBlock,
@@ -41,7 +42,7 @@ from anydim.lang.surface.syntax import (
 )
 from anydim.lang.tree import Expr, OrderedStep, SizeTerm, TensorType
 from anydim.lang.tree.affine import reads
-from anydim.lang.tree.typing import OPEN, TypeProblem, element_type, settled
+from anydim.lang.tree.typing import OPEN, Inferred, TypeProblem, element_type
 from anydim.sizes import Box, Size, maximum, simplify
 
 BY_DATA = "by data"
@@ -198,8 +199,13 @@ class Surveyor(Walker):
 
     def concluded(self, scope: Scope, only: Collection[str] = ()) -> dict[str, TensorType]:
         """The types updated by this round; of sizes that are known, `only` these change."""
-        found = element_types(self._sources(), self.tensors)
-        types = {name: found[name] for name in self.tensors}
+        sources = self._sources()
+        known = dict(self.tensors)
+        for name in known.keys() & self.roles.keys() - sources.keys():
+            if known[name].dtype == OPEN:  # no writer was visited yet
+                known[name] = Inferred(OPEN, known[name].shape, literals=True)
+        found = element_types(sources, known)
+        types = {name: TensorType(found[name].dtype, found[name].shape) for name in self.tensors}
         for item, around in self.invoked:
             self._cover_results(item, around, found, types)
         self._shapes(types, with_facts(scope.box, dict.fromkeys(self.facts)), only)
@@ -244,20 +250,23 @@ class Surveyor(Walker):
 
     def _results(self, item: Invoke, scope: Scope, types: Types) -> tuple[TensorType, ...] | None:
         """The result types of a call; None while its argument types are unknown."""
-        own = _read_by(item) & self.roles.keys()
-        if self._unknown_in(item) or any(types[name].dtype == OPEN for name in own):
+        if self._unknown_in(item):
             return None
-        known = {n: TensorType(settled(kind.dtype), kind.shape) for n, kind in types.items()}
+        walker = replace(self, tensors=dict(types))
         self.failed.pop(item.position, None)
         try:
-            return self.calls.result_types(item, scope, replace(self, tensors=known))
+            if not self.calls.are_decided(item, scope, walker):
+                return None
+            return self.calls.result_types(item, scope, walker)
         except LanguageError as error:
             self.failed[item.position] = error  # reported if it remains
             return None
 
     def _unknown_in(self, item: Invoke) -> frozenset[str]:
-        """The unknown sizes that a call depends on."""
-        own = _read_by(item) & self.roles.keys()
+        """The unknown sizes that a call depends on: those of whole tensors, and in settings."""
+        whole = {term.name for term in item.call.arguments if isinstance(term, Name)}
+        settings = (names_in(setting.value) for setting in item.call.settings)
+        own = whole.union(*settings) & self.roles.keys()
         return unknown_in(*(size for name in own for size in self.tensors[name].shape))
 
     def check(self) -> None:
@@ -267,6 +276,10 @@ class Surveyor(Walker):
         for name, works in self.works.items():
             if self.tensors[name].dtype == OPEN:
                 raise _open_type(works, self.tensors)
+        for item, scope in self.invoked:
+            for target in item.targets:
+                if target not in self.tensors or self.tensors[target].dtype == OPEN:
+                    raise _open_result(item, target, scope.binding)
 
     def _shapes(self, types: dict[str, TensorType], box: Box, only: Collection[str]) -> None:
         for name, covers in self.covers.items():
@@ -333,6 +346,17 @@ def _open_type(works: list[Work], types: Types) -> LanguageError:
         work.assignment.position,
         f"the element type of '{target}' cannot be inferred: it depends only on itself",
         f"give the read a default, as in {target}(...) else 0, or convert it: float(...)",
+    )
+
+
+def _open_result(item: Invoke, target: str, binding: Binding) -> LanguageError:
+    """Error for a result of a call whose type cannot be inferred."""
+    return binding.error(
+        item.position,
+        f"the type of '{target}' cannot be inferred: the call of '{item.call.name}' depends on"
+        " its own results",
+        "assign the tensors that it reads before the loop, or give the read of an element a"
+        " default: ... else 0",
     )
 
 

@@ -38,8 +38,11 @@ OPEN = _BELOW["open"]
 class Inferred(TensorType):
     """The type of a tensor that depends on itself, during inference.
 
-    The default of a read of it is among the values that the tensor starts from.
+    The default of a read of it is among the values that the tensor starts from. `literals` decide
+    an open type once everything else has been considered.
     """
+
+    literals: bool = False
 
 
 class TypeProblem(Exception):
@@ -126,6 +129,16 @@ def join(dtypes: Sequence[DType]) -> DType:
     """The least lattice element that holds the values of all of these."""
     dtype, kind = _join([_part(Literal(0), dtype) for dtype in dtypes])
     return dtype or _BELOW[kind]
+
+
+def is_decided(expr: Expr, types: Mapping[str, TensorType]) -> bool:
+    """Whether the type of an expression follows from the types known so far."""
+    dtype = element_type(expr, types)
+    if dtype.kind != _ADAPTS:
+        return True
+    kinds = [types[read.tensor] for read in reads(expr)]
+    waits = any(isinstance(kind, Inferred) and not kind.literals for kind in kinds)
+    return dtype != OPEN and not waits
 
 
 def settled(dtype: DType) -> DType:

@@ -76,6 +76,63 @@ def test_values(lib: Any, name: str, given: Any, wanted: Any) -> None:
     np.testing.assert_allclose(lib[name](*arrays), wanted, rtol=1e-6)
 
 
+RECURRENCES = """
+def squared(float a) -> (r) { r = a * a }
+def any(T a) -> (r) { r = a * a }
+def halved(T a) -> (r) { r = a * 0.5 }
+def pair(T a) -> (r, s) { r = a * a  s = int32(a) + 1 }
+def times(float(M) a, T b) -> (r) { r(i) = a(i) * b }
+"""
+X = [1, 2, 3]
+READS = [  # the text of y, from the int32 or float32 tensor x
+    ("for k in 0:N { y(k) = squared((y(k-1) else 0)) + x(k) }", "float32", [1, 3, 12]),
+    ("for k in 0:N { r = squared((y(k-1) else 0)) y(k) = r + x(k) }", "float32", [1, 3, 12]),
+    ("for k in 0:N { y(k) = any((y(k-1) else 0)) + x(k) }", "x", [1, 3, 12]),
+    ("for k in 0:N { y(k) = any(any((y(k-1) else 0))) + x(k) }", "x", [1, 3, 84]),
+    ("for k in 0:N { y(k) = halved((y(k-1) else 0)) + x(k) }", "float32", [1, 2.5, 4.25]),
+    ("for k in 0:N { y(k) = any((y(k-1) else 0.5)) + x(k) }", "float32", [1.25, 3.5625, 15.691406]),
+    ("for k in N-1:-1:-1 { y(k) = any((y(k+1) else 0)) + x(k) }", "x", [122, 11, 3]),
+    ("for k in 0:N { p, q = pair((y(k-1) else 0)) y(k) = p + q * 0 + x(k) }", "x", [1, 3, 12]),
+    ("for k in 0:N { if k > 0 { y(k) = any(y(k-1)) + x(k) } else { y(k) = x(k) } }", "x",
+     [1, 3, 12]),
+    ("for k in 0:N { y(k) = any((y(k-1) else 1)) }", "int64", [1, 1, 1]),
+    ("z(i) = float(x(i)) for k in 0:N { v = times(z, (y(k-1) else 1)) y(k) = v(k) }", "float32",
+     [1, 2, 6]),
+    ("for k in 0:N { a(k) = any((b(k-1) else 0)) + x(k) b(k) = any((a(k) else 0)) } y(k) = b(k)",
+     "x", [1, 9, 7056]),
+    ("for k in 0:N { for j in 0:2 { z(k,j) = any((z(k-1,j) else 0)) + x(k) } } y(k) = z(k,0)",
+     "x", [1, 3, 12]),
+    ("p = 0 for k in 0:N { p = any(p) + x(k) } y = p", "x", 12),
+    ("y = 0 k = 0 while k < 3 { y = any(y) + 1 k += 1 }", "int64", 5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("text, kind, wanted", READS)
+def test_an_argument_that_reads_what_the_loop_assigns(
+    text: str, kind: str, wanted: Any, dtype: str
+) -> None:
+    name = {"float32": "float", "int32": "int32"}[dtype]
+    lib = ad.define(RECURRENCES + f"def main({name}(N) x) -> (y) {{ {text} }}")
+    found = np.asarray(lib.main(np.array(X, dtype)))
+    assert found.dtype == (dtype if kind == "x" else kind)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("for k in 0:N { y(k) = any(y(k-1)) + x(k) }", "give the read of an element a default"),
+        ("for k in 0:N { y(k) = squared(y(k-1)) + x(k) }", "give the read a default"),
+        ("for k in 0:N { v = times(y, 2) y(k) = v(k) }", "before the loop"),
+    ],
+)
+def test_an_argument_that_depends_only_on_its_call(text: str, problem: str) -> None:
+    with pytest.raises(ad.LanguageError, match=problem):
+        lib = ad.define(RECURRENCES + f"def main(float(N) x) -> (y) {{ {text} }}")
+        lib.main(np.array(X, np.float32))
+
+
 STRUCTURES = """
 type Expr { number(float v); both(int op, Expr a, Expr b) }
 type List<A> { nil; cons(A head, List<A> tail) }
