@@ -22,7 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 import anydim as ad
 from anydim.api.model_store import cache_path, kept
 from anydim.base import read_files, settings
-from anydim.base.read_files import FileState
+from anydim.base.read_files import FileRead, FileState
 from anydim.base.user_values import absolute
 from anydim.compiler.frontends.onnx.file.data_folder import DataFolder
 from anydim.ort import InferenceSession, SessionOptions
@@ -178,6 +178,45 @@ def test_a_followed_link_is_noticed_when_it_is_switched(tmp_path: Path, outside:
     model = ad.compile(outside, external_data="follow")
     assert scale_of(model) == 2
     assert model.report.stages  # compiled again, with the same links
+
+
+def test_a_kept_program_needs_that_word_too(tmp_path: Path) -> None:
+    """The link leads to equal contents, so the program would be found by its digests."""
+    path = save(tmp_path / "models", 1)
+    data, other = path.with_name("w.bin"), tmp_path / "w.bin"
+    assert loaded(path) == loaded(path, external_data="follow") == 1
+    shutil.copy(data, other)
+    data.unlink()
+    os.symlink("../w.bin", data)
+    for _ in range(2):
+        with pytest.raises(ad.ModelError, match="is a link out of the model's folder"):
+            loaded(path)
+        model = ad.compile(path, external_data="follow")
+        assert scale_of(model) == 1 and "load" in model.report.seconds
+    os.replace(other, path.with_name("inside.bin"))
+    switch(data, "inside.bin")
+    assert loaded(path) == 1
+
+
+@pytest.mark.parametrize("kind", ["pipe", "zero", "folder", "missing"])
+def test_data_that_are_no_file_any_more(tmp_path: Path, kind: str) -> None:
+    """Neither a pipe without a writer nor a device without an end is waited for."""
+    path = save(tmp_path, 1)
+    data = path.with_name("w.bin")
+    assert loaded(path) == 1
+    data.unlink()
+    make: dict[str, Callable[[], Any]] = {
+        "pipe": lambda: os.mkfifo(data),
+        "zero": lambda: os.symlink("/dev/zero", data),
+        "folder": data.mkdir,
+        "missing": lambda: None,
+    }
+    make[kind]()
+    for options in ({}, {"external_data": "follow"}):
+        with pytest.raises(ad.ModelError, match=r"w\.bin' (is not a file|cannot be opened)"):
+            loaded(path, **options)
+    with pytest.raises(OSError):
+        FileRead.of(str(data))
 
 
 @pytest.mark.parametrize("location", ["../w.bin", "/etc/passwd", "a/../../w.bin"])

@@ -80,7 +80,7 @@ def entry(request: Request) -> Entry | None:
         request_key = request_of(*words)
     except OSError:  # the files of the package cannot be listed
         return None
-    return Entry(programs, sources, request_key, path, data)
+    return Entry(programs, sources, request_key, path, data, fields["external_data"] == "follow")
 
 
 def _in_memory(source: Any) -> bytes | memoryview | None:
@@ -95,15 +95,16 @@ def _in_memory(source: Any) -> bytes | memoryview | None:
 class Entry:
     """The cache entry of one program; `path` is the path of a source file.
 
-    `request` covers all dependencies besides contents, `data` is a source in memory.
+    `request` covers all dependencies besides contents, `data` is a source in memory. `follows`:
+    links of its external data may lead anywhere.
     """
 
     def __init__(
         self, programs: DiskCache, sources: DiskCache, request: str, path: str | None,
-        data: bytes | memoryview | None,
+        data: bytes | memoryview | None, follows: bool = False,
     ) -> None:  # fmt: skip
         self._programs, self._sources = programs, sources
-        self._request, self._path = request, path
+        self._request, self._path, self._follows = request, path, follows
         self._found: str | None = None
         self._last: FileRead | None = None  # the source, without a digest on disk
         self._reads: list[FileRead] = []
@@ -203,6 +204,8 @@ class Entry:
                 return None
         elif self._path is not None and now[0].digest != before[0].digest:
             return None  # it may refer to other files
+        elif not self._are_in_place(new for new, old in zip(now, before) if new is not old):
+            return None  # the import decides whether it may read them
         self._reads = now
         if now and (before is None or any(new is not old for new, old in zip(now, before))):
             self._note(self._compared)
@@ -214,6 +217,15 @@ class Entry:
             return []
         self._last = FileRead.of(self._path) if self._last is None else self._last.digest_now()
         return [self._last]
+
+    def _are_in_place(self, reads: Iterable[FileRead]) -> bool:
+        """Whether files that changed are inside of the folders that external data may lie in."""
+        if self._path is None or self._follows:
+            return True
+        found = os.path.dirname(self._path), os.path.dirname(os.path.realpath(self._path))
+        inside = tuple(os.path.join(os.path.realpath(folder), "") for folder in found)
+        paths = (each.state.path for each in reads if each.state.path != self._path)
+        return all(os.path.realpath(path).startswith(inside) for path in paths)
 
     def _key_of(self, digests: Sequence[str]) -> str:
         return key_of(self._request, *self._own, *digests)

@@ -18,10 +18,12 @@ system holds stat data. The setting `verify_sources` has every file read at ever
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from io import FileIO
 
 from anydim.base import settings
 from anydim.base.digest import sha256
@@ -32,6 +34,7 @@ CLOCK_NS = 2_000_000_000  # the coarsest clock of a file system
 _SECOND = 1_000_000_000
 _HAS_CHANGE_TIMES = os.name != "nt"
 _BLOCK = 1 << 20
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe waits for no writer
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,11 @@ class FileRead:
         """Read a file and its digest. Raises OSError."""
         state, noted_ns = FileState.of(path), time.time_ns()
         digest, block = sha256(size=state.size), memoryview(bytearray(_BLOCK))
-        with open(path, "rb", buffering=0) as file:
-            while count := file.readinto(block):
+        left = state.size
+        with _opened(path) as file:
+            while left and (count := file.readinto(block[:left])):
                 digest.update(block[:count])
+                left -= count
         if FileState.of(path) != state:
             raise OSError("it changed while it was read")
         return FileRead(state, digest.hexdigest(), noted_ns)
@@ -90,6 +95,15 @@ class FileRead:
         now = FileState.of(self.state.path)
         is_known = now == self.state and _is_proof(self.state, self.noted_ns)
         return self if is_known else FileRead.of(now.path)
+
+
+def _opened(path: str) -> FileIO:
+    """Open a regular file; OSError for others, such as pipes and devices, which may never end."""
+    file = FileIO(path, opener=lambda name, flags: os.open(name, flags | _AT_ONCE))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(f"{path} is not a regular file")
+    return file
 
 
 def _is_proof(state: FileState, noted_ns: int) -> bool:
