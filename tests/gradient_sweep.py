@@ -27,10 +27,11 @@ from tests.gradients import TOLERANCE, check, values
 LIST = Path(__file__).with_name("not_differentiable.txt")
 SIZES = (0, 1, 2, 5)
 DRAWS = 6  # arguments of one size: some have no call, or are beside a kink
+TORCH = "src/anydim/compiler/frontends/torch/definitions.tc"
 NO_CALL = "no call with floats is valid"
 ROUNDING = {
-    "src/anydim/compiler/frontends/torch/definitions.tc: greatest_divisor": "rests of remainders",
-    "src/anydim/compiler/frontends/torch/definitions.tc: jacobi": "rotations by rounding",
+    f"{TORCH}: greatest_divisor": "remainders of remainders",
+    f"{TORCH}: jacobi": "rotations by rounding",
     "tests/unit/compiler/checking/test_check.py: f": "a difference of large equal numbers",
 }
 """Definitions whose differences are rounding."""
