@@ -219,13 +219,18 @@ class Entry:
         return [self._last]
 
     def _are_in_place(self, reads: Iterable[FileRead]) -> bool:
-        """Whether files that changed are inside of the folders that external data may lie in."""
+        """Whether data that changed are inside of the folders that external data may lie in.
+
+        Files outside of the model's folder are no external data: definitions of operators.
+        """
         if self._path is None or self._follows:
             return True
         found = os.path.dirname(self._path), os.path.dirname(os.path.realpath(self._path))
+        named = tuple(os.path.join(folder, "") for folder in found)
         inside = tuple(os.path.join(os.path.realpath(folder), "") for folder in found)
         paths = (each.state.path for each in reads if each.state.path != self._path)
-        return all(os.path.realpath(path).startswith(inside) for path in paths)
+        data = (path for path in paths if path.startswith(named))
+        return all(os.path.realpath(path).startswith(inside) for path in data)
 
     def _key_of(self, digests: Sequence[str]) -> str:
         return key_of(self._request, *self._own, *digests)
