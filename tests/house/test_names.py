@@ -1,0 +1,51 @@
+"""Promise: functions are named by verbs; the number of bare participles (`made`, `held`) only falls.
+
+`python -m tests.house.test_names [FOLDER]` lists them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "anydim"
+# most functions that are bare participles
+MOST = 1340
+IRREGULAR = frozenset(
+    "begun bound broken built caught chosen dealt done drawn fed fallen felt found given got grown"
+    " held hidden kept known laid led left lent lost made meant met paid said seen sent shown sought"
+    " spent stood stored sunk taken told thought thrown torn understood woven written".split()
+)
+# verbs and nouns that end as participles do
+VERBS = frozenset({"embed", "exceed", "feed", "need", "seed", "shed", "speed"})
+
+
+def is_participle(name: str) -> bool:
+    """Whether a function's name is one participle, without an object."""
+    word = name.strip("_")
+    return word in IRREGULAR or (bool(re.fullmatch("[a-z]{3,}ed", word)) and word not in VERBS)
+
+
+def participles(folder: Path) -> Iterator[tuple[Path, int, str]]:
+    """File, line and name of each function and method so named; properties are values."""
+    files = [folder] if folder.is_file() else sorted(folder.rglob("*.py"))
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                given = {ast.unparse(each).split(".")[-1] for each in node.decorator_list}
+                value = given & {"property", "cached_property", "setter"}
+                if is_participle(node.name) and not value:
+                    yield file, node.lineno, node.name
+
+
+def test_participles_become_fewer() -> None:
+    assert len(list(participles(SOURCE))) <= MOST
+
+
+if __name__ == "__main__":
+    for file, line, name in participles(Path(sys.argv[1]).resolve() if sys.argv[1:] else SOURCE):
+        print(f"{file.relative_to(ROOT)}:{line}: {name}")
