@@ -213,6 +213,20 @@ def test_the_text_of_a_graph_is_read_back() -> None:
     assert read_graph(print_graph(graph), constants_of(graph)) == graph
 
 
+def reshaped() -> ModelProto:
+    """The number of elements of an input is the number of axes of the result."""
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"])]
+    return model_of(nodes, [value("x", shape=["n"]), value("s", TensorProto.INT64, ["k"])],
+                    [value("y")])  # fmt: skip
+
+
+def test_ranks_that_sizes_decide_are_refused() -> None:
+    with pytest.raises(ModelError, match="sizes decide how many axes its results have"):
+        ad.compile(reshaped(), fallback="onnxruntime")
+    model = ad.compile(reshaped(), dims={"k": 3}, fallback="onnxruntime")
+    assert model(x=floats(24), s=np.array([2, 3, 4]))["y"].shape == (2, 3, 4)
+
+
 def test_what_onnxruntime_has_not_either() -> None:
     nodes = [helper.make_node("Guess", ["x"], ["y"], domain="no.such")]
     proto = model_of(nodes, [value("x", shape=["n"])], [value("y")], domains=("no.such",))

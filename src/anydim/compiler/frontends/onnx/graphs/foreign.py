@@ -30,7 +30,7 @@ from anydim.runtime.devices.engines.table import open_engine
 from anydim.sizes import Size, as_size
 
 _CODES: Mapping[str, int] = {dtype.name: number for number, dtype in ELEMENT_TYPES.items()}
-_TRIED = 2  # the size of open dims in the run that determines ranks
+_TRIED = (2, 1, 3)  # sizes of open dims in the runs that determine ranks
 _DEEPEST = 64
 IR_VERSION = 10
 
@@ -174,24 +174,37 @@ class _Model:
                 yield self.names.emitter.dim(f"{name.rsplit('/', 1)[-1]}.{axis}")
 
     def _ranks(self, dtypes: Sequence[DType]) -> list[int]:
-        """The ranks of the results, from a run on sample data: an empty shape may mean unknown."""
-        box = self.names.emitter.box
-        at = {
-            dim.name: max(dim.lo, min(_TRIED, dim.hi if dim.hi is not None else _TRIED))
-            for dim in box.dims
-        }
-        shapes = [[size.evaluate(at) for size in kind.shape] for kind in self.types.values()]
+        """The ranks of the results, from runs on sample data: an empty shape may mean unknown.
+
+        Raises Unsupported if no sample runs, and if sizes decide the ranks, as a Reshape to an
+        input with k elements: the graph declares one rank for every call.
+        """
         ports = [Port(name, kind.dtype, kind.rank) for name, kind in self.types.items()]
         made = [Port(name, dtype, 0) for name, dtype in zip(self.outputs, dtypes)]
-        problem = ""
-        for filled in (numpy.zeros, _counting):
-            arrays = [filled(s, k.dtype.numpy) for s, k in zip(shapes, self.types.values())]
-            try:
-                found = evaluated(FALLBACK, self.text, ports, arrays, made)
-                return [array.ndim for array in found]
-            except UserError as error:
-                problem = error.problem
-        raise Unsupported(f"how many axes its results have is not known: {problem}")
+        problem, found = "", dict[tuple[int, ...], Sequence[Sequence[int]]]()
+        for size in _TRIED:
+            shapes = self._sample_shapes(size)
+            for filled in (numpy.zeros, _counting):
+                arrays = [filled(s, k.dtype.numpy) for s, k in zip(shapes, self.types.values())]
+                try:
+                    results = evaluated(FALLBACK, self.text, ports, arrays, made)
+                except UserError as error:
+                    problem = problem or error.problem
+                else:
+                    found.setdefault(tuple(array.ndim for array in results), shapes)
+                    break
+        if not found:
+            raise Unsupported(f"how many axes its results have is not known: {problem}")
+        if len(found) > 1:
+            cases = (f"{list(ranks)} for inputs {shapes}" for ranks, shapes in found.items())
+            raise Unsupported(f"sizes decide how many axes its results have: {', '.join(cases)}")
+        return list(*found)
+
+    def _sample_shapes(self, size: int) -> list[list[int]]:
+        """The shapes of the inputs with one size for all dims, as far as bounds allow it."""
+        dims = self.names.emitter.box.dims
+        at = {d.name: max(d.lo, size if d.hi is None else min(size, d.hi)) for d in dims}
+        return [[each.evaluate(at) for each in kind.shape] for kind in self.types.values()]
 
 
 class _Whole(_Model):
