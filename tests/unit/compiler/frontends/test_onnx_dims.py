@@ -106,3 +106,50 @@ def test_names_of_plans_calls_and_growth() -> None:
         compiled(numpy.ones((1, 5), numpy.float32))
     bounds, expected = expected_bounds(proto, given_dims({"x": {1: (1, 4)}}), "grow")
     assert bounds == {"x.1": ad.Dim(1)} and expected == {"x_1": 4}
+
+
+def deciding(operator: str, through: str = "") -> onnx.ModelProto:
+    """An input with k numbers decides how many axes the result has, also through a node."""
+    node, kinds = helper.make_node, onnx.TensorProto
+    read = "t" if through else "s"
+    given = [read] if operator == "ConstantOfShape" else ["x", read]
+    nodes = [node("Add", ["s", "s"], ["t"])] if through else []
+    inputs = [helper.make_tensor_value_info("s", kinds.INT64, ["k"])]
+    if len(given) == 2:
+        inputs.append(helper.make_tensor_value_info("x", kinds.FLOAT, ["n"]))
+    result = helper.make_tensor_value_info("y", kinds.FLOAT, None)
+    graph = helper.make_graph([*nodes, node(operator, given, ["y"])], "g", inputs, [result])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.mark.parametrize("through", ["", "Add"])
+@pytest.mark.parametrize("operator", ["Reshape", "Expand", "ConstantOfShape"])
+def test_a_size_given_for_a_dim_decides_a_rank(operator: str, through: str) -> None:
+    proto = deciding(operator, through)
+    with pytest.raises(ad.ModelError, match="has k elements, which decide a rank"):
+        ad.compile(proto)
+    compiled = ad.compile(proto, dims={"k": 3})
+    shape = numpy.array([2, 3, 4])
+    wanted = tuple(shape * 2 if through else shape)
+    count = int(numpy.prod(wanted))
+    x = {"Reshape": numpy.arange(count, dtype=numpy.float32), "Expand": numpy.ones(1, "float32")}
+    given = {"s": shape} if operator == "ConstantOfShape" else {"s": shape, "x": x[operator]}
+    made = compiled(**given)["y"]
+    assert made.shape == wanted
+    if operator == "Reshape":
+        numpy.testing.assert_array_equal(made.reshape(-1), given["x"])
+
+
+def test_a_size_given_for_the_end_of_indices_decides_a_rank() -> None:
+    node, kinds = helper.make_node, onnx.TensorProto
+    inputs = [
+        helper.make_tensor_value_info("x", kinds.FLOAT, ["a", "b", "c"]),
+        helper.make_tensor_value_info("i", kinds.INT64, ["n", "k"]),
+    ]
+    result = helper.make_tensor_value_info("y", kinds.FLOAT, None)
+    graph = helper.make_graph([node("GatherND", ["x", "i"], ["y"])], "g", inputs, [result])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    x = numpy.arange(24, dtype=numpy.float32).reshape(2, 3, 4)
+    indices = numpy.array([[1, 2], [0, 1]])
+    made = ad.compile(proto, dims={"k": 2})(x=x, i=indices)["y"]
+    numpy.testing.assert_array_equal(made, x[indices[:, 0], indices[:, 1]])

@@ -18,7 +18,7 @@ from anydim.compiler.frontends.onnx.values.held import Held, Known, Result
 from anydim.compiler.graph.nodes import Graph, Node
 from anydim.compiler.graph.regions import Region
 from anydim.lang.tree import TensorType
-from anydim.sizes import Box, Size, Truth, prove
+from anydim.sizes import Box, Size, Truth, as_size, prove
 
 __all__ = ["Body", "OnnxNode", "Result", "Scope"]
 
@@ -139,6 +139,14 @@ class OnnxNode:
             raise Unsupported(f"its input {position} is {kind}, expected {wanted} axes")
         return kind.shape
 
+    def with_constant_end(self, position: int) -> str:
+        """An input whose last size is a number in its type, if it is one number in every call."""
+        *outer, last = self.shape(position) or (as_size(1),)
+        number = self.emitter.constant(last)
+        if last.constant is not None or number is None:
+            return self.input(position)
+        return self.emit("reshape", self.input(position), shape=(*outer, number))
+
     def size(self, position: int) -> Size:
         """The only element of an input, as a size."""
         sizes = self.sizes(position, 1)
@@ -151,7 +159,7 @@ class OnnxNode:
         name = self.input(position)
         if self.emitter.is_static(name) or not self.type(position).dtype.is_integer:
             return self.emitter.is_static(name)
-        if self.type(position).rank == 1 and self.shape(position)[0].constant is None:
+        if self.type(position).rank == 1 and self.emitter.constant(self.shape(position)[0]) is None:
             return False
         return all(isinstance(item, Size) for item in self.elements(position))
 

@@ -76,7 +76,7 @@ def _as_integers(call: OnnxNode, made: str, dtype: DType) -> str:
 
 def _resized_by_data(call: OnnxNode, position: int, axes: Sequence[int]) -> Result:
     """Resize by run-time scales: the sizes are bound when the node runs."""
-    if [size.constant for size in call.shape(position)] != [len(axes)]:
+    if [call.emitter.constant(size) for size in call.shape(position)] != [len(axes)]:
         raise Unsupported(f"scales of type {call.type(position)} for {len(axes)} axes")
     shape, rank = call.shape(0), call.type(0).rank
     dtype = call.type(position).dtype

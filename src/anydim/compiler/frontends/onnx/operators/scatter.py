@@ -20,7 +20,8 @@ def scatter(name: str) -> Callable[[OnnxNode], Result]:
         x, updates = call.input(0), call.input(2)
         if attributes["reduction"] != "none":  # of bools: or, and
             x, updates = bools_as_integers(call, 0), bools_as_integers(call, 2)
-        made = call.emit(name, x, call.input(1), updates, **attributes)
+        indices = call.with_constant_end(1) if name == "scatter_nd" else call.input(1)
+        made = call.emit(name, x, indices, updates, **attributes)
         return call.as_type(made, call.type(0).dtype)
 
     return build

@@ -90,6 +90,11 @@ def mean(call: OnnxNode) -> Result:
     return call.emit("div", total, call.number(len(call.inputs), call.type(0).dtype))
 
 
+def gather_nd(call: OnnxNode) -> Result | Sequence[Result] | None:
+    call.inputs = (call.inputs[0], call.with_constant_end(1))  # the end decides the rank
+    return same("gather_nd", 2, batch_dims="batch_dims")(call)
+
+
 def clip(call: OnnxNode) -> Result:
     """Bounds are attributes before opset 11, inputs since; both are optional."""
     value, dtype = call.input(0), call.type(0).dtype
@@ -262,7 +267,7 @@ OPERATORS: dict[str, Build] = {
     "GRU": recurrent("gru"),
     "Gather": same("gather", 2, axis="axis"),
     "GatherElements": same("gather_elements", 2, axis="axis"),
-    "GatherND": same("gather_nd", 2, batch_dims="batch_dims"),
+    "GatherND": gather_nd,
     "Gelu": gelu,
     "Gemm": whole_numbers.gemm,
     "GlobalAveragePool": windows.global_pool("reduce_mean"),

@@ -24,7 +24,7 @@ from anydim.compiler.graph.operator import operator
 from anydim.compiler.graph.regions import REGION, SIZES, Region, Sizes
 from anydim.lang.tree import TensorType
 from anydim.runtime.lists import Listed
-from anydim.sizes import Box, Dim, Guard, Size, as_size
+from anydim.sizes import Box, Dim, Guard, Size, as_size, bounds
 
 MOST_KNOWN = 256
 Relation = tuple[Size, str, Size]  # as in a Guard
@@ -142,6 +142,11 @@ class Emitter:
         self.reserved.add(name)
         self.box = self.box.also(Dim(name, low, high))
         return Size.symbol(name)
+
+    def constant(self, size: Size) -> int | None:
+        """The number that a size is in every call, also by `dims={"k": 3}`; None if it varies."""
+        number = size.constant
+        return bounds(size, self.box).value if number is None else number
 
     def constrain(self, *sizes: Size) -> None:
         """Constrain sizes to be at least 0."""

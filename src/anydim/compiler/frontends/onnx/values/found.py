@@ -42,8 +42,9 @@ def elements(
         contents = emitter.contents(name).reshape(-1)
         if contents.dtype.kind in "iuO":
             return [as_size(size) for size in contents.tolist()]
-    open_size = emitter.types[name].rank == 1 and emitter.types[name].shape[0].constant is None
-    if count is not None and open_size and emitter.types[name].dtype.is_integer:
+    kind = emitter.types[name]
+    open_size = kind.rank == 1 and emitter.constant(kind.shape[0]) is None
+    if count is not None and open_size and kind.dtype.is_integer:
         return [emitter.elements.get((name, at), (name, at)) for at in range(count)]
     count = _count(emitter, name)
     outside = {own: outer for outer, own in emitter.captured.items()}.get(name)
@@ -65,7 +66,7 @@ def elements(
 
 def _count(emitter: Emitter, name: str) -> int:
     kind = emitter.types[name]
-    count = kind.shape[0].constant if kind.rank == 1 else 1
+    count = emitter.constant(kind.shape[0]) if kind.rank == 1 else 1
     if kind.rank > 1 or not kind.dtype.is_integer:
         raise Unsupported(f"its input '{name}' is {kind}, expected a vector of integers")
     if count is None or count > _MOST_ELEMENTS:
