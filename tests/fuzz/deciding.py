@@ -15,10 +15,10 @@ from typing import Any
 import numpy
 
 import anydim as ad
-from anydim.lang.interpreter.run import run as interpreted
 from anydim.lang.surface.parser import parse
 from tests.fuzz.judge import said
 from tests.fuzz.runner import BEGIN, SECONDS, Outcome, run_each, stop_after
+from tests.interpreter.run import run as interpreted
 
 KINDS = {"float": numpy.float32, "double": numpy.float64, "int64": numpy.int64, "int": numpy.int32}
 ROWS, SIZES = (1, 5, 0), (3, 1, 0)  # rows of a call; sizes of vectors

@@ -24,8 +24,6 @@ from anydim.compiler.frontends.definition import pattern_of
 from anydim.compiler.frontends.definition_graph import graph_of
 from anydim.compiler.graph.evaluate import evaluate
 from anydim.compiler.graph.nodes import Graph
-from anydim.lang.interpreter.kinds import NotCovered
-from anydim.lang.interpreter.run import run
 from anydim.lang.resolve.ranks import ellipses_of
 from anydim.lang.surface.parser import parse
 from anydim.lang.surface.sequences import is_sequence
@@ -34,6 +32,8 @@ from anydim.sizes import Size, as_size
 from examples import retention
 from tests.fuzz.case import Arrays
 from tests.fuzz.metamorphic import differing
+from tests.interpreter.kinds import NotCovered
+from tests.interpreter.run import run
 from tests.unit.lang import catalogue, recurrences
 from tests.unit.lang.test_language_docs import PROGRAMS as DOCUMENTED
 

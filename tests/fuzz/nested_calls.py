@@ -16,11 +16,11 @@ from typing import Any
 import numpy
 
 import anydim as ad
-from anydim.lang.interpreter.kinds import NotCovered
-from anydim.lang.interpreter.run import run as interpreted
 from anydim.lang.surface.parser import parse
 from tests.fuzz.judge import said
 from tests.fuzz.runner import BEGIN, SECONDS, Outcome, run_each, stop_after
+from tests.interpreter.kinds import NotCovered
+from tests.interpreter.run import run as interpreted
 
 KINDS = ("plain", "loop", "while", "recursion", "rows", "structures")
 HELPERS = """

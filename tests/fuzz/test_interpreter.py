@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from anydim.base.dtypes import float64
 from anydim.base.errors import UserError
-from anydim.lang.interpreter.run import run
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.printer import print_definition
 from anydim.lang.surface.syntax import Definition
+from tests.interpreter.run import run
 from tests.unit.lang.generated import programs
 from tests.unit.lang.language import known
 

@@ -14,12 +14,12 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import InputError, LanguageError, UserError
-from anydim.lang.interpreter.kinds import NotCovered
-from anydim.lang.interpreter.run import Result, run
 from anydim.lang.surface.parser import parse, parse_types
 from anydim.lang.surface.printer import print_definition, print_type
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Name, StructureType
 from tests.fuzz.language_mutants import mutated
+from tests.interpreter.kinds import NotCovered
+from tests.interpreter.run import Result, run
 from tests.unit.compiler.frontends.test_made_structures import TEXT as MADE
 from tests.unit.lang.language import assert_same
 from tests.unit.lang.test_language_docs import PROGRAMS as DOCUMENTED

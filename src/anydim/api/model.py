@@ -28,6 +28,7 @@ from anydim.runtime.threads import known_threads
 from anydim.sizes import LARGEST, Size, as_size
 
 if TYPE_CHECKING:  # not needed to load a program
+    from anydim.compiler.checking.oracle import Oracle
     from anydim.compiler.checking.report import CheckReport
     from anydim.compiler.checking.run import Progress
     from anydim.compiler.frontends.origins import Origin
@@ -238,15 +239,15 @@ class Model(Fitted, CallableProgram):
         seed: int = 0,
         progress: Progress | None = None,
         integers: Ranges | None = None,
-        against: str | os.PathLike[str] | None = None,
+        against: str | os.PathLike[str] | Oracle | None = None,
         seconds: float | None = None,
     ) -> CheckReport:
-        """Compare element types, shapes and values with an independent oracle.
+        """Compare element types, shapes and values with an oracle.
 
         The oracle of an ONNX file is onnx's reference evaluator, or onnxruntime if that does not
-        support the file; of a definition, the interpreter of the language; of other models, the
-        evaluator of the graph. An error above a few units in the last place is compared with that
-        of numpy in the model's types (docs/numerics.md).
+        support the file; of other models, the evaluator of the graph, in float64. An error above a
+        few units in the last place is compared with that of numpy in the model's types
+        (docs/numerics.md).
 
         Args:
             samples: Number of calls. At most half are corners of the box (bounds, 0, 1), the
@@ -256,8 +257,8 @@ class Model(Fitted, CallableProgram):
             integers: Range `(low, high)` to draw an integer input from. Otherwise indices are
                 drawn from their valid range, other integers from 0 and 1 up to the range of their
                 type.
-            against: `"reference"`, `"onnxruntime"`, `"interpreter"`, `"evaluator"`, or the path of
-                an ONNX file.
+            against: `"reference"`, `"onnxruntime"`, `"evaluator"`, the path of an ONNX file, or an
+                `Oracle` (`anydim.compiler.checking.oracle`).
             seconds: Time limit of the check.
 
         Returns:
@@ -266,7 +267,7 @@ class Model(Fitted, CallableProgram):
         if self._conversion.packing is not None or self._conversion.forests is not None:
             advice = "check the model compiled without ragged: it says what a row alone gives"
             if self._conversion.forests is not None:
-                advice = "compare a call with the interpreter of the language"
+                advice = "compare calls with a function of your own"
             raise OptionError(
                 f"{self.name} takes {self._shown_lists()}, and `check` draws arrays", advice
             )

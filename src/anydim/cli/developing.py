@@ -89,7 +89,7 @@ def show(request: Request, stage: str, kernel: str, inputs: Sequence[str]) -> No
 @click.option(
     "--against",
     metavar="ORACLE",
-    help="reference, onnxruntime, interpreter, evaluator, or an ONNX file. Default: the first "
+    help="reference, onnxruntime, evaluator, or an ONNX file. Default: the first "
     "that shares no code with the compiler.",
 )
 @click.option(
@@ -113,7 +113,6 @@ def check(
     The oracle is the first of these that accepts MODEL:
     reference    onnx's reference evaluator, on the ONNX file itself
     onnxruntime  if the reference evaluator does not support the file
-    interpreter  for definitions: evaluates the text element by element
     evaluator    for other models: evaluates the graph that was compiled
 
     At most half of the calls use corners of the box (ends of the bounds, 0 and 1), the others use

@@ -7,7 +7,6 @@ those above them:
     tree/         scalar expressions, comprehensions, groups: the records, and walks over them
     meaning/      reference semantics of a group, in numpy
     surface/      grammar, parser, printer, hints
-    interpreter/  a definition and arrays -> arrays, in Python; independent of resolve/
     resolve/      a definition and argument types -> a group
     dependence/   dependence analysis: which loops may run in any order
     derivatives/  a group -> the definition of its vector-Jacobian product

@@ -168,7 +168,7 @@ def test_check_against_what_is_named(call, oracle: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("oracle, said", [
-    ("interpreter", "the interpreter supports only definitions of the language"),
+    ("evaluators", "there is no oracle or file 'evaluators'"),
     ("tvm", "there is no oracle or file 'tvm'"),
 ])  # fmt: skip
 def test_what_cannot_be_compared_with(call, oracle: str, said: str) -> None:

@@ -52,7 +52,7 @@ def test_plan_explain_show_check(call) -> None:
     assert "for r0 in 0:p0" in call("show kernels.tc:scan --stage kernels").stdout
     checked = call("check kernels.tc:scan --dim T=0..9 --dim C=0..40 --samples 10").stdout
     assert "10 calls at " in checked and "agree" in checked
-    assert "against the interpreter of the language: it runs the text" in checked
+    assert "evaluator in float64: it shares the resolver with the compiler" in checked
 
 
 def test_types_ranks_and_numbers_come_from_the_inputs(call, tmp_path: Path) -> None:

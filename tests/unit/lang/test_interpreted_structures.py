@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from anydim.base.errors import InputError
-from anydim.lang.interpreter.kinds import NotCovered
-from anydim.lang.interpreter.run import run
 from anydim.lang.surface.parser import parse
+from tests.interpreter.kinds import NotCovered
+from tests.interpreter.run import run
 from tests.unit.lang.test_structure_syntax import TEXT
 
 FOUND = parse(TEXT)

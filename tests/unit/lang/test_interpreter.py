@@ -10,27 +10,29 @@ import numpy as np
 import pytest
 
 import anydim.compiler.ops
-import anydim.lang.interpreter as package
+import tests.interpreter as package
 from anydim.base.dtypes import float64
 from anydim.base.errors import InputError, UserError
-from anydim.lang.interpreter.kinds import NotCovered
-from anydim.lang.interpreter.run import run
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse, parse_definition
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Name, Spread
+from tests.interpreter.kinds import NotCovered
+from tests.interpreter.run import run
 from tests.unit.lang.catalogue import PROGRAMS, Program
 from tests.unit.lang.language import assert_same, known
 from tests.unit.lang.test_language_docs import PROGRAMS as DOCUMENTED
 from tests.unit.lang.test_language_docs import example, examples
 
-SHARED = {"base", "lang.surface.syntax", "lang.interpreter"}  # the text's tree, types and errors
+SHARED = {"base", "lang.surface.syntax"}  # the text's tree, types and errors
 LIBRARY_CALL = re.compile(r"= (softmax|transpose|sort|compress)\(")
 TYPES = (np.float32, np.float64, np.float16, np.int64, np.int32, np.int16, np.uint8, np.uint64)
 
 
 def test_it_shares_nothing_with_the_compiler() -> None:
     for path in Path(package.__path__[0]).glob("*.py"):
+        if path.name == "oracle.py":  # the interpreter as `Model.check` takes it
+            continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("anydim."):
                 name = node.module.removeprefix("anydim.")

@@ -12,8 +12,6 @@ from anydim.base.dtypes import float32
 from anydim.base.errors import InputError, LanguageError
 from anydim.compiler.frontends.recursion.sections import is_algorithm
 from anydim.lang.functions import FUNCTIONS
-from anydim.lang.interpreter.decided import is_decided
-from anydim.lang.interpreter.run import run
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.group_text import parse_group
@@ -23,6 +21,8 @@ from anydim.lang.surface.syntax import TYPE_NAMES, items
 from anydim.lang.tree import TensorType
 from anydim.lang.tree.composed import COMPOSED
 from anydim.sizes import Box, Dim, as_size
+from tests.interpreter.decided import is_decided
+from tests.interpreter.run import run
 from tests.unit.lang.language import assert_same, known
 
 TEXT = Path(__file__).parents[3].joinpath("docs/language.md").read_text("utf-8")

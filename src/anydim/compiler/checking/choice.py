@@ -12,11 +12,10 @@ from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.compiler.checking.models import onnxruntime, reference
 from anydim.compiler.checking.oracle import Function, NoAnswer, Oracle, evaluator
-from anydim.compiler.checking.texts import interpreter
 from anydim.compiler.frontends.origins import DefinitionCall, ModelFile, Origin
 from anydim.compiler.frontends.table import ONNX
 
-KNOWN = ("reference", "onnxruntime", "interpreter", "evaluator")
+KNOWN = ("reference", "onnxruntime", "evaluator")
 
 
 @dataclass(frozen=True)
@@ -34,14 +33,15 @@ class Oracles:
 def oracles_for(
     origin: Origin, reference_of: Function | None, dtypes: Mapping[str, str], against: Any = None
 ) -> Oracles:
-    """The oracles of a model; `against` names one, or is an ONNX file used instead.
+    """The oracles of a model; `against` names one, is one, or is an ONNX file used instead.
 
     Raises OptionError for an unknown oracle, and for one that does not support this model.
     """
+    if isinstance(against, Oracle):
+        return Oracles((against,))
     kinds = {
         "reference": lambda: reference(_file(origin, "onnx's reference evaluator")),
         "onnxruntime": lambda: onnxruntime(_file(origin, "onnxruntime")),
-        "interpreter": lambda: interpreter(_definition(origin), list(dtypes)),
         "evaluator": lambda: _evaluator(origin, reference_of, dtypes),
     }
     if against is not None and against not in kinds:
@@ -84,13 +84,6 @@ def _file(origin: Origin, what: str) -> ModelFile:
     if isinstance(origin, ModelFile):
         return origin
     raise NoAnswer(_NONE if origin is None else f"{what} supports only ONNX files")
-
-
-def _definition(origin: Origin) -> DefinitionCall:
-    if isinstance(origin, DefinitionCall):
-        return origin
-    what = "the interpreter supports only definitions of the language"
-    raise NoAnswer(_NONE if origin is None else what)
 
 
 def _evaluator(origin: Origin, reference_of: Function | None, dtypes: Mapping[str, str]) -> Oracle:

@@ -15,7 +15,9 @@ from anydim.compiler.checking.compare import Noise, judged
 from anydim.compiler.checking.oracle import Answer
 from anydim.compiler.checking.report import CheckReport, Failure
 from anydim.compiler.checking.sizes import edges
+from anydim.lang.surface.parser import parse_definition
 from anydim.sizes import Box, Dim
+from tests.interpreter.oracle import interpreter
 from tests.unit.runtime.program.tiny import adder, model_of, spec
 
 BOX = Box.of(Dim("n", 0, 40), Dim("m", 2, 9))
@@ -220,9 +222,13 @@ def test_it_ends_when_time_is_up() -> None:
 
 
 def test_a_result_that_is_a_parameter() -> None:
-    lib = ad.define("def f(float(N) w, float rate) -> (w) { w(i) *= rate }")
-    report = lib.f.model(numpy.ones(3, numpy.float32), numpy.float32(2)).check(samples=9)
-    assert report.ok and list(report.oracles) == ["the interpreter of the language"]
+    text = "def f(float(N) w, float rate) -> (w) { w(i) *= rate }"
+    model = ad.define(text).f.model(numpy.ones(3, numpy.float32), numpy.float32(2))
+    oracle = interpreter(parse_definition(text), ["w.1"])
+    for against in (None, oracle):
+        report = model.check(samples=9, against=against)
+        assert report.ok
+    assert list(report.oracles) == ["the interpreter of the language"]
 
 
 def test_what_no_oracle_shares_is_said() -> None:

@@ -20,7 +20,9 @@ from anydim.base.dtypes import float32
 from anydim.cli.app import main
 from anydim.compiler.frontends.onnx.operators.table import OPERATORS
 from anydim.compiler.targets.functions import expansions
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import typing
+from tests.interpreter.oracle import interpreter
 
 
 def checked(line: str) -> str:
@@ -75,7 +77,11 @@ def test_a_wrong_element_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, l
     assert code(line) == 0
     monkeypatch.setattr(typing, "_promote", lambda left, right: float32)
     assert code(f"{line} --against evaluator") == 0
-    text = checked(line)
+    definition = parse_definition(text := (tmp_path / "add.tc").read_text("utf-8"))
+    x, z = numpy.ones(3), numpy.ones(3, numpy.float32)
+    report = ad.define(text).add.model(x, z).check(8, against=interpreter(definition, ["y"]))
+    assert not report.ok
+    text = str(report)
     assert "against the interpreter" in text and "output 'y' at N = " in text
     assert "the element type is float32, expected float64" in text
 

@@ -12,10 +12,10 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.lang.interpreter.run import run
 from anydim.lang.surface.parser import parse
 from anydim.runtime.program.region import LoopStep, SegmentStep
 from bench import shift_reduce
+from tests.interpreter.run import run
 
 TEXT = """
 def fib(int64 n; size depth = 20) -> (f) {

@@ -5,8 +5,8 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import LanguageError
-from anydim.lang.interpreter.run import Result, run
 from anydim.lang.surface.parser import parse
+from tests.interpreter.run import Result, run
 from tests.unit.lang.language import assert_same
 
 TEXT = """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.lang.interpreter.run import run
+from tests.interpreter.run import run
 
 TEXT = """
 type List<A> { nil; cons(A head, List<A> tail) }

@@ -11,24 +11,6 @@ import numpy
 from anydim.base.dtypes import DTYPES, converted, from_numpy
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.lang.interpreter.cases import (
-    Path,
-    Site,
-    Types,
-    copies,
-    nodes,
-    selected,
-    structure_calls,
-    types_of,
-)
-from anydim.lang.interpreter.decided import is_decided, run_decided
-from anydim.lang.interpreter.execution import executed
-from anydim.lang.interpreter.frame import Shape, framed
-from anydim.lang.interpreter.kinds import NotCovered
-from anydim.lang.interpreter.numbers import conversion
-from anydim.lang.interpreter.signatures import Signatures
-from anydim.lang.interpreter.survey import setting, surveyed
-from anydim.lang.interpreter.terms import Stored
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
@@ -41,6 +23,24 @@ from anydim.lang.surface.syntax import (
     Term,
     targets,
 )
+from tests.interpreter.cases import (
+    Path,
+    Site,
+    Types,
+    copies,
+    nodes,
+    selected,
+    structure_calls,
+    types_of,
+)
+from tests.interpreter.decided import is_decided, run_decided
+from tests.interpreter.execution import executed
+from tests.interpreter.frame import Shape, framed
+from tests.interpreter.kinds import NotCovered
+from tests.interpreter.numbers import conversion
+from tests.interpreter.signatures import Signatures
+from tests.interpreter.survey import setting, surveyed
+from tests.interpreter.terms import Stored
 
 Array = numpy.ndarray[Any, Any]
 

@@ -11,20 +11,6 @@ from typing import Any
 from anydim.base.dtypes import DTYPES
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.lang.interpreter import numbers
-from anydim.lang.interpreter.frame import Frame
-from anydim.lang.interpreter.kinds import (
-    BOOL,
-    FLOAT,
-    INDEX,
-    INT,
-    Kind,
-    NotCovered,
-    is_float,
-    joined,
-    settled,
-)
-from anydim.lang.interpreter.numbers import COMPOSED, LOGIC, RULES, conversion, function_of
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
     CallTerm,
@@ -39,6 +25,20 @@ from anydim.lang.surface.syntax import (
     Term,
     walk,
 )
+from tests.interpreter import numbers
+from tests.interpreter.frame import Frame
+from tests.interpreter.kinds import (
+    BOOL,
+    FLOAT,
+    INDEX,
+    INT,
+    Kind,
+    NotCovered,
+    is_float,
+    joined,
+    settled,
+)
+from tests.interpreter.numbers import COMPOSED, LOGIC, RULES, conversion, function_of
 
 Env = dict[str, Any]
 Evaluated = Callable[[Env], Any]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import DTYPES, converted
-from anydim.lang.interpreter.kinds import INDEX, INT, NotCovered, is_float, settled
+from tests.interpreter.kinds import INDEX, INT, NotCovered, is_float, settled
 
 Number = Any
 Convert = Callable[[Number], Number]

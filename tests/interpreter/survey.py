@@ -14,21 +14,6 @@ from itertools import product
 from typing import Any
 
 from anydim.base.records import dataclass
-from anydim.lang.interpreter.frame import Frame, accumulates, framed
-from anydim.lang.interpreter.kinds import NotCovered, joined, settled
-from anydim.lang.interpreter.ranges import (
-    ByData,
-    Loops,
-    Open,
-    from_zero,
-    indices_in,
-    linear,
-    positions,
-    ranges_of,
-    span_of,
-    whole_number,
-)
-from anydim.lang.interpreter.terms import constant_truth, kind_of
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
@@ -42,6 +27,21 @@ from anydim.lang.surface.syntax import (
     Term,
     parts,
 )
+from tests.interpreter.frame import Frame, accumulates, framed
+from tests.interpreter.kinds import NotCovered, joined, settled
+from tests.interpreter.ranges import (
+    ByData,
+    Loops,
+    Open,
+    from_zero,
+    indices_in,
+    linear,
+    positions,
+    ranges_of,
+    span_of,
+    whole_number,
+)
+from tests.interpreter.terms import constant_truth, kind_of
 
 _MAX_ROUNDS = 200
 _MAX_ITERATIONS = 24  # examined per loop: the first and the last ones

@@ -10,13 +10,6 @@ from typing import Any
 import numpy
 
 from anydim.base.records import dataclass
-from anydim.lang.interpreter import numbers
-from anydim.lang.interpreter.frame import Frame
-from anydim.lang.interpreter.kinds import NotCovered
-from anydim.lang.interpreter.ranges import linear, ranges_of
-from anydim.lang.interpreter.statement import Statement
-from anydim.lang.interpreter.survey import branches, invoked
-from anydim.lang.interpreter.terms import Stored, Terms
 from anydim.lang.surface.syntax import (
     Assignment,
     BranchBlock,
@@ -26,6 +19,13 @@ from anydim.lang.surface.syntax import (
     Name,
     Term,
 )
+from tests.interpreter import numbers
+from tests.interpreter.frame import Frame
+from tests.interpreter.kinds import NotCovered
+from tests.interpreter.ranges import linear, ranges_of
+from tests.interpreter.statement import Statement
+from tests.interpreter.survey import branches, invoked
+from tests.interpreter.terms import Stored, Terms
 
 Array = numpy.ndarray[Any, Any]
 Loops = dict[str, int]

@@ -8,11 +8,11 @@ from typing import Any
 
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.lang.interpreter import numbers
-from anydim.lang.interpreter.kinds import NotCovered
-from anydim.lang.interpreter.ranges import Ranges, ends_of, indices_in, linear
-from anydim.lang.interpreter.terms import Env, Evaluated, Stored, Terms
 from anydim.lang.surface.syntax import Assignment, Name, Spread, Term
+from tests.interpreter import numbers
+from tests.interpreter.kinds import NotCovered
+from tests.interpreter.ranges import Ranges, ends_of, indices_in, linear
+from tests.interpreter.terms import Env, Evaluated, Stored, Terms
 
 
 @dataclass

@@ -10,8 +10,6 @@ from typing import Any
 
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.lang.interpreter.kinds import Kind, NotCovered
-from anydim.lang.interpreter.numbers import RULES
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
     TYPE_NAMES,
@@ -30,6 +28,8 @@ from anydim.lang.surface.syntax import (
     parts,
     targets,
 )
+from tests.interpreter.kinds import Kind, NotCovered
+from tests.interpreter.numbers import RULES
 
 Shape = tuple[int, ...]
 Writer = Assignment | Invoke

@@ -1,24 +1,27 @@
-"""The oracle for definitions of the language: the interpreter of `lang/interpreter/`."""
+"""The interpreter as an oracle of `Model.check`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from anydim.compiler.checking.oracle import Answer, Arrays, NoAnswer, Oracle
-from anydim.compiler.frontends.origins import DefinitionCall
-from anydim.lang.interpreter.kinds import NotCovered
-from anydim.lang.interpreter.run import run
+from anydim.lang.surface.syntax import Definition
+from tests.interpreter.kinds import NotCovered
+from tests.interpreter.run import run
 
 _FLOPS, _BYTES = 2e5, 2.0**20  # per call: about a second
 
 
-def interpreter(call: DefinitionCall, names: Sequence[str]) -> Oracle:
-    """The interpreter of the text, per element; `names` are the model's results, in order."""
-    parameters = [parameter.name for parameter in call.definition.parameters]
+def interpreter(
+    definition: Definition, names: Sequence[str], attributes: Mapping[str, Any] | None = None
+) -> Oracle:
+    """An oracle that interprets `definition`; `names` are the model's outputs, in order."""
+    parameters = [parameter.name for parameter in definition.parameters]
 
     def answer(inputs: Arrays) -> Mapping[str, Answer]:
         try:
-            found = run(call.definition, [inputs[name] for name in parameters], call.attributes)
+            found = run(definition, [inputs[name] for name in parameters], attributes or {})
         except NotCovered as reason:
             raise NoAnswer(f"the interpreter has no answer: {reason}") from None
         results = zip(names, found.values())

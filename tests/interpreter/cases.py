@@ -12,7 +12,6 @@ from typing import Any
 
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.lang.interpreter.kinds import NotCovered
 from anydim.lang.surface.syntax import (
     Assignment,
     BranchBlock,
@@ -29,6 +28,7 @@ from anydim.lang.surface.syntax import (
     Term,
     targets,
 )
+from tests.interpreter.kinds import NotCovered
 
 Types = Mapping[str, StructureType]
 

@@ -12,12 +12,6 @@ from typing import Any
 
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.lang.interpreter.execution import executed
-from anydim.lang.interpreter.frame import Frame, framed
-from anydim.lang.interpreter.kinds import NotCovered
-from anydim.lang.interpreter.numbers import conversion
-from anydim.lang.interpreter.survey import setting, surveyed
-from anydim.lang.interpreter.terms import Stored
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
@@ -35,6 +29,12 @@ from anydim.lang.surface.syntax import (
     targets,
     walk,
 )
+from tests.interpreter.execution import executed
+from tests.interpreter.frame import Frame, framed
+from tests.interpreter.kinds import NotCovered
+from tests.interpreter.numbers import conversion
+from tests.interpreter.survey import setting, surveyed
+from tests.interpreter.terms import Stored
 
 _MOST_ITERATIONS = 100_000
 Values = dict[str, Stored]

@@ -12,18 +12,6 @@ from typing import Any
 
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.lang.interpreter.cases import (
-    Path,
-    copies,
-    paths,
-    shared_names,
-    structure_calls,
-    types_of,
-)
-from anydim.lang.interpreter.frame import Frame, Shape, framed, size_of
-from anydim.lang.interpreter.kinds import Kind, NotCovered, joined, settled
-from anydim.lang.interpreter.survey import setting, surveyed
-from anydim.lang.interpreter.terms import kind_of
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
@@ -36,6 +24,18 @@ from anydim.lang.surface.syntax import (
     Spread,
     walk,
 )
+from tests.interpreter.cases import (
+    Path,
+    copies,
+    paths,
+    shared_names,
+    structure_calls,
+    types_of,
+)
+from tests.interpreter.frame import Frame, Shape, framed, size_of
+from tests.interpreter.kinds import Kind, NotCovered, joined, settled
+from tests.interpreter.survey import setting, surveyed
+from tests.interpreter.terms import kind_of
 
 Type = tuple[str, Shape]
 _MAX_ROUNDS = 30

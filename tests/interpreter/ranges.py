@@ -12,8 +12,6 @@ from itertools import product
 from math import prod
 
 from anydim.base.records import dataclass
-from anydim.lang.interpreter.frame import SIZES, Frame, accumulates
-from anydim.lang.interpreter.kinds import NotCovered
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
     Assignment,
@@ -32,6 +30,8 @@ from anydim.lang.surface.syntax import (
     children,
     walk,
 )
+from tests.interpreter.frame import SIZES, Frame, accumulates
+from tests.interpreter.kinds import NotCovered
 
 Loops = Mapping[str, int | None]  # values of loop variables; None: data-dependent
 Linear = dict[str, int]  # factors by index; "" has the constant
