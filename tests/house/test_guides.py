@@ -1,10 +1,13 @@
-"""Promise: the code of a page runs as it stands there, and prints what stands below it."""
+"""Promise: the code of a page runs when pasted at Python's prompt, and prints what is below it."""
 
 from __future__ import annotations
 
+import code
 import re
 import shutil
 import subprocess
+import sys
+import types
 import warnings
 from pathlib import Path
 
@@ -12,7 +15,8 @@ import pytest
 
 from anydim.runtime.program.profile.limits import Limits
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 PAGES = {  # the packages and the programs ("!cc") that each needs
     "guides/compile-and-call.md": (),
     "profiling.md": (),
@@ -31,6 +35,34 @@ PAGES = {  # the packages and the programs ("!cc") that each needs
 BLOCK = re.compile(
     r"^```(python|sh)\n(.*?)^```\n(?:^```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE
 )
+
+
+WRITTEN = [path for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
+           if "```python\n" in path.read_text("utf-8")]  # fmt: skip
+
+
+class Prompt(code.InteractiveConsole):
+    """Python's prompt: a blank line ends an indented block, and any error is raised."""
+
+    def __init__(self, runs: bool = True) -> None:
+        super().__init__({"__name__": "__main__"})
+        self.runs = runs
+
+    def paste(self, block: str) -> None:
+        """Feed the lines of a block, then Enter until the prompt is back."""
+        for line in block.splitlines():
+            self.push(line)
+        for _ in range(2):
+            if self.buffer:
+                self.push("")
+        assert not self.buffer, f"the prompt waits for the end of:\n{block}"
+
+    def runcode(self, code: types.CodeType) -> None:
+        if self.runs:
+            exec(code, self.locals)  # `InteractiveConsole.runcode` prints what is raised
+
+    def showsyntaxerror(self, *_: object, **__: object) -> None:
+        raise sys.exc_info()[1]  # type: ignore[misc]
 
 
 def test_every_tutorial_is_run() -> None:
@@ -55,7 +87,8 @@ def test_the_code_of_a_page_runs(
     monkeypatch.chdir(tmp_path)
     known = "anydim.runtime.program.profile.limits.kept"
     monkeypatch.setattr(known, lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
-    names: dict[str, object] = {}
+    monkeypatch.setattr(sys, "displayhook", lambda value: None)
+    prompt = Prompt()
     blocks = BLOCK.findall((DOCS / page).read_text("utf-8"))
     assert blocks
     with warnings.catch_warnings():
@@ -65,6 +98,23 @@ def test_the_code_of_a_page_runs(
             if language == "sh":
                 subprocess.run(block, shell=True, check=True)
             else:
-                exec(compile(block, page, "exec"), names)
+                prompt.paste(block)
             if printed:
                 assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_blocks_can_be_pasted(page: Path) -> None:
+    prompt = Prompt(runs=False)
+    for block in re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S):
+        prompt.paste(block)
+
+
+@pytest.mark.parametrize(
+    "block",
+    ["class A:\n    x = 1\n\n    y = 2\n", "for i in ():\n    pass\nprint(1)\n", "f((1,\n"],
+    ids=["a blank line inside", "no blank line after", "no end"],
+)
+def test_what_the_prompt_refuses(block: str) -> None:
+    with pytest.raises((SyntaxError, AssertionError)):
+        Prompt(runs=False).paste(block)

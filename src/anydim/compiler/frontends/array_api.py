@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from anydim.compiler.frontends.array_functions import FUNCTIONS
+from anydim.compiler.frontends.array_functions import FOURIER, FUNCTIONS
 from anydim.compiler.frontends.elementwise import UFUNCS
 from anydim.compiler.frontends.values import Value
 
@@ -73,9 +73,8 @@ ARRAYS = {
 INSTEAD = {
     "__bool__": "`numpy.where`, `g.branch`", "__int__": "as a size: `g.find(x, 'count')`",
     "__setitem__": "`numpy.where`, `g.put`, `g.scatter_elements`",
-    "astype": "`x.astype(dtype)`",
     "device": "`with g.on(device):`", "to_device": "`with g.on(device):`",
-    "fft.fft": "`g.dft(x, length=..., axis=...)`: complex numbers are pairs",
+    **FOURIER,
 }  # fmt: skip
 INTRODUCTION = """
 Values of an `anydim.Builder` take Python's operators, and numpy's functions that are called with

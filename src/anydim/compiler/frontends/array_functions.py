@@ -369,6 +369,16 @@ def full_name(function: Any) -> str:
     return f"{module[1:]}.{name}" if module in (".linalg", ".fft") else name
 
 
+FOURIER = {
+    "fft.fft": "`g.dft(x, length=..., axis=...)`: complex numbers are pairs, a last axis of 2",
+    "fft.ifft": "`g.dft(x, length=..., axis=..., inverse=True)`",
+    "fft.rfft": "`g.dft(x, length=..., axis=..., onesided=True)`",
+    "fft.irfft": "`g.dft(x, length=..., axis=..., inverse=True, onesided=True)`",
+}
+
+
 def _instead(name: str) -> str:
+    if name in FOURIER:
+        return f"use {FOURIER[name]}"
     own = FAMILIAR.get(name, name)
     return f"use g.{own}" if own in OPERATORS else "write a definition: anydim.define"
