@@ -138,8 +138,8 @@ def svg(report: Mapping[str, Any], theme: Theme) -> str:
         f".title{{font-size:15px;font-weight:600;fill:{theme.text}}}</style>",
         '<text class="title" x="16" y="24">Processor time of one call, onnxruntime = 1'
         " (lower is better)</text>",
-        f'<text x="16" y="44">MiniLM-L6, float32, batch 1, one thread, {report["processor"]}.'
-        f" Every length ran on the same compiled program.</text>",
+        f'<text x="16" y="44">MiniLM-L6, float32, batch 1, one thread, {report["processor"]}'
+        f"; one compiled program for all lengths</text>",
     ]
     for step in range(round(top * 5) + 1):
         y = _y(step / 5, top)

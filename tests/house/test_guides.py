@@ -18,6 +18,7 @@ from anydim.runtime.program.profile.limits import Limits
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = {  # the packages and the programs ("!cc") that each needs
+    "index.md": ("torch",),
     "guides/compile-and-call.md": (),
     "profiling.md": (),
     "guides/deployment.md": (),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,15 +144,21 @@ def _reason(text: str) -> str:
 
 def _rows() -> Iterator[str]:
     yield "## Overloads with a row"
+    yield ""
+    yield "Names without an overload in parentheses have the overload `default` alone."
     for subject in (*SUBJECTS, complex_numbers):
         overloads: dict[str, list[str]] = {}
         for name in sorted(map(full_name, subject.ROWS)):
             operator, _, overload = name.rpartition(".")
-            overloads.setdefault(operator, []).append(f"`{overload}`")
+            overloads.setdefault(operator, []).append(overload)
         title = subject.__name__.rpartition(".")[2].replace("_", " ").capitalize()
-        yield from ("", f"### {title}", "", "| operator | overloads |", "|---|---|")
-        for operator, found in overloads.items():
-            yield f"| `{operator.removeprefix('aten.')}` | {', '.join(found)} |"
+        names = (_with_overloads(*each) for each in overloads.items())
+        yield from ("", f"### {title}", "", *textwrap.wrap(", ".join(names) + ".", 100))
+
+
+def _with_overloads(operator: str, overloads: list[str]) -> str:
+    name = f"`{operator.removeprefix('aten.')}`"
+    return name if overloads == ["default"] else f"{name} ({', '.join(overloads)})"
 
 
 def main() -> None:
