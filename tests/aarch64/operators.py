@@ -12,7 +12,7 @@ import traceback
 import numpy
 
 import anydim as ad
-from anydim.base.dtypes import converted
+from anydim.base.dtypes import convert_array
 from anydim.base.errors import UserError
 from anydim.compiler.graph.evaluate import evaluate
 from anydim.compiler.graph.nodes import Graph
@@ -66,7 +66,7 @@ def _judge(name: str, graph: Graph) -> int:
             one, other = came[key], value
             if not kind.dtype.is_native:
                 wide = numpy.dtype(numpy.float64)
-                one, other = (converted(numpy.asarray(a), wide) for a in (one, other))
+                one, other = (convert_array(numpy.asarray(a), wide) for a in (one, other))
             unit = 2e-2 if kind.dtype.bytes < 4 and kind.dtype.is_float else 2e-5
             numpy.testing.assert_allclose(one, other, rtol=unit, atol=unit, err_msg=f"{n} {m}")
         calls += 1

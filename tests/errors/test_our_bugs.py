@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 import anydim as ad
 from anydim import ort
 from anydim.base.errors import InternalError
-from anydim.base.reports import reported, user_callback
+from anydim.base.reports import report_unexpected, user_callback
 from anydim.compiler.graph.operator import Operator
 from anydim.compiler.passes.lower import Lower
 from anydim.compiler.passes.simplify import Simplify
@@ -165,15 +165,15 @@ def test_what_passes_as_it_is(monkeypatch):
 def test_the_report_is_made_once():
     """However many public functions an exception goes through."""
 
-    @reported
+    @report_unexpected
     def inner() -> None:
         raise KeyError("x")
 
     with pytest.raises(InternalError) as caught:
-        reported(reported(inner))()
+        report_unexpected(report_unexpected(inner))()
     assert str(caught.value).count("please report it") == 1
     assert user_callback(None) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="loud"):
-            reported(lambda: warnings.warn("loud", stacklevel=1))()
+            report_unexpected(lambda: warnings.warn("loud", stacklevel=1))()

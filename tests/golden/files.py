@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from anydim.compiler.targets.c.render import render
-from anydim.compiler.targets.processor import described
+from anydim.compiler.targets.processor import describe_processor
 from tests.golden import definitions, graphs, models
 from tests.golden.case import Case
 from tests.golden.record import Kept, compiled
@@ -48,7 +48,7 @@ def stages_text(name: str) -> str:
 def c_text(name: str) -> str:
     """The kernels of a program as C, one file after the other."""
     kernels = compiled(CASES[name]).report.kernels.values()
-    return "\n".join(render(kernel, described("x86-64-v3")) for kernel in kernels)
+    return "\n".join(render(kernel, describe_processor("x86-64-v3")) for kernel in kernels)
 
 
 def _file(name: str, ending: str) -> Path:

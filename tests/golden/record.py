@@ -22,7 +22,7 @@ from anydim.compiler.kernels.ir import Library
 from anydim.compiler.kernels.ir_text import print_function, print_kernel
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.targets.llvm.host import this_machine
-from anydim.compiler.targets.processor import NATIVE, described
+from anydim.compiler.targets.processor import NATIVE, describe_processor
 from anydim.compiler.targets.targets import TARGETS
 from tests.golden.case import Case, Sizes
 from tests.golden.numbers import drawn
@@ -46,7 +46,7 @@ def fixed_machine(
 ) -> Iterator[None]:
     """Templates see the machine of the corpus; code is for this processor or a described one."""
     kind = TARGETS[target]
-    code_for = this_machine() if processor == NATIVE else described(processor)
+    code_for = this_machine() if processor == NATIVE else describe_processor(processor)
     known = {field.name for field in fields(code_for)}
     names = (field.name for field in fields(machine))
     sizes = {name: getattr(machine, name) for name in names if name in known}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DTYPES, converted
+from anydim.base.dtypes import DTYPES, convert_array
 from tests.interpreter.kinds import INDEX, INT, NotCovered, is_float, settled
 
 Number = Any
@@ -50,7 +50,7 @@ def conversion(source: str, target: str) -> Convert:
 
 def _stored(value: Number, dtype: numpy.dtype) -> float:
     with numpy.errstate(all="ignore"):
-        return float(converted(numpy.array(value, numpy.float32), dtype).astype(numpy.float32))
+        return float(convert_array(numpy.array(value, numpy.float32), dtype).astype(numpy.float32))
 
 
 def _truncated(target: str) -> Convert:
@@ -63,7 +63,7 @@ def _truncated(target: str) -> Convert:
 
     def _astype(value: float) -> int:
         with numpy.errstate(all="ignore"):
-            return int(converted(numpy.array(value, numpy.float32), dtype))
+            return int(convert_array(numpy.array(value, numpy.float32), dtype))
 
     return convert
 
@@ -234,7 +234,7 @@ WITHOUT_FLOATS = frozenset(("relu", "clip", "thresholded_relu", "shrink", "leaky
 def bits_of(value: Number, kind: str) -> int:
     """The bits of a number as an unsigned integer of its width."""
     dtype = DTYPES[kind]
-    held = converted(numpy.array([value], numpy.float64 if dtype.is_float else dtype.numpy),
+    held = convert_array(numpy.array([value], numpy.float64 if dtype.is_float else dtype.numpy),
                      dtype.numpy)  # fmt: skip
     return int.from_bytes(held.tobytes(), "little")
 

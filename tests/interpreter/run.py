@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DTYPES, converted, from_numpy
+from anydim.base.dtypes import DTYPES, convert_array, from_numpy
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.lang.surface.syntax import (
@@ -87,7 +87,7 @@ def _stored(array: Array) -> Stored:
 def _elements(array: Array) -> list[Any]:
     dtype = from_numpy(array.dtype)
     if dtype.is_float:
-        return list(converted(array, numpy.dtype(numpy.float64)).ravel().tolist())
+        return list(convert_array(array, numpy.dtype(numpy.float64)).ravel().tolist())
     if not dtype.is_native:
         array = array.astype(numpy.int64)
     return list(array.ravel().tolist())
@@ -100,7 +100,7 @@ def _result(name: str, stored: Stored) -> Result:
     wide = dtype.is_float and not dtype.stored
     held = numpy.array(stored.data, numpy.float64 if dtype.is_float else None)
     held = held.astype(numpy.int64) if held.size == 0 and not dtype.is_float else held
-    values = held if wide else converted(held, dtype.numpy)
+    values = held if wide else convert_array(held, dtype.numpy)
     return Result(stored.kind, values.reshape(stored.shape))
 
 
@@ -348,7 +348,7 @@ def _given(node: _Node) -> tuple[list[tuple[str, Shape]], Mapping[str, Any]]:
 
 
 def _array(value: Any, kind: str) -> Array:
-    return converted(numpy.asarray(value), DTYPES[kind].numpy)
+    return convert_array(numpy.asarray(value), DTYPES[kind].numpy)
 
 
 def _survey(

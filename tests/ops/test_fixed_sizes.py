@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.base.dtypes import converted, is_float
+from anydim.base.dtypes import convert_array, is_float
 from anydim.base.errors import UserError
 from anydim.compiler.graph.operator import OPERATORS
 from tests.ops.cases import CASES
@@ -37,5 +37,5 @@ def test_fixed_sizes(name: str, number: int) -> None:
             assert (made.dtype, made.shape) == (right.dtype, right.shape), sizes
             if is_float(right.dtype):
                 wide = np.dtype(np.float64)
-                made, right = (converted(np.asarray(each), wide) for each in (made, right))
+                made, right = (convert_array(np.asarray(each), wide) for each in (made, right))
             np.testing.assert_allclose(made, right, rtol=1e-3, atol=1e-3, err_msg=f"{sizes}")

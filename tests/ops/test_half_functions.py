@@ -14,7 +14,7 @@ import pytest
 import anydim as ad
 import anydim.compiler.ops
 from anydim.api.model import Model
-from anydim.base.dtypes import DType, bfloat16, converted, float16
+from anydim.base.dtypes import DType, bfloat16, convert_array, float16
 from anydim.compiler.frontends.builder import Builder
 from anydim.compiler.graph.operator import OPERATORS
 from anydim.compiler.passes.options import KernelOptions
@@ -55,10 +55,10 @@ def test_every_number(dtype: DType, wide_model: Model) -> None:
     x = every(dtype)
     came = model_of(dtype, NAMES)(x=x)
     with numpy.errstate(all="ignore"):
-        wide = converted(x, numpy.dtype(float))
+        wide = convert_array(x, numpy.dtype(float))
         for name, want in wide_model(x=wide).items():
-            got, near = (converted(a, numpy.dtype(float)) for a in (came[name], want))
-            nearest = converted(converted(want, dtype.numpy), numpy.dtype(float))
+            got, near = (convert_array(a, numpy.dtype(float)) for a in (came[name], want))
+            nearest = convert_array(convert_array(want, dtype.numpy), numpy.dtype(float))
             numpy.testing.assert_array_equal(numpy.isnan(got), numpy.isnan(nearest), err_msg=name)
             numpy.testing.assert_array_equal(numpy.isinf(got), numpy.isinf(nearest), err_msg=name)
             known = numpy.isfinite(nearest)

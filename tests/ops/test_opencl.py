@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.base.dtypes import converted
+from anydim.base.dtypes import convert_array
 from anydim.compiler.graph.operator import OPERATORS
 from anydim.runtime.devices.opencl.device import OpenClDevice
 from tests.kernel_targets import needs_device
@@ -40,7 +40,7 @@ def run(name: str, number: int, device: object = "opencl:0") -> None:
         for made, right in zip(found, expected):
             assert made.dtype == right.dtype and made.shape == right.shape
             if made.dtype.kind == "V":
-                made, right = (converted(a, np.dtype(np.float64)) for a in (made, right))
+                made, right = (convert_array(a, np.dtype(np.float64)) for a in (made, right))
             # roots of quotients and the like are rounded apart by compilers of devices
             np.testing.assert_allclose(made, right, rtol=2e-6, atol=2e-6, err_msg=f"{n}, {m}")
 

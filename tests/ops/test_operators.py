@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import anydim.compiler.ops  # noqa: F401
-from anydim.base.dtypes import DTYPES, boolean, converted, is_float
+from anydim.base.dtypes import DTYPES, boolean, convert_array, is_float
 from anydim.base.errors import GraphError
 from anydim.compiler.frontends.builder import Builder
 from anydim.compiler.graph.evaluate import evaluate
@@ -86,7 +86,7 @@ def test_operator_means_what_numpy_says(name, number):
             assert made.shape == tuple(size.evaluate(sizes) for size in kind.shape)
             if not kind.dtype.is_native:
                 wide = np.dtype(np.float64)
-                made, right = (converted(np.asarray(a), wide) for a in (made, right))
+                made, right = (convert_array(np.asarray(a), wide) for a in (made, right))
             np.testing.assert_allclose(made, right, rtol=2e-5, atol=2e-5, err_msg=f"{sizes}")
 
 

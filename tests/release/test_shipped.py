@@ -15,7 +15,7 @@ from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import bytes_library
 from anydim.compiler.kernels.matmul.register_tile import Tile
 from anydim.compiler.native.build import prepare
 from anydim.compiler.pipeline import compile_source
-from anydim.compiler.targets.processor import described, every_name
+from anydim.compiler.targets.processor import describe_processor, every_name
 from anydim.compiler.targets.targets import target
 from release import shipped
 
@@ -39,13 +39,13 @@ def modules(level: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", every_name())
 def test_a_level_is_the_processor_without_what_was_added(name: str) -> None:
-    level = described(name).level
+    level = describe_processor(name).level
     assert level is not None
     assert level.name == name.partition("+")[0]
 
 
 def test_a_processor_with_other_vectors_or_objects_has_no_level() -> None:
-    known = described("x86-64-v4")
+    known = describe_processor("x86-64-v4")
     assert replace(known, vector_bytes=32).level is None
     assert replace(known, registers=16).level is None
     assert replace(known, triple="x86_64-pc-windows-msvc").level is None
@@ -76,7 +76,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def put(package: Path, key: str, payload: bytes) -> Path:
     package.mkdir(exist_ok=True)
     path = package / key
-    path.write_bytes(cache._filed(key, payload))
+    path.write_bytes(cache._file_content(key, payload))
     return path
 
 
@@ -101,7 +101,7 @@ def test_a_damaged_object_of_the_package_is_not_there(
     path.write_bytes(
         {
             "cut": data[:-1], "flipped": data[:-1] + b"\0", "empty": b"",
-            "another key": cache._filed("ab13", b"shipped"),
+            "another key": cache._file_content("ab13", b"shipped"),
         }[change]
     )  # fmt: skip
     with settings.override(cache_dir=str(tmp_path / "own"), use_cache=True):

@@ -22,7 +22,7 @@ from anydim.api.model import Model
 from anydim.base.errors import DimError, InputError, OptionError
 from anydim.base.fork_locks import fork_lock
 from anydim.base.keywords import check_keywords, public, with_keywords_of
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.base.user_values import by_names, whole_within
 from anydim.compiler.frontends.growing_caches import Cache, SpareCaches, with_spare_capacity
 from anydim.compiler.frontends.table import opened_source, read
@@ -107,13 +107,13 @@ class Cached:
         given = {name: numpy.asarray(array) for name, array in by_names("caches", caches).items()}
         name = self.model.name
         if set(given) != set(self._specs):
-            raise InputError(f"the caches of {name} are {listed(sorted(self._specs))}")
+            raise InputError(f"the caches of {name} are {quote_list(sorted(self._specs))}")
         for key, spec in self._specs.items():
             if given[key].ndim != spec.rank or given[key].dtype != spec.dtype.numpy:
                 raise InputError(f"{name}: cache '{key}' is {spec.dtype} with {spec.rank} axes")
         lengths = {given[each.input].shape[each.axis] for each in self.caches}
         if len(lengths) != 1:
-            raise InputError(f"{name}: caches of {listed(sorted(map(str, lengths)))} elements")
+            raise InputError(f"{name}: caches of {quote_list(sorted(map(str, lengths)))} elements")
         with self._lock:
             self.length = lengths.pop()
             self._alike = (None, 0, 0)
@@ -176,7 +176,7 @@ class Cached:
             return (*held[: cache.axis], room, *held[cache.axis + 1 :])
         if lost:
             raise DimError(
-                f"{self.model.name}: no input determines dim {listed(sorted(lost))}"
+                f"{self.model.name}: no input determines dim {quote_list(sorted(lost))}"
                 f" of '{spec.name}'",
                 "give empty caches to `hold`",
             )

@@ -21,8 +21,8 @@ from anydim.base.amounts import bytes_of
 from anydim.base.errors import DimError, GraphError, InputError, OptionError, UserError
 from anydim.base.fork_locks import fork_lock
 from anydim.base.keywords import public
-from anydim.base.text import listed
-from anydim.base.user_values import by_names, shown, whole_within
+from anydim.base.text import quote_list
+from anydim.base.user_values import by_names, short_repr, whole_within
 from anydim.compiler.frontends.growing_caches import Cache, SpareCaches
 from anydim.compiler.graph.dims import symbols_of
 from anydim.compiler.graph.nodes import Graph
@@ -181,7 +181,7 @@ class CachedRows:
             for name, array in by_names("caches", caches).items()
         }
         if set(given) != self._own:
-            raise InputError(f"{where}: its caches are {listed(sorted(self._own))}")
+            raise InputError(f"{where}: its caches are {quote_list(sorted(self._own))}")
         lengths = set()
         for kind in self._slabs.kinds:
             array, axis = given[kind.name], len(kind.before)
@@ -194,7 +194,7 @@ class CachedRows:
                 raise InputError(f"{where}: cache '{kind.name}' is {kind.dtype}[{sizes}]")
             lengths.add(array.shape[axis])
         if len(lengths) != 1:
-            raise InputError(f"{where}: caches of {listed(sorted(map(str, lengths)))} elements")
+            raise InputError(f"{where}: caches of {quote_list(sorted(map(str, lengths)))} elements")
         with self._lock:
             self._slab(row)
             (length,) = lengths
@@ -207,9 +207,9 @@ class CachedRows:
         try:
             return self._slabs.rows[row]
         except (KeyError, TypeError):
-            known = f"rows: {listed([str(each) for each in self.rows])}" if self.rows else ""
+            known = f"rows: {quote_list([str(each) for each in self.rows])}" if self.rows else ""
             joined = isinstance(row, int) and 0 <= row < self._next
-            problem = f"row {row} has left" if joined else f"{shown(row)} is no row"
+            problem = f"row {row} has left" if joined else f"{short_repr(row)} is no row"
             raise InputError(f"{self.model.name}: {problem}", known or "join() makes one") from None
 
     # ---- memory ----------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class CachedRows:
                 `memory_limit`. In all cases, the caches keep their contents.
         """
         if not isinstance(rows, Mapping):
-            raise InputError(f"{self.model.name}: rows is {shown(rows)}", "give {row: tokens}")
+            raise InputError(f"{self.model.name}: rows is {short_repr(rows)}", "give {row: tokens}")
         with self._lock:
             slabs = [self._slab(row) for row in rows]
             feeds = {**self._columns(rows), **self._others(shared)}
@@ -356,7 +356,7 @@ class CachedRows:
                 columns[name].append(self._array(row, name, given))
             else:
                 raise InputError(
-                    f"{self.model.name}: row {row} has {listed(self._needed)} as inputs",
+                    f"{self.model.name}: row {row} has {quote_list(self._needed)} as inputs",
                     "give a mapping by name",
                 )
         made: dict[str, Any] = {}
@@ -377,7 +377,7 @@ class CachedRows:
                 raise InputError(f"{where}: the model owns the cache '{name}'", "use `hold`")
             if name not in self._of_rows:
                 raise InputError(
-                    f"{where}: '{name}' is no input of rows", f"inputs: {listed(self._of_rows)}"
+                    f"{where}: '{name}' is no input of rows", f"inputs: {quote_list(self._of_rows)}"
                 )
         for name in self._needed:
             if name not in given:
@@ -416,7 +416,7 @@ class CachedRows:
             if name not in self._shared:
                 raise InputError(
                     f"{self.model.name}: '{name}' is no input that rows share",
-                    f"inputs of rows: {listed(self._of_rows)}",
+                    f"inputs of rows: {quote_list(self._of_rows)}",
                 )
         return shared
 

@@ -13,8 +13,8 @@ from anydim.api.compile_request import Facts, Request, applied, serve
 from anydim.api.model import Model
 from anydim.base import settings
 from anydim.base.errors import InternalError, OptionError, UserError
-from anydim.base.reports import caller_level, reported
-from anydim.base.user_values import shown, text_of
+from anydim.base.reports import caller_level, report_unexpected
+from anydim.base.user_values import short_repr, text_of
 from anydim.compiler.frontends.frontend import Prepared
 from anydim.compiler.frontends.onnx.file.reading import Opened
 from anydim.compiler.frontends.onnx.file.strings import StringParts, StringsInside, cut, own_dims
@@ -103,7 +103,7 @@ def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compi
     placed, engines = _devices(request, form)
     schedules = PLAIN if given.schedules is None else given.schedules
     if not isinstance(schedules, KernelOptions):
-        raise OptionError(f"options is {shown(schedules)}, expected anydim's Options")
+        raise OptionError(f"options is {short_repr(schedules)}, expected anydim's Options")
     limit = None if given.memory_limit is None else MemoryLimit.of(given.memory_limit)
     dims = _bounds(request)[0] if bounds is None else bounds
     build = partial(
@@ -111,7 +111,7 @@ def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compi
         precision=given.precision, limit=limit, form=form, ragged=given.ragged,
     )  # fmt: skip
     try:
-        return reported(build)(
+        return report_unexpected(build)(
             request.source, dims, options=schedules, operators=given.operators,
             devices=placed, placement=given.placement, engines=engines,
             fallback=may_fall_back,

@@ -34,9 +34,9 @@ from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.integrations import load_integration
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
-from anydim.base.reports import reported
+from anydim.base.reports import report_unexpected
 from anydim.base.sheet import Sheet, Shown, Table
-from anydim.base.text import counted, listed, suggestion
+from anydim.base.text import count_of, quote_list, suggestion
 from anydim.base.user_values import text_of
 from anydim.compiler.frontends.arguments import (
     any_shape,
@@ -76,7 +76,7 @@ UNNAMED = "<text>"
 _PATH = re.compile(r"[^\s(){};#]+\.tc|[\w.~-]*[/\\][^\s(){};#]*")
 
 
-@reported
+@report_unexpected
 @public
 def define(
     text: str | None = None,
@@ -146,7 +146,7 @@ class Definitions(Shown, Mapping[str, "Function"]):
         known = {size for f in self._functions.values() for size in sizes_of(f.definition)}
         for name in fixed:
             if name not in known:
-                hint = suggestion(name, known) or f"the sizes are {listed(sorted(known))}"
+                hint = suggestion(name, known) or f"the sizes are {quote_list(sorted(known))}"
                 raise OptionError(f"no definition has a size '{name}' to fix", hint)
 
     def __getitem__(self, name: str) -> Function:
@@ -164,7 +164,7 @@ class Definitions(Shown, Mapping[str, "Function"]):
         if name not in self._functions:
             hint = suggestion(name, self._functions)
             raise AttributeError(
-                f"there is no definition '{name}'; " + (hint or f"there is {listed(self)}")
+                f"there is no definition '{name}'; " + (hint or f"there is {quote_list(self)}")
             )
         return self._functions[name]
 
@@ -174,7 +174,7 @@ class Definitions(Shown, Mapping[str, "Function"]):
     def _sheet(self) -> Sheet:
         """A row for each function; nothing is compiled."""
         rows = [each._row() for each in self._functions.values()]
-        title = counted(len(rows), "definition")
+        title = count_of(len(rows), "definition")
         return Sheet(title, (), (Table(_HEADERS, rows, len(_HEADERS)),) if rows else ())
 
 
@@ -263,7 +263,7 @@ class Function(Shown):
         arrays = self._arrays(given, rows)
         return self._case(arrays, attributes, fixed, bool(rows)).model
 
-    @reported
+    @report_unexpected
     def sizes(self, *values: Any, **named: Any) -> Any:
         """The shape of the result (several: a named tuple) for arguments of these shapes.
 
@@ -325,7 +325,7 @@ class Function(Shown):
         needed = [a.name for a in self.definition.attributes if a.default is None]
         if needed:
             raise OptionError(
-                f"the kernels of {self.definition.name} depend on attribute {listed(needed)}",
+                f"the kernels of {self.definition.name} depend on attribute {quote_list(needed)}",
                 "call it first, or its model(...): options refer to the last new kind of arguments",
             )
         arrays = [shaped(any_shape(p), p, {}) for p in self.definition.parameters]
@@ -410,16 +410,15 @@ class Function(Shown):
         for name, value in named.items():
             if name not in names:
                 hint = suggestion(name, [*names, *sorted(self._attributes)])
-                attributes = (
-                    f"its attributes are {listed(self._attributes)}, in addition to out= and fixed="
-                )
+                known = quote_list(self._attributes)
+                attributes = f"its attributes are {known}, in addition to out= and fixed="
                 raise InputError(f"{takes}, not '{name}'", hint or attributes)
             if name in found:
                 raise InputError(f"{takes}; '{name}' came twice")
             found[name] = value
         missing = [name for name in names if name not in found]
         if missing:
-            raise InputError(f"{takes}; {listed(missing)} is missing")
+            raise InputError(f"{takes}; {quote_list(missing)} is missing")
         return [found[name] for name in names]
 
     def _arrays(
@@ -542,7 +541,7 @@ class Function(Shown):
             self._usual = case
         return case
 
-    @reported
+    @report_unexpected
     def _compiled(
         self,
         arrays: list[numpy.ndarray],

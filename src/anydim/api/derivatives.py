@@ -16,9 +16,9 @@ import numpy
 
 from anydim.base.errors import InputError, LanguageError, OptionError
 from anydim.base.frozen import FrozenMapping, freeze_value
-from anydim.base.reports import reported
+from anydim.base.reports import report_unexpected
 from anydim.base.sheet import Sheet, Shown
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.compiler.frontends.definition import pattern_of
 from anydim.compiler.frontends.definition_graph import graph_of
 from anydim.lang.derivatives.derive import Vjp, vjp_of
@@ -72,7 +72,7 @@ class Derivative(Shown):
         self._make = make
         self._known: dict[Any, tuple[Vjp, Any]] = {}
 
-    @reported
+    @report_unexpected
     def __call__(self, *values: Any, **named: Any) -> Any:
         """The cotangents of the float arguments (several: a named tuple).
 
@@ -84,11 +84,11 @@ class Derivative(Shown):
         if len(cotangents) != len(vjp.results):
             raise InputError(
                 f"{self._of.definition.name}.vjp takes the arguments and {len(vjp.results)} "
-                f"cotangents, of {listed(vjp.results)}; {len(cotangents)} came"
+                f"cotangents, of {quote_list(vjp.results)}; {len(cotangents)} came"
             )
         return function(*given, *cotangents)
 
-    @reported
+    @report_unexpected
     def function(self, *values: Any, **named: Any) -> Any:
         """The definition for such arguments of the definition it is the derivative of.
 

@@ -19,7 +19,7 @@ from anydim.base import log, settings
 from anydim.base.errors import UserError
 from anydim.base.keywords import check_keywords, public
 from anydim.base.read_files import FileRead, reads_noted
-from anydim.base.reports import reported, user_callback
+from anydim.base.reports import report_unexpected, user_callback
 from anydim.base.user_values import function_of, path_of
 from anydim.compiler.variants.strategies import GENERIC
 from anydim.runtime.frames import trim_system
@@ -49,7 +49,7 @@ def gathered(function: Function) -> Function:
     return cast(Function, call)
 
 
-@reported
+@report_unexpected
 @public
 @gathered
 def compile(
@@ -179,7 +179,7 @@ def _options(dims: Any, options: Any, more: Mapping[str, Any]) -> Options:
     given = base.changed(**more) if dims is None else base.changed(dims=dims, **more)
     function_of("progress", given.progress)
     if given.external_data is not None:
-        settings.checked("external_data", given.external_data, "argument 'external_data'")
+        settings.check_knob("external_data", given.external_data, "argument 'external_data'")
     profile = given.profile
     return given.changed(
         progress=user_callback(given.progress),

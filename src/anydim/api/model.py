@@ -17,7 +17,7 @@ from anydim.base import settings
 from anydim.base.collector import collector_paused
 from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.keywords import public
-from anydim.base.text import listed, matches, suggestion
+from anydim.base.text import matches, quote_list, suggestion
 from anydim.base.user_values import by_names, function_of, path_of, text_of, whole_within
 from anydim.compiler.variants.compiled_variants import Fitted
 from anydim.runtime.executable import AbsentProgram, Executable
@@ -194,7 +194,7 @@ class Model(Fitted, CallableProgram):
         elsewhere = (*self.program.devices, *self.program.engines)
         if elsewhere:
             raise OptionError(
-                f"{self.name} cannot be exported: it has parts on {listed(elsewhere)}",
+                f"{self.name} cannot be exported: it has parts on {quote_list(elsewhere)}",
                 "compile it for the host only, without devices= or engines, and export that",
             )
         path = path_of("folder", folder)
@@ -218,7 +218,7 @@ class Model(Fitted, CallableProgram):
         """
         stages = {"program": self.program.text, **self.report.stages}
         if text_of("stage", stage) not in stages:
-            hint = suggestion(stage, stages) or f"the stages are {listed(stages)}"
+            hint = suggestion(stage, stages) or f"the stages are {quote_list(stages)}"
             raise OptionError(f"there is no stage '{stage}'", hint)
         text = stages[stage]
         if not text_of("kernel", kernel):
@@ -226,11 +226,11 @@ class Model(Fitted, CallableProgram):
         if not isinstance(text, KernelTexts):
             parts = [name for name, each in stages.items() if isinstance(each, KernelTexts)]
             problem = f"stage '{stage}' has no text for each kernel"
-            raise OptionError(problem, f"leave the pattern away; {listed(parts)} have")
+            raise OptionError(problem, f"leave the pattern away; {quote_list(parts)} have")
         sites = {site.kernel: site.names for site in self.program.sites}
         names = [name for name in text.texts() if matches(kernel, (name, *sites.get(name, ())))]
         if not names:
-            raise OptionError(f"no kernel matches '{kernel}'", f"{listed(text.texts())}")
+            raise OptionError(f"no kernel matches '{kernel}'", f"{quote_list(text.texts())}")
         return text.only(names)
 
     def check(

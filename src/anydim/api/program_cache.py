@@ -152,7 +152,7 @@ class Entry:
 
     def locked_entry(self) -> AbstractContextManager[bool]:
         """Hold the lock of this program; returns early once another process has stored it."""
-        locked = import_module("anydim.base.locks").locked
+        locked = import_module("anydim.base.locks").lock_path
         held: AbstractContextManager[bool] = locked(self._lock, self._is_there, _LONGEST_WAIT)
         return held
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from anydim.base.errors import OptionError
-from anydim.base.user_values import integer_of, shown
+from anydim.base.user_values import integer_of, short_repr
 
 _UNITS = {
     "": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -28,7 +28,7 @@ def bytes_of(given: Any, what: str = "memory") -> int:
         found = _TEXT.fullmatch(given)
         factor = None if found is None else _BY_LETTERS.get(found[2].lower())
         if found is None or factor is None:
-            raise OptionError(f"{what} is {shown(given)}, expected a number of bytes", hint)
+            raise OptionError(f"{what} is {short_repr(given)}, expected a number of bytes", hint)
         from decimal import Decimal  # only loaded for such texts
 
         return int(Decimal(found[1]) * factor)
@@ -37,7 +37,7 @@ def bytes_of(given: Any, what: str = "memory") -> int:
     except TypeError:
         value = -1
     if value < 0:
-        raise OptionError(f"{what} is {shown(given)}, expected a number of bytes", hint)
+        raise OptionError(f"{what} is {short_repr(given)}, expected a number of bytes", hint)
     return value
 
 

@@ -69,7 +69,7 @@ class DiskCache:
         if data is None:
             return self._shipped(key)
         payload = data[len(_MAGIC) + _DIGEST :]
-        if data != _filed(key, payload):
+        if data != _file_content(key, payload):
             self.damaged(path, os.path.basename(path))
             return None
         used(path)
@@ -80,11 +80,11 @@ class DiskCache:
             return None
         data = contents(os.path.join(SHIPPED, key), self.limit)
         payload = b"" if data is None else data[len(_MAGIC) + _DIGEST :]
-        return payload if data == _filed(key, payload) else None
+        return payload if data == _file_content(key, payload) else None
 
     def put(self, key: str, payload: bytes) -> None:
         """Store a payload, if the folder is writable."""
-        data = _filed(key, payload)
+        data = _file_content(key, payload)
         keep(self.root, self.path(key), lambda name: _write(name, data))
 
     def damaged(self, path: str, why: object) -> None:
@@ -118,7 +118,7 @@ def _write(name: str, data: bytes) -> None:
         file.write(data)
 
 
-def _filed(key: str, payload: bytes) -> bytes:
+def _file_content(key: str, payload: bytes) -> bytes:
     """The content of a file: magic, digest of key and payload, payload."""
     state = sha256(key.encode(), len(payload))
     state.update(payload)

@@ -72,7 +72,7 @@ def contents(path: str, most: int) -> bytes | None:
         return None
 
 
-def mapped(path: str, size: int) -> mmap.mmap | None:
+def map_file(path: str, size: int) -> mmap.mmap | None:
     """The memory of a regular file of `size` bytes, shared and read-only; None for others."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:

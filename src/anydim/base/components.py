@@ -13,13 +13,13 @@ def components(uses: Mapping[str, set[str]]) -> Iterator[list[str]]:
             users[other].append(name)
     order = {name: number for number, name in enumerate(uses)}
     found: set[str] = set()
-    for name in reversed(list(_finished(users, users, set()))):
+    for name in reversed(list(_postorder(users, users, set()))):
         if name not in found:
-            component = list(_finished([name], uses, found))
+            component = list(_postorder([name], uses, found))
             yield sorted(component, key=order.__getitem__)
 
 
-def _finished(
+def _postorder(
     roots: Iterable[str], edges: Mapping[str, Iterable[str]], seen: set[str]
 ) -> Iterator[str]:
     """Yield the names reachable from `roots` in postorder."""

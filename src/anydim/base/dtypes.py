@@ -101,7 +101,7 @@ def _teach_numpy() -> None:
         ) from None
 
 
-def _stored(name: str, bits: int, format: Format) -> DType:
+def _stored_float(name: str, bits: int, format: Format) -> DType:
     return DType(name, "float", bits, True, format)
 
 
@@ -123,14 +123,14 @@ uint4 = DType("uint4", "uint", 4, True)
 int2 = DType("int2", "int", 2, True)
 uint2 = DType("uint2", "uint", 2, True)
 # OCP 8-bit floating point; FNUZ and the smaller ones as in ONNX and OCP microscaling formats
-float8_e4m3fn = _stored("float8_e4m3fn", 8, Format(4, 3, 7, 0x7E, 0x7F, 0x7F))
-float8_e4m3fnuz = _stored("float8_e4m3fnuz", 8, Format(4, 3, 8, 0x7F, 0x80, 0x80, False))
-float8_e5m2 = _stored("float8_e5m2", 8, Format(5, 2, 15, 0x7B, 0x7C, 0x7E))
-float8_e5m2fnuz = _stored("float8_e5m2fnuz", 8, Format(5, 2, 16, 0x7F, 0x80, 0x80, False))
-float8_e8m0fnu = _stored("float8_e8m0fnu", 8, Format(8, 0, 127, 0xFE, 0xFF, 0xFF, sign=False))
-float6_e2m3fn = _stored("float6_e2m3fn", 6, Format(2, 3, 1, 0x1F, 0x1F, 0x20))
-float6_e3m2fn = _stored("float6_e3m2fn", 6, Format(3, 2, 3, 0x1F, 0x1F, 0x20))
-float4_e2m1fn = _stored("float4_e2m1fn", 4, Format(2, 1, 1, 0x7, 0x7, 0x8))
+float8_e4m3fn = _stored_float("float8_e4m3fn", 8, Format(4, 3, 7, 0x7E, 0x7F, 0x7F))
+float8_e4m3fnuz = _stored_float("float8_e4m3fnuz", 8, Format(4, 3, 8, 0x7F, 0x80, 0x80, False))
+float8_e5m2 = _stored_float("float8_e5m2", 8, Format(5, 2, 15, 0x7B, 0x7C, 0x7E))
+float8_e5m2fnuz = _stored_float("float8_e5m2fnuz", 8, Format(5, 2, 16, 0x7F, 0x80, 0x80, False))
+float8_e8m0fnu = _stored_float("float8_e8m0fnu", 8, Format(8, 0, 127, 0xFE, 0xFF, 0xFF, sign=False))
+float6_e2m3fn = _stored_float("float6_e2m3fn", 6, Format(2, 3, 1, 0x1F, 0x1F, 0x20))
+float6_e3m2fn = _stored_float("float6_e3m2fn", 6, Format(3, 2, 3, 0x1F, 0x1F, 0x20))
+float4_e2m1fn = _stored_float("float4_e2m1fn", 4, Format(2, 1, 1, 0x7, 0x7, 0x8))
 
 DTYPES: dict[str, DType] = {
     d.name: d
@@ -171,7 +171,7 @@ def is_float(dtype: numpy.dtype) -> bool:
     return dtype.kind == "f" if known is None else known.is_float
 
 
-def converted(array: Any, wanted: numpy.dtype) -> Any:
+def convert_array(array: Any, wanted: numpy.dtype) -> Any:
     """numpy's astype between any two types, including those of `ml_dtypes`.
 
     Narrow floats are converted through float32, narrow integers through int32, keeping low bits.
@@ -200,9 +200,9 @@ def array_of_numbers(value: Any, wanted: numpy.dtype) -> numpy.ndarray:
         whole = f"{_short(value)} is not a number" if array.ndim == 0 else "not all are numbers"
         raise TypeError(f"{whole} of at most 64 bits")
     with numpy.errstate(invalid="ignore"):
-        taken = converted(array, wanted)
+        taken = convert_array(array, wanted)
     if not known.is_float:
-        back = converted(taken, array.dtype)
+        back = convert_array(taken, array.dtype)
         changed = array[(back != array) | ((taken < 0) != (array < 0))]
         if changed.size:
             raise TypeError(f"{changed.ravel()[0]} is no {wanted.name}")

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 
 @contextmanager
-def replaced(path: str) -> Iterator[str]:
+def replace_file(path: str) -> Iterator[str]:
     """Yield the path of a new file, which replaces `path` atomically at the end of the block.
 
     A link stays a link: its target is replaced. Raises OSError for a folder, and for a device or a

@@ -22,10 +22,10 @@ def public(known: Public) -> Public:
     The wrapper raises ArgumentError, also a TypeError, if Python cannot bind the arguments.
     """
     if not isinstance(known, type):
-        return _wrapped(known)
+        return _wrap(known)
     for name, value in list(vars(known).items()):
         if isinstance(value, FunctionType) and (name == "__init__" or not name.startswith("_")):
-            setattr(known, name, _wrapped(value))
+            setattr(known, name, _wrap(value))
     return known
 
 
@@ -54,7 +54,7 @@ def check_keywords(function: Callable[..., Any], named: Iterable[str]) -> None:
             raise ArgumentError(said, _hint(said, known))
 
 
-def _wrapped(function: Any) -> Any:
+def _wrap(function: Any) -> Any:
     @wraps(function)
     def call(*values: Any, **named: Any) -> Any:
         try:

@@ -21,14 +21,14 @@ _NOTE = 128  # bytes of a lock that name its holder
 
 
 @contextmanager
-def locked(path: str, done: Callable[[], bool], longest: float) -> Iterator[bool]:
+def lock_path(path: str, done: Callable[[], bool], longest: float) -> Iterator[bool]:
     """Hold the lock of a path; yields whether it is held.
 
     A waiter returns early once `done()` is true, after `longest` seconds, and if the holder is
     stopped or gets no further (on Linux). A folder that is not writable, and a system without such
     locks, count as not held.
     """
-    handle = None if fcntl is None else _acquired(path, done, time.monotonic() + longest)
+    handle = None if fcntl is None else _acquire(path, done, time.monotonic() + longest)
     try:
         yield handle is not None
     finally:
@@ -39,7 +39,7 @@ def locked(path: str, done: Callable[[], bool], longest: float) -> Iterator[bool
             os.close(handle)
 
 
-def _acquired(path: str, done: Callable[[], bool], end: float) -> int | None:
+def _acquire(path: str, done: Callable[[], bool], end: float) -> int | None:
     """The open and locked file; None if not possible or no longer needed."""
     pause, holder = _FIRST_PAUSE, _Holder()
     while True:

@@ -31,12 +31,12 @@ def peer_module() -> ModuleType:
         stand_in = ours.get(NAME)
         displaced = getattr(stand_in, DISPLACED, None)
         if displaced is None:
-            return _imported()
+            return _import_peer()
         for key in ours:
             del sys.modules[key]
         sys.modules.update(displaced)
         try:
-            found = _imported()
+            found = _import_peer()
             displaced.update(modules_of(NAME))
         finally:
             for key in modules_of(NAME):
@@ -45,7 +45,7 @@ def peer_module() -> ModuleType:
         return found
 
 
-def _imported() -> ModuleType:
+def _import_peer() -> ModuleType:
     try:
         return importlib.import_module(NAME)
     except ImportError as error:

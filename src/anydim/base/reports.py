@@ -1,6 +1,6 @@
 """Conversion of unexpected exceptions to InternalErrors with a report.
 
-    @reported
+    @report_unexpected
     def compile(source, progress): ...       # an AssertionError inside: an InternalError
 
 User errors, warnings as errors and MemoryErrors pass unchanged, and so do exceptions of user
@@ -34,16 +34,16 @@ def caller_level() -> int:
     return level
 
 
-def reported(known: Known) -> Known:
+def report_unexpected(known: Known) -> Known:
     """Wrap a function, or a class's public methods, to convert unexpected exceptions.
 
     The wrapper raises InternalError with the exception as its cause.
     """
     if not isinstance(known, type):
-        return _wrapped(known)
+        return _wrap(known)
     for name, value in list(vars(known).items()):
         if isinstance(value, FunctionType) and not name.startswith("_"):
-            setattr(known, name, _wrapped(value))
+            setattr(known, name, _wrap(value))
     return known
 
 
@@ -83,7 +83,7 @@ def report(error: Exception, command: str = "") -> str:
     return "\n".join(lines)
 
 
-def _wrapped(function: Any) -> Any:
+def _wrap(function: Any) -> Any:
     @wraps(function)
     def call(*values: Any, **named: Any) -> Any:
         try:

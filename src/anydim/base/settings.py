@@ -18,7 +18,7 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.base.user_values import text_of
 
 
@@ -250,12 +250,12 @@ def __getattr__(name: str) -> Any:
 
 def _knob(name: str) -> Knob:
     if text_of("the name of a setting", name) not in _BY_NAME:
-        hint = suggestion(name, _BY_NAME) or f"the settings are {listed(_BY_NAME)}"
+        hint = suggestion(name, _BY_NAME) or f"the settings are {quote_list(_BY_NAME)}"
         raise OptionError(f"there is no setting '{name}'", hint)
     return _BY_NAME[name]
 
 
-def checked(name: str, value: object, where: str) -> Any:
+def check_knob(name: str, value: object, where: str) -> Any:
     """The value of a knob that a user gives in another way; OptionError for an invalid one."""
     return _read(_knob(name), value, where)
 

@@ -46,12 +46,12 @@ def matches(pattern: str, names: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) or name.startswith(pattern) for name in names)
 
 
-def listed(names: Iterable[str], none: str = "none") -> str:
+def quote_list(names: Iterable[str], none: str = "none") -> str:
     """'a', 'b', 'c' for a message; `none` without names."""
     return ", ".join(f"'{name}'" for name in names) or none
 
 
-def counted(number: int, thing: str, ending: str = "s") -> str:
+def count_of(number: int, thing: str, ending: str = "s") -> str:
     """ "1 dimension", "2 dimensions", with the plural formed by `ending`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}{ending}"
 
@@ -140,7 +140,7 @@ def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:
     return blocks
 
 
-def folded(text: str, columns: int = COLUMNS) -> str:
+def fold_lines(text: str, columns: int = COLUMNS) -> str:
     """Lines longer than `columns` go on below, deeper than they began."""
     lines = text.split("\n")
     return "\n".join(line if len(line) <= columns else _fold(line, columns) for line in lines)

@@ -31,16 +31,16 @@ def whole_within(name: str, value: Any, least: int, most: int, hint: str) -> int
     try:
         number = integer_of(value)
     except TypeError:
-        raise OptionError(f"{name} is {shown(value)}", hint) from None
+        raise OptionError(f"{name} is {short_repr(value)}", hint) from None
     if not least <= number <= most:
-        raise OptionError(f"{name} is {shown(number)}", hint)
+        raise OptionError(f"{name} is {short_repr(number)}", hint)
     return number
 
 
 def text_of(name: str, value: Any, hint: str = "") -> str:
     """Validate a text."""
     if not isinstance(value, str):
-        raise OptionError(f"{name} is {shown(value)}, expected a text", hint)
+        raise OptionError(f"{name} is {short_repr(value)}, expected a text", hint)
     return str(value)
 
 
@@ -54,20 +54,20 @@ def path_of(name: str, value: Any) -> str:
     except Exception:  # any error of the object
         known, path = False, ""
     if not known:
-        raise OptionError(f"{name} is {shown(value)}, expected a path")
+        raise OptionError(f"{name} is {short_repr(value)}, expected a path")
     return path
 
 
 def function_of(name: str, value: Any) -> None:
     """Validate a function, or None."""
     if value is not None and not callable(value):
-        raise OptionError(f"{name} is {shown(value)}, expected a function")
+        raise OptionError(f"{name} is {short_repr(value)}, expected a function")
 
 
 def flag_of(name: str, value: Any) -> bool:
     """Validate True or False."""
     if not isinstance(value, bool):
-        raise OptionError(f"{name} is {shown(value)}, expected True or False")
+        raise OptionError(f"{name} is {short_repr(value)}, expected True or False")
     return value
 
 
@@ -76,11 +76,11 @@ def by_names(name: str, value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise OptionError(f"{name} is {shown(value)}, expected a mapping by name")
+        raise OptionError(f"{name} is {short_repr(value)}, expected a mapping by name")
     return dict(value)
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """The repr of a value, truncated for error texts."""
     kind = article(type(value).__name__)
     try:

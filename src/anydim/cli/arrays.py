@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import converted, from_numpy
+from anydim.base.dtypes import convert_array, from_numpy
 from anydim.base.errors import InputError, OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion, table
+from anydim.base.text import quote_list, suggestion, table
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.program.inputs import Ranges, draw
 from anydim.sizes import Dim, Size
@@ -65,8 +65,8 @@ def _narrowed(model: CallableProgram, name: str, item: Read) -> numpy.ndarray:
         return array.view(dtype.numpy)
     if array.dtype.kind not in "fiu":
         return array
-    narrow = converted(array, dtype.numpy)
-    same = converted(narrow, array.dtype)
+    narrow = convert_array(array, dtype.numpy)
+    same = convert_array(narrow, array.dtype)
     if not ((same == array) | ((array != array) & (same != same))).all():
         raise InputError(
             f"--input {item.entry}: input '{name}' is {dtype}, which does not hold all its values",
@@ -99,7 +99,7 @@ def _read(entry: str) -> list[Read]:
     if not name:
         return [Read(entry, key, array) for key, array in arrays.items()]
     if name not in arrays:
-        raise InputError(f"--input {entry}: {path} holds {listed(arrays)}, not '{name}'")
+        raise InputError(f"--input {entry}: {path} holds {quote_list(arrays)}, not '{name}'")
     return [Read(entry, name, arrays[name])]
 
 
@@ -120,7 +120,7 @@ def _only_input(model: CallableProgram, entry: str) -> str:
         return model.inputs[0].name
     names = [spec.name for spec in model.inputs]
     raise InputError(
-        f"--input {entry}: which input is it? {model.name} takes {listed(names)}",
+        f"--input {entry}: which input is it? {model.name} takes {quote_list(names)}",
         f"write --input {names[0]}={entry}" if names else "",
     )
 
@@ -148,7 +148,9 @@ def refuse_free(dims: Sequence[Dim], otherwise: str = "") -> None:
     free = [dim.name for dim in dims if dim.lo != dim.hi]
     if free:
         sizes = ",".join(f"{name}=SIZE" for name in free)
-        raise OptionError(f"no size is given for {listed(free)}", f"give --at {sizes}{otherwise}")
+        raise OptionError(
+            f"no size is given for {quote_list(free)}", f"give --at {sizes}{otherwise}"
+        )
 
 
 def upper_bounds(model: CallableProgram) -> dict[str, int]:
@@ -157,7 +159,7 @@ def upper_bounds(model: CallableProgram) -> dict[str, int]:
     free = [name for name, bound in bounds.items() if bound is None]
     if free:
         raise OptionError(
-            f"no size is given for {listed(free)} without upper bound",
+            f"no size is given for {quote_list(free)} without upper bound",
             "give --at NAME=SIZE,..., or bounds: --dim NAME=LOW..HIGH",
         )
     return {name: bound for name, bound in bounds.items() if bound is not None}
@@ -178,7 +180,8 @@ def drawn(model: CallableProgram, at: Mapping[str, int], seed: int, integers: Ra
     """Random inputs at sizes of the box; the same for the same seed. OptionError for strings."""
     if model.on_strings:
         raise OptionError(
-            f"{model.name} takes {listed(model.input_names())} on strings, which cannot be drawn",
+            f"{model.name} takes {quote_list(model.input_names())} on strings, which cannot be "
+            "drawn",
             "run it on inputs from files: anydim run --input in.npz",
         )
     check_integers(model, integers)
@@ -196,7 +199,7 @@ def check_integers(model: CallableProgram, integers: Ranges) -> None:
         if name not in names:
             raise OptionError(
                 f"--integers {name}: {model.name} has no integer input '{name}'",
-                suggestion(name, names) or f"its integer inputs are {listed(names)}",
+                suggestion(name, names) or f"its integer inputs are {quote_list(names)}",
             )
 
 
@@ -216,7 +219,7 @@ def save(arrays: Mapping[str, numpy.ndarray], path: str) -> None:
     """Write all arrays to an .npz file; raises OptionError when that cannot be done."""
     other = [name for name, each in arrays.items() if not isinstance(each, numpy.ndarray)]
     if other:
-        raise OptionError(f"--output {path}: {listed(other)} is no array, but a list or maps")
+        raise OptionError(f"--output {path}: {quote_list(other)} is no array, but a list or maps")
     try:
         with open(path, "wb") as file:
             named = {name: _named(array) for name, array in arrays.items()}
@@ -231,7 +234,7 @@ def _named(array: numpy.ndarray) -> numpy.ndarray:
         return array.astype(str)
     if array.dtype.kind == "c" or (dtype := from_numpy(array.dtype)).is_native:
         return array
-    return converted(array, numpy.dtype(numpy.float32 if dtype.is_float else numpy.int8))
+    return convert_array(array, numpy.dtype(numpy.float32 if dtype.is_float else numpy.int8))
 
 
 def summary(arrays: Mapping[str, numpy.ndarray]) -> str:
@@ -254,7 +257,7 @@ def _row(name: str, result: Any) -> tuple[str, ...]:
 
 def _figures(array: numpy.ndarray) -> tuple[str, ...]:
     real = numpy.abs(array) if array.dtype.kind == "c" else array
-    wide = converted(real, numpy.dtype(numpy.float64))
+    wide = convert_array(real, numpy.dtype(numpy.float64))
     nan = int(numpy.count_nonzero(numpy.isnan(wide)))
     known = wide[~numpy.isnan(wide)]
     if not known.size:

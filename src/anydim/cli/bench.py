@@ -9,7 +9,7 @@ import click
 import numpy
 
 from anydim.base.errors import OptionError
-from anydim.base.text import counted, table
+from anydim.base.text import count_of, table
 from anydim.cli import arrays
 from anydim.cli.bench_rows import bench_rows
 from anydim.cli.lengths import RowSizes, lengths_option
@@ -109,7 +109,7 @@ def bench(
             rows.append(_row(where, engines, inputs, rounds, seconds))
     console.table(_table(list(engines), rows))
     meaning = "; ratio is anydim's time divided by the other engine's" if against else ""
-    console.note(f"{counted(threads, 'thread')}, {rounds} rounds at each size{meaning}")
+    console.note(f"{count_of(threads, 'thread')}, {rounds} rounds at each size{meaning}")
 
 
 def _row(

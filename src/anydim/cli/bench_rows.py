@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.text import counted, table
+from anydim.base.text import count_of, table
 from anydim.cli.lengths import Rows, RowSizes, packing_of, ragged_request, row_lengths
 from anydim.cli.opening import opened
 from anydim.cli.options import Request
@@ -55,7 +55,7 @@ def bench_rows(
     headers = ("lengths", "calls", "rows", "total", "of padded", "time", "ratio", "largest diff")
     console.table(table(headers, lines, left=2))
     console.note(
-        f"{counted(threads, 'thread')}, {timing[0]} rounds; total: the elements of all rows, of "
+        f"{count_of(threads, 'thread')}, {timing[0]} rounds; total: the elements of all rows, of "
         "padded: their share of padded rows; ratio is the ragged call's time divided by the other's"
     )
 

@@ -9,7 +9,7 @@ import click
 
 from anydim.base.amounts import bytes_text, exact_bytes_text
 from anydim.base.errors import OptionError
-from anydim.base.text import counted, table
+from anydim.base.text import count_of, table
 from anydim.cli import arrays
 from anydim.cli.feeding import OR_FILES
 from anydim.cli.lengths import (
@@ -196,7 +196,7 @@ def explain(
 def _show_plan(console: Console, planned: Plan) -> None:
     """Memory and work, then one line for each kernel."""
     between = bytes_text(planned.value_bytes) if planned.value_bytes else ""
-    launches = counted(len(planned.launches), "launch", "es")
+    launches = count_of(len(planned.launches), "launch", "es")
     console.title(f"{planned.name} at {sizes_text(planned.sizes)}")
     for name, value, more in (
         ("arena", exact_bytes_text(planned.arena_bytes), ""),

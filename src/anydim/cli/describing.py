@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.compiler.frontends.table import read
 from anydim.compiler.graph.nodes import Graph
 
@@ -15,9 +15,9 @@ def described(source: str) -> str:
         ("dims", [f"{graph.box}"] if graph.box.dims else ["none"]),
         ("inputs", [_spec(graph, name) for name in graph.inputs]),
         ("outputs", [_spec(graph, name) for name in graph.outputs]),
-        ("weights", [f"{weights} bytes in {counted(len(graph.constants), 'constant')}"]),
+        ("weights", [f"{weights} bytes in {count_of(len(graph.constants), 'constant')}"]),
     ]
-    lines = [f"{source}: {graph.name}, {counted(len(graph.nodes), 'node')}"]
+    lines = [f"{source}: {graph.name}, {count_of(len(graph.nodes), 'node')}"]
     for name, values in facts:
         lines += [f"  {name if not at else '':9} {value}" for at, value in enumerate(values)]
     return "\n".join(lines)

@@ -14,7 +14,7 @@ import numpy
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import counted, listed
+from anydim.base.text import count_of, quote_list
 from anydim.cli import arrays
 from anydim.cli.options import Command, Request
 from anydim.deploy.container import is_saved
@@ -115,8 +115,9 @@ def row_lengths(packing: Packing, given: RowSizes) -> dict[str, list[int]]:
     if wrong is not None:
         form = "x".join(["SIZE"] * len(dims))
         raise OptionError(
-            f"--lengths {given.text}: a row has {counted(len(wrong), 'size')}, and "
-            f"{counted(len(dims), 'dim')} of {packing.model} are ragged: {listed(packing.dims)}",
+            f"--lengths {given.text}: a row has {count_of(len(wrong), 'size')}, and "
+            f"{count_of(len(dims), 'dim')} of {packing.model} are ragged: "
+            f"{quote_list(packing.dims)}",
             f"write {form},{form},...",
         )
     columns = zip(*given.rows)

@@ -13,7 +13,7 @@ import click
 from anydim.base.amounts import bytes_text
 from anydim.base.errors import OptionError
 from anydim.base.settings import USUAL_TARGET
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.cli import arrays
 from anydim.cli.opening import compiled
 from anydim.cli.options import Request, like_option, model_options
@@ -94,7 +94,8 @@ def compile(
         )  # fmt: skip
     written = bytes_text(os.path.getsize(output))
     console.note(
-        f"wrote {output}, {written}, for {listed(targets)} in {duration(perf_counter() - start)}"
+        f"wrote {output}, {written}, for {quote_list(targets)} in "
+        f"{duration(perf_counter() - start)}"
     )
 
 

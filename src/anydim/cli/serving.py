@@ -13,7 +13,7 @@ import numpy
 from anydim.base.amounts import bytes_of
 from anydim.base.errors import MissingError, OptionError
 from anydim.base.missing_package import install
-from anydim.base.text import counted, table
+from anydim.base.text import count_of, table
 from anydim.cli.lengths import RowSizes, lengths_option
 from anydim.cli.options import DIM, RANGE, NamedType, dims_by_name, once
 from anydim.cli.report.console import Console
@@ -192,7 +192,7 @@ def load(
         url, model, rate, seconds, _drawn(lengths, round(rate * seconds), seed), outliers,
         dict(integers), tuple(outputs), seed, timeout,
     )  # fmt: skip
-    console.note(f"sending {counted(len(plan.lengths), 'request')} in {seconds:g} s")
+    console.note(f"sending {count_of(len(plan.lengths), 'request')} in {seconds:g} s")
     sent = made.sent(plan)
     first, *others = made.summary(plan, sent)
     if not any(each.status == 200 for each in sent):

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 import click
 
 from anydim.base.errors import OptionError
-from anydim.base.files import replaced
-from anydim.base.text import counted, table
+from anydim.base.files import replace_file
+from anydim.base.text import count_of, table
 from anydim.cli.opening import compiled
 from anydim.cli.options import DIM, NamedDim, Request
 from anydim.cli.report.bars import bar, bins
@@ -60,7 +60,7 @@ def sizes(
     if output is not None:
         _write(console, output, rows, sites)
     seconds, calls = sum(row.seconds for row in rows), sum(row.count for row in rows)
-    console.title(f"{counted(len(rows), 'size')}, {counted(calls, 'call')}, {duration(seconds)}")
+    console.title(f"{count_of(len(rows), 'size')}, {count_of(calls, 'call')}, {duration(seconds)}")
     least = sum(row.count * row.least for row in rows)
     console.prose(
         f"each as fast as the fastest of its size: {duration(least)}, "
@@ -104,13 +104,13 @@ def _write(
 ) -> None:
     try:
         # it may be one of those that were read
-        with replaced(path) as new, open(new, "w", encoding="utf-8") as file:
+        with replace_file(path) as new, open(new, "w", encoding="utf-8") as file:
             lines = [*(row.line() for row in rows), *(row.line() for row in sites)]
             file.writelines(f"{line}\n" for line in lines)
     except OSError as error:
         raise OptionError(f"{path} cannot be written: {error.strerror}") from None
-    beside = f", {counted(len(sites), 'line')} of launches" if sites else ""
-    console.note(f"wrote {path}: {counted(len(rows), 'size')}{beside}")
+    beside = f", {count_of(len(sites), 'line')} of launches" if sites else ""
+    console.note(f"wrote {path}: {count_of(len(rows), 'size')}{beside}")
 
 
 def histogram(name: str, rows: Sequence[Recorded]) -> Iterator[str]:
@@ -123,7 +123,7 @@ def histogram(name: str, rows: Sequence[Recorded]) -> Iterator[str]:
     for (low, high), part, count in zip(ends, parts, counts):
         title = f"{low}" if low == high else f"{low}..{high}"
         share = 100 * sum(row.seconds for row in part) / seconds
-        calls = counted(count, "call")
+        calls = count_of(count, "call")
         yield f"{title:>11} {bar(count / max(counts))} {calls:>12} {share:6.1f} % of the time"
 
 

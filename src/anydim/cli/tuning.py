@@ -11,7 +11,7 @@ import click
 
 from anydim.base import settings
 from anydim.base.errors import OptionError
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.cli.opening import compiled
 from anydim.cli.options import Request, model_options
 from anydim.cli.report.console import Console
@@ -74,12 +74,12 @@ def tune(
     if recorded is not None and not Path(recorded).is_file():
         raise OptionError(f"{recorded} cannot be read", "model.record(path) writes such a file")
     for path in taken:
-        console.note(f"{path}: {counted(_ledger(request).merge(path), 'record')}")
+        console.note(f"{path}: {count_of(_ledger(request).merge(path), 'record')}")
     if recorded is not None:
         _search(console, request, recorded, minutes, _team(console, request, cluster))
     if written is not None:
         count = _ledger(request).export(written)
-        console.note(f"wrote {written}, {counted(count, 'record')}")
+        console.note(f"wrote {written}, {count_of(count, 'record')}")
 
 
 def _team(console: Console, request: Request, cluster: str | None) -> Team | None:
@@ -90,8 +90,8 @@ def _team(console: Console, request: Request, cluster: str | None) -> Team | Non
         made = import_module("anydim.compiler.variants.ray_search").RayTeam(
             cluster or None, request.code
         )
-    others = f"; {counted(made.others, 'machine')} of other kinds left out" if made.others else ""
-    console.note(f"{made.count} searches at once on {counted(made.machines, 'machine')}{others}")
+    others = f"; {count_of(made.others, 'machine')} of other kinds left out" if made.others else ""
+    console.note(f"{made.count} searches at once on {count_of(made.machines, 'machine')}{others}")
     found: Team = made
     return found
 
@@ -115,7 +115,7 @@ def _search(
     for each in (*found.whole, *model.variants()):
         console.prose(f"  {each}")
     if found.whole:
-        count = counted(len(found.whole), "kernel")
+        count = count_of(len(found.whole), "kernel")
         console.note(f"models compiled from now on use another schedule for {count}")
 
 

@@ -14,7 +14,7 @@ from anydim.base import log
 from anydim.base.amounts import bytes_text
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown, Table
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.kernels.ir import Kernel
 from anydim.compiler.kernels.ir_text import print_kernel
@@ -87,8 +87,8 @@ class Lowered:
         """Lines on fusion and on values that alias others."""
         launches = self.launches
         return (
-            f"{counted(self.nodes, 'node')} fused into {counted(len(launches), 'launch', 'es')}, "
-            f"{counted(len(self.items) - len(launches), 'view')} of the same bytes",
+            f"{count_of(self.nodes, 'node')} fused into {count_of(len(launches), 'launch', 'es')}, "
+            f"{count_of(len(self.items) - len(launches), 'view')} of the same bytes",
             *self.found,
             *(f"{item.template}: {item.source}" for item in launches),
         )
@@ -142,7 +142,7 @@ def folded_note(before: Iterable[Graph], after: Iterable[Graph]) -> tuple[str, .
     if not made:
         return ()
     taken = bytes_text(sum(constant.array.nbytes for constant in made.values()))
-    return (f"{counted(len(made), 'value')} of constants alone folded: {taken}",)
+    return (f"{count_of(len(made), 'value')} of constants alone folded: {taken}",)
 
 
 def parts_text(items: Sequence[Any], text: Callable[[Any], str], notes: Sequence[str] = ()) -> str:

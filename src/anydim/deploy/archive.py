@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from anydim.base.errors import OptionError
-from anydim.base.files import replaced
+from anydim.base.files import replace_file
 from anydim.base.records import dataclass
 from anydim.deploy.checksum import checksum
 from anydim.deploy.container import (
@@ -49,7 +49,7 @@ def write(path: str, about: Mapping[str, Any], members: Sequence[Member]) -> Non
     """Write a file atomically. Raises OSError."""
     manifest, starts = _manifest(about, members, [_sums(member.data) for member in members])
     digest = hashlib.sha256(manifest).digest()
-    with replaced(path) as new, open(new, "xb") as file:
+    with replace_file(path) as new, open(new, "xb") as file:
         entries = [_put(file, 0, MANIFEST, manifest, _own(digest, 0))]
         for member, start in zip(members, starts):
             head = start - _head_bytes(member.name, len(member.data))

@@ -12,7 +12,7 @@ from anydim.base.errors import OptionError
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown, Table, facts
-from anydim.base.text import counted, listed
+from anydim.base.text import count_of, quote_list
 from anydim.base.user_values import flag_of, path_of
 from anydim.deploy.container import FORMAT, Container, is_saved
 from anydim.deploy.load import levels_of
@@ -88,7 +88,7 @@ class Contents(Shown):
     def _sheet(self) -> Sheet:
         """The inputs, outputs and facts, and the code of each level."""
         shown = self.taken or self.levels[0]
-        weights = f"{self.weight_bytes} bytes in {counted(self.constants, 'constant')}"
+        weights = f"{self.weight_bytes} bytes in {count_of(self.constants, 'constant')}"
         takes: Iterable[object] = self.inputs
         gives: Iterable[object] = (replace(each, name=each.key) for each in self.outputs)
         if self.strings is not None:
@@ -128,7 +128,7 @@ class Contents(Shown):
             return "takes it"
         if each.missing is None:
             return "cannot run it"
-        return f"lacks {listed(sorted(each.missing))}" if each.missing else "can run it"
+        return f"lacks {quote_list(sorted(each.missing))}" if each.missing else "can run it"
 
 
 PROGRAM = ".pt2"  # a file of torch.export.save

@@ -17,7 +17,7 @@ import numpy
 from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.keywords import public
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.base.user_values import absolute, flag_of, path_of, text_of
 from anydim.deploy.container import ALIGNMENT, Container
 from anydim.deploy.records import parse_record
@@ -303,7 +303,7 @@ def _choose(container: Container, levels: Sequence[Level], requested: str | None
     """The first level that this machine can run, or the requested one."""
     here, names = this_level(), [level.name for level in levels]
     if requested is not None and requested not in names:
-        hint = suggestion(requested, names) or f"it has {listed(names)}"
+        hint = suggestion(requested, names) or f"it has {quote_list(names)}"
         raise OptionError(f"{container.path} has no code for '{requested}'", hint)
     possible = [level for level in levels if requested in (None, level.name)]
     for level in possible:
@@ -326,9 +326,9 @@ def _problem(levels: Sequence[Level], here: Level) -> str:
     lacking = [(missing, level) for level in levels if (missing := level.missing(here)) is not None]
     if not lacking:
         names = sorted({level.architecture for level in levels})
-        return f"it is for {listed(names)}, this is '{here.architecture}'"
+        return f"it is for {quote_list(names)}, this is '{here.architecture}'"
     missing, level = min(lacking, key=lambda each: len(each[0]))
-    return f"{level.name} needs {listed(sorted(missing))}"
+    return f"{level.name} needs {quote_list(sorted(missing))}"
 
 
 def _code(container: Container, level: str, saved: bytes) -> MappedImage:

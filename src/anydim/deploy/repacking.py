@@ -18,10 +18,10 @@ from typing import Any
 import numpy
 
 from anydim.base.cache import DiskCache, disk_cache, key_of
-from anydim.base.cache_folder import is_there, keep, mapped, remove, used
+from anydim.base.cache_folder import is_there, keep, map_file, remove, used
 from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError
-from anydim.base.locks import locked
+from anydim.base.locks import lock_path
 from anydim.base.records import dataclass
 from anydim.deploy.checksum import checksum
 from anydim.deploy.container import ALIGNMENT, Container
@@ -94,7 +94,7 @@ class _Table:
         if cache is None:
             return None
         self._path = path = cache.path(key_of("packed 1", *(m.saved.digest for m in self.moved)))
-        found = mapped(path, self.size)
+        found = map_file(path, self.size)
         if found is not None:
             damaged = next((m for m in self.moved if not self._is_right(found, m, how, late)), None)
             if damaged is None:
@@ -109,11 +109,11 @@ class _Table:
         """The memory of a new file, or of one that another process has just made."""
         if not cache.admits(self.size):
             return None
-        with locked(f"{path}.lock", lambda: is_there(path), _LONGEST_WAIT):
+        with lock_path(f"{path}.lock", lambda: is_there(path), _LONGEST_WAIT):
             if not is_there(path):
                 keep(cache.root, path, self._write)
                 cache.tidy()
-        return mapped(path, self.size)
+        return map_file(path, self.size)
 
     def private(self) -> memoryview:
         """The constants in memory of this process."""

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from anydim.base.errors import ArtefactError, OptionError
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.deploy.container import LARGE, Container
 from anydim.deploy.saved import SavedArray, constant_member
 from anydim.runtime.executable import Executable
@@ -39,7 +39,7 @@ def verify_of(given: Any) -> str:
     if isinstance(given, str) and given in _KINDS:
         return given
     hint = "give 'auto', 'headers', 'checksums', or True for the digests of everything"
-    raise OptionError(f"verify is {shown(given)}", hint)
+    raise OptionError(f"verify is {short_repr(given)}", hint)
 
 
 def deferred(arrays: Sequence[SavedArray], how: str) -> frozenset[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DTYPES, DType, bfloat16, converted, float32, uint8
+from anydim.base.dtypes import DTYPES, DType, bfloat16, convert_array, float32, uint8
 from anydim.base.records import dataclass
 
 
@@ -147,6 +147,6 @@ def compute(name: str, arguments: Sequence[Any]) -> Any:
     narrow = any(getattr(a, "dtype", None) == bfloat16.numpy for a in arguments)
     if not narrow or FUNCTIONS[name].result in ("second", "bits"):
         return FUNCTIONS[name].numpy(*arguments)
-    wide = [converted(a, float32.numpy) if a.dtype == bfloat16.numpy else a for a in arguments]
+    wide = [convert_array(a, float32.numpy) if a.dtype == bfloat16.numpy else a for a in arguments]
     result = FUNCTIONS[name].numpy(*wide)
-    return converted(result, bfloat16.numpy) if result.dtype == float32.numpy else result
+    return convert_array(result, bfloat16.numpy) if result.dtype == float32.numpy else result

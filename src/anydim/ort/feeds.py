@@ -14,7 +14,7 @@ import numpy
 
 from anydim.base.onnx_notation import ELEMENT_TYPES, is_open
 from anydim.base.records import dataclass
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.ort.errors import InvalidArgument, ObjectRefused, ValueRefused
 from anydim.ort.metadata import NodeArg
 from anydim.ort.values import STRING, OrtValue, element_of, numpy_of, type_name
@@ -195,7 +195,7 @@ def _from_list(spec: InputSpec, value: Any) -> numpy.ndarray:
         )
     raise ObjectRefused(
         f"Unable to handle object of type {type(value)}",
-        f"input '{spec.name}' is {shown(value)}, expected a numpy array of {spec.type}",
+        f"input '{spec.name}' is {short_repr(value)}, expected a numpy array of {spec.type}",
     )
 
 

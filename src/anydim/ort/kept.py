@@ -8,14 +8,14 @@ from typing import Any
 from anydim.api.compile_options import Options
 from anydim.api.entry import compile
 from anydim.api.model_store import kept
-from anydim.base.reports import reported
+from anydim.base.reports import report_unexpected
 from anydim.compiler.frontends.onnx.file.reading import Opened
 from anydim.compiler.frontends.onnx.file.tensors import is_external
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.threads import known_threads
 
 
-@reported
+@report_unexpected
 def compiled(model: Opened, options: Options, path: str | None) -> CallableProgram:
     """Compile a model or reuse it; raises the errors of `anydim.compile`.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from anydim.api.compile_options import Options
 from anydim.base import settings
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.ort.errors import ObjectRefused, TypeRefused, Unimplemented
 from anydim.ort.values import OrtValue
 from anydim.runtime.stopping import Stop
@@ -68,7 +68,9 @@ def _read(owner: str, name: str, value: Any, kind: type) -> Any:
     try:
         return _READ[kind](value)
     except (KeyError, TypeError, ValueError):
-        raise TypeRefused(f"{owner}.{name}: got {shown(value)}, expected {kind.__name__}") from None
+        raise TypeRefused(
+            f"{owner}.{name}: got {short_repr(value)}, expected {kind.__name__}"
+        ) from None
 
 
 class _Entries:

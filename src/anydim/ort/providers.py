@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anydim.base.records import dataclass
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.ort.errors import ValueRefused
 from anydim.ort.values import OrtDevice
 
@@ -67,8 +67,8 @@ def normalised(providers: Any, options: Any) -> dict[str, dict[str, str]]:
         name, given = entry if isinstance(entry, tuple) and len(entry) == 2 else (entry, {})
         if name != CPU:
             warnings.warn(
-                f"Specified provider {shown(name)} is not in available provider names. Available"
-                f" providers: '{CPU}'", UserWarning, stacklevel=4,
+                f"Specified provider {short_repr(name)} is not in available provider names. "
+                f"Available providers: '{CPU}'", UserWarning, stacklevel=4,
             )  # fmt: skip
         elif isinstance(given, Mapping):
             found[name] = {str(key): str(value) for key, value in given.items()}

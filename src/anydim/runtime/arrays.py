@@ -17,7 +17,7 @@ import numpy
 
 from anydim.base.dtypes import array_of_numbers, from_numpy
 from anydim.base.errors import DimError, InputError, OutOfMemoryError
-from anydim.base.text import axes_text, listed, suggestion
+from anydim.base.text import axes_text, quote_list, suggestion
 from anydim.runtime.exchange import handed, is_exchanged, strided, taken
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box
@@ -230,11 +230,11 @@ def check_names(given: Mapping[str, Any], signature: Signature) -> None:
     if extra:
         hint = suggestion(extra[0], missing or names)
         raise InputError(
-            f"{signature.name} has no input {listed(extra)}", hint or _takes(signature)
+            f"{signature.name} has no input {quote_list(extra)}", hint or _takes(signature)
         )
     if missing:
         hint = _unpacked(list(given.values()), len(names)) or _takes(signature)
-        raise InputError(f"{signature.name}: input {listed(missing)} is missing", hint)
+        raise InputError(f"{signature.name}: input {quote_list(missing)} is missing", hint)
 
 
 def missing_input(
@@ -245,7 +245,7 @@ def missing_input(
     for other in given:
         if other not in known and suggestion(other, [name]):
             return InputError(f"{model} has no input '{other}'", f"did you mean '{name}'?")
-    return InputError(f"{model}: input '{name}' is missing", f"inputs: {listed(known)}")
+    return InputError(f"{model}: input '{name}' is missing", f"inputs: {quote_list(known)}")
 
 
 def by_name(
@@ -263,7 +263,7 @@ def by_name(
     twice = [name for name in together if name in named]
     if twice:
         raise InputError(
-            f"{model}: input {listed(twice)} was given twice, by position and by name", takes
+            f"{model}: input {quote_list(twice)} was given twice, by position and by name", takes
         )
     together.update(named)
     return together

@@ -16,8 +16,8 @@ import numpy
 
 from anydim.base.dtypes import array_of_numbers
 from anydim.base.errors import InputError
-from anydim.base.text import axes_text, counted, listed, suggestion
-from anydim.base.user_values import shown
+from anydim.base.text import axes_text, count_of, quote_list, suggestion
+from anydim.base.user_values import short_repr
 from anydim.runtime.arrays import shared_array
 from anydim.runtime.lists import ConstructorPort, FieldPort, StructurePort
 from anydim.runtime.signature import TensorSpec
@@ -52,7 +52,7 @@ class Schema:
     ) -> None:  # fmt: skip
         if not isinstance(port, StructurePort):
             raise InputError(
-                f"{where}: declared is {shown(port)}", 'give declared=model.lists["t"]'
+                f"{where}: declared is {short_repr(port)}", 'give declared=model.lists["t"]'
             )
         self.port, self.where, self.specs = port, where, specs or {}
         self.untyped = set[str]()
@@ -107,8 +107,8 @@ class Schema:
     def unknown(self, type: str, name: Any, at: str = "") -> InputError:
         """The error for a constructor that a type does not have."""
         known = self.types[type]
-        hint = suggestion(name, known) or f"constructors of {type}: {listed(known)}"
-        return InputError(f"{self.where}{at}: {type} has no constructor {shown(name)}", hint)
+        hint = suggestion(name, known) or f"constructors of {type}: {quote_list(known)}"
+        return InputError(f"{self.where}{at}: {type} has no constructor {short_repr(name)}", hint)
 
     def whole(self, field: FieldPort, value: Any, what: str) -> numpy.ndarray:
         """The values of a tensor field, given as one array."""
@@ -210,7 +210,7 @@ def _array(value: Any, dtype: Any, number: int, fail: Fail) -> numpy.ndarray:
     except InputError as error:
         fail(number, error.problem)
     except (TypeError, ValueError) as error:
-        fail(number, f"is {shown(value)}, expected a tensor: {error}")
+        fail(number, f"is {short_repr(value)}, expected a tensor: {error}")
 
 
 # ---- fields of constructors-----------------------------------------------------------------------
@@ -231,11 +231,11 @@ def by_constructor(schema: Schema, fields: Fields) -> dict[tuple[str, str], Mapp
             known = [name for each in schema.types.values() for name in each]
             raise InputError(
                 f"{schema.where}: there is no constructor '{key}'",
-                suggestion(key, known) or f"constructors: {listed(known)}",
+                suggestion(key, known) or f"constructors: {quote_list(known)}",
             )
         if len(found) > 1:
             raise InputError(
-                f"{schema.where}: {listed(found)} have a constructor '{name}'",
+                f"{schema.where}: {quote_list(found)} have a constructor '{name}'",
                 f"write the type, too: '{found[0]}.{name}'",
             )
         made[found[0], name] = parts
@@ -249,11 +249,11 @@ def check_names(schema: Schema, constructor: ConstructorPort, given: Mapping[str
         if name not in known:
             raise InputError(
                 f"{schema.where}: '{constructor.name}' has no field '{name}'",
-                suggestion(name, known) or f"its fields: {listed(known)}",
+                suggestion(name, known) or f"its fields: {quote_list(known)}",
             )
     missing = [name for name in known if name not in given]
     if missing:
-        raise InputError(f"{schema.where}: field {listed(missing)} of '{constructor.name}' is "
+        raise InputError(f"{schema.where}: field {quote_list(missing)} of '{constructor.name}' is "
                          "missing", "give an array with a value for each node")  # fmt: skip
 
 
@@ -268,7 +268,7 @@ def put(
             parts = getattr(value, "values", None), getattr(value, "offsets", None)
             parts = tuple(each() if callable(each) else each for each in parts)
         if parts[0] is None or parts[1] is None:
-            raise InputError(f"{schema.where}: {what} is {shown(value)}, expected a pair",
+            raise InputError(f"{schema.where}: {what} is {short_repr(value)}, expected a pair",
                              "give (numbers of nodes, offsets [nodes + 1])")  # fmt: skip
         made[field.values] = integers(schema.where, what, parts[0])
         made[field.offsets] = integers(schema.where, f"offsets of {what}", parts[1])
@@ -377,7 +377,7 @@ def _count(schema: Schema, constructor: ConstructorPort, arrays: Arrays) -> int:
             have = 0
         if first and have != count:
             raise InputError(
-                f"{schema.where}: '{constructor.name}' has {counted(count, 'node')} in field "
+                f"{schema.where}: '{constructor.name}' has {count_of(count, 'node')} in field "
                 f"'{first}', and {have} in field '{field.name}'",
                 "each field has one value per node of the constructor",
             )

@@ -22,8 +22,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from anydim.base.errors import BusyError, OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import counted
-from anydim.base.user_values import shown
+from anydim.base.text import count_of
+from anydim.base.user_values import short_repr
 
 CALLS = 32
 SMALL = 256 << 10  # bytes
@@ -162,12 +162,12 @@ class Callers:
         whole = isinstance(arenas, int) and not isinstance(arenas, bool) and arenas > 0
         if arenas is not None and not whole:
             hint = "give the maximum number of concurrent calls, 1 or more, or None for no limit"
-            raise OptionError(f"arenas is {shown(arenas)}", hint)
+            raise OptionError(f"arenas is {short_repr(arenas)}", hint)
         if wait is None:
             return
         number = isinstance(wait, (int, float)) and not isinstance(wait, bool)
         if not number or not 0 <= wait <= threading.TIMEOUT_MAX:
-            raise OptionError(f"wait is {shown(wait)}", "give seconds, or None for no limit")
+            raise OptionError(f"wait is {short_repr(wait)}", "give seconds, or None for no limit")
         if arenas is None:
             hint = "limit the number of arenas: arenas=8"
             raise OptionError("wait has no effect without a limit of arenas", hint)
@@ -188,7 +188,7 @@ class LimitedShelf(Shelf[Item]):
 
     def take(self) -> Item:
         if not self._acquired():
-            running = counted(self._arenas, "call")
+            running = count_of(self._arenas, "call")
             waited = f" after waiting {self._wait:g} s" if self._wait else ""
             raise BusyError(
                 f"{self._name}: {running} in progress, the limit of arenas{waited}",

@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 import numpy
 
 from anydim.base.errors import InputError
-from anydim.base.text import article, counted
-from anydim.base.user_values import shown
+from anydim.base.text import article, count_of
+from anydim.base.user_values import short_repr
 from anydim.runtime.forest import Arrays, Fail, Key, Schema, references
 from anydim.runtime.lists import ConstructorPort, FieldPort
 
@@ -230,7 +230,7 @@ def _explain(schema: Schema, roots: list[Any]) -> None:
         count = 0 if isinstance(node, str) else len(node) - 1
         if count != len(constructor.fields):
             raise InputError(
-                f"{schema.where}{step.at}: got {counted(count, 'field')}, "
+                f"{schema.where}{step.at}: got {count_of(count, 'field')}, "
                 f"expected {len(constructor.fields)}",
                 f"write {form(constructor)}",
             )
@@ -247,7 +247,7 @@ def kind_of(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
         return f"a tensor of shape {list(shape)}"
-    return f"{type(value).__name__} {' '.join(shown(value).split())}"
+    return f"{type(value).__name__} {' '.join(short_repr(value).split())}"
 
 
 def form(constructor: ConstructorPort) -> str:
@@ -267,7 +267,7 @@ def refuse_cycles(schema: Schema, arrays: Arrays) -> None:
         name, _ = _constructor_of(schema.numbered(arrays, type), node)
         raise InputError(
             f"{schema.where}: {article(type)} contains itself, node {node} ('{name}'), "
-            f"over {counted(len(error.args[1]) - 1, 'node')}",
+            f"over {count_of(len(error.args[1]) - 1, 'node')}",
             "structures have no cycles",
         ) from None
 

@@ -14,8 +14,8 @@ import numpy
 
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.base.text import article, counted, listed
-from anydim.base.user_values import shown
+from anydim.base.text import article, count_of, quote_list
+from anydim.base.user_values import short_repr
 from anydim.runtime.forest import (
     Arrays,
     Fields,
@@ -47,7 +47,7 @@ def of_kinds(kinds: Any, children: Any, fields: Fields, roots: Any) -> Numbered:
 def of_parents(parents: Any, fields: Fields, kinds: Any) -> Numbered:
     """Nodes with a parent each, -1 for none."""
     above = integers(_WHERE, "parents", parents)
-    within(_WHERE, above, -1, len(above), "parents refer", counted(len(above), "node"))
+    within(_WHERE, above, -1, len(above), "parents refer", count_of(len(above), "node"))
     order = numpy.argsort(above, kind="stable")[int((above < 0).sum()) :]
     sizes = numpy.bincount(above[above >= 0], minlength=len(above))
     return _numbered(kinds, order, sizes, fields, None)
@@ -68,7 +68,9 @@ def of_graph(graph: Any, data: Mapping[str, str], kind: str) -> Numbered:
     kinds = [each for _, each in graph.nodes(data=kind)]
     known = None if None in kinds else kinds
     attributes = _Attributes(graph, data)
-    return _numbered(known, ends[order, 1], sizes, attributes, None, lambda n: shown([*names][n]))
+    return _numbered(
+        known, ends[order, 1], sizes, attributes, None, lambda n: short_repr([*names][n])
+    )
 
 
 def of_lists(schema: Schema, given: Any) -> Numbered:
@@ -83,7 +85,8 @@ def of_lists(schema: Schema, given: Any) -> Numbered:
     if len(lists) != 1 or len(values) != 1:
         raise InputError(
             f"{schema.where}: nested lists need a constructor with any number of structures alone, "
-            f"and one with a tensor alone; {schema.port.type} has {listed(c.name for c in known)}",
+            f"and one with a tensor alone; {schema.port.type} has "
+            f"{quote_list(c.name for c in known)}",
             "give nested tuples, or ad.Structure",
         )
     *sizes, held = _levels(schema, given)
@@ -119,7 +122,7 @@ def _levels(schema: Schema, given: Any) -> Iterator[numpy.ndarray]:
 def _refuse_nulls(schema: Schema, given: Any) -> None:
     nulls = getattr(given, "null_count", 0)
     if nulls:
-        raise InputError(f"{schema.where}: the array has {counted(nulls, 'null')}",
+        raise InputError(f"{schema.where}: the array has {count_of(nulls, 'null')}",
                          "fill or drop the nulls")  # fmt: skip
 
 
@@ -132,7 +135,7 @@ def _numbered(
     `named` is the name of a node in errors.
     """
     count = len(sizes)
-    within(_WHERE, children, 0, count, "children refer", counted(count, "node"))
+    within(_WHERE, children, 0, count, "children refer", count_of(count, "node"))
     if roots is None:
         above = numpy.full(count, -1)
         above[children] = numpy.repeat(numpy.arange(count), sizes)
@@ -172,7 +175,7 @@ def _check_reached(
         cycle.append(int(above[cycle[-1]]))
     raise InputError(
         f"{_WHERE}: no root reaches node {named(min(cycle))}, which contains itself, "
-        f"over {counted(len(cycle), 'node')}",
+        f"over {count_of(len(cycle), 'node')}",
         "structures have no cycles",
     )
 
@@ -235,7 +238,7 @@ class Numbered:
             return self._kinds_of_counts(schema, keys)
         if self.kinds.dtype.kind in "iu":
             within(schema.where, self.kinds, 0, len(keys), "kinds refer",
-                    counted(len(keys), "constructor"))  # fmt: skip
+                    count_of(len(keys), "constructor"))  # fmt: skip
             return self.kinds
         names, numbers = numpy.unique(self.kinds, return_inverse=True)
         table = []
@@ -264,7 +267,7 @@ class Numbered:
             node = int(numpy.flatnonzero(made < 0)[0])
             raise InputError(
                 f"{schema.where}, node {node}: no constructor has {int(sizes[node])} structures",
-                f"constructors: {listed(name for _, name in keys)}",
+                f"constructors: {quote_list(name for _, name in keys)}",
             )
         return made
 
@@ -291,7 +294,7 @@ class Numbered:
                 if have != len(nodes):
                     raise InputError(
                         f"{schema.where}: field '{field.name}' of '{key[1]}' has "
-                        f"{counted(have, 'value')}, and {counted(len(nodes), 'node')} "
+                        f"{count_of(have, 'value')}, and {count_of(len(nodes), 'node')} "
                         f"of this constructor",
                         "give one value per node, in the order of the nodes",
                     )
@@ -318,7 +321,7 @@ class _Numbers:
         """The numbers of nodes, which must be of a type."""
         place = list(self.schema.types).index(type)
         within(self.schema.where, nodes, 0, len(self.ids), f"{what} refer",
-                counted(len(self.ids), "node"))  # fmt: skip
+                count_of(len(self.ids), "node"))  # fmt: skip
         wrong = self.types[nodes] != place
         if wrong.any():
             node = int(nodes[numpy.flatnonzero(wrong)[0]])
@@ -346,7 +349,7 @@ class _Numbers:
             first = numpy.flatnonzero(wrong)[0]
             raise InputError(
                 f"{self.schema.where}, node {int(nodes[first])} ('{constructor.name}'): has "
-                f"{counted(int(sizes[first]), 'child', 'ren')}, expected "
+                f"{count_of(int(sizes[first]), 'child', 'ren')}, expected "
                 f"{'at least ' if lists else ''}{least}",
             )
         before = 0  # fields in front of the place, of one structure each
@@ -392,7 +395,9 @@ class _Attributes:
 
         def fail(number: int, problem: str) -> NoReturn:
             node = list(self.graph)[nodes[number]]
-            raise InputError(f"{schema.where}, node {shown(node)}: attribute '{name}' {problem}")
+            raise InputError(
+                f"{schema.where}, node {short_repr(node)}: attribute '{name}' {problem}"
+            )
 
         if any(value is None for value in held):
             fail(next(n for n, value in enumerate(held) if value is None), "is missing")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InputError
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.runtime.arrays import detached, is_negated, shared_array
 from anydim.runtime.exchange import is_read_only
 from anydim.runtime.executable import Executable, wrong_shape
@@ -104,7 +104,7 @@ def given_by_name(out: Any, keys: Sequence[str], name: str) -> dict[str, Any]:
     if isinstance(out, Mapping):
         for key in out:
             if key not in keys:
-                hint = suggestion(str(key), keys) or f"its results are {listed(keys)}"
+                hint = suggestion(str(key), keys) or f"its results are {quote_list(keys)}"
                 raise InputError(f"{name} has no result '{key}' to write into", hint)
         return {key: array for key, array in out.items() if array is not None}
     if not isinstance(out, (tuple, list)):
@@ -112,7 +112,7 @@ def given_by_name(out: Any, keys: Sequence[str], name: str) -> dict[str, Any]:
     if len(out) != len(keys):
         raise InputError(
             f"{name} has {len(keys)} results, got {len(out)} arrays",
-            f"its results are {listed(keys)}",
+            f"its results are {quote_list(keys)}",
         )
     return {key: array for key, array in zip(keys, out) if array is not None}
 

@@ -13,7 +13,7 @@ from math import prod
 import numpy
 from numpy.lib.stride_tricks import as_strided
 
-from anydim.base.dtypes import converted
+from anydim.base.dtypes import convert_array
 from anydim.runtime.pages import Pages
 from anydim.runtime.panels import BytesPanels, NarrowPanels, Packing, Panels, ProductPanels
 
@@ -68,7 +68,7 @@ def _pack_bytes(
     def fill() -> None:
         array = given()
         wide = numpy.int8 if array.dtype.name[0] == "i" else numpy.uint8  # widens sub-byte types
-        array = converted(array, numpy.dtype(wide)).view(numpy.uint8)
+        array = convert_array(array, numpy.dtype(wide)).view(numpy.uint8)
         source = strided(array, panels.offset, parts)
         if panels.flipped:
             source = source ^ numpy.uint8(128)
@@ -96,7 +96,7 @@ def _pack_narrow(
     result = _aligned((count, depth * width * panels.bits // 8), numpy.dtype(numpy.int8), pages)
 
     def fill() -> None:
-        array = converted(given(), numpy.dtype(numpy.int8))
+        array = convert_array(given(), numpy.dtype(numpy.int8))
         source = strided(array, 0, ((panels.n,), (panels.k,)))
         padded = numpy.zeros((count * width, depth), numpy.int8)
         padded[:n, :k] = source

@@ -12,7 +12,7 @@ import numpy
 from anydim.base.errors import DimError, InputError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.keywords import public
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.runtime.arrays import as_array, missing_input
 from anydim.runtime.lists import RaggedPort, RowTable
 from anydim.runtime.signature import TensorSpec
@@ -312,7 +312,7 @@ class Packing:
         if not fits:
             raise InputError(
                 f"{self.model}: lengths are {lengths!r}",
-                f"give the size of each row: a list for {listed(names)}",
+                f"give the size of each row: a list for {quote_list(names)}",
             )
         for name, column in columns.items():
             _within(self.model, self.dims[name], column, "lengths")
@@ -503,4 +503,4 @@ def check_ones(where: str, values: numpy.ndarray) -> None:
 
 
 def _shapes(rows: Sequence[numpy.ndarray]) -> str:
-    return listed([str(list(shape)) for shape in dict.fromkeys(row.shape for row in rows)][:4])
+    return quote_list([str(list(shape)) for shape in dict.fromkeys(row.shape for row in rows)][:4])

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from anydim.base.errors import OptionError
 from anydim.base.fork_locks import fork_lock
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.runtime import context
 from anydim.sizes import LARGEST
 
@@ -52,7 +52,9 @@ def known_timeout(seconds: Any) -> float | None:
     number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     if number and math.isfinite(min(seconds, LARGEST)) and 0 < seconds <= _MOST_SECONDS:
         return float(seconds)
-    raise OptionError(f"timeout is {shown(seconds)}", "give seconds above 0, or None for no limit")
+    raise OptionError(
+        f"timeout is {short_repr(seconds)}", "give seconds above 0, or None for no limit"
+    )
 
 
 def prepare(block: Any) -> None:

@@ -16,7 +16,7 @@ import numpy
 
 from anydim.base.errors import AnydimError, InputError
 from anydim.base.records import dataclass
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 
 Attributes = Mapping[str, Any]
 LEARNED = "ai.onnx.ml"
@@ -287,7 +287,7 @@ def as_maps(name: str, value: Any) -> Any:
 def as_lists(name: str, value: Any) -> list[numpy.ndarray]:
     """Convert to a list of arrays of strings; InputError for anything else."""
     if not isinstance(value, (list, tuple)):
-        raise InputError(f"input '{name}' is {shown(value)}, expected a list of arrays")
+        raise InputError(f"input '{name}' is {short_repr(value)}, expected a list of arrays")
     return [as_strings(name, each) for each in value]
 
 

@@ -16,7 +16,7 @@ from anydim.base.collector import collector_paused
 from anydim.base.errors import InputError
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
-from anydim.base.text import article, counted
+from anydim.base.text import article, count_of
 from anydim.runtime import numberings
 from anydim.runtime.forest import (
     Arrays,
@@ -212,7 +212,7 @@ class Structure:
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in self._source.counts().items())
-        return f"<structure: {counted(len(self), 'tree')}; nodes: {counts or 'none'}>"
+        return f"<structure: {count_of(len(self), 'tree')}; nodes: {counts or 'none'}>"
 
 
 # ---- sources of arrays ---------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from anydim.base.errors import (
     UserError,
 )
 from anydim.base.keywords import public
-from anydim.base.text import counted, listed
+from anydim.base.text import count_of, quote_list
 from anydim.base.user_values import whole_within
 from anydim.runtime.arrays import as_array
 from anydim.serving.sampling import Choose, largest
@@ -132,7 +132,7 @@ class _Decoding:
         room = self._room([made])
         if needed > room:
             raise MemoryLimitError(
-                f"{counted(len(prompt), 'token')} and {most} more take {exact_bytes_text(needed)} "
+                f"{count_of(len(prompt), 'token')} and {most} more take {exact_bytes_text(needed)} "
                 f"of caches and {exact_bytes_text(self._step_bytes([made]))} of a step, above the "
                 f"limit: within {exact_bytes_text(self._memory)}, caches may take "
                 f"{exact_bytes_text(room)}",
@@ -140,7 +140,7 @@ class _Decoding:
             )
         with self._lock:
             if self._is_closed or len(self._waiting) >= self._queue:
-                waiting = counted(len(self._waiting), "sequence")
+                waiting = count_of(len(self._waiting), "sequence")
                 raise BusyError("the decoder is closed" if self._is_closed
                                 else f"{waiting} wait, the most there may be")  # fmt: skip
             heapq.heappush(self._waiting, (-priority, made.number, made))
@@ -309,7 +309,8 @@ def _token_input(names: Sequence[str]) -> str:
     others = [name for name in names if name != POSITIONS]
     if len(others) != 1:
         raise OptionError(
-            f"rows have the inputs {listed(names)}, and a decoder gives tokens and positions alone",
+            f"rows have the inputs {quote_list(names)}, and a decoder gives tokens and positions "
+            "alone",
             "compute the others in the model",
         )
     return others[0]

@@ -28,7 +28,7 @@ from anydim.base.errors import (
     TimeLimitError,
     UserError,
 )
-from anydim.base.text import counted, listed, suggestion
+from anydim.base.text import count_of, quote_list, suggestion
 from anydim.serving.budget import Budget
 from anydim.serving.grouping import fitting, needed, worth
 from anydim.serving.item import Form
@@ -97,10 +97,10 @@ class Engine:
         if name is None:
             if len(known) == 1:
                 return next(iter(known.values()))
-            raise OptionError("which model?", f"name one: {listed(known) or 'there is none'}")
+            raise OptionError("which model?", f"name one: {quote_list(known) or 'there is none'}")
         found = known.get(name)
         if found is None:
-            hint = suggestion(name, known) or f"models: {listed(known) or 'none'}"
+            hint = suggestion(name, known) or f"models: {quote_list(known) or 'none'}"
             raise OptionError(f"there is no model '{name}'", hint)
         return found
 
@@ -212,7 +212,8 @@ class Engine:
         waiting = self.lanes[0].lines.count + self.lanes[1].lines.count
         if waiting >= self.queue:
             raise BusyError(
-                f"{request.served.name}: {counted(waiting, 'request')} wait, the most there may be",
+                f"{request.served.name}: {count_of(waiting, 'request')} wait, "
+                "the most there may be",
                 "send requests later, or raise the limit of the queue",
             )
         self.budget.hold(request.held, f"{request.served.name}: the request", request.alone)

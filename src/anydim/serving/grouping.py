@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import InputError, MemoryLimitError
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.serving.item import Form, Item
 from anydim.serving.requests import Lines, Place, Request
 
@@ -19,7 +19,7 @@ def needed(form: Form, item: Item, limit: int, copies: int = 1) -> int:
     arena, inputs, outputs = form.costs.taken(item.sizes)
     most = form.most_rows
     if most is not None and item.rows > most:
-        raise InputError(f"{form.name}: {counted(item.rows, 'row')}, at most {most} are taken")
+        raise InputError(f"{form.name}: {count_of(item.rows, 'row')}, at most {most} are taken")
     found = arena + inputs + outputs
     whole = found + item.input_bytes + copies * item.output_bytes
     if whole > limit:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InputError
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.runtime.program.adapter import Adapter
 from anydim.runtime.program.batches.work import NO_WORK
 from anydim.runtime.program.string_adapter import string_bytes
@@ -32,7 +32,7 @@ class StringForm:
         unknown = [name for name in outputs or () if name not in names]
         if unknown:
             raise InputError(f"{self.name} has no result '{unknown[0]}'",
-                             f"its results: {listed(names)}")  # fmt: skip
+                             f"its results: {quote_list(names)}")  # fmt: skip
         _, known = self._adapter.encode_item(given)
         results = self._adapter.decode({}, known)
         found = {name: results[name] for name in (names if outputs is None else outputs)}

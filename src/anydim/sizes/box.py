@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 from anydim.base.errors import DimError, OptionError
 from anydim.base.keywords import public
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
-from anydim.base.user_values import integer_of, shown
+from anydim.base.text import quote_list, suggestion
+from anydim.base.user_values import integer_of, short_repr
 from anydim.sizes.atoms import Atom
 from anydim.sizes.expression import Size
 from anydim.sizes.interval import LARGEST, Interval
@@ -105,7 +105,7 @@ def _bound(label: str, value: object) -> int | None:
     try:
         bound = integer_of(value)
     except TypeError:
-        raise OptionError(f"{label}: bounds are integers, not {shown(value)}") from None
+        raise OptionError(f"{label}: bounds are integers, not {short_repr(value)}") from None
     if bound.bit_length() > _MAX_BITS:
         raise OptionError(f"{label}: a bound has {bound.bit_length()} bits")
     return bound
@@ -148,7 +148,7 @@ class Box:
             for name in sorted(constraint.symbols.difference(names)):
                 raise OptionError(
                     f"constraint {constraint} >= 0 uses '{name}', which is not a dim",
-                    suggestion(name, names) or f"the dims are {listed(names)}",
+                    suggestion(name, names) or f"the dims are {quote_list(names)}",
                 )
 
     @staticmethod
@@ -166,7 +166,7 @@ class Box:
         for dim in self.dims:
             if dim.name == name:
                 return dim
-        hint = suggestion(name, self.names) or f"the dims are {listed(self.names)}"
+        hint = suggestion(name, self.names) or f"the dims are {quote_list(self.names)}"
         raise DimError(f"there is no dim '{name}'", hint)
 
     def without(self, names: Collection[str]) -> Box:

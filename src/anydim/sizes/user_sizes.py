@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from anydim.base.errors import DimError, OptionError
-from anydim.base.user_values import integer_of, shown
+from anydim.base.user_values import integer_of, short_repr
 from anydim.sizes.box import Dim
 from anydim.sizes.interval import LARGEST
 
@@ -22,7 +22,7 @@ def given_dims(dims: Any) -> dict[str, Dim]:
     if dims is None:
         return {}
     if not isinstance(dims, Mapping):
-        raise OptionError(f"dims is {shown(dims)}, expected a mapping by name", _FORMS)
+        raise OptionError(f"dims is {short_repr(dims)}, expected a mapping by name", _FORMS)
     return {name: _dim(name, value) for name, value in _flat(dims)}
 
 
@@ -35,14 +35,16 @@ def _flat(dims: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
             try:
                 yield f"{_name(name)}.{integer_of(axis)}", bounds
             except TypeError:
-                problem = f"dims of '{name}': {shown(axis)} is not an axis, expected an integer"
+                problem = (
+                    f"dims of '{name}': {short_repr(axis)} is not an axis, expected an integer"
+                )
                 raise OptionError(problem, 'such as {"x": {2: (32, 736)}}') from None
 
 
 def _name(name: Any) -> str:
     if isinstance(name, str):
         return name
-    raise OptionError(f"dims has {shown(name)} for a name, expected a string", _FORMS)
+    raise OptionError(f"dims has {short_repr(name)} for a name, expected a string", _FORMS)
 
 
 def _dim(name: str, value: Any) -> Dim:
@@ -52,9 +54,11 @@ def _dim(name: str, value: Any) -> Dim:
         ends = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, value)
         low, high = (None if end is None else integer_of(end) for end in ends)
     except TypeError:
-        raise OptionError(f"dim '{name}' is given as {shown(value)}", _FORMS) from None
+        raise OptionError(f"dim '{name}' is given as {short_repr(value)}", _FORMS) from None
     if low is None:
-        raise OptionError(f"dim '{name}' is given without a lower bound: {shown(value)}", _FORMS)
+        raise OptionError(
+            f"dim '{name}' is given without a lower bound: {short_repr(value)}", _FORMS
+        )
     try:
         return Dim(low, high)
     except OptionError as error:
@@ -71,8 +75,8 @@ def _size(name: str, dim: str, value: Any) -> int:
         size = integer_of(value)
     except TypeError:
         raise DimError(
-            f"{name}: dim '{dim}' is {shown(value)}, expected an integer", f"such as {dim}=8"
+            f"{name}: dim '{dim}' is {short_repr(value)}, expected an integer", f"such as {dim}=8"
         ) from None
     if abs(size) > LARGEST:
-        raise DimError(f"{name}: dim '{dim}' is {shown(size)}, which does not fit 64 bits")
+        raise DimError(f"{name}: dim '{dim}' is {short_repr(size)}, which does not fit 64 bits")
     return size

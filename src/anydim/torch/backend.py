@@ -40,7 +40,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from anydim.api.entry import compile
 from anydim.base.errors import ModelError, OptionError, UserError
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.compiler.frontends.torch.decompositions import decompositions
 from anydim.compiler.frontends.torch.drawn_numbers import DrawnNumbers
 from anydim.compiler.frontends.torch.graph_results import (
@@ -77,8 +77,8 @@ def backend(
     unknown = [name for name in wanted if name not in _OPTIONS]
     if unknown:
         raise OptionError(
-            f"torch.compile: the backend has no option {listed(unknown)}",
-            f"its options are {listed(_OPTIONS)}",
+            f"torch.compile: the backend has no option {quote_list(unknown)}",
+            f"its options are {quote_list(_OPTIONS)}",
         )
     held = {position: tensor for position, tensor in enumerate(inputs) if _is_weight(tensor)}
     with _attention(inputs):

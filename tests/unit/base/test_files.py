@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from anydim.base.cache_folder import make_folder
-from anydim.base.files import replaced
+from anydim.base.files import replace_file
 
 
 def write(path: Path, text: str) -> None:
-    with replaced(str(path)) as new:
+    with replace_file(str(path)) as new:
         Path(new).write_text(text, "utf-8")
 
 
@@ -26,7 +26,7 @@ def test_a_file_is_replaced_and_a_link_kept(tmp_path: Path) -> None:
 
 def test_what_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
     write(tmp_path / "file", "old")
-    with pytest.raises(ZeroDivisionError), replaced(str(tmp_path / "file")) as new:
+    with pytest.raises(ZeroDivisionError), replace_file(str(tmp_path / "file")) as new:
         Path(new).write_text("half", "utf-8")
         raise ZeroDivisionError
     assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_text("utf-8") == "old"

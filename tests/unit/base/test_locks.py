@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from anydim.base import locks
-from anydim.base.locks import locked
+from anydim.base.locks import lock_path
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="no /proc")
 HOLD = """
 import os, signal, sys, time
-from anydim.base.locks import locked
-with locked({path!r}, lambda: False, 60.0) as held:
+from anydim.base.locks import lock_path
+with lock_path({path!r}, lambda: False, 60.0) as held:
     assert held
     print("held", flush=True)
     {then}
@@ -58,14 +58,14 @@ def test_a_holder_that_does_not_go_on_is_passed(
     monkeypatch.setattr(locks, "_STOPPED", 0.2)
     monkeypatch.setattr(locks, "_IDLE", 0.2)
     path = tmp_path / "lock"
-    with holder(path, then), locked(str(path), asked(300), 60.0) as held:
+    with holder(path, then), lock_path(str(path), asked(300), 60.0) as held:
         assert not held
 
 
 def test_a_holder_that_works_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "_IDLE", 0.5)
     path = tmp_path / "lock"
-    with holder(path, WORK), locked(str(path), lambda: False, 60.0) as held:
+    with holder(path, WORK), lock_path(str(path), lambda: False, 60.0) as held:
         assert held
     assert not path.exists()
 

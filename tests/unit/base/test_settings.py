@@ -7,7 +7,7 @@ import pytest
 
 from anydim.base import settings
 from anydim.base.errors import OptionError
-from anydim.base.text import caret, line_and_column, listed, suggestion
+from anydim.base.text import caret, line_and_column, quote_list, suggestion
 
 
 @pytest.fixture(autouse=True)
@@ -87,5 +87,5 @@ def test_text_helpers() -> None:
     assert line_and_column("ab\ncd", 4) == (2, 2)
     assert suggestion("sec", ("seq", "batch")) == "did you mean 'seq'?"
     assert suggestion("zzz", ("seq",)) == ""
-    assert listed(("a", "b")) == "'a', 'b'"
-    assert listed(()) == "none"
+    assert quote_list(("a", "b")) == "'a', 'b'"
+    assert quote_list(()) == "none"

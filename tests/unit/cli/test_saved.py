@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 import anydim as ad
 from anydim.cli.app import main
-from anydim.compiler.targets.processor import described
+from anydim.compiler.targets.processor import describe_processor
 from anydim.deploy.container import FORMAT, LOCAL, MANIFEST
 from anydim.runtime.cpu import this_level
 from tests.unit.cli import tiny
@@ -195,7 +195,7 @@ def test_what_a_source_holds(call) -> None:
 def test_the_help_names_processors_that_there_are(call) -> None:
     words = call("compile --help").stdout.replace(",", " ").replace(";", " ").split()
     names = [word for word in words if word.startswith(("x86-64", "aarch64"))]
-    assert len(names) > 5 and all(described(name) for name in names)
+    assert len(names) > 5 and all(describe_processor(name) for name in names)
 
 
 def test_a_saved_model_needs_no_compiler(folder: Path) -> None:

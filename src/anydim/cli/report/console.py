@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Protocol
 
-from anydim.base.text import COLUMNS, folded
+from anydim.base.text import COLUMNS, fold_lines
 
 LINE_EVERY = 5.0  # seconds between two plain lines about one thing
 REFRESHES = 4  # of a bar in a second; more would disturb what is being timed
@@ -54,7 +54,7 @@ class Console:
         self.result(self._folded(text))
 
     def _folded(self, text: str) -> str:
-        return folded(text, self._out.width if self._out.is_terminal else COLUMNS)
+        return fold_lines(text, self._out.width if self._out.is_terminal else COLUMNS)
 
     def note(self, text: str) -> None:
         """A line beside the results, to standard error."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.compiler.checking.models import onnxruntime, reference
 from anydim.compiler.checking.oracle import Function, NoAnswer, Oracle, evaluator
 from anydim.compiler.frontends.origins import DefinitionCall, ModelFile, Origin
@@ -65,7 +65,7 @@ def oracles_for(
 
 
 _NONE = "no other oracle: neither an ONNX file nor a definition of it is available"
-_HINT = f"against is one of {listed(KNOWN)}, or the path of an ONNX file"
+_HINT = f"against is one of {quote_list(KNOWN)}, or the path of an ONNX file"
 
 
 def _judges(origin: Origin, found: Mapping[str, Oracle]) -> Callable[[], tuple[Oracle, ...]]:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy
 
-from anydim.base.dtypes import DTYPES, DType, converted, from_numpy
+from anydim.base.dtypes import DTYPES, DType, convert_array, from_numpy
 from anydim.base.errors import UserError
 from anydim.base.records import dataclass
 from anydim.compiler.checking.oracle import Answer, Arrays, Function
@@ -76,8 +76,8 @@ def _moved(array: numpy.ndarray, chance: numpy.random.Generator) -> numpy.ndarra
     dtype = from_numpy(array.dtype)
     if not dtype.is_float or dtype.stored:
         return array
-    wide = converted(array, numpy.dtype(numpy.float64))
-    return numpy.asarray(converted(wide * chance.uniform(0.99, 1.01, array.shape), dtype.numpy))
+    wide = convert_array(array, numpy.dtype(numpy.float64))
+    return numpy.asarray(convert_array(wide * chance.uniform(0.99, 1.01, array.shape), dtype.numpy))
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ def largest_error(dtype: DType, result: numpy.ndarray, expected: numpy.ndarray) 
     NaN equals NaN, an infinity equals itself and numbers above the type's range.
     """
     float64 = numpy.dtype(numpy.float64)
-    wide, target = converted(result, float64), converted(expected, float64)
+    wide, target = convert_array(result, float64), convert_array(expected, float64)
     with numpy.errstate(all="ignore"):
-        held = converted(converted(expected, dtype.numpy), float64)
+        held = convert_array(convert_array(expected, dtype.numpy), float64)
         target = numpy.where(numpy.isinf(held), held, target)
         error = numpy.abs(wide - target) / numpy.maximum(1.0, numpy.abs(target))
     same = (wide == target) | (numpy.isnan(wide) & numpy.isnan(target))

@@ -11,7 +11,7 @@ from itertools import cycle, islice
 
 import numpy
 
-from anydim.base.dtypes import DType, converted
+from anydim.base.dtypes import DType, convert_array
 from anydim.base.errors import OutOfMemoryError
 from anydim.base.records import dataclass
 from anydim.runtime.program.inputs import Ranges
@@ -59,7 +59,7 @@ def drawn(
     shape = tuple(size.evaluate(sizes) for size in spec.shape)
     try:
         if spec.dtype.is_float:
-            return converted(
+            return convert_array(
                 numpy.asarray(_FLOATS[flavour.floats](shape, chance)), spec.dtype.numpy
             )
         if spec.name in ranges:
@@ -69,7 +69,7 @@ def drawn(
             made = chance.random(shape) < flavour.share
         else:
             made = _integers(spec.dtype, shape, chance, flavour.integers)
-        return converted(numpy.asarray(made), spec.dtype.numpy)
+        return convert_array(numpy.asarray(made), spec.dtype.numpy)
     except (MemoryError, ValueError):  # numpy's error for an array that is too large
         problem = f"there is no memory for an input '{spec.name}' of shape {shape}"
         raise OutOfMemoryError(problem, "draw smaller sizes") from None

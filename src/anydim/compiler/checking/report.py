@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from anydim.base.records import dataclass
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.compiler.checking.compare import tolerance_text
 
 _COLUMNS = 100
@@ -83,7 +83,7 @@ class CheckReport:
     def __str__(self) -> str:
         others = self.sizes - self.corners
         where = f"{self.corners} of them corners, {others} random" if self.sizes > 1 else "no dims"
-        calls = f"{counted(self.samples, 'call')} at {counted(self.sizes, 'size')}"
+        calls = f"{count_of(self.samples, 'call')} at {count_of(self.sizes, 'size')}"
         lines = [f"{calls} ({where}; seed {self.seed}): {self.verdict}"]
         lines += [f"  {line}" for line in (*self._oracles(), *self._worst(), *self._gaps())]
         alike = self._alike()
@@ -100,14 +100,14 @@ class CheckReport:
             found.setdefault((failure.output, failure.reason), []).append(failure)
         more = {key: len(same) - 1 for key, same in found.items()}
         return [
-            f"{same[0]}" + (f" (and {counted(more[key], 'call')} more)" if more[key] else "")
+            f"{same[0]}" + (f" (and {count_of(more[key], 'call')} more)" if more[key] else "")
             for key, same in found.items()
         ]
 
     def _oracles(self) -> list[str]:
         lines = []
         for title, count in self.oracles.items():
-            at = "" if len(self.oracles) == 1 else f" at {counted(count, 'call')}"
+            at = "" if len(self.oracles) == 1 else f" at {count_of(count, 'call')}"
             lines.append(f"against {title}{at}: it {self.notes[title]}")
         return lines
 
@@ -130,19 +130,19 @@ class CheckReport:
         """Lines on what was not compared."""
         lines = []
         if self.empty:
-            calls = f"{self.empty} of {counted(self.samples, 'call')}"
+            calls = f"{self.empty} of {count_of(self.samples, 'call')}"
             lines.append(f"nothing was compared at {calls}: every result has 0 elements")
         if self.constant:
             names = ", ".join(f"'{name}'" for name in self.constant)
             lines.append(f"constant in all calls, which proves little: {names}")
         if self.reduced:
-            calls = counted(self.reduced, "call")
+            calls = count_of(self.reduced, "call")
             lines.append(f"sizes of {calls} were reduced to what the oracle can do")
         if self.rejected:
-            calls = counted(self.rejected, "more call")
+            calls = count_of(self.rejected, "more call")
             lines.append(f"{calls} rejected by model and oracle: {self.why_rejected}")
         if self.unanswered:
-            calls = counted(self.unanswered, "call")
+            calls = count_of(self.unanswered, "call")
             lines.append(f"{calls} not compared: {self.why_unanswered}")
         if self.refused:
             lines.append(self.refused)

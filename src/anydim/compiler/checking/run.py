@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import converted
+from anydim.base.dtypes import convert_array
 from anydim.base.errors import DeviceError, InputError, MemoryLimitError, UserError
 from anydim.base.records import dataclass
 from anydim.compiler.checking.choice import Oracles
@@ -193,7 +193,9 @@ class _State:
         """Whether a result has elements; records up to two different values."""
         known = self.values.setdefault(name, set())
         if len(known) < 2:
-            known.update(numpy.unique(converted(values, numpy.dtype(numpy.float64)))[:2].tolist())
+            known.update(
+                numpy.unique(convert_array(values, numpy.dtype(numpy.float64)))[:2].tolist()
+            )
         return bool(values.size)
 
     def _disputed(

@@ -15,7 +15,7 @@ import numpy
 
 from anydim.base.dtypes import boolean, dtype_of, int64
 from anydim.base.errors import ArgumentError, GraphError
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.compiler.frontends import reductions, value_shapes
 from anydim.compiler.frontends.elementwise import elementwise
 from anydim.compiler.frontends.familiar_names import FAMILIAR
@@ -178,7 +178,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         for v, each in zip((a, b), axes)
     )
     if len(ours) != len(theirs):
-        raise GraphError(f"axes {shown(axes)} are not as many of both values")
+        raise GraphError(f"axes {short_repr(axes)} are not as many of both values")
     letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     first = [next(letters) for _ in a.shape]
     second = [next(letters) for _ in b.shape]
@@ -212,9 +212,11 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     """The norm of vectors along axes; of all elements by default."""
     rank = 2 if axis is None else len(value_shapes.axes_of(x, axis))
     if ord is not None and rank == 2 and (axis is not None or len(x.shape) == 2) and ord != "fro":
-        raise GraphError(f"the norm {shown(ord)} of matrices is not available", "norms of vectors")
+        raise GraphError(
+            f"the norm {short_repr(ord)} of matrices is not available", "norms of vectors"
+        )
     if axis is None and ord is not None and len(x.shape) > 2:
-        raise GraphError(f"a norm {shown(ord)} needs axes", "give axis=")
+        raise GraphError(f"a norm {short_repr(ord)} needs axes", "give axis=")
     return vector_norm(x, axis=axis, ord=2 if ord in (None, "fro") else ord, keepdims=keepdims)
 
 

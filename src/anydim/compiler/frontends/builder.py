@@ -23,7 +23,7 @@ from anydim.base.dtypes import float32, int64
 from anydim.base.errors import GraphError, UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.keywords import public
-from anydim.base.reports import reported
+from anydim.base.reports import report_unexpected
 from anydim.base.user_values import text_of
 from anydim.compiler.frontends import data_sized
 from anydim.compiler.frontends.definition import called
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Builder", "Operand", "Value"]
 
 
-@reported
+@report_unexpected
 @public
 class Builder(GraphBuilder):
     """Builds a graph, with control flow and data-dependent sizes; `graph()` returns it."""

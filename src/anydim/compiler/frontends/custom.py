@@ -19,7 +19,7 @@ from typing import Any
 import anydim.compiler.ops  # noqa: F401  operators that definitions call
 from anydim.base.errors import OptionError
 from anydim.base.read_files import note_read
-from anydim.base.user_values import path_of, shown
+from anydim.base.user_values import path_of, short_repr
 from anydim.compiler.frontends.pragmas import domain_of
 from anydim.lang.surface.parser import parse
 from anydim.lang.surface.syntax import Definition
@@ -46,7 +46,7 @@ def operators_of(given: Any) -> Operators:
     if isinstance(given, Mapping):
         return {key: value for part in given.items() for key, value in _entry(*part).items()}
     raise OptionError(
-        f"operators is {shown(given)}",
+        f"operators is {short_repr(given)}",
         "give the path of a .tc file, a list of them, or a mapping from domains",
     )
 

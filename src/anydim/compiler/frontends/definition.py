@@ -15,7 +15,7 @@ import numpy
 from anydim.base.dtypes import from_numpy
 from anydim.base.errors import InputError, OptionError
 from anydim.base.frozen import FrozenMapping
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.compiler.graph.nodes import FUSED, Graph, Node
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
@@ -127,7 +127,7 @@ def _sizes(
     """The fixed sizes as size expressions; OptionError for a name outside `names`."""
     for name, value in fixed.items():
         if name not in names:
-            hint = suggestion(name, names) or f"its sizes are {listed(names)}"
+            hint = suggestion(name, names) or f"its sizes are {quote_list(names)}"
             raise OptionError(f"{definition.name} has no size '{name}' to fix", hint)
         if type(value) is not int or value < 0:
             raise OptionError(f"fixed size '{name}' is {value!r}, expected a number from 0 up")
@@ -155,7 +155,7 @@ def called(
     `result` names each result in order. Raises LanguageError for arguments that do not fit.
     """
     if len(names) != len(definition.parameters):
-        takes = listed(parameter.name for parameter in definition.parameters)
+        takes = quote_list(parameter.name for parameter in definition.parameters)
         raise definition.error(definition.position, f"takes {takes}; got {len(names)} arguments")
     if is_sequence(definition):
         raise definition.error(

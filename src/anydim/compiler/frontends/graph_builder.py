@@ -14,8 +14,8 @@ from anydim.base.dtypes import DType, boolean, dtype_of
 from anydim.base.errors import GraphError, UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.keywords import public
-from anydim.base.reports import reported
-from anydim.base.user_values import shown, text_of
+from anydim.base.reports import report_unexpected
+from anydim.base.user_values import short_repr, text_of
 from anydim.compiler.frontends.familiar_names import suggested
 from anydim.compiler.frontends.promotion import number
 from anydim.compiler.frontends.values import Operand, Value
@@ -28,7 +28,7 @@ from anydim.sizes import Box, Dim, Guard, Size, as_size, divisor_guard, product
 DIVISIONS = ("div", "floor_div", "mod", "fmod")
 
 
-@reported
+@report_unexpected
 @public
 class GraphBuilder:
     """Builds a graph; `graph()` returns it."""
@@ -87,7 +87,7 @@ class GraphBuilder:
         try:
             dtype = dtype_of(dtype)
         except UserError as error:
-            raise GraphError(f"input {shown(name)}: {error.problem}", error.hint) from None
+            raise GraphError(f"input {short_repr(name)}: {error.problem}", error.hint) from None
         sizes = self._shape(name, shape)
         for size in sizes:
             for symbol in sorted(size.symbols - set(self._box.names)):
@@ -109,7 +109,9 @@ class GraphBuilder:
             raise
         except Exception:  # an arbitrary object may raise anything
             hint = "give sizes: g.input('x', ad.float32, ('n', 4))"
-            raise GraphError(f"input {shown(name)}: {shown(shape)} is no shape", hint) from None
+            raise GraphError(
+                f"input {short_repr(name)}: {short_repr(shape)} is no shape", hint
+            ) from None
 
     def _size(self, size: Any) -> Size:
         if not isinstance(size, str):
@@ -128,7 +130,7 @@ class GraphBuilder:
         except UserError:
             raise
         except Exception as error:  # an arbitrary object may raise anything
-            raise GraphError(f"{shown(array)} is no constant: {shown(error)}") from None
+            raise GraphError(f"{short_repr(array)} is no constant: {short_repr(error)}") from None
         name = self._fresh("constant") if isinstance(name, str) and not name else name
         self._claim(name)
         self._types[name] = held.type
@@ -241,7 +243,7 @@ class GraphBuilder:
         """The source of a new node: its label, else the name of its operator."""
         return f"{self.name}: {self._label or name}"
 
-    @reported
+    @report_unexpected
     def _apply(self, name: str, inputs: Sequence[Operand], attributes: dict[str, Any]) -> Any:
         """Add a node and return its value, or tuple of values."""
         inner = self._innermost(inputs)
@@ -321,7 +323,7 @@ class GraphBuilder:
         if isinstance(value, Value) and value.builder is self:
             return value
         if self._parent is None or not isinstance(value, Value):
-            raise GraphError(f"{shown(value)} is no value of the graph '{self.name}'")
+            raise GraphError(f"{short_repr(value)} is no value of the graph '{self.name}'")
         outer = self._parent._own(value)
         if outer.name in self._captured:
             return Value(self, self._captured[outer.name])

@@ -18,7 +18,7 @@ from typing import Any
 from anydim.base.errors import GraphError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.compiler.graph.nodes import Graph, Node
 from anydim.lang.tree import TensorType
 from anydim.sizes import Dim, Size
@@ -62,7 +62,7 @@ def with_spare_capacity(graph: Graph, results: Mapping[str, str] | None = None) 
     counts = {each.count for each in caches}
     past = next(iter(lengths))
     if len(lengths) > 1 or len(counts) > 1 or past.atom not in graph.box.names:
-        sizes = listed(sorted(map(str, (*lengths, *counts))))
+        sizes = quote_list(sorted(map(str, (*lengths, *counts))))
         raise GraphError(
             f"the caches of '{graph.name}' differ in length or growth: {sizes}",
             "all need the same length, one dim, and the same number of new elements",

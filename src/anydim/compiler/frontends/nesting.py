@@ -16,7 +16,7 @@ from anydim.base.dtypes import DType, boolean
 from anydim.base.errors import GraphError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.reports import user_callback
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.compiler.frontends.graph_builder import GraphBuilder, Value
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.operators.branches import one_of
@@ -202,7 +202,7 @@ def branch(
     else:
         if not isinstance(condition, Value):
             hint = "give a bool scalar, or a relation between sizes"
-            raise GraphError(f"'{builder.name}': {shown(condition)} is no condition", hint)
+            raise GraphError(f"'{builder.name}': {short_repr(condition)} is no condition", hint)
         if condition.type != TensorType(boolean, ()):
             raise GraphError(f"'{builder.name}': a condition of type {condition.type}")
         choice = builder._own(condition).name
@@ -211,7 +211,7 @@ def branch(
 
 def _callable(builder: GraphBuilder, make: Any) -> None:
     if not callable(make):
-        raise GraphError(f"'{builder.name}': {shown(make)} is no function")
+        raise GraphError(f"'{builder.name}': {short_repr(make)} is no function")
 
 
 def size_of(builder: GraphBuilder, given: Any) -> Size:
@@ -219,7 +219,7 @@ def size_of(builder: GraphBuilder, given: Any) -> Size:
     try:
         return as_size(given)
     except Exception:  # an arbitrary object may raise anything
-        raise GraphError(f"'{builder.name}': {shown(given)} is no size") from None
+        raise GraphError(f"'{builder.name}': {short_repr(given)} is no size") from None
 
 
 def loop(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anydim.base.errors import OptionError
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.compiler.frontends.table import frontend_of
 from anydim.sizes import Dim
 
@@ -25,7 +25,7 @@ def expected_bounds(
     Raises OptionError for an unknown mode, and for bounds that the source does not admit.
     """
     if not isinstance(on_overflow, str) or on_overflow not in (ERROR, GROW):
-        raise OptionError(f"on_overflow is {shown(on_overflow)}, expected 'error' or 'grow'")
+        raise OptionError(f"on_overflow is {short_repr(on_overflow)}, expected 'error' or 'grow'")
     if on_overflow == ERROR:
         return dims, {}
     expected = {name: dim.hi for name, dim in dims.items() if dim.hi not in (None, dim.lo)}

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean, converted, float64, from_numpy, int64
+from anydim.base.dtypes import DType, boolean, convert_array, float64, from_numpy, int64
 from anydim.base.errors import GraphError
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.sizes import Size
 
 Kind: TypeAlias = "DType | type[int] | type[float]"  # of an operand; a class: a Python number's
@@ -39,7 +39,7 @@ def array_like(item: Any) -> Any:
         hint = "is it None? `x is None`"
     elif hasattr(item, "__dlpack__"):
         hint = "give a numpy array: numpy.from_dlpack(array)"
-    raise GraphError(f"{shown(item)} is no operand of a value of a graph", hint)
+    raise GraphError(f"{short_repr(item)} is no operand of a value of a graph", hint)
 
 
 def _holds_values(items: Any) -> bool:
@@ -124,7 +124,7 @@ def number(value: int | float, dtype: DType) -> numpy.ndarray:
 def value_of(g: Any, item: Any, dtype: DType) -> Any:
     """An operand as a value of a builder's graph and of a type."""
     if isinstance(item, (numpy.generic, numpy.ndarray)):
-        return g.constant(converted(numpy.asarray(item), dtype.numpy))
+        return g.constant(convert_array(numpy.asarray(item), dtype.numpy))
     if isinstance(item, Size):
         if item.constant is None:
             made = g._apply("size_tensor", (), {"values": (item,), "dtype": int64, "scalar": True})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from anydim.base.errors import GraphError
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.sizes import Guard, Size, as_size, exactly
 
 Applied = tuple[str, dict[str, Any]]  # an operator with one operand, and its attributes
@@ -86,7 +86,9 @@ def _one(name: str, axis: int, extent: Size, part: Any, need: Callable[[Guard], 
 def _number(name: str, step: Any, usual: int) -> int:
     given = usual if step is None else as_size(_bound(name, step)).constant
     if not given:
-        raise GraphError(f"'{name}': the step of a slice is {shown(step)}", "give a number, not 0")
+        raise GraphError(
+            f"'{name}': the step of a slice is {short_repr(step)}", "give a number, not 0"
+        )
     return given
 
 
@@ -95,5 +97,5 @@ def _bound(name: str, value: Any) -> Any:
     if isinstance(value, Size):
         return value
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise GraphError(f"'{name}' has no element {shown(value)}", _HINT)
+        raise GraphError(f"'{name}' has no element {short_repr(value)}", _HINT)
     return value.__index__()

@@ -14,7 +14,7 @@ import numpy
 import anydim.compiler.ops  # noqa: F401  operators that definitions call
 from anydim.base.dtypes import DTYPES
 from anydim.base.errors import OptionError
-from anydim.base.text import counted, listed, suggestion
+from anydim.base.text import count_of, quote_list, suggestion
 from anydim.compiler.frontends.custom import read_text
 from anydim.compiler.frontends.definition import Pattern, keywords, pattern_of
 from anydim.compiler.frontends.definition_graph import graph_of, tensor_parameters
@@ -68,7 +68,7 @@ def definition_of(source: TextSource) -> Definition:
         raise OptionError(
             f"{file} has no definition", "write one: def f(float(N) x) -> (y) { y(i) = 2 * x(i) }"
         )
-    problem = f"{file} has {counted(len(known), 'definition')}: which one is meant?"
+    problem = f"{file} has {count_of(len(known), 'definition')}: which one is meant?"
     if source.name:
         problem = f"{file} has no definition '{source.name}'"
     near = suggestion(source.name, known)
@@ -85,7 +85,7 @@ def _attributes(source: TextSource, definition: Definition) -> dict[str, Any]:
     found = {}
     for keyword, text in source.attributes.items():
         if keyword not in known:
-            hint = suggestion(keyword, known) or f"its attributes are {listed(known)}"
+            hint = suggestion(keyword, known) or f"its attributes are {quote_list(known)}"
             raise OptionError(f"{definition.name} has no attribute '{keyword}'", hint)
         key = known[keyword]
         found[key] = _value(kinds.get(key, Attribute(key, "int")), text, definition.name)
@@ -156,10 +156,10 @@ def _types(source: TextSource, definition: Definition) -> dict[str, str]:
     for variable, name in source.types.items():
         if variable not in variables:
             hint = suggestion(variable, variables)
-            there = f"its type variables are {listed(sorted(variables))}"
+            there = f"its type variables are {quote_list(sorted(variables))}"
             raise OptionError(f"{definition.name} has no type variable '{variable}'", hint or there)
         if TYPE_NAMES.get(name) not in DTYPES:
-            hint = suggestion(name, TYPE_NAMES) or f"the types are {listed(TYPE_NAMES)}"
+            hint = suggestion(name, TYPE_NAMES) or f"the types are {quote_list(TYPE_NAMES)}"
             raise OptionError(f"there is no element type '{name}'", hint)
     found = {variable: TYPE_NAMES[name] for variable, name in source.types.items()}
     for parameter in definition.parameters:
@@ -171,7 +171,7 @@ def _types(source: TextSource, definition: Definition) -> dict[str, str]:
 def _bounded(box: Box, dims: Mapping[str, Dim], name: str) -> Box:
     for dim in dims:
         if dim not in box.names:
-            hint = suggestion(dim, box.names) or f"its dims are {listed(box.names)}"
+            hint = suggestion(dim, box.names) or f"its dims are {quote_list(box.names)}"
             raise OptionError(f"{name} has no dim '{dim}'", hint)
     bounded = (dims[d.name].named(d.name) if d.name in dims else d for d in box.dims)
     return Box.of(*bounded, constraints=box.constraints)

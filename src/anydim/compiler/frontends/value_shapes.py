@@ -10,7 +10,7 @@ import numpy
 
 from anydim.base.dtypes import boolean
 from anydim.base.errors import GraphError
-from anydim.base.user_values import integer_of, shown
+from anydim.base.user_values import integer_of, short_repr
 from anydim.compiler.frontends.elementwise import elementwise
 from anydim.compiler.frontends.promotion import (
     as_value,
@@ -40,7 +40,9 @@ def axis_of(x: Any, axis: Any, rank: int | None = None) -> int:
     try:
         own = integer_of(axis)
     except TypeError:
-        raise GraphError(f"{shown(axis)} is no axis of '{x.name}'", "give an integer") from None
+        raise GraphError(
+            f"{short_repr(axis)} is no axis of '{x.name}'", "give an integer"
+        ) from None
     if not -rank <= own < rank:
         raise GraphError(f"'{x.name}' has {len(x.shape)} axes, and no axis {own}")
     return own % rank
@@ -53,7 +55,7 @@ def axes_of(x: Any, axes: Any, rank: int | None = None) -> tuple[int, ...]:
     given = axes if isinstance(axes, (tuple, list)) else (axes,)
     own = tuple(axis_of(x, axis, rank) for axis in given)
     if len({*own}) != len(own):
-        raise GraphError(f"axes of '{x.name}' are given twice: {shown(axes)}")
+        raise GraphError(f"axes of '{x.name}' are given twice: {short_repr(axes)}")
     return own
 
 
@@ -76,7 +78,9 @@ def count_of(x: Any) -> Size:
 
 def _in_order(order: Any) -> None:
     if order not in ("C", "A", "K"):
-        raise GraphError(f"order is {shown(order)}", "elements are in row-major order: order='C'")
+        raise GraphError(
+            f"order is {short_repr(order)}", "elements are in row-major order: order='C'"
+        )
 
 
 def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
@@ -103,7 +107,7 @@ def permute(x: Any, axes: Any = None) -> Any:
     rank = len(x.shape)
     perm = tuple(reversed(range(rank))) if axes is None else axes_of(x, axes)
     if len(perm) != rank:
-        raise GraphError(f"'{x.name}' has {rank} axes, and {shown(axes)} are {len(perm)}")
+        raise GraphError(f"'{x.name}' has {rank} axes, and {short_repr(axes)} are {len(perm)}")
     return x.builder.transpose(x, perm=perm)
 
 
@@ -132,7 +136,7 @@ def move_axes(x: Any, source: Any, destination: Any) -> Any:
     """Axes moved to other positions; the others keep their order."""
     sources, targets = axes_of(x, source), axes_of(x, destination)
     if len(sources) != len(targets):
-        raise GraphError(f"{shown(source)} and {shown(destination)} are not as many axes")
+        raise GraphError(f"{short_repr(source)} and {short_repr(destination)} are not as many axes")
     perm = [axis for axis in range(len(x.shape)) if axis not in sources]
     for target, axis in sorted(zip(targets, sources)):
         perm.insert(target, axis)
@@ -159,7 +163,7 @@ def broadcast_to(x: Any, shape: Any) -> Any:
     given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     made = x.builder.expand(x, shape=given)
     for own, wanted in zip(made.shape, map(as_size, given)):
-        require(x.builder, own, "==", wanted, f"'{x.name}' is broadcast to {shown(shape)}")
+        require(x.builder, own, "==", wanted, f"'{x.name}' is broadcast to {short_repr(shape)}")
     return made
 
 
@@ -266,7 +270,7 @@ def _listed(x: Any, given: Any) -> list[Any]:
     own = given.tolist() if isinstance(given, (numpy.ndarray, numpy.generic)) else given
     items = list(own) if isinstance(own, (tuple, list)) else [own]
     if any(isinstance(item, (tuple, list)) for item in items):
-        raise GraphError(f"'{x.name}' is rolled by {shown(given)}", "give numbers in one list")
+        raise GraphError(f"'{x.name}' is rolled by {short_repr(given)}", "give numbers in one list")
     return items
 
 
@@ -284,7 +288,7 @@ def _shift(x: Any, by: Any) -> Size:
     try:
         return by if isinstance(by, Size) else as_size(integer_of(by))
     except TypeError:
-        problem = f"'{x.name}' is rolled by {shown(by)}"
+        problem = f"'{x.name}' is rolled by {short_repr(by)}"
         raise GraphError(problem, "give integers or sizes") from None
 
 
@@ -295,7 +299,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     try:
         count = as_size(repeats)
     except Exception:  # an arbitrary object may raise anything
-        raise GraphError(f"repeats is {shown(repeats)}", "give one number or size") from None
+        raise GraphError(f"repeats is {short_repr(repeats)}", "give one number or size") from None
     wide = add_axes(x, along + 1)
     shape = list(wide.shape)
     shape[along + 1] = count

@@ -8,7 +8,7 @@ import numpy
 
 from anydim.base.dtypes import from_numpy
 from anydim.base.errors import DimError, InputError
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.compiler.graph.nodes import Graph, Node
 from anydim.lang.meaning.evaluate import check_guards as check_group_guards
 from anydim.lang.tree import TensorType
@@ -19,7 +19,7 @@ def bind(graph: Graph, inputs: Mapping[str, numpy.ndarray]) -> dict[str, int]:
     """The sizes of the dims of these inputs; every input is checked."""
     for name in inputs:
         if name not in graph.inputs:
-            hint = suggestion(name, graph.inputs) or f"the inputs are {listed(graph.inputs)}"
+            hint = suggestion(name, graph.inputs) or f"the inputs are {quote_list(graph.inputs)}"
             raise InputError(f"'{graph.name}' has no input '{name}'", hint)
     for name in graph.inputs:
         if name not in inputs:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DType, converted
+from anydim.base.dtypes import DType, convert_array
 from anydim.base.errors import DimError, InputError
 from anydim.compiler.graph.binding import bind, check_guards, inferred_sizes, with_found_dims
 from anydim.compiler.graph.nodes import FUSED, Graph, Node
@@ -160,7 +160,7 @@ class _Region:
 
         kinds = self.graph.types
         dtypes = [kinds[name].dtype for name in self.node.given]
-        arrays = [converted(value, dtype.numpy) for value, dtype in zip(given, dtypes)]
+        arrays = [convert_array(value, dtype.numpy) for value, dtype in zip(given, dtypes)]
         ports = [Port(n, d, value.ndim) for n, d, value in zip(region.inputs, dtypes, arrays)]
         made = [
             Port(port, kinds[name].dtype, kinds[name].rank)

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from anydim.base.errors import OptionError
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.schedule import parse_options, print_schedule, schedule_name
 from anydim.compiler.kernels.template import Template
@@ -173,7 +173,7 @@ def _check(kind: str, name: str, value: Any, proposal: Any) -> None:
         known = [f.name for f in fields(proposal) if f.name in rules]
         raise OptionError(
             f"option '{name}' of '{kind}' follows from the computation and the machine",
-            f"what can be chosen: {listed(known)}",
+            f"what can be chosen: {quote_list(known)}",
         )
     right, words = rules[name]
     if not right(value, proposal):

@@ -14,7 +14,7 @@ from anydim.base import settings
 from anydim.base.cache_folder import limits_text
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def parse_limits(text: str, kept: bool = False) -> Limits:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = (each.strip() for each in part.partition("="))
         if name not in known and not kept:
-            hint = suggestion(name, known) or f"limits are {listed(known)}"
+            hint = suggestion(name, known) or f"limits are {quote_list(known)}"
             raise OptionError(f"there is no limit '{name[:80]}'", hint)
         number = int(value) if value.isascii() and value.isdigit() and len(value) < 20 else -1
         low, high = RANGES.get(name, (0, 0))

@@ -14,7 +14,7 @@ from typing import Any
 from anydim.base.errors import OptionError
 from anydim.base.records import SHOWN_IF_SET
 from anydim.base.reports import caller_level
-from anydim.base.text import article, listed
+from anydim.base.text import article, quote_list
 
 _SCHEDULES: dict[str, type] = {}
 FORMER_NAMES = {
@@ -70,7 +70,7 @@ def parse_schedule(text: str) -> Any:
     try:
         return kind(**options)
     except TypeError:
-        missing = listed(sorted({f.name for f in fields(kind)} - set(options)))
+        missing = quote_list(sorted({f.name for f in fields(kind)} - set(options)))
         raise OptionError(f"schedule '{text}' lacks {missing}") from None
 
 
@@ -82,7 +82,9 @@ def parse_options(text: str) -> tuple[type, dict[str, Any]]:
     name, inside = whole.groups()
     name = FORMER_NAMES.get(name, name)  # of a saved recipe
     if name not in _SCHEDULES:
-        raise OptionError(f"there is no schedule '{name}'", f"known: {listed(sorted(_SCHEDULES))}")
+        raise OptionError(
+            f"there is no schedule '{name}'", f"known: {quote_list(sorted(_SCHEDULES))}"
+        )
     kind = _SCHEDULES[name]
     known = {f.name for f in fields(kind)}
     options: dict[str, Any] = {}
@@ -91,7 +93,7 @@ def parse_options(text: str) -> tuple[type, dict[str, Any]]:
         if option is None or option[1] not in known or option[1] in options:
             raise OptionError(
                 f"schedule '{name}' cannot read '{part.strip()}'",
-                f"its options are {listed(sorted(known))}",
+                f"its options are {quote_list(sorted(known))}",
             )
         options[option[1]] = _parse(option[2])
     return kind, options
@@ -103,7 +105,7 @@ def schedule_name(kind: type) -> str:
         if known is kind:
             return name
     raise OptionError(
-        f"{article(kind.__name__)} is no schedule", f"there is {listed(sorted(_SCHEDULES))}"
+        f"{article(kind.__name__)} is no schedule", f"there is {quote_list(sorted(_SCHEDULES))}"
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from anydim.base.dtypes import uint8
 from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.context import SizeParameters
 from anydim.compiler.kernels.ir import constant, variable
@@ -142,7 +142,7 @@ class NoVersionError(OptionError):
 def no_version(name: str, known: Sequence[str]) -> NoVersionError:
     """The error for a version that a kernel does not have."""
     problem = f"this kernel has no version '{name}'"
-    return NoVersionError(problem, f"its versions are {listed(dict.fromkeys(known))}")
+    return NoVersionError(problem, f"its versions are {quote_list(dict.fromkeys(known))}")
 
 
 def forced_launch(make: Callable[[str], Launch], version: str, box: Box, strict: bool) -> Launch:

@@ -75,7 +75,7 @@ class Arithmetic:
             self._known[key] = RangedValue(self.body.let(value), range)
         return self._known[key]
 
-    def _checked(
+    def _check_overflow(
         self, operation: str, left: RangedValue, right: RangedValue, range: Interval
     ) -> _Made:
         if not _fits(range):
@@ -83,20 +83,20 @@ class Arithmetic:
         return apply(operation, left.value, right.value), range
 
     def _add(self, left: RangedValue, right: RangedValue) -> _Made:
-        return self._checked("add", left, right, left.range + right.range)
+        return self._check_overflow("add", left, right, left.range + right.range)
 
     def _multiply(self, left: RangedValue, right: RangedValue) -> _Made:
-        return self._checked("mul", left, right, left.range * right.range)
+        return self._check_overflow("mul", left, right, left.range * right.range)
 
     def _divide(self, left: RangedValue, right: RangedValue) -> _Made:
-        function = "div" if _positive(left, right) else self._floored("floordiv", right)
+        function = "div" if _positive(left, right) else self._division_function("floordiv", right)
         return apply(function, left.value, right.value), left.range // right.range
 
     def _modulo(self, left: RangedValue, right: RangedValue) -> _Made:
-        function = "fmod" if _positive(left, right) else self._floored("mod", right)
+        function = "fmod" if _positive(left, right) else self._division_function("mod", right)
         return apply(function, left.value, right.value), left.range % right.range
 
-    def _floored(self, function: str, divisor: RangedValue) -> str:
+    def _division_function(self, function: str, divisor: RangedValue) -> str:
         if divisor.range.low <= 0:
             self._fail_if(divisor.value.equals(0))
         return function
@@ -133,7 +133,7 @@ def _extreme(
     function: str, pick: Callable[[float, float], float], left: RangedValue, right: RangedValue
 ) -> _Made:
     low, high = pick(left.range.low, right.range.low), pick(left.range.high, right.range.high)
-    range = Interval(_bound(low), _bound(high))
+    range = Interval(_integer_bound(low), _integer_bound(high))
     return apply(function, left.value, right.value), range
 
 
@@ -146,5 +146,5 @@ def _fits(range: Interval) -> bool:
     return range.low >= -LARGEST and range.high <= LARGEST
 
 
-def _bound(value: int | float) -> int | None:
+def _integer_bound(value: int | float) -> int | None:
     return value if isinstance(value, int) else None

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Table
-from anydim.base.text import counted, nodes_text
+from anydim.base.text import count_of, nodes_text
 from anydim.compiler.kernels.ir import Kernel, Library
 from anydim.compiler.native.build import Assembled
 from anydim.compiler.targets.target import Target
@@ -52,7 +52,7 @@ class _Listing:
 
     def _row(self, name: str) -> tuple[str, ...]:
         if name not in self.kernels:
-            return "library", name, "", f"of {counted(len(self._users(name)), 'kernel')}"
+            return "library", name, "", f"of {count_of(len(self._users(name)), 'kernel')}"
         sources = self._sources(name)
         return "kernel", name, str(len(sources)), nodes_text(sources[0])
 
@@ -80,6 +80,6 @@ class _Listing:
         if name not in self.kernels:
             return [f"library {name} of {', '.join(self._users(name))}"]
         sources = self._sources(name)
-        launches = counted(len(sources), "launch", "es")
+        launches = count_of(len(sources), "launch", "es")
         calls = (f"calls library {each.name}" for each in self.kernels[name].libraries)
         return [f"kernel {name}, {launches}: {nodes_text(sources[0])}", *calls]

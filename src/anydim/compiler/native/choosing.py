@@ -17,7 +17,7 @@ def choosing_code() -> Iterator[ir.Function]:
     yield _hash()
     yield _same()
     yield _holds()
-    yield _spanned()
+    yield _find_span()
     yield _note()
     yield _miss()
     yield _choose()
@@ -91,7 +91,7 @@ def _holds() -> ir.Function:
     return body.function("holds", ("sizes", "row", "count"))
 
 
-def _spanned() -> ir.Function:
+def _find_span() -> ir.Function:
     """Return the row of a span that contains the sizes, otherwise 0."""
     body = Body()
     last = body.load(_TABLE, variant_tables.LAST_SPAN)

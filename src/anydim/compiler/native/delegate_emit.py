@@ -14,7 +14,7 @@ from anydim.runtime.delegated import FETCH, RUN
 from anydim.runtime.program.region import EngineStep
 
 
-def delegated(code: Code, number: int, step: EngineStep) -> None:
+def emit_engine_call(code: Code, number: int, step: EngineStep) -> None:
     """Emit the code of a step."""
     value = code.slots.handed[number]
     word = _inputs(code, step, value.first)
@@ -23,7 +23,7 @@ def delegated(code: Code, number: int, step: EngineStep) -> None:
         for size in sizes:
             code.store(word, arithmetic.size(size))
             word += 1
-    known = [name for name in step.makes if _known(code, name)]
+    known = [name for name in step.makes if _has_known_sizes(code, name)]
     bytes = {name: arithmetic.size(tensor_bytes(code.spec(name))) for name in known}
     for name in known:
         for axis, size in enumerate(code.spec(name).shape):
@@ -43,12 +43,12 @@ def delegated(code: Code, number: int, step: EngineStep) -> None:
         _call_part(code, step, value.function, value.first, RUN)
     found = [name for name in step.makes if name not in known]
     if found:
-        _found(code, step, first, found)
+        _allocate_determined(code, step, first, found)
         _call_part(code, step, value.function, value.first, FETCH)
     code.made(step.makes, step.source)
 
 
-def _known(code: Code, name: str) -> bool:
+def _has_known_sizes(code: Code, name: str) -> bool:
     """Whether the sizes of a result are known before the engine runs."""
     symbols = frozenset().union(*(size.symbols for size in code.spec(name).shape))
     return symbols <= code.known
@@ -78,7 +78,7 @@ def _outputs(code: Code, step: EngineStep, word: int, known: list[str]) -> None:
         word += 1 + rank
 
 
-def _found(code: Code, step: EngineStep, word: int, found: list[str]) -> None:
+def _allocate_determined(code: Code, step: EngineStep, word: int, found: list[str]) -> None:
     """Allocate results whose sizes the engine determined."""
     for name in step.makes:
         value, spec = code.value(name), code.spec(name)

@@ -59,7 +59,7 @@ def emit(program: Segment, runs: bool = True) -> Host:
 
     Without `runs`, it is `bind` alone.
     """
-    layout, needed = _layout(program), _needed(program)
+    layout, needed = _layout(program), _needed_symbols(program)
     waiting = requested_dims(program.signature, needed)
     checks = EntryChecks.of(program.signature, needed, frozenset(waiting))
 
@@ -150,7 +150,7 @@ def _straight(body: Body, name: str) -> ir.Function:
     return body.function(name, ("block",), public=True, quick=True)
 
 
-def _needed(program: Segment) -> frozenset[str]:
+def _needed_symbols(program: Segment) -> frozenset[str]:
     signature = program.signature
     sizes = [*signature.box.constraints]
     sizes += [size for spec in signature.inputs for size in spec.shape]
@@ -193,7 +193,7 @@ def _setups(program: Segment, layout: Layout) -> Iterator[ir.Function]:
             stopped = body.ask(name, BLOCK)
             with body.when(stopped.differs(0)):
                 body.give(stopped + layout.statuses)
-        body.give(_found(body, layout, _checks(program, range(start, stop))))
+        body.give(_first_out_of_range(body, layout, _checks(program, range(start, stop))))
         yield body.function(_setup_name(number), ("block",), quick=True)
         start = stop
 
@@ -229,7 +229,7 @@ def _checks(program: Segment, launches: range) -> range:
     return range(min(starts, default=0), max(ends, default=0))
 
 
-def _found(body: Body, layout: Layout, checks: range) -> ir.Value:
+def _first_out_of_range(body: Body, layout: Layout, checks: range) -> ir.Value:
     """Return the code of the first of these indices that is out of range, otherwise 0."""
     words = [layout.first_status + number for number in checks]
     inside = [body.let(body.load(BLOCK, word).equals(FINE)) for word in words]
@@ -274,7 +274,9 @@ def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
     if stopped is not None:
         with body.when(stopped().differs(0)):
             body.give(stopped() + len(statuses))
-    body.give(_found(body, layout, _checks(program, range(program.first_launch, count))))
+    body.give(
+        _first_out_of_range(body, layout, _checks(program, range(program.first_launch, count)))
+    )
     yield _straight(body, name)
 
 

@@ -73,7 +73,7 @@ def host_text(program: Program) -> str:
 def _straight(segment: Segment) -> Host:
     made = emit(segment)
     layout, inputs = made.layout, len(segment.signature.inputs)
-    failures = (*_bound(segment, layout, made.checks), *_found(segment, layout))
+    failures = (*_bind_failures(segment, layout, made.checks), *_position_failures(segment, layout))
     if stops(segment):
         failures += tuple(Failure(kind, segment.signature) for kind in KINDS)
     interface = Interface(
@@ -107,7 +107,9 @@ def _dims(segment: Segment, layout: Layout) -> dict[str, int]:
     return {name: layout.first_dim + n for n, name in enumerate(segment.signature.box.names)}
 
 
-def _bound(segment: Segment, layout: Layout, checks: tuple[Check, ...]) -> Iterator[Failure]:
+def _bind_failures(
+    segment: Segment, layout: Layout, checks: tuple[Check, ...]
+) -> Iterator[Failure]:
     signature, dims = segment.signature, _dims(segment, layout)
     shapes = tuple(
         tuple(layout.input_axis(number, axis) for axis in range(spec.rank))
@@ -117,7 +119,7 @@ def _bound(segment: Segment, layout: Layout, checks: tuple[Check, ...]) -> Itera
         yield Failure("check", signature, dims, check=check, shapes=shapes)
 
 
-def _found(segment: Segment, layout: Layout) -> Iterator[Failure]:
+def _position_failures(segment: Segment, layout: Layout) -> Iterator[Failure]:
     dims = _dims(segment, layout)
     for number, position in enumerate(segment.positions):
         word = layout.first_status + number
@@ -154,7 +156,7 @@ def _regions(program: Program) -> Host:
         requested_dims=tuple((dim, entry.dims[dim]) for dim in made.requested_dims),
         updates=tuple(_updates(program.regions[-1])),
         devices=tuple(_on_device(device, layout, held, segments) for device in layout.homes),
-        handed=tuple(_delegated(program, layout)),
+        handed=tuple(_delegated_parts(program, layout)),
     )  # fmt: skip
     parts = (emit_segment(part, segment_name(n)) for n, part in enumerate(program.segments))
     more = (device_blocks_code(), _device_api().entry_points_code()) if layout.homes else ()
@@ -181,7 +183,7 @@ def _device_api() -> Any:
     return import_module("anydim.compiler.native.device_api.table")
 
 
-def _delegated(program: Program, layout: RegionLayout) -> Iterator[DelegatedPart]:
+def _delegated_parts(program: Program, layout: RegionLayout) -> Iterator[DelegatedPart]:
     """Yield the delegated parts with their slots."""
     for region, slots in zip(program.regions, layout.regions):
         for step, part in zip(region.handed, slots.handed.values()):

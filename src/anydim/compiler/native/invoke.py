@@ -59,7 +59,7 @@ def _functions() -> Iterator[ir.Function]:
     yield _is_tensor()
     yield _let_go()
     yield _hold_inputs()
-    yield _declined()
+    yield _clear_exception()
     yield _new_tensor()
     yield _new_result()
     yield _result()
@@ -83,7 +83,7 @@ def _python(body: Body, function: int) -> ir.Value:
     return body.load(_TABLE, function)
 
 
-def _failed(body: Body, status: ir.Value) -> ir.Value:
+def _is_nonzero(body: Body, status: ir.Value) -> ir.Value:
     """Whether a C function that returns an int returned nonzero."""
     return body.let(status & _HALF).differs(0)
 
@@ -163,7 +163,7 @@ def _is_tensor() -> ir.Function:
         body.give(0)
     view = body.array(_DL_WORDS)
     status = body.ask(_python(body, words.VIEW), _OBJECT, view)
-    with body.when(_failed(body, status)):
+    with body.when(_is_nonzero(body, status)):
         body.give(0)
     with body.when((body.load(view, _DL_DEVICE) & _HALF).differs(_CPU)):
         body.give(0)
@@ -224,7 +224,7 @@ def _hold_inputs() -> ir.Function:
     return _quick(body, "hold_inputs", ("table", "given", "into"))
 
 
-def _declined() -> ir.Function:
+def _clear_exception() -> ir.Function:
     """Return 1 with no exception set; 0 if one is set that a first call would not report."""
     body = Body()
     with body.when(body.ask(_python(body, words.OCCURRED)).equals(0)):
@@ -275,7 +275,7 @@ def _new_tensor() -> ir.Function:
         body.store(block, word, value)
     made = body.array(1)
     status = body.ask(_python(body, words.WRAP), block, made)
-    with body.when(_failed(body, status)):
+    with body.when(_is_nonzero(body, status)):
         body.give(0)
     body.store(body.load(_ROW, words.POINTER), 0, data)
     body.give(body.load(made, 0))

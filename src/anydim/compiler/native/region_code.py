@@ -76,7 +76,7 @@ class Code:
         steps, before = self.region.steps, sum(1 for _ in copies(program.regions[:number]))
         own = [index for index, step in enumerate(steps) if isinstance(step, CopyStep)]
         self.copies = {index: before + n for n, index in enumerate(own, 1)}  # numbers of copies
-        self.lent = _lent(self.region) if number == len(program.regions) - 1 else {}
+        self.lent = _shared_values(self.region) if number == len(program.regions) - 1 else {}
         self.coming: dict[str, tuple[str, int]] = {}  # values in transfer from devices: event slots
 
     # ---- slots, failures ---------------------------------------------------------------
@@ -330,7 +330,7 @@ class Code:
         return self.body.load(self.load(value.data), 0, boolean)
 
 
-def _lent(region: Region) -> dict[str, str]:
+def _shared_values(region: Region) -> dict[str, str]:
     """Return values of the entry region that are not copied on a device in host memory.
 
     The keys are their names on the device: inputs, which the caller owns; and results of segments

@@ -16,7 +16,7 @@ from anydim.compiler.kernels.ir import constant, select
 from anydim.compiler.native import blocks
 from anydim.compiler.native.arithmetic import LARGEST
 from anydim.compiler.native.blocks import DROP
-from anydim.compiler.native.delegate_emit import delegated
+from anydim.compiler.native.delegate_emit import emit_engine_call
 from anydim.compiler.native.device_emit import call_device
 from anydim.compiler.native.emit import needed_dims, part_names, stops
 from anydim.compiler.native.region_code import BLOCK, MAIN, Code, function_name, tensor_bytes
@@ -65,10 +65,10 @@ def emit_regions(program: Program) -> RegionHost:
         _function(Code(program, number, layout, failures)) for number in range(len(program.regions))
     )
     code = ir.Library("regions", functions, key_of(repr(program)))
-    return RegionHost(code, layout, tuple(failures), _asked(program.regions[-1]))
+    return RegionHost(code, layout, tuple(failures), _requested_dims(program.regions[-1]))
 
 
-def _asked(region: Region) -> tuple[str, ...]:
+def _requested_dims(region: Region) -> tuple[str, ...]:
     """Return the dims that segments need and neither inputs nor other steps may determine."""
     needed: set[str] = set()
     determined: set[str] = set(region.given)
@@ -94,7 +94,7 @@ def _function(code: Code) -> ir.Function:
     region, own = code.region, code.slots
     code.known |= region.given
     if code.number == len(code.program.regions) - 1:
-        code.known.update(_asked(region))
+        code.known.update(_requested_dims(region))
     name = function_name(code.program, code.number)
     if name == MAIN:
         code.body.call(BEGIN, code.load(context.POOL))
@@ -386,6 +386,6 @@ _STEPS: dict[type[Step], Callable[..., None]] = {
     CallStep: _call,
     LoopStep: loop,
     CopyStep: _copy,
-    EngineStep: delegated,
+    EngineStep: emit_engine_call,
     ReleaseStep: _release,
 }

@@ -36,7 +36,7 @@ def stopping_functions() -> Iterator[ir.Function]:
     """Yield the functions, callees first."""
     yield _signals()
     yield _verdict()
-    yield _started()
+    yield _start_counting()
     yield _pause()
     yield _look()
 
@@ -48,7 +48,7 @@ def _clock(body: Body, number: int) -> ir.Value:
     return body.let(body.load(time, 0) * 1_000_000_000 + body.load(time, 1))
 
 
-def _started() -> ir.Function:
+def _start_counting() -> ir.Function:
     """Start counting; signals were checked just before, so short calls never take Python's lock."""
     body = Body()
     has_clock = body.load(_CALL, context.CLOCK).differs(0)

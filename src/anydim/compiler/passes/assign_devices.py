@@ -14,7 +14,7 @@ import numpy
 
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.compiler.graph.evaluate import group_of
 from anydim.compiler.graph.nodes import FUSED, Graph, Node
 from anydim.compiler.graph.operator import operator
@@ -245,4 +245,4 @@ def summary(placed: Graph) -> str:
     counts: dict[str, int] = {}
     for node in placed.nodes:
         counts[node.device or "cpu"] = counts.get(node.device or "cpu", 0) + 1
-    return ", ".join(f"{counted(n, 'node')} on {name}" for name, n in counts.items())
+    return ", ".join(f"{count_of(n, 'node')} on {name}" for name, n in counts.items())

@@ -21,8 +21,8 @@ from typing import Any
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
-from anydim.base.user_values import shown
+from anydim.base.text import quote_list, suggestion
+from anydim.base.user_values import short_repr
 from anydim.compiler.kernels.launch import TF32
 from anydim.compiler.kernels.schedule import by_current_name, parse_options, print_schedule
 from anydim.compiler.passes.memory import PLANNERS, STACKED, Planner
@@ -71,7 +71,7 @@ PLAIN = KernelOptions()  # defaults
 def known_precision(given: Any) -> str:
     """Validate a precision; raises OptionError for an unknown name."""
     if not isinstance(given, str) or given not in _PRECISIONS:
-        raise OptionError(f"precision is {shown(given)}, expected 'exact', 'fast' or 'tf32'")
+        raise OptionError(f"precision is {short_repr(given)}, expected 'exact', 'fast' or 'tf32'")
     return str(given)
 
 
@@ -114,7 +114,7 @@ def given_options(given: Any, functions: Iterable[str]) -> dict[str, KernelOptio
         raise OptionError(f"options are a text or a mapping, not {type(given).__name__}")
     for name in found:
         if name not in known:
-            hint = suggestion(name, known) or f"there is {listed(known)}"
+            hint = suggestion(name, known) or f"there is {quote_list(known)}"
             raise OptionError(f"options refer to '{name}', which is not defined", hint)
     return found
 
@@ -132,7 +132,7 @@ def _options(given: Any) -> KernelOptions:
     if isinstance(memory, str):
         memory = PLANNERS.get(memory, memory)
     if not isinstance(memory, Planner):
-        hint = f"there is {listed(PLANNERS)}; or give a planner"
+        hint = f"there is {quote_list(PLANNERS)}; or give a planner"
         raise OptionError(f"option 'memory' is {memory!r}", hint)
     precision = known_precision(rest.pop("precision", EXACT))
     texts = {

@@ -13,7 +13,7 @@ import numpy
 
 from anydim.base import settings
 from anydim.base.amounts import exact_bytes_text
-from anydim.base.text import counted, table, time_text
+from anydim.base.text import count_of, table, time_text
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.passes.assign_devices import ESTIMATED, Place, Placed, summary
 from anydim.compiler.passes.device_placement.by_size import (
@@ -168,9 +168,9 @@ class Choosing:
     def _report(self, measured: Measured, few: Sequence[int], estimates: Table) -> None:
         """Notes for `explain` on a measurement."""
         numbers, timed = measured.numbers, measured.table
-        sizes = counted(len(timed.points), "size")
+        sizes = count_of(len(timed.points), "size")
         spent = f" in {time_text(measured.spent)}" if measured.spent else " before"
-        self._notes.append(f"{counted(len(numbers), 'placement')} measured at {sizes}{spent}")
+        self._notes.append(f"{count_of(len(numbers), 'placement')} measured at {sizes}{spent}")
         self._notes += [f"a placement was not measured: {why}" for why in measured.refused]
         if set(few) <= set(numbers):
             positions = {number: position for position, number in enumerate(numbers)}

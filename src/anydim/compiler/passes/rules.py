@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DTYPES, converted, int64
+from anydim.base.dtypes import DTYPES, convert_array, int64
 from anydim.base.records import dataclass
 from anydim.lang.functions import INSIDE, compute
 from anydim.lang.tree import Apply, Cast, Expr, Literal, SizeTerm
@@ -158,7 +158,7 @@ def fold_cast(expr: Cast) -> Expr | None:
             return Apply("select", (condition, *(c for c in cast if c is not None)))
     if isinstance(inner, Literal):
         with numpy.errstate(all="ignore"):
-            value = converted(numpy.asarray(inner.value, _numpy(inner)), expr.dtype.numpy)
+            value = convert_array(numpy.asarray(inner.value, _numpy(inner)), expr.dtype.numpy)
         return Literal(value.item(), expr.dtype)
     return None
 

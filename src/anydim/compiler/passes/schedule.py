@@ -17,7 +17,7 @@ from typing import Any
 
 from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.compiler.graph.nodes import Constant, Graph, Node
 from anydim.compiler.kernels.ir import Kernel
 from anydim.compiler.kernels.knobs import first_match, schedule_from_text
@@ -228,7 +228,7 @@ def unmet(options: KernelOptions, scheduled: Iterable[Scheduled | Alias]) -> Non
             raise OptionError(f"options request {text}, but no kernel {what}", f"there is {made}")
         version = parse_options(text)[1].get("version", ANY)
         if version != ANY and not any(_version(own) == version for own in met):
-            known = listed(dict.fromkeys(each for own in met for each, _ in own.versions))
+            known = quote_list(dict.fromkeys(each for own in met for each, _ in own.versions))
             raise OptionError(f"options request {text}, but no kernel has this version",
                               f"their versions are {known}")  # fmt: skip
 

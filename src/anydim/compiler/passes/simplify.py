@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from anydim.base.dtypes import converted, float64
+from anydim.base.dtypes import convert_array, float64
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Constant, Graph
@@ -149,7 +149,7 @@ def _folded(
     long = math.prod(extents) > _LONG_SUM and statement.combine and dtype.is_float
     try:
         made = evaluate(group, arrays, {}, float64 if long else None)[statement.target]
-        return Constant(converted(made, dtype.numpy) if long else made)
+        return Constant(convert_array(made, dtype.numpy) if long else made)
     except InputError:  # a constant index out of bounds: reported by the call
         return None
 

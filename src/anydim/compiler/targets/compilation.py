@@ -41,7 +41,7 @@ class Compilation:
                 continue
             if not self._is_kept(source):
                 run = copy_context().run
-                self._begun[identity] = self._pool.submit(run, self._made, source)
+                self._begun[identity] = self._pool.submit(run, self._compile_and_cache, source)
 
     def beside(self, work: Callable[[], None]) -> None:
         """Run work concurrently that does not hold the interpreter's lock for long."""
@@ -59,7 +59,7 @@ class Compilation:
             if identity not in self._begun and identity not in self._found:
                 if not self._is_kept(source):
                     self._begun[identity] = Future()
-                    self._begun[identity].set_result(self._made(source))
+                    self._begun[identity].set_result(self._compile_and_cache(source))
             if identity in self._begun:
                 compiled.append(name)
                 code[name] = self._begun[identity].result()
@@ -78,7 +78,7 @@ class Compilation:
             self._found[source.identity] = data
         return data is not None
 
-    def _made(self, source: Source) -> bytes:
+    def _compile_and_cache(self, source: Source) -> bytes:
         data = self._compiled(source)
         if self._cache is not None:
             self._cache.put(self._key(source), data)

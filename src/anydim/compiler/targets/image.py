@@ -46,7 +46,7 @@ class _Link:
             raise InternalError(f"objects for {sorted(architectures)} in one image")
         (self.architecture,) = architectures
         self.length = head_bytes(len(entries))
-        self.placed = list(self._placed())
+        self.placed = list(self._place_sections())
         self.starts = {(each.object, each.number): each.start for each in self.placed}
         self.public = dict(self._public())
 
@@ -75,7 +75,7 @@ class _Link:
         code[: len(start)] = start
         return bytes(code)
 
-    def _placed(self) -> Iterable[_Placed]:
+    def _place_sections(self) -> Iterable[_Placed]:
         """Lay out code first, then data, so that code is contiguous."""
         sections = [
             (not section.name.startswith(".text"), number, own, section)

@@ -17,7 +17,7 @@ from functools import cached_property
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.compiler.kernels.launch import TF32, Machine
 from anydim.compiler.kernels.limits import DEFAULTS, Limits
 
@@ -143,19 +143,19 @@ _ROWS = (
 _BY_NAME = {row.processor.name: row for row in _ROWS}
 
 
-def described(text: str) -> Processor:
+def describe_processor(text: str) -> Processor:
     """Return the processor described by a text; raises OptionError if it is unknown."""
     name, *added = text.split("+")
     row = _BY_NAME.get(name)
     if row is None:
         known = [NATIVE, *_BY_NAME]
-        hint = suggestion(name, known) or f"the processors are {listed(known)}"
+        hint = suggestion(name, known) or f"the processors are {quote_list(known)}"
         raise OptionError(f"there is no processor '{text}'", hint)
     features = [row.processor.features]
     for more in sorted(set(added)):
         if more not in row.more:
             known = [f"{name}+{other}" for other in row.more]
-            hint = f"there is {listed(known)}" if known else "nothing can be added to it"
+            hint = f"there is {quote_list(known)}" if known else "nothing can be added to it"
             raise OptionError(f"there is no '{more}' of processor '{name}' in '{text}'", hint)
         features.append(_text(row.more[more]))
     full = "+".join([name, *sorted(set(added))])

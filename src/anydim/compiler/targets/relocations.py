@@ -18,7 +18,7 @@ from anydim.base.errors import InternalError
 Rule = Callable[[bytearray, int, int], None]
 
 
-def _signed(value: int, bits: int, what: str) -> int:
+def _pack_signed(value: int, bits: int, what: str) -> int:
     """Return the low bits of a number that fits them as a signed integer."""
     if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         raise InternalError(f"{what} of {value} bytes in an image")
@@ -26,11 +26,11 @@ def _signed(value: int, bits: int, what: str) -> int:
 
 
 def _relative32(code: bytearray, at: int, target: int) -> None:
-    struct.pack_into("<I", code, at, _signed(target - at, 32, "a distance"))
+    struct.pack_into("<I", code, at, _pack_signed(target - at, 32, "a distance"))
 
 
 def _relative64(code: bytearray, at: int, target: int) -> None:
-    struct.pack_into("<Q", code, at, _signed(target - at, 64, "a distance"))
+    struct.pack_into("<Q", code, at, _pack_signed(target - at, 64, "a distance"))
 
 
 # ---- x86-64 --------------------------------------------------------------------------------------
@@ -50,14 +50,14 @@ def _load_of_address(code: bytearray, at: int, target: int) -> None:
 def _branch(code: bytearray, at: int, target: int) -> None:
     """B and BL: 26 bits, in instructions."""
     (word,) = struct.unpack_from("<I", code, at)
-    distance = _signed(target - at, 28, "a jump") >> 2
+    distance = _pack_signed(target - at, 28, "a jump") >> 2
     struct.pack_into("<I", code, at, word & 0xFC000000 | distance)
 
 
 def _page(code: bytearray, at: int, target: int) -> None:
     """ADRP: 21 bits, in pages of 4 KiB; images are aligned to pages."""
     (word,) = struct.unpack_from("<I", code, at)
-    pages = _signed((target >> 12) - (at >> 12), 21, "a distance in pages")
+    pages = _pack_signed((target >> 12) - (at >> 12), 21, "a distance in pages")
     word = word & 0x9F00001F | (pages & 3) << 29 | pages >> 2 << 5
     struct.pack_into("<I", code, at, word)
 

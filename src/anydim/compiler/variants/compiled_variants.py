@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from anydim.base.errors import OptionError
 from anydim.base.keywords import public
 from anydim.base.text import suggestion
-from anydim.base.user_values import flag_of, function_of, path_of, shown, text_of
+from anydim.base.user_values import flag_of, function_of, path_of, short_repr, text_of
 from anydim.compiler.variants.strategies import GENERIC, Adaptive, Strategy, strategy_of
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.sizes import given_sizes
@@ -382,7 +382,7 @@ class Fitted(CallableProgram):
 def _seconds(given: Any, name: str = "seconds") -> float:
     number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if not number or not 0 <= given < math.inf:
-        raise OptionError(f"{name} is {shown(given)}", f"give {name}, 0 or more")
+        raise OptionError(f"{name} is {short_repr(given)}", f"give {name}, 0 or more")
     return float(given)
 
 
@@ -391,7 +391,7 @@ def _mapping(given: Any) -> Mapping[str, Any]:
         return {}
     if not isinstance(given, Mapping):
         hint = 'give a mapping, such as {"*attention*": "exact()"}'
-        raise OptionError(f"strategies is {shown(given)}", hint)
+        raise OptionError(f"strategies is {short_repr(given)}", hint)
     return given
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from anydim.base.errors import OptionError
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.compiler.variants.solved_dims import SolvedDim, dims_of_span, size_name
 from anydim.compiler.variants.strategies import Strategy
 from anydim.compiler.variants.strategies.where import Relation, relations_of
@@ -111,7 +111,7 @@ def strategies_of(
             raise OptionError(problem, "omit that pattern")
         if pattern not in used:
             known = list(dict.fromkeys(name for site in sites for name in site.names))
-            some = f"{listed(known[:_SHOWN])}{' and others' if len(known) > _SHOWN else ''}"
+            some = f"{quote_list(known[:_SHOWN])}{' and others' if len(known) > _SHOWN else ''}"
             hint = suggestion(pattern, known) or f"the names of nodes and kernels are {some}"
             raise OptionError(f"strategies: no node or kernel is called '{pattern}'", hint)
     return found

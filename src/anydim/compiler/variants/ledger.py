@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from anydim.base.cache import code_version, key_of
 from anydim.base.cache_folder import LEDGER, cache_folder, not_kept, remove, say
 from anydim.base.errors import OptionError
-from anydim.base.files import replaced
+from anydim.base.files import replace_file
 from anydim.base.records import dataclass
 from anydim.runtime.variant_tables import Key, Span
 
@@ -126,7 +126,7 @@ class Ledger:
             if not Path(path).parent.is_dir():
                 raise FileNotFoundError(f"there is no folder {Path(path).parent}")
             with (
-                replaced(os.fspath(path)) as new,
+                replace_file(os.fspath(path)) as new,
                 contextlib.closing(self._open(Path(new))) as file,
             ):
                 values = [row.values for row in mine]

@@ -19,7 +19,7 @@ from typing import Any
 
 from anydim.base import settings
 from anydim.base.errors import OptionError
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.compiler.targets.target import Target
 from anydim.compiler.variants.background import run_in_background
 from anydim.compiler.variants.call_sites import CallSite, Event, call_sites_of
@@ -478,7 +478,7 @@ class Serving:
             hits = sum(variant.hits for variant in found)
             yield (
                 f"{call_site.site.kernel} under {call_site.decision.strategy}: "
-                f"{counted(len(found), 'variant')}, "
+                f"{count_of(len(found), 'variant')}, "
                 f"{hits} hits, {call_site.misses} misses"
             )
             undetermined = call_site.decision.undetermined

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from anydim.base.errors import OptionError
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.compiler.native.build import Assembled, modules
 from anydim.compiler.native.invoke import invoke_code
 from anydim.compiler.targets.target import Source, Target
@@ -104,7 +104,7 @@ def _write(folder: Path, called: str, files: dict[str, bytes]) -> None:
     others = [name for name in files if not earlier and (folder / name).exists()]
     if others:
         raise OptionError(
-            f"{folder} already holds {listed(others[:3])}, which no export wrote",
+            f"{folder} already holds {quote_list(others[:3])}, which no export wrote",
             "give a folder that is empty, or one of an earlier export",
         )
     (folder / "code").mkdir(parents=True, exist_ok=True)

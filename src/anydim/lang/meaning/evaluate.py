@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean, converted, float32, from_numpy, int64
+from anydim.base.dtypes import DType, boolean, convert_array, float32, from_numpy, int64
 from anydim.base.errors import DimError, InputError
 from anydim.base.records import dataclass
 from anydim.lang.functions import FUNCTIONS, INSIDE, compute
@@ -142,7 +142,7 @@ def _input(
     if not fits or any(k is not None and k != n for k, n in zip(known, value.shape)):
         raise InputError(f"tensor '{name}' has shape {value.shape}, expected {kind}")
     held = wide is not None and kind.dtype.is_float and not kind.dtype.stored
-    return converted(value, wide) if wide is not None and held else value
+    return convert_array(value, wide) if wide is not None and held else value
 
 
 @dataclass
@@ -200,7 +200,7 @@ class _Evaluator:
                 if not any(array.dtype == object for array in arrays):
                     arrays = [_accumulated(array) for array in arrays]
                     total = sum_of_products(arrays, lengths, len(statement.axes))
-                    return converted(total, self._numpy(self.dtype))
+                    return convert_array(total, self._numpy(self.dtype))
         if self._size(statement.body, spans) > LARGEST:
             return self._split(spans)
         return self._reduce(self._value(statement.body, spans), spans)
@@ -220,7 +220,7 @@ class _Evaluator:
         halves = self._block(lower), self._block(upper)
         if longest < len(self.statement.axes):
             return numpy.concatenate(halves, axis=longest)
-        return converted(
+        return convert_array(
             _as_array(self._apply(self.statement.combine, list(halves))), self._numpy(self.dtype)
         )
 
@@ -229,7 +229,7 @@ class _Evaluator:
         outer = len(self.statement.axes)
         value = numpy.broadcast_to(value, lengths)
         if value.dtype != object:
-            value = converted(value, self._numpy(self.dtype))
+            value = convert_array(value, self._numpy(self.dtype))
         if not self.statement.combine:
             return numpy.array(value)
         axes = tuple(range(outer, len(lengths)))
@@ -238,7 +238,7 @@ class _Evaluator:
         ufunc: Any = FUNCTIONS[self.statement.combine].numpy
         wide = _accumulated(value)
         total = numpy.asarray(ufunc.reduce(wide, axis=axes, dtype=wide.dtype))
-        return converted(total, value.dtype)
+        return convert_array(total, value.dtype)
 
     def _reduce_objects(self, value: Array, axes: tuple[int, ...]) -> Array:
         moved = numpy.moveaxis(value, axes, range(len(axes)))
@@ -272,12 +272,12 @@ class _Evaluator:
         arguments = self._arguments(expr, spans)
         if FUNCTIONS[expr.function].result == "bits":
             exact = dtype_of(expr.arguments[0], self.types)
-            arguments = [converted(arguments[0], exact.numpy)]
+            arguments = [convert_array(arguments[0], exact.numpy)]
         result = self._apply(expr.function, arguments)
         dtype = dtype_of(expr, self.types)
         if result.dtype == object:
             return self._fitted(result, dtype)
-        return converted(result, self._numpy(dtype))
+        return convert_array(result, self._numpy(dtype))
 
     def _size_value(self, size: Size) -> Any:
         rest = size.substitute(self.sizes)
@@ -333,11 +333,13 @@ class _Evaluator:
     def _cast(self, dtype: DType, value: Array) -> Array:
         if value.dtype != object:
             if dtype == boolean and from_numpy(value.dtype).is_float:
-                return converted(value, float32.numpy) != 0 if value.itemsize < 4 else value != 0
-            return converted(value, self._numpy(dtype))
+                return (
+                    convert_array(value, float32.numpy) != 0 if value.itemsize < 4 else value != 0
+                )
+            return convert_array(value, self._numpy(dtype))
         if dtype.is_integer:
             return self._fitted(value, dtype)
-        return converted(_plain(value), self._numpy(dtype))
+        return convert_array(_plain(value), self._numpy(dtype))
 
     def _fitted(self, value: Array, dtype: DType) -> Array:
         """Wrap sizes among the values of an integer type to that type."""
@@ -361,7 +363,7 @@ class _Evaluator:
 def _accumulated(array: Array) -> Array:
     """Convert 16-bit floats to float32 for accumulation, as kernels do."""
     narrow = array.itemsize == 2 and from_numpy(array.dtype).is_float
-    return converted(array, float32.numpy) if narrow else array
+    return convert_array(array, float32.numpy) if narrow else array
 
 
 def _as_array(value: Any) -> Array:

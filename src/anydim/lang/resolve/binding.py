@@ -12,7 +12,7 @@ from typing import Any
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import LanguageError, UserError
 from anydim.base.records import dataclass
-from anydim.base.text import counted, listed, suggestion
+from anydim.base.text import count_of, quote_list, suggestion
 from anydim.lang.resolve.ranks import ellipses_of, ranks_of
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
@@ -83,7 +83,7 @@ def bind(
         names = ", ".join(p.name for p in parameters)
         raise binding.error(
             definition.position,
-            f"takes {counted(len(parameters), 'tensor')} ({names}), not {len(types)}",
+            f"takes {count_of(len(parameters), 'tensor')} ({names}), not {len(types)}",
         )
     _bind_attributes(binding, attributes)
     for parameter, kind in zip(parameters, types):
@@ -116,7 +116,7 @@ def _bind_attributes(binding: Binding, given: Mapping[str, Any]) -> None:
     for name in given:
         if name not in known | ellipses:
             there = sorted(known) + sorted(ellipses)
-            hint = suggestion(name, there) or f"its attributes are {listed(there)}"
+            hint = suggestion(name, there) or f"its attributes are {quote_list(there)}"
             raise binding.error(definition.position, f"there is no attribute '{name}'", hint)
     for attribute in definition.attributes:
         value = given.get(attribute.name, attribute.default)

@@ -10,7 +10,7 @@ from typing import Any
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import LanguageError, UserError
 from anydim.base.records import dataclass
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.lang.resolve.binding import agree
 from anydim.lang.resolve.expand import decided
 from anydim.lang.resolve.scope import Scope, new_name
@@ -134,7 +134,7 @@ class Calls:
         wanted = callee.parameters
         if len(given) != len(wanted):
             names = ", ".join(parameter.name for parameter in wanted)
-            takes = f"'{callee.name}' takes {counted(len(wanted), 'tensor')} ({names})"
+            takes = f"'{callee.name}' takes {count_of(len(wanted), 'tensor')} ({names})"
             hint = f"write {callee.name}({names}) with tensors of yours"
             raise scope.binding.error(item.call.position, f"{takes}, not {len(given)}", hint)
         return [
@@ -185,7 +185,7 @@ class Calls:
             raise scope.binding.error(item.call.position, problem, hint) from None
         found = len(made.outputs)
         if found != len(item.targets):
-            has = f"'{callee.name}' has {counted(found, 'result')}"
+            has = f"'{callee.name}' has {count_of(found, 'result')}"
             problem = f"{has}, but {len(item.targets)} are assigned"
             raise scope.binding.error(item.position, problem, "name each result")
         return made
@@ -229,7 +229,7 @@ def _fit(item: Invoke, scope: Scope, target: str, held: TensorType, given: Tenso
     """Check that a result of a call has the type of its target."""
     what = f"this result of '{item.call.name}'"
     if len(held.shape) != len(given.shape):
-        ranks = counted(len(held.shape), "dimension"), len(given.shape)
+        ranks = count_of(len(held.shape), "dimension"), len(given.shape)
         problem = f"'{target}' has {ranks[0]}, but {what} has {ranks[1]}"
         raise scope.binding.error(item.position, problem, "assign it to another name")
     if given.dtype.is_float and not held.dtype.is_float:

@@ -8,7 +8,7 @@ from dataclasses import field
 from anydim.base.dtypes import DTYPES, DType, int64
 from anydim.base.errors import LanguageError, UserError
 from anydim.base.records import dataclass
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.resolve.binding import Binding, fold_sizes, spread_axes
 from anydim.lang.resolve.ranges import proved
@@ -173,7 +173,7 @@ class Expander:
             else:
                 indices.append(self.index(argument))
         if len(indices) != len(shape):
-            have = counted(len(shape), "dimension")
+            have = count_of(len(shape), "dimension")
             raise self.error(
                 term, f"'{term.name}' has {have} here, not {len(indices)}",
                 "give an index for each, or '...s' for the indices of an ellipsis",
@@ -185,7 +185,7 @@ class Expander:
         """Return the read if its index count equals the rank of its tensor."""
         shape = self.tensors[read.tensor].shape
         if not read.flat and len(read.indices) != len(shape):
-            have = counted(len(shape), "dimension")
+            have = count_of(len(shape), "dimension")
             hint = self._kept(read.tensor) or f"write {read.tensor}(i, ...)"
             raise self.error(term, f"'{read.tensor}' has {have} and needs indices", hint)
         return read
@@ -225,7 +225,7 @@ class Expander:
     def _dimension(self, term: Dimension) -> Expr:
         shape = self.tensors[term.tensor].shape
         if term.axis >= len(shape):
-            have = counted(len(shape), "dimension")
+            have = count_of(len(shape), "dimension")
             raise self.error(term, f"'{term.tensor}' has {have} here, from 0")
         return SizeTerm(shape[term.axis])
 

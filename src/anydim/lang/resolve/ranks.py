@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from anydim.base.records import dataclass
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.lang.surface.syntax import Definition, Parameter, Spread
 
 
@@ -48,7 +48,7 @@ class Ranks:
             least = "" if exact else "at least "
             raise self.definition.error(
                 parameter.position,
-                f"'{parameter.name}' has {least}{counted(needed, 'dimension')}, "
+                f"'{parameter.name}' has {least}{count_of(needed, 'dimension')}, "
                 f"but the argument has {actual}",
                 "give an array of that rank, or declare an ellipsis such as '...b'"
                 if exact
@@ -82,7 +82,7 @@ def ranks_of(
         if own > ranks.whole[name]:
             raise definition.error(
                 definition.position,
-                f"'{tensor}' has {counted(own, 'dimension')} for '...{name}', "
+                f"'{tensor}' has {count_of(own, 'dimension')} for '...{name}', "
                 f"which has {ranks.whole[name]}",
                 "give an array with fewer dimensions",
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anydim.base.errors import LanguageError
-from anydim.base.text import article, counted, listed, suggestion
+from anydim.base.text import article, count_of, quote_list, suggestion
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.hints import BEYOND, OVER_INDICES
 from anydim.lang.surface.names import Names, rank_of, unassigned
@@ -269,7 +269,7 @@ def _check_assignment(statement: Assignment, names: Names) -> None:
     rank = rank_of(statement.indices)
     known = names.tensors.setdefault(target, rank)
     if rank != known and None not in (rank, known):
-        problem = f"'{target}' has {counted(known or 0, 'dimension')}, but {rank} here"
+        problem = f"'{target}' has {count_of(known or 0, 'dimension')}, but {rank} here"
         hint = f"write {names.read(target)}, or another tensor"
         raise names.error(statement.position, problem, hint)
     for given in statement.given:
@@ -305,7 +305,7 @@ def _check_invoke(invoke: Invoke, names: Names) -> None:
         _check_node(invoke, names)
         return
     if callee is None and call.name not in (*LIBRARY, *DATA_SIZED):
-        hint = suggestion(call.name, names.others) or f"there is {listed(names.others)}"
+        hint = suggestion(call.name, names.others) or f"there is {quote_list(names.others)}"
         raise names.error(call.position, f"there is no definition '{call.name}'", hint)
     if call.default is not None:
         raise names.error(
@@ -315,7 +315,7 @@ def _check_invoke(invoke: Invoke, names: Names) -> None:
         results = ", ".join(callee.results)
         raise names.error(
             invoke.position,
-            f"'{call.name}' has {counted(len(callee.results), 'result')} ({results}), "
+            f"'{call.name}' has {count_of(len(callee.results), 'result')} ({results}), "
             f"but {len(invoke.targets)} are assigned",
             f"write: {results} = {call.name}(...)",
         )
@@ -349,7 +349,7 @@ def _check_node(invoke: Invoke, names: Names) -> None:
         given = getattr(argument, "name", "")
         rank = names.tensors.get(given, 0) if isinstance(argument, Name) else 0
         if given not in names.structures and rank not in (None, len(part.shape)):
-            wanted = counted(len(part.shape), "dimension")
+            wanted = count_of(len(part.shape), "dimension")
             what = f"'{given}' has {rank}" if rank or given in names.tensors else "this is a number"
             problem = f"field '{part.name}' of '{invoke.call.name}' has {wanted}, and {what}"
             raise names.error(argument.position, problem, "assign the field to a tensor first")
@@ -431,7 +431,7 @@ def _check_clause(clause: Range | Exists, names: Names) -> None:
     if clause.tensor not in names.tensors and clause.tensor not in names.structures:
         raise names.error(
             clause.position, f"there is no tensor '{clause.tensor}'",
-            suggestion(clause.tensor, names.tensors) or f"there is {listed(names.tensors)}",
+            suggestion(clause.tensor, names.tensors) or f"there is {quote_list(names.tensors)}",
         )  # fmt: skip
     call = CallTerm(clause.tensor, clause.indices, position=clause.position)
     _check_terms(call, names)
@@ -467,12 +467,12 @@ def _check_term(term: Term, names: Names) -> None:
             hint = f"write {names.read(term.name)}"
             raise names.error(term.position, f"tensor '{term.name}' needs indices", hint)
     elif isinstance(term, (Flat, Dimension)) and term.tensor not in names.tensors:
-        hint = suggestion(term.tensor, names.tensors) or f"there is {listed(names.tensors)}"
+        hint = suggestion(term.tensor, names.tensors) or f"there is {quote_list(names.tensors)}"
         raise names.error(term.position, f"there is no tensor '{term.tensor}'", hint)
     elif isinstance(term, Dimension):
         rank = names.tensors[term.tensor]
         if rank is not None and term.axis >= rank:
-            problem = f"'{term.tensor}' has {counted(rank, 'dimension')}, from 0"
+            problem = f"'{term.tensor}' has {count_of(rank, 'dimension')}, from 0"
             raise names.error(term.position, problem, _within(term.tensor, rank))
     elif isinstance(term, Count):
         _check_ellipsis(term.ellipsis, term.position, names)
@@ -492,7 +492,7 @@ def _check_call(call: CallTerm, names: Names) -> None:
         if rank is not None and rank_of(call.arguments) not in (rank, None):
             raise names.error(
                 call.position,
-                f"tensor '{call.name}' has {counted(rank, 'dimension')}, not {count}",
+                f"tensor '{call.name}' has {count_of(rank, 'dimension')}, not {count}",
                 f"write {names.read(call.name)}",
             )
         return
@@ -510,7 +510,7 @@ def _check_call(call: CallTerm, names: Names) -> None:
     row = function or composed
     arity = 1 if row is None else row.arity
     if count != arity:
-        problem = f"'{call.name}' takes {counted(arity, 'argument')}, not {count}"
+        problem = f"'{call.name}' takes {count_of(arity, 'argument')}, not {count}"
         hint = f"write {call.name}({', '.join('abc'[:arity])})"
         if call.name in OVER_INDICES and count == 1:
             hint = OVER_INDICES[call.name]
@@ -536,7 +536,7 @@ def _unknown(call: CallTerm, names: Names) -> LanguageError:
         hint = "it is assigned only after this statement" + (", or in other cases" * matched)
     elif names.role(call.name) not in ("index", "tensor"):
         hint = f"it is {article(names.role(call.name))}, without indices"
-    hint = hint or f"the tensors here are {listed(names.tensors)}"
+    hint = hint or f"the tensors here are {quote_list(names.tensors)}"
     return names.error(call.position, f"there is no tensor or function '{call.name}'", hint)
 
 

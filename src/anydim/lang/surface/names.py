@@ -7,7 +7,7 @@ from dataclasses import field, replace
 
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
-from anydim.base.text import article, counted
+from anydim.base.text import article, count_of
 from anydim.lang.surface.hints import shown_read
 from anydim.lang.surface.patterns import Bound, bindings, field_sizes
 from anydim.lang.surface.structure_types import Types
@@ -138,7 +138,9 @@ class Names:
             ranks = {case.tensors[name] for case in cases} - {None}
             if len(ranks) > 1:
                 low, high = sorted(known for known in ranks if known is not None)[:2]
-                problem = f"'{name}' has {counted(low, 'dimension')} in one case, {high} in another"
+                problem = (
+                    f"'{name}' has {count_of(low, 'dimension')} in one case, {high} in another"
+                )
                 raise self.error(match.position, problem, "rename one of them")
             self.tensors[name] = min((r for r in ranks if r is not None), default=rank)
 

@@ -11,7 +11,7 @@ from dataclasses import field, replace
 
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
-from anydim.base.text import counted, listed, suggestion
+from anydim.base.text import count_of, quote_list, suggestion
 from anydim.lang.surface.printer import print_pattern, print_type_name
 from anydim.lang.surface.structure_types import Types, sizes_of
 from anydim.lang.surface.syntax import (
@@ -146,8 +146,8 @@ class Resolver:
     def _row(self, case: Case, kinds: Sequence[Parameter]) -> Row:
         """The resolved patterns of a case."""
         if len(case.patterns) != len(kinds):
-            structures, patterns = counted(len(kinds), "structure"), len(case.patterns)
-            problem = f"the match has {structures}, but the case {counted(patterns, 'pattern')}"
+            structures, patterns = count_of(len(kinds), "structure"), len(case.patterns)
+            problem = f"the match has {structures}, but the case {count_of(patterns, 'pattern')}"
             raise self.definition.error(case.position, problem, "write one pattern for each")
         row = tuple(map(self._pattern, case.patterns, kinds))
         seen: set[str] = set()
@@ -201,13 +201,13 @@ class Resolver:
             return scope[name]
         parameters = {each.name: each for each in self.definition.parameters}
         if name in parameters or name in self.tensors:
-            hint = f"a match takes {listed(scope)}" if scope else "a match takes structures"
+            hint = f"a match takes {quote_list(scope)}" if scope else "a match takes structures"
             if name in parameters and parameters[name].type[0].isupper():
                 kind = parameters[name].type
                 hint = suggestion(kind, self.types.declared) or (
                     f"declare its type: type {kind} {{ ... }}")  # fmt: skip
             raise self.definition.error(position, f"'{name}' is a tensor, not a structure", hint)
-        hint = suggestion(name, scope) or f"there is {listed(scope)}"
+        hint = suggestion(name, scope) or f"there is {quote_list(scope)}"
         problem = f"there is no structure '{name}'"
         if name in targets(self.definition.statements):
             problem = f"'{name}' is assigned, and a match takes parameters and their parts"
@@ -228,12 +228,12 @@ class Resolver:
             if pattern.arguments is None:
                 return pattern
             problem = f"'{pattern.name}' is no constructor of {print_type_name(kind)}"
-            hint = suggestion(pattern.name, known) or f"there is {listed(known)}"
+            hint = suggestion(pattern.name, known) or f"there is {quote_list(known)}"
             raise self.definition.error(pattern.position, problem, hint)
         given = pattern.arguments or ()
         if len(given) != len(constructor.fields):
             count = len(constructor.fields)
-            fields = counted(count, "field") if count else "no fields"
+            fields = count_of(count, "field") if count else "no fields"
             problem = f"'{pattern.name}' has {fields}, but {len(given)} in the pattern"
             raise self.definition.error(
                 pattern.position, problem, f"write {shown_constructor(constructor)}"

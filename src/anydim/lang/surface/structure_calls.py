@@ -3,7 +3,7 @@ Structures that statements assign."""
 
 from __future__ import annotations
 
-from anydim.base.text import article, counted, suggestion
+from anydim.base.text import article, count_of, suggestion
 from anydim.lang.surface.names import Names, first_structure
 from anydim.lang.surface.patterns import Bound
 from anydim.lang.surface.printer import print_type_name
@@ -26,7 +26,7 @@ def check_structure_call(invoke: Invoke, names: Names) -> None:
         raise names.error(call.position, problem, "call it before, and use its results inside")
     if len(call.arguments) != len(callee.parameters):
         parameters = ", ".join(each.name for each in callee.parameters)
-        problem = (f"'{call.name}' takes {counted(len(callee.parameters), 'argument')}, "
+        problem = (f"'{call.name}' takes {count_of(len(callee.parameters), 'argument')}, "
                    f"not {len(call.arguments)}")  # fmt: skip
         raise names.error(call.position, problem, f"write {call.name}({parameters})")
     meant: dict[str, Parameter] = {}

@@ -11,7 +11,7 @@ from dataclasses import field, replace
 
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
-from anydim.base.text import counted, listed, suggestion
+from anydim.base.text import count_of, quote_list, suggestion
 from anydim.lang.surface.printer import print_type_name
 from anydim.lang.surface.syntax import (
     ATTRIBUTE_KINDS,
@@ -261,13 +261,12 @@ def check_type(kind: Parameter, types: Types, parameters: Sequence[str] | None) 
         hint = suggestion(kind.type, named) or f"declare it: type {kind.type} {{ ... }}"
         raise Problem(kind.position, f"there is no type '{kind.type}'", hint)
     if count != given:
-        takes = counted(count, "type argument") if count else "no type arguments"
+        takes = count_of(count, "type argument") if count else "no type arguments"
         problem = f"type '{kind.type}' takes {takes}" + (f", not {given}" if count else "")
         hint = f"write {kind.type}"
         if declared is not None and count:
-            hint += (
-                f"<{', '.join(declared.parameters)}>, with types for {listed(declared.parameters)}"
-            )
+            names = declared.parameters
+            hint += f"<{', '.join(names)}>, with types for {quote_list(names)}"
         raise Problem(kind.position, problem, hint)
     for term in kind.shape:
         _check_size(term)

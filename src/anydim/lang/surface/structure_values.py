@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 
 from anydim.base.records import dataclass
-from anydim.base.text import article, counted, listed
+from anydim.base.text import article, count_of, quote_list
 from anydim.lang.surface.patterns import bindings, shown_constructor
 from anydim.lang.surface.printer import print_type_name
 from anydim.lang.surface.structure_types import Types, alone
@@ -364,7 +364,7 @@ class _Node:
             raise error(item.call.position, f"'{self.name}' is a constructor: it takes fields only")
         if given != len(constructor.fields):
             count = len(constructor.fields)
-            fields = counted(count, "field") if count else "no fields"
+            fields = count_of(count, "field") if count else "no fields"
             problem = f"'{self.name}' has {fields}, but {given} {'is' if given == 1 else 'are'}"
             hint = f"write {shown_constructor(constructor)}"
             raise error(item.call.position, f"{problem} given", hint)
@@ -399,7 +399,7 @@ class _Node:
             if not any(self._fits(part, argument) for part in parts):
                 raise self._refused(parts[0], term, argument)
         inferred._assign(item.targets[0], self.target, frozenset(self.options), item.position)
-        names = listed(map(print_type_name, map(inferred.instances.__getitem__, self.options)))
+        names = quote_list(map(print_type_name, map(inferred.instances.__getitem__, self.options)))
         raise inferred.definition.error(
             item.call.position,
             f"the fields of '{self.name}' are of different types",

@@ -8,8 +8,8 @@ from typing import Any
 
 from anydim.base.errors import DeviceError, OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
-from anydim.base.user_values import shown, text_of
+from anydim.base.text import quote_list, suggestion
+from anydim.base.user_values import short_repr, text_of
 from anydim.runtime.cpu import processor_name
 from anydim.runtime.devices.cpu import CpuDevice
 from anydim.runtime.devices.cuda import CudaDevice
@@ -72,7 +72,7 @@ def driver_of(name: str) -> tuple[Driver, int]:
     kind, colon, number = text_of("device", name).partition(":")
     if kind not in DRIVERS:
         hint = f"use {_KINDS[kind]}" if kind in _KINDS else suggestion(kind, DRIVERS)
-        hint = hint or f"there are {listed(DRIVERS)}, with a number: 'cpu:0'"
+        hint = hint or f"there are {quote_list(DRIVERS)}, with a number: 'cpu:0'"
         raise DeviceError(
             f"there is no device '{name}'",
             f"{hint}\n  `anydim devices` lists those of this machine",
@@ -99,7 +99,7 @@ def opened_devices(devices: Any) -> dict[str, Device]:
     if not isinstance(devices, Mapping):
         said = devices if isinstance(devices, str) else "opencl:0"
         hint = f"expected a dict of the program's device names: devices={{'accel': '{said}'}}"
-        raise OptionError(f"devices is {shown(devices)}", hint)
+        raise OptionError(f"devices is {short_repr(devices)}", hint)
     known: dict[tuple[Driver, int], Device] = {}
     found = {}
     for name, given in devices.items():
@@ -113,7 +113,7 @@ def opened_devices(devices: Any) -> dict[str, Device]:
             continue
         if not isinstance(given, str):
             raise OptionError(
-                f"device '{name}' is {shown(given)}",
+                f"device '{name}' is {short_repr(given)}",
                 "expected the name of a device, such as 'opencl:0', or an open device",
             )
         kind = given
@@ -126,8 +126,8 @@ def opened_devices(devices: Any) -> dict[str, Device]:
 
 def unknown_device(model: str, wanted: Sequence[str], known: Sequence[str]) -> DeviceError:
     """Return the error for devices that a model refers to and the caller did not define."""
-    said = f"; devices= names {listed(known)}" if known else ""
+    said = f"; devices= names {quote_list(known)}" if known else ""
     return DeviceError(
-        f"{model} has parts on {listed(wanted)}{said}",
+        f"{model} has parts on {quote_list(wanted)}{said}",
         f"define it: devices={{'{wanted[0]}': 'cpu:0'}}",
     )

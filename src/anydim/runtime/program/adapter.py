@@ -22,7 +22,7 @@ import numpy
 from anydim.base.dtypes import DType
 from anydim.base.errors import InputError, OptionError, UserError
 from anydim.base.fork_locks import fork_lock
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.runtime.arrays import (
     as_array,
     by_name,
@@ -147,7 +147,7 @@ class TensorAdapter(Adapter):
         self.program, self._complex = program, frozenset(complex_names)
         self._lists, self._structure = dict(lists or {}), structure
         if self._lists and self._complex:
-            problem = f"{program.name}: {listed(self.complex_names)} are complex, beside ragged"
+            problem = f"{program.name}: {quote_list(self.complex_names)} are complex, beside ragged"
             raise OptionError(problem, "take and return their parts: torch.view_as_real(x)")
         back = set(self.written.values())
         self.signature = replace(
@@ -155,7 +155,7 @@ class TensorAdapter(Adapter):
             inputs=tuple(self._seen(s) for s in program.inputs if s.name not in self.state),
             outputs=tuple(self._seen(s) for s in program.outputs if s.key not in back),
         )
-        self.note = f" with state {listed(self.state)}" if self.state else ""
+        self.note = f" with state {quote_list(self.state)}" if self.state else ""
         self._inputs = {spec.name: spec for spec in self.signature.inputs}
         self._outputs = {spec.key: spec for spec in self.signature.outputs}
         self.is_direct = not (self._complex or self.state or self.written or self._lists)
@@ -258,13 +258,13 @@ class TensorAdapter(Adapter):
         if self.written:
             raise OptionError(
                 f"{self._writes}, and requests of a batcher have no order",
-                f"give it model.bare, which takes {listed(self.written)} and returns "
-                f"{listed(self.written.values())}",
+                f"give it model.bare, which takes {quote_list(self.written)} and returns "
+                f"{quote_list(self.written.values())}",
             )
 
     @property
     def _writes(self) -> str:
-        return f"{self.signature.name} writes to {listed(self.written)} in each call"
+        return f"{self.signature.name} writes to {quote_list(self.written)} in each call"
 
     def fills(self, pad: Any) -> Any:
         """As `Adapter.fills`."""

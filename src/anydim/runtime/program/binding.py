@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from anydim.base.errors import DimError, GraphError
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.runtime.checks import Check
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Size, Truth, as_size, prove
@@ -55,7 +55,7 @@ def solve(
     lost = [name for name in signature.box.names if name in needed and name not in known]
     if lost:
         raise GraphError(
-            f"{signature.name}: no input determines the size of dim {listed(lost)}",
+            f"{signature.name}: no input determines the size of dim {quote_list(lost)}",
             "an input needs an axis whose size is that dim, or linear in it",
         )
     return tuple(sources)
@@ -127,7 +127,9 @@ def check_names(name: str, box: Box, dims: Iterable[str], keywords: Iterable[str
     """Raise DimError for unknown dims; the name may be a misspelled keyword of a call."""
     for dim in dims:
         if dim not in box.names:
-            hint = suggestion(dim, (*box.names, *keywords)) or f"the dims are {listed(box.names)}"
+            hint = (
+                suggestion(dim, (*box.names, *keywords)) or f"the dims are {quote_list(box.names)}"
+            )
             raise DimError(f"{name} has no dim '{dim}'", hint)
 
 

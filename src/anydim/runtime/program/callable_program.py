@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anydim.base.errors import DimError, OptionError
 from anydim.base.keywords import public
-from anydim.base.text import listed
-from anydim.base.user_values import flag_of, path_of, shown, text_of
+from anydim.base.text import quote_list
+from anydim.base.user_values import flag_of, path_of, short_repr, text_of
 from anydim.runtime.arrays import by_name, by_position
 from anydim.runtime.executable import UNLIMITED, AbsentProgram, Executable
 from anydim.runtime.lists import Listed, Lists, RaggedPort, StructurePort
@@ -499,7 +499,7 @@ class CallableProgram:
         self._check_names(sizes, "path", "inputs", "calls", "seed", "integers", "waited")
         place = None if path is None else path_of("path", path)
         if not isinstance(waited, bool):
-            raise OptionError(f"waited is {shown(waited)}", "give True or False")
+            raise OptionError(f"waited is {short_repr(waited)}", "give True or False")
         taking = import_module("anydim.runtime.program.profile.taking")
         found: Trace = taking.traced(self, inputs, sizes, calls, seed, integers, waited)
         if place is not None:
@@ -543,7 +543,7 @@ class CallableProgram:
         ranked = [n for n, e in self._lists.items() if isinstance(e, Listed) and e.single]
         if len(ranked) < len(self._lists):
             return "lists of arrays"
-        return f"results whose rank depends on the sizes of a call ({listed(ranked)})"
+        return f"results whose rank depends on the sizes of a call ({quote_list(ranked)})"
 
     def _limits(self, threads: int, done: Sequence[Done]) -> Limits | None:
         """What the machine can do at most; None where it is not known.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import OptionError
 from anydim.base.sheet import Sheet, Table
-from anydim.base.text import counted, listed, matches, suggestion
+from anydim.base.text import count_of, matches, quote_list, suggestion
 from anydim.runtime.program.findings import findings, works
 from anydim.runtime.program.memory import memory
 from anydim.runtime.program.program import Program
@@ -54,7 +54,7 @@ def _matching(program: Program, pattern: str) -> list[Site]:
     found = [site for site in program.sites if matches(pattern, site.names)]
     if not found:
         known = list(dict.fromkeys(name for site in program.sites for name in site.names))
-        hint = suggestion(pattern, known) or f"such as {listed(known[:_FEW])}"
+        hint = suggestion(pattern, known) or f"such as {quote_list(known[:_FEW])}"
         raise OptionError(f"no node or kernel matches '{pattern}'", hint)
     return found
 
@@ -82,7 +82,7 @@ def _summary(
         *(("ragged", line) for line in ragged),
         *_few("rows", rows, most),
         *_few("kept", _kept(program), most),
-        ("constants", f"{exact_bytes_text(held)} in {counted(len(program.constants), 'array')}"),
+        ("constants", f"{exact_bytes_text(held)} in {count_of(len(program.constants), 'array')}"),
         *_few("engines", _engines(program), most),
         *_few("notes", notes, most),
         *_few("strategy", bodies, most),
@@ -104,16 +104,16 @@ def _few(name: str, lines: Sequence[str], most: int | None) -> Iterator[tuple[st
 
 def _shape(program: Program) -> Iterator[tuple[str, str]]:
     """Yield the numbers of launches, sizes and checks of a call."""
-    kernels = counted(len({site.kernel for site in program.sites}), "kernel")
-    launches, threads = len(program.sites), counted(program.threads, "thread")
-    yield "code", f"{counted(launches, 'launch', 'es')} of {kernels}, {threads}"
-    relations = counted(len(program.signature.guards), "relation")
+    kernels = count_of(len({site.kernel for site in program.sites}), "kernel")
+    launches, threads = len(program.sites), count_of(program.threads, "thread")
+    yield "code", f"{count_of(launches, 'launch', 'es')} of {kernels}, {threads}"
+    relations = count_of(len(program.signature.guards), "relation")
     if program.straight is not None:
-        sizes = counted(len(program.straight.slots), "size")
+        sizes = count_of(len(program.straight.slots), "size")
         yield "sizes", f"{sizes} computed and {relations} of sizes checked in each call"
     else:
-        pieces, regions = len(program.segments), counted(len(program.regions), "region")
-        yield "control", f"{counted(pieces, 'segment')} in {regions}"
+        pieces, regions = len(program.segments), count_of(len(program.regions), "region")
+        yield "control", f"{count_of(pieces, 'segment')} in {regions}"
         yield "sizes", f"{relations} of sizes checked in each call"
 
 
@@ -121,21 +121,21 @@ def _kept(program: Program) -> list[str]:
     """Return what is computed once for distinct sizes."""
     setups = [setup for segment in program.segments for setup in segment.setups]
     return [
-        f"for distinct sizes of {listed(setup.dims, none='no dim')}: {setup.bytes} bytes, "
-        f"{counted(setup.launches, 'launch', 'es')}: {_some(setup.values)}"
+        f"for distinct sizes of {quote_list(setup.dims, none='no dim')}: {setup.bytes} bytes, "
+        f"{count_of(setup.launches, 'launch', 'es')}: {_some(setup.values)}"
         for setup in setups
     ]
 
 
 def _some(names: Sequence[str]) -> str:
-    shown = listed(names[:2])
+    shown = quote_list(names[:2])
     return f"{shown} and {len(names) - 2} more values" if len(names) > 2 else shown
 
 
 def _engines(program: Program) -> list[str]:
     parts = Counter(step.engine for region in program.regions for step in region.handed)
     return [
-        f"{counted(parts[engine], 'part')} on {engine}, whose own memory is not counted"
+        f"{count_of(parts[engine], 'part')} on {engine}, whose own memory is not counted"
         for engine in program.engines
     ]
 
@@ -172,7 +172,7 @@ def _kernels(program: Program, sites: Sequence[Site], most: int | None) -> Itera
     """Yield a paragraph per kernel of these sites, with at most `most` sources."""
     for kernel in dict.fromkeys(site.kernel for site in sites):
         same = [site for site in sites if site.kernel == kernel]
-        title = f"kernel {kernel}: {counted(len(same), 'launch', 'es')}"
+        title = f"kernel {kernel}: {count_of(len(same), 'launch', 'es')}"
         yield "\n".join([title, *_details(same[0], same, most)])
 
 

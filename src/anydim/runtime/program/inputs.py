@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import OptionError, OutOfMemoryError
-from anydim.base.user_values import integer_of, shown
+from anydim.base.user_values import integer_of, short_repr
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import LARGEST, Size, as_size
 
@@ -25,7 +25,8 @@ def known_ranges(given: Mapping[str, Any]) -> Ranges:
             low, high = 1, 0
         if not -LARGEST <= low <= high <= LARGEST:
             raise OptionError(
-                f"the integer range of '{name}' is {shown(ends)}", "give (low, high), inclusive"
+                f"the integer range of '{name}' is {short_repr(ends)}",
+                "give (low, high), inclusive",
             )
     return dict(given)
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy
 
 from anydim.base.errors import UserError
-from anydim.base.text import counted, listed
+from anydim.base.text import count_of, quote_list
 from anydim.runtime.program.plan import Plan, count_text, launches_at
 from anydim.runtime.program.program import Program
 from anydim.runtime.program.region_plan import needs
@@ -80,10 +80,10 @@ def ragged_facts(
 
     Without lengths, an example: natural ones, and usual sizes of dims that are not given.
     """
-    dims, masks = listed(packing.dims), [n for n, port in packing.inputs.items() if port.ones]
+    dims, masks = quote_list(packing.dims), [n for n, port in packing.inputs.items() if port.ones]
     lines = [f"{dims} of each row of '{packing.rows_dim}'"]
     if masks:
-        lines.append(f"{listed(masks)} may be omitted: all ones, removed from the program")
+        lines.append(f"{quote_list(masks)} may be omitted: all ones, removed from the program")
     if given is not None:
         return [*lines, *_beside_padded(model, packing.known_lengths(given), sizes)]
     table = packing.table
@@ -101,7 +101,7 @@ def _beside_padded(
     padded = {name: [max(each, default=0)] * len(each) for name, each in lengths.items()}
     one, whole = (model.plan(lengths=each, **sizes) for each in (lengths, padded))
     spans = " x ".join(f"{min(e, default=0)}..{max(e, default=0)}" for e in lengths.values())
-    rows = counted(len(next(iter(lengths.values()))), "row")
+    rows = count_of(len(next(iter(lengths.values()))), "row")
     shares = [
         f"  {name} {count_text(each)}{unit}, padded {count_text(every)}{unit}"
         + (f": {each / every:.2f}" if every else "")

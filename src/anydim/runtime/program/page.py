@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anydim.base.amounts import bytes_text
 from anydim.base.sheet import Sheet, facts
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.runtime.program.described_model import DescribedModel
 
 
@@ -13,8 +13,8 @@ def sheet(model: DescribedModel) -> Sheet:
     program, taken = model.program, model.memory
     bound = "without bound" if taken.bound is None else f"at most {bytes_text(taken.bound)}"
     held = sum(constant.bytes for constant in program.constants)
-    kernels = counted(len({site.kernel for site in program.sites}), "kernel")
-    launches = counted(len(program.sites), "launch", "es")
+    kernels = count_of(len({site.kernel for site in program.sites}), "kernel")
+    launches = count_of(len(program.sites), "launch", "es")
     return Sheet(
         f"{model.name}, an anydim model",
         (
@@ -24,6 +24,6 @@ def sheet(model: DescribedModel) -> Sheet:
             *(("constraints", f"{each} >= 0") for each in model.dims.constraints),
             ("memory", f"{taken.bytes} bytes for each call, {bound}"),
             ("constants", f"{bytes_text(held)}, shared by all calls"),
-            ("code", f"{launches} of {kernels}, {counted(program.threads, 'thread')}"),
+            ("code", f"{launches} of {kernels}, {count_of(program.threads, 'thread')}"),
         ),
     )

@@ -11,7 +11,7 @@ from functools import partial
 from anydim.base.amounts import bytes_text, exact_bytes_text
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown, Table
-from anydim.base.text import counted, kernel_text, listed, nodes_text
+from anydim.base.text import count_of, kernel_text, nodes_text, quote_list
 from anydim.runtime.checks import broken, telling
 from anydim.runtime.program.binding import check_sizes, determined_dims
 from anydim.runtime.program.document import Document, document
@@ -116,9 +116,9 @@ class Plan(Shown):
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         if self.unknown:
-            yield "", f"{listed(self.unknown)} without bound: counted as the least size"
+            yield "", f"{quote_list(self.unknown)} without bound: counted as the least size"
         if self.decided:
-            yield "", f"data decides {listed(self.decided)}: counted with the upper bound"
+            yield "", f"data decides {quote_list(self.decided)}: counted with the upper bound"
         yield "arena", exact_bytes_text(self.arena_bytes)
         if self.value_bytes:
             yield (
@@ -130,7 +130,7 @@ class Plan(Shown):
         yield "inputs", exact_bytes_text(self.input_bytes)
         yield "outputs", exact_bytes_text(self.output_bytes)
         yield "constants", exact_bytes_text(self.constant_bytes)
-        launches = counted(len(self.launches), "launch", "es")
+        launches = count_of(len(self.launches), "launch", "es")
         yield "work", f"{launches}, about {count_text(self.flops)}flop"
         yield from (("version", line) for line in _chosen(self.launches))
 

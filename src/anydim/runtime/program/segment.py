@@ -12,7 +12,7 @@ from functools import cached_property
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature
 from anydim.sizes import Condition, Size, align_up, as_size, negated_if_negative
@@ -110,7 +110,7 @@ class Setup:
 
     def __str__(self) -> str:
         of = ", ".join(self.dims) or "no dim"
-        return f"setup of {of}: {counted(self.launches, 'launch', 'es')}, {self.bytes} bytes"
+        return f"setup of {of}: {count_of(self.launches, 'launch', 'es')}, {self.bytes} bytes"
 
 
 @dataclass(frozen=True)

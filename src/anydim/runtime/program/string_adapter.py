@@ -10,7 +10,7 @@ import numpy
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import InputError, OptionError
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.runtime.arrays import by_name
 from anydim.runtime.output_arrays import given_by_name
 from anydim.runtime.program.adapter import Adapter, Call, Feeds
@@ -79,7 +79,7 @@ class StringAdapter(Adapter):
         missing = [name for name in names if name not in given]
         if unknown or missing:
             problem = f"has no input '{unknown[0]}'" if unknown else f"needs input '{missing[0]}'"
-            raise InputError(f"{model} {problem}", f"its inputs are {listed(names)}")
+            raise InputError(f"{model} {problem}", f"its inputs are {quote_list(names)}")
         known = {name: READERS[self._readers[name]](name, value) for name, value in given.items()}
         known |= self._early(known)
         native = () if self.native is None else self.native.inputs

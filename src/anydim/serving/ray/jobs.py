@@ -15,7 +15,7 @@ from anydim.base import errors
 from anydim.base.amounts import bytes_of
 from anydim.base.errors import InputError, OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import counted, listed
+from anydim.base.text import count_of, quote_list
 from anydim.base.user_values import whole_within
 from anydim.deploy.load import load
 from anydim.serving.ray.items import Chunk, chunks_of
@@ -117,7 +117,7 @@ def map_files(
             progress(done, total)
     lost = len(chunks) - len(finished(folder, len(chunks)))
     if lost:
-        raise OptionError(f"{counted(lost, 'part')} of {folder} are missing",
+        raise OptionError(f"{count_of(lost, 'part')} of {folder} are missing",
                           "other programs removed them; run the job again")  # fmt: skip
     return Job(total, len(chunks), run, failed, perf_counter() - start, resident)
 
@@ -147,7 +147,7 @@ def _task(
     unknown = [name for name in columns or () if name not in inputs]
     if unknown:
         raise OptionError(f"columns: {found.name} has no input '{unknown[0]}'",
-                          f"its inputs: {listed(inputs)}")  # fmt: skip
+                          f"its inputs: {quote_list(inputs)}")  # fmt: skip
     return Task(
         path, os.path.abspath(os.fspath(output)), bytes_of(memory), threads,
         {name: (columns or {}).get(name, name) for name in inputs}, tuple(keep),

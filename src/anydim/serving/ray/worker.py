@@ -13,7 +13,7 @@ import numpy
 from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import InputError, MemoryLimitError, OptionError, UserError
 from anydim.base.records import dataclass
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.deploy.load import load
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.program.callable_program import CallableProgram
@@ -193,7 +193,7 @@ def outputs_of(model: CallableProgram, wanted: Sequence[str] | None) -> tuple[st
     unknown = [name for name in wanted or () if name not in known]
     if unknown:
         raise OptionError(f"{model.name} has no result '{unknown[0]}'",
-                          f"its results: {listed(known)}")  # fmt: skip
+                          f"its results: {quote_list(known)}")  # fmt: skip
     return tuple(known if wanted is None else wanted)
 
 

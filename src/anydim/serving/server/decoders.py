@@ -11,7 +11,7 @@ import numpy
 
 from anydim.base.errors import InputError, OptionError, UserError
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.serving.decoding import CHUNK, POSITIONS, AsyncDecoder
 from anydim.serving.sampling import Choose, sampled
 
@@ -98,7 +98,7 @@ def find(known: Mapping[str, ServedDecoder], name: Any) -> ServedDecoder:
     if not isinstance(name, str):
         raise InputError(f"'model' is {name!r}, expected a name")
     if name not in known:
-        hint = suggestion(name, known) or f"decoders: {listed(known) or 'none'}"
+        hint = suggestion(name, known) or f"decoders: {quote_list(known) or 'none'}"
         raise OptionError(f"there is no decoder '{name}'", hint)
     return known[name]
 

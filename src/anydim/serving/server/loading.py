@@ -12,7 +12,7 @@ import numpy
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.serving.measures import percentiles
 from anydim.serving.server.arrivals import (
     Sent,
@@ -56,7 +56,7 @@ async def _sent(plan: LoadPlan) -> list[Sent]:
     if plan.model is None:
         names = [each["id"] for each in (await fetch(target, "/v1/models"))["data"]]
         if len(names) != 1:
-            raise OptionError(f"the server has {listed(names) or 'no model'}", "give --model")
+            raise OptionError(f"the server has {quote_list(names) or 'no model'}", "give --model")
         target = Target(target.host, target.port, names[0])
     about = await fetch(target, f"/v2/models/{quote(target.model)}")
     lengths = plan.lengths

@@ -18,7 +18,7 @@ from typing import Any
 
 from anydim.base.errors import InputError, OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.runtime.program.callable_program import CallableProgram
 
 SAVED = ".anydim"
@@ -150,7 +150,7 @@ def check_load(parameters: Collection[str]) -> None:
 
 def unknown(name: str, known: Mapping[str, Any]) -> OptionError:
     """The error for an unknown model."""
-    hint = suggestion(name, known) or f"models: {listed(known) or 'none'}"
+    hint = suggestion(name, known) or f"models: {quote_list(known) or 'none'}"
     return OptionError(f"there is no model '{name}'", hint)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anydim.base.text import cut, folded, kernel_text, nodes_text, table
+from anydim.base.text import cut, fold_lines, kernel_text, nodes_text, table
 from anydim.cli.report.text import amount, duration, sizes_text
 
 
@@ -40,7 +40,7 @@ def test_a_table_lines_up_without_trailing_spaces() -> None:
 
 
 def test_long_lines_go_on_below() -> None:
-    assert folded("short\n  one two three", 11) == "short\n  one two\n      three"
+    assert fold_lines("short\n  one two three", 11) == "short\n  one two\n      three"
 
 
 def test_a_table_is_never_too_wide() -> None:

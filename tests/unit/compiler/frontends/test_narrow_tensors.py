@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
 
-from anydim.base.dtypes import DTYPES, DType, converted
+from anydim.base.dtypes import DTYPES, DType, convert_array
 from anydim.base.errors import ModelError
 from anydim.base.onnx_notation import ELEMENT_TYPES
 from anydim.compiler.frontends.onnx.file.data_folder import DataFolder
@@ -47,7 +47,7 @@ def test_raw_and_external(dtype: DType, count: int, tmp_path) -> None:
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 def test_listed(dtype: DType) -> None:
     array = some(dtype, 5)
-    values = converted(array, np.dtype(np.float32)).tolist()
+    values = convert_array(array, np.dtype(np.float32)).tolist()
     proto = helper.make_tensor("w", NUMBERS[dtype], [5], values)
     assert not proto.HasField("raw_data")
     read, onnxs = read_tensor(proto, None, "w"), numpy_helper.to_array(proto)

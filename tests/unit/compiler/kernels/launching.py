@@ -15,7 +15,7 @@ from anydim.compiler.kernels.launch import STATUS_TENSOR, Launch, Machine
 from anydim.compiler.kernels.template import Template
 from anydim.compiler.targets.cuda import dialect as cuda
 from anydim.compiler.targets.evaluated.evaluator import run
-from anydim.compiler.targets.evaluated.space import undefined
+from anydim.compiler.targets.evaluated.space import uninitialised_memory
 from anydim.compiler.targets.opencl import dialect as opencl
 from anydim.compiler.targets.run import build, call
 from anydim.compiler.targets.target import Code
@@ -129,7 +129,9 @@ class Prepared:
         if (
             negated_if_negative(self.launch.grain) is not None
         ):  # stages: all parts have the same scratch
-            scratch = np.zeros(scratch + 64, np.uint8) if compiled else undefined("", scratch)
+            scratch = (
+                np.zeros(scratch + 64, np.uint8) if compiled else uninitialised_memory("", scratch)
+            )
         for start, stop in pairwise(cuts):
             if compiled:
                 call(self._address(), operands, sizes, start, stop, scratch)

@@ -8,7 +8,7 @@ import pytest
 
 from anydim.base.dtypes import float32
 from anydim.compiler.kernels.matmul.contraction import contraction_template as contraction
-from anydim.compiler.targets.processor import described
+from anydim.compiler.targets.processor import describe_processor
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
@@ -27,7 +27,7 @@ def test_rows_of_a_product_of_few_steps(level: str, steps: int) -> None:
     definition = parse_definition(f"def f(float(N,K) a, float(M,K) b) -> (y) {{ {text} }}", "<t>")
     shapes = [(as_size(name), as_size(steps)) for name in "nm"]
     group = instantiate(definition, [TensorType(float32, shape) for shape in shapes], {}, BOX)
-    prepared = Prepared(group, [contraction.TEMPLATE], BOX, described(level).machine)
+    prepared = Prepared(group, [contraction.TEMPLATE], BOX, describe_processor(level).machine)
     random = numpy.random.default_rng(steps)
     for rows in (1, 8, 9, 12, 13, 14, 16, 25):
         for columns in (1, 5, 17):

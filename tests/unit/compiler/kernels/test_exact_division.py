@@ -9,7 +9,7 @@ import anydim as ad
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.rows import pointwise
 from anydim.compiler.kernels.rows import row_template as rows
-from anydim.compiler.targets.evaluated.functions import fused
+from anydim.compiler.targets.evaluated.functions import multiply_add
 from tests.unit.compiler.kernels.launching import Prepared
 from tests.unit.compiler.kernels.row_cases import BOX, Case
 
@@ -164,7 +164,7 @@ def _hard_cases(significands: np.ndarray, k: int, power: int) -> tuple[np.ndarra
 def _three_operations(x: np.ndarray, d: np.ndarray) -> np.ndarray:
     z = np.float32(1) / d
     q = x * z
-    return fused(-fused(q, d, -x), z, q)
+    return multiply_add(-multiply_add(q, d, -x), z, q)
 
 
 def _walk(significands: np.ndarray) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.base.dtypes import DType, bfloat16, converted
+from anydim.base.dtypes import DType, bfloat16, convert_array
 from tests.ops.window_cases import convolved
 
 
@@ -52,7 +52,7 @@ def test_products_are_added_up_in_float32(dtype: DType) -> None:
         for name, b in model(x=a, w=weights).items():
             assert b.dtype == dtype.numpy
             exact = a.astype(np.float64) @ weights.astype(np.float64)
-            wanted = converted(exact, dtype.numpy).astype(np.float64)
+            wanted = convert_array(exact, dtype.numpy).astype(np.float64)
             unit = np.spacing(np.float32(1)) * 2 ** (16 if dtype == bfloat16 else 13)
             error = abs(b.astype(np.float64) - wanted)
             assert (error <= unit * abs(wanted) + 1e-6).all(), name

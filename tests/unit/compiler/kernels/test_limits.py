@@ -17,7 +17,7 @@ from anydim.base.errors import OptionError
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.limits import DEFAULTS, RANGES, Limits, limits_in_use, parse_limits
 from anydim.compiler.passes.recipes import machine_text, parse_machine
-from anydim.compiler.targets.processor import described
+from anydim.compiler.targets.processor import describe_processor
 from anydim.compiler.targets.targets import target
 from tests.unit.compiler.kernels.launching import Prepared
 from tests.unit.compiler.kernels.test_row_versions import BOX, TEMPLATES, group_of
@@ -102,7 +102,9 @@ def test_a_processor_level_selects_other_versions() -> None:
     """Rows of 30 elements are short for AVX-512 and long for AVX2: the same code, two records."""
     found = {}
     for name in ("x86-64-v3", "x86-64-v4"):
-        launch = Prepared(group_of("largest"), TEMPLATES, BOX, described(name).machine).launch
+        launch = Prepared(
+            group_of("largest"), TEMPLATES, BOX, describe_processor(name).machine
+        ).launch
         found[name] = next(
             version for version, when in launch.versions if when.holds({"R": 3, "C": 30})
         )

@@ -11,7 +11,7 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir_text import print_kernel
 from anydim.compiler.kernels.mma_fragments import FRAGMENT_LAYOUTS, SUMS, WARP
 from anydim.compiler.targets.evaluated import evaluator
-from anydim.compiler.targets.evaluated.fragments import multiplied, rounded
+from anydim.compiler.targets.evaluated.fragments import multiply_fragments, round_to_tf32
 from tests.unit.compiler.targets.test_groups import grouped
 
 
@@ -38,7 +38,7 @@ def test_the_product_of_a_warp(dtype: DType) -> None:
     left = random.integers(-9, 9, (16, depth)).astype(dtype.numpy)
     right = random.integers(-9, 9, (depth, 8)).astype(dtype.numpy)
     whole = left.astype(np.float64) @ right.astype(np.float64)
-    np.testing.assert_array_equal(multiplied(dtype, given(dtype, left, right)), whole)
+    np.testing.assert_array_equal(multiply_fragments(dtype, given(dtype, left, right)), whole)
 
 
 def test_every_element_is_somebodys() -> None:
@@ -63,7 +63,7 @@ def test_rounding_to_11_bits() -> None:
     unit = np.float32(2.0**-10)
     values = np.array([1 + unit / 2, 1 + unit / 4, -1 - unit / 2, np.inf, np.nan, 0], np.float32)
     expected = np.array([1 + unit, 1, -1 - unit, np.inf, np.nan, 0], np.float32)
-    np.testing.assert_array_equal(rounded(values), expected)
+    np.testing.assert_array_equal(round_to_tf32(values), expected)
 
 
 def sums_of(group: int) -> ir.Kernel:

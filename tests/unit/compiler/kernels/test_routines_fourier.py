@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anydim.base.dtypes import DTYPES, converted, float32, float64
+from anydim.base.dtypes import DTYPES, convert_array, float32, float64
 from anydim.base.errors import GraphError
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.routines import fourier
@@ -33,7 +33,7 @@ def transform(shape: str, axis: int, dtype=float32, machine=MACHINE, box=BOX, **
 def signal(shape: str, dtype=float32, **env) -> np.ndarray:
     extents = [env[part] if part in env else int(part) for part in shape.split()]
     values = np.random.default_rng(sum(extents)).standard_normal(extents)
-    return converted(values, dtype.numpy)
+    return convert_array(values, dtype.numpy)
 
 
 def near(found: np.ndarray, right: np.ndarray, length: int, bits: int = 24) -> None:

@@ -13,7 +13,7 @@ from anydim.base.errors import OptionError
 from anydim.compiler.kernels.ir import Kernel, Library
 from anydim.compiler.targets.llvm.compiler import assembly, compile_modules, machine_code
 from anydim.compiler.targets.llvm.render import level_of, render
-from anydim.compiler.targets.processor import described
+from anydim.compiler.targets.processor import describe_processor
 from anydim.compiler.targets.target import Source
 from anydim.compiler.targets.targets import target
 
@@ -55,7 +55,7 @@ def test_names_of_loops_change_no_object(code: Kernel | Library) -> None:
 
 @pytest.mark.parametrize("name", ["x86-64-v3", "aarch64"])
 def test_loops_say_their_variables(name: str) -> None:
-    processor = described(name)
+    processor = describe_processor(name)
     kernels = (kernel for kernel in MODEL.report.kernels.values() if "rows" in kernel.name)
     for kernel in kernels:
         found = machine_code(kernel, processor)

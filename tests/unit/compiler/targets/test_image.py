@@ -15,7 +15,7 @@ from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.targets.image import link
 from anydim.compiler.targets.llvm.compiler import compile_modules
-from anydim.compiler.targets.processor import Processor, described, every_name
+from anydim.compiler.targets.processor import Processor, describe_processor, every_name
 from anydim.compiler.targets.run import ENTRY
 from anydim.compiler.targets.target import Source
 from anydim.compiler.targets.targets import target
@@ -24,7 +24,7 @@ from tests.unit.compiler.targets.programs import START, STOP, index, kernel, loo
 
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 HERE = target("llvm").processor
-ELF = replace(described("x86-64-v2" if HERE.architecture == "x86_64" else "aarch64"))
+ELF = replace(describe_processor("x86-64-v2" if HERE.architecture == "x86_64" else "aarch64"))
 ARCHITECTURES = ["x86-64-v2", "aarch64"]
 
 CALLER = """
@@ -117,8 +117,13 @@ def test_it_runs_from_a_file(tmp_path: Path, offset: int) -> None:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_same_objects_make_the_same_image(name: str) -> None:
-    assert image(TEXTS, ENTRIES, described(name)) == image(TEXTS, ENTRIES, described(name))
-    assert read_head(image(TEXTS, ENTRIES, described(name))).architecture in ("x86_64", "aarch64")
+    assert image(TEXTS, ENTRIES, describe_processor(name)) == image(
+        TEXTS, ENTRIES, describe_processor(name)
+    )
+    assert read_head(image(TEXTS, ENTRIES, describe_processor(name))).architecture in (
+        "x86_64",
+        "aarch64",
+    )
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -138,13 +143,13 @@ def test_what_no_image_can_have_is_our_bug(
     texts: tuple[str, ...], entries: tuple[str, ...], expected: str, name: str
 ) -> None:
     with pytest.raises(InternalError, match=expected):
-        image(texts, entries, described(name))
+        image(texts, entries, describe_processor(name))
 
 
 def test_objects_of_two_architectures() -> None:
     objects = [
-        *compile_modules({"a": Source.of(INNER)}, described("x86-64-v2"), 1).code.values(),
-        *compile_modules({"b": Source.of(TABLE)}, described("aarch64"), 1).code.values(),
+        *compile_modules({"a": Source.of(INNER)}, describe_processor("x86-64-v2"), 1).code.values(),
+        *compile_modules({"b": Source.of(TABLE)}, describe_processor("aarch64"), 1).code.values(),
     ]
     with pytest.raises(InternalError, match="aarch64"):
         link(objects, ["inner"])
@@ -175,7 +180,7 @@ def linked(kernels: Mapping[str, ir.Kernel], processor: Processor) -> bytes:
 @pytest.mark.parametrize("name", every_name())
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
 def test_kernels_of_every_processor_need_nothing_else(name: str, half: bool) -> None:
-    processor = described(name)
+    processor = describe_processor(name)
     lanes = processor.vector_bytes // 4
     kernels = {f"k_{each}": unary(each, lanes, half) for each in FUNCTIONS}
     head = read_head(linked(kernels, processor))
@@ -186,7 +191,7 @@ def test_kernels_of_every_processor_need_nothing_else(name: str, half: bool) -> 
 @pytest.mark.skipif(HERE.architecture != "x86_64", reason="a level of x86-64")
 def test_halves_without_an_instruction_for_them() -> None:
     """Every float16 there is, and what lies between two of them, as numpy has it."""
-    made = map_bytes(linked({"k_mul": unary_double()}, described("x86-64-v2")))
+    made = map_bytes(linked({"k_mul": unary_double()}, describe_processor("x86-64-v2")))
     x = numpy.arange(65536, dtype=numpy.uint16).view(numpy.float16)
     y = numpy.zeros_like(x)
     block = (ctypes.c_int64 * 2)(x.ctypes.data, y.ctypes.data)

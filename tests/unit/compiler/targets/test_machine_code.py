@@ -20,7 +20,7 @@ from anydim.compiler.kernels.ir import Kernel, Library
 from anydim.compiler.targets.llvm.compiler import assembly
 from anydim.compiler.targets.llvm.host import this_machine
 from anydim.compiler.targets.llvm.render import render
-from anydim.compiler.targets.processor import described
+from anydim.compiler.targets.processor import describe_processor
 from anydim.compiler.targets.targets import TARGETS
 from tests.golden.files import CASES
 from tests.unit.compiler.targets.machine_code import (
@@ -69,7 +69,7 @@ def _made(
     source: object, dims: Mapping[str, ad.Dim], processor: str
 ) -> dict[str, Kernel | Library]:
     """The kernels of a model and their libraries, made for vectors of the processor."""
-    kind, llvm = described(processor), TARGETS["llvm"]
+    kind, llvm = describe_processor(processor), TARGETS["llvm"]
     sizes = {"vector_bytes": kind.vector_bytes, "registers": kind.registers}
     seen = replace(this_machine().as_plain, **sizes)
     with patch.dict(TARGETS, {"llvm": replace(llvm, make=lambda _: llvm.make(seen))}):
@@ -80,7 +80,7 @@ def _made(
 
 def loops(case: str, prefix: str, processor: str) -> Iterator[list[str]]:
     """The innermost loops of those whose name begins so."""
-    kind = described(processor)
+    kind = describe_processor(processor)
     for name, made in modules(case, processor).items():
         if name.startswith(prefix):
             yield from innermost_loops(assembly(render(made, kind), kind))
@@ -91,7 +91,7 @@ def loops(case: str, prefix: str, processor: str) -> Iterator[list[str]]:
 def test_loops_that_sum_stay_in_registers(case: str, processor: str) -> None:
     found = [loop for loop in loops(case, SUMMING[case], processor) if sums(loop)]
     assert found
-    most = RELOADED if described(processor).registers == 16 else 0
+    most = RELOADED if describe_processor(processor).registers == 16 else 0
     for loop in found:
         text = "\n".join(loop)
         assert not calls(loop), text
@@ -125,7 +125,7 @@ def test_depthwise_sums_of_channels_stay_in_registers(processor: str) -> None:
     x = g.input("x", ad.float32, (n, h, v, 32))
     weights = numpy.random.default_rng(0).standard_normal((3, 3, 32)).astype(numpy.float32)
     g.output("y", g.call(ad.define(DEPTHWISE).layer, x, g.constant(weights)))
-    kind, found = described(processor), list[list[str]]()
+    kind, found = describe_processor(processor), list[list[str]]()
     for name, made in _made(g.graph(), {}, processor).items():
         if name.startswith("window_reduction_"):
             found += innermost_loops(assembly(render(made, kind), kind))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from anydim.base.dtypes import DTYPES, DType, bfloat16, converted, float16, float32, float64
+from anydim.base.dtypes import DTYPES, DType, bfloat16, convert_array, float16, float32, float64
 from anydim.compiler.kernels import ir
 from anydim.compiler.targets.run import launch
 from anydim.lang.functions import unsigned
@@ -46,7 +46,7 @@ def patterns(dtype: DType) -> numpy.ndarray:
 def near(dtype: DType) -> numpy.ndarray:
     """float32 numbers where rounding to the type decides something, and random ones."""
     assert dtype.format is not None
-    known = converted(patterns(dtype), float64.numpy)
+    known = convert_array(patterns(dtype), float64.numpy)
     known = numpy.unique(known[numpy.isfinite(known)])
     middles = (known[1:] + known[:-1]) / 2
     step = abs(known[-1] - known[-2])
@@ -65,7 +65,7 @@ def near(dtype: DType) -> numpy.ndarray:
 def comparable(values: numpy.ndarray, wanted: DType) -> numpy.ndarray:
     """Where ml_dtypes rounds as it should: not subnormal numbers to powers of two."""
     assert wanted.format is not None
-    singles = converted(values, numpy.dtype(numpy.float32))
+    singles = convert_array(values, numpy.dtype(numpy.float32))
     normal = abs(singles) >= 2.0**-126
     return wanted.format.sign | normal | (singles == 0) | numpy.isnan(singles)
 
@@ -81,7 +81,9 @@ def assert_same_bits(got: numpy.ndarray, want: numpy.ndarray, inputs: numpy.ndar
 def test_widening(have: DType, wanted: DType) -> None:
     values = patterns(have)
     with numpy.errstate(all="ignore"):
-        assert_same_bits(compiled(values, have, wanted), converted(values, wanted.numpy), values)
+        assert_same_bits(
+            compiled(values, have, wanted), convert_array(values, wanted.numpy), values
+        )
 
 
 @pytest.mark.parametrize("wanted", NARROW, ids=str)
@@ -98,7 +100,7 @@ def test_narrowing_every_half(have: DType, wanted: DType) -> None:
     values = patterns(have)
     with numpy.errstate(all="ignore"):
         values = values[comparable(values, wanted)]
-        want = converted(values, wanted.numpy)
+        want = convert_array(values, wanted.numpy)
         assert_same_bits(compiled(values, have, wanted), want, values)
 
 

@@ -11,7 +11,7 @@ from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.targets.evaluated import evaluator
 from anydim.compiler.targets.opencl.render import render
-from anydim.compiler.targets.processor import described
+from anydim.compiler.targets.processor import describe_processor
 from anydim.compiler.targets.run import launch
 from tests.kernel_targets import needs_device
 from tests.unit.compiler.targets.programs import (
@@ -25,7 +25,7 @@ from tests.unit.compiler.targets.programs import (
 )
 from tests.unit.compiler.targets.test_groups import sums
 
-PROCESSOR = described("x86-64-v3")
+PROCESSOR = describe_processor("x86-64-v3")
 F32 = ir.Type(float32)
 
 

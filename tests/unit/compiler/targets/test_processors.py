@@ -14,7 +14,7 @@ from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import bytes_library
 from anydim.compiler.targets.llvm.compiler import assembly
 from anydim.compiler.targets.llvm.host import this_machine
 from anydim.compiler.targets.llvm.render import render, render_kernel
-from anydim.compiler.targets.processor import described, every_name
+from anydim.compiler.targets.processor import describe_processor, every_name
 from anydim.compiler.targets.targets import target
 from tests.unit.compiler.targets.programs import START, STOP, index, kernel, loop
 
@@ -60,7 +60,7 @@ def test_every_described_processor_gets_elf_objects(name: str) -> None:
     ],
 )  # fmt: skip
 def test_code_is_of_the_level(name: str, without: str, has: str) -> None:
-    processor = described(name)
+    processor = describe_processor(name)
     lanes = processor.machine.lanes(float32)
     text = assembly(render_kernel(triad(lanes), processor), processor)
     assert has in text
@@ -75,14 +75,14 @@ def test_code_is_of_the_level(name: str, without: str, has: str) -> None:
     ],
 )  # fmt: skip
 def test_dot_products_of_bytes(name: str, has: str) -> None:
-    processor = described(name)
+    processor = describe_processor(name)
     lanes = processor.machine.lanes(int32)
     assert has in assembly(render_kernel(dots(lanes), processor), processor)
 
 
 def test_tiles() -> None:
-    processor = described("x86-64-v4+amx")
-    assert processor.machine.tiles and not described("x86-64-v4+vnni").machine.tiles
+    processor = describe_processor("x86-64-v4+amx")
+    assert processor.machine.tiles and not describe_processor("x86-64-v4+vnni").machine.tiles
     assert {"amx_tile", "amx_int8", "avx512_vnni"} <= processor.flags
     assert not processor.as_plain.machine.tiles
     library = bytes_library(tiles_of_words(processor.machine), True, ir.TILE)
@@ -99,14 +99,14 @@ def test_tiles() -> None:
 )  # fmt: skip
 def test_a_processor_that_there_is_not(text: str, expected: str) -> None:
     with pytest.raises(OptionError) as caught:
-        described(text)
+        describe_processor(text)
     assert expected in str(caught.value)
 
 
 def test_flags_are_what_linux_calls_them() -> None:
-    assert {"lahf_lm", "pni", "sse4_1"} <= described("x86-64-v2").flags
-    assert {"abm", "bmi1", "avx_vnni"} <= described("x86-64-v3+vnni").flags
-    assert described("aarch64+dotprod").flags == {"fp", "asimd", "asimddp"}
+    assert {"lahf_lm", "pni", "sse4_1"} <= describe_processor("x86-64-v2").flags
+    assert {"abm", "bmi1", "avx_vnni"} <= describe_processor("x86-64-v3+vnni").flags
+    assert describe_processor("aarch64+dotprod").flags == {"fp", "asimd", "asimddp"}
 
 
 def test_this_machine_honours_the_setting() -> None:

@@ -12,7 +12,7 @@ from anydim.base.dtypes import int32
 from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.targets.evaluated.evaluator import run
-from anydim.compiler.targets.llvm.host import _reported, this_machine
+from anydim.compiler.targets.llvm.host import _describe_host, this_machine
 from anydim.compiler.targets.run import launch
 from anydim.compiler.targets.targets import target
 from anydim.runtime import cpu
@@ -72,7 +72,7 @@ def test_the_evaluator_refuses(before: tuple[ir.Step, ...], expected: str) -> No
 @pytest.fixture
 def asked_again() -> Iterator[None]:
     """What is known of this machine is found out anew, in the test and after it."""
-    known = (cpu.tiles_allowed, cpu.this_level, _reported)
+    known = (cpu.tiles_allowed, cpu.this_level, _describe_host)
     for each in known:
         each.cache_clear()
     yield

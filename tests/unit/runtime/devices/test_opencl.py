@@ -14,7 +14,7 @@ import anydim as ad
 from anydim.base import settings
 from anydim.base.errors import DeviceError, DeviceMemoryError
 from anydim.compiler.targets.opencl.render import render
-from anydim.compiler.targets.processor import described
+from anydim.compiler.targets.processor import describe_processor
 from anydim.runtime.devices.device import Launch
 from anydim.runtime.devices.opencl import inventory, libopencl
 from anydim.runtime.devices.opencl.device import OpenClDevice
@@ -22,7 +22,7 @@ from anydim.runtime.devices.opencl.opened import opened
 from tests.kernel_targets import needs_device
 from tests.unit.compiler.targets.test_groups import sums
 
-PROCESSOR = described("x86-64-v3")
+PROCESSOR = describe_processor("x86-64-v3")
 
 
 @pytest.fixture(params=[OpenClDevice, opened], ids=["apart", "usual"])

@@ -11,7 +11,7 @@ from anydim.base.errors import ModelError
 from anydim.base.onnx_notation import ELEMENT_TYPES, OPEN
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown, facts
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.compiler.frontends.onnx.file.dims import Declared, DimNames
 from anydim.compiler.frontends.onnx.file.frame import Frame, Value, frame_of
 from anydim.compiler.frontends.onnx.file.mapped import mapped
@@ -63,9 +63,9 @@ class Outline(Shown):
     def _sheet(self) -> Sheet:
         """The declarations of the file, and its node count per operator."""
         opsets = ", ".join(f"{domain} {version}".strip() for domain, version in self.opsets.items())
-        weights = f"{self.weight_bytes} bytes in {counted(self.constants, 'constant')}"
+        weights = f"{self.weight_bytes} bytes in {count_of(self.constants, 'constant')}"
         return Sheet(
-            f"{self.path}: {self.name}, {counted(sum(self.operators.values()), 'node')}",
+            f"{self.path}: {self.name}, {count_of(sum(self.operators.values()), 'node')}",
             (
                 ("dims", str(self.dims) or "none"),
                 *facts("inputs", map(str, self.inputs)),

@@ -10,7 +10,7 @@ import anydim.compiler.ops  # noqa: F401  fills the registry of operators
 from anydim.base.errors import LanguageError, UserError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.compiler.frontends.recursion.states import names_of, reads_of, variables_of
 from anydim.compiler.graph.operator import operator
 from anydim.lang.resolve.divisions import division_guards
@@ -259,7 +259,7 @@ def _operator_call(item: Invoke, scope: Scope) -> Iterator[Section]:
         hint = error.hint or settings_hint(item.call, record)
         raise scope.error(item.call.position, problem, hint) from None
     if len(kinds) != len(item.targets):
-        has = f"'{record.name}' has {counted(len(kinds), 'result')}"
+        has = f"'{record.name}' has {count_of(len(kinds), 'result')}"
         problem = f"{has}, but {len(item.targets)} are assigned"
         raise scope.error(item.position, problem, "name each result")
     scope.kinds.update(zip(item.targets, kinds))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import UserError
 from anydim.base.frozen import FrozenMapping
-from anydim.base.text import counted, listed
+from anydim.base.text import count_of, quote_list
 from anydim.compiler.frontends.recursion.data_sized_calls import data_sized_call
 from anydim.compiler.frontends.recursion.emission import Several, emit_sections
 from anydim.compiler.frontends.recursion.frontier import Frontier
@@ -76,7 +76,7 @@ def called_in_order(
 ) -> list[str]:  # fmt: skip
     """Emit a call into the graph of a builder; returns the names of its results."""
     if len(inputs) != len(definition.parameters):
-        takes = listed(parameter.name for parameter in definition.parameters)
+        takes = quote_list(parameter.name for parameter in definition.parameters)
         raise definition.error(definition.position, f"takes {takes}; got {len(inputs)} arguments")
     values = builder._values(definition.name, inputs)
     emitter = Emitter(builder._box)
@@ -207,14 +207,14 @@ class InOrder:
             results = data_sized_call(self.emitter, name, stem, given, attributes)
         except TypeError:
             raise self.definition.error(
-                item.call.position, f"'{name}' does not take {counted(len(given), 'argument')} "
-                f"with the attributes {listed(attributes) or 'none'}",
+                item.call.position, f"'{name}' does not take {count_of(len(given), 'argument')} "
+                f"with the attributes {quote_list(attributes) or 'none'}",
             ) from None  # fmt: skip
         except UserError as error:
             problem = f"in this call of '{name}': {error.problem}"
             raise self.definition.error(item.call.position, problem, error.hint) from None
         if len(results) != len(item.targets):
-            has = f"'{name}' has {counted(len(results), 'result')}"
+            has = f"'{name}' has {count_of(len(results), 'result')}"
             problem = f"{has}, but {len(item.targets)} are assigned"
             raise self.definition.error(item.position, problem, "name each result")
         self.values.update(zip(item.targets, results))

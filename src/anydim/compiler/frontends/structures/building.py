@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from anydim.base.dtypes import DTYPES, float32
 from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
-from anydim.base.text import article, listed, suggestion
+from anydim.base.text import article, quote_list, suggestion
 from anydim.compiler.frontends.structures.emitter import Emitter
 from anydim.compiler.frontends.structures.graphs import declared, emitted, flattened
 from anydim.compiler.frontends.structures.records import structures_of, tensors_of
@@ -64,7 +64,7 @@ def _parameter(definition: Definition, name: str) -> Parameter:
     if not known:
         raise GraphError(f"'{definition.name}' takes no structures", "declare a type: type T { }")
     if name and name not in known:
-        hint = suggestion(name, known) or f"it has {listed(known)}"
+        hint = suggestion(name, known) or f"it has {quote_list(known)}"
         raise GraphError(f"'{definition.name}' has no structure '{name}'", hint)
     return known[name] if name else next(iter(known.values()))
 
@@ -87,7 +87,7 @@ def called_over_structures(
 ) -> tuple[Value | StructureValue, ...]:  # fmt: skip
     """Emit the call of a definition over structures; returns its results."""
     if len(inputs) != len(definition.parameters):
-        takes = listed(parameter.name for parameter in definition.parameters)
+        takes = quote_list(parameter.name for parameter in definition.parameters)
         raise GraphError(f"'{definition.name}' takes {takes}; got {len(inputs)} arguments")
     tensors = [each.name for each in tensors_of(definition)]
     pairs = list(zip(definition.parameters, inputs))

@@ -21,7 +21,7 @@ from anydim.base.dtypes import float64, int64, uint8
 from anydim.base.errors import GraphError, ModelError, UserError
 from anydim.base.pages import OPERATORS_OF_TORCH
 from anydim.base.records import dataclass
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.compiler.frontends.builder import Value
 from anydim.compiler.frontends.torch import control_flow
 from anydim.compiler.frontends.torch.builder import TorchBuilder, is_known
@@ -296,7 +296,7 @@ class _Importing:
                         if "Tensor" not in str(formal.type) and not is_known(value)]  # fmt: skip
             if not computed:
                 raise
-            raise Refused(f"its {listed(computed)} is computed, and has to be known") from None
+            raise Refused(f"its {quote_list(computed)} is computed, and has to be known") from None
 
     def part(self, values: Any, position: int) -> Any:
         """One of several results."""

@@ -16,7 +16,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from anydim.base.errors import ModelError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.torch_sources import is_module
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.compiler.frontends.torch.decompositions import decompositions
 from anydim.compiler.frontends.torch.exporting import whole_layers
 from anydim.compiler.frontends.torch.importer import Imported, Program, import_graph
@@ -98,7 +98,7 @@ def exported(
         return read_file(source)
     if not isinstance(arguments, (tuple, list)):
         raise OptionError(
-            f"the example arguments of a module are {shown(arguments)}",
+            f"the example arguments of a module are {short_repr(arguments)}",
             "give a tuple: ad.compile(module, (x,), dynamic_shapes=({0: Dim('batch')},))",
         )
     try:

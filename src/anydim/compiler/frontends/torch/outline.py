@@ -9,7 +9,7 @@ from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown, facts
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.compiler.frontends.torch.opening import open_program, read_file
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box
@@ -37,13 +37,13 @@ class ProgramOutline(Shown):
         """The declarations of the file, and its node count per overload."""
         shown = ", ".join(f"{name} {count}" for name, count in self.overloads.items())
         return Sheet(
-            f"{self.path}: {self.name}, {counted(sum(self.overloads.values()), 'node')}",
+            f"{self.path}: {self.name}, {count_of(sum(self.overloads.values()), 'node')}",
             (
                 ("dims", str(self.dims) or "none"),
                 *facts("inputs", map(str, self.inputs)),
                 *facts("outputs", map(str, self.outputs)),
                 *facts("state", self.state),
-                ("weights", f"{self.weight_bytes} bytes in {counted(self.constants, 'constant')}"),
+                ("weights", f"{self.weight_bytes} bytes in {count_of(self.constants, 'constant')}"),
                 ("operators", shown),
             ),
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anydim.base.errors import OptionError
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.sizes import Dim
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Naming:
         unknown = [name for name in self.program.dims if name not in names]
         if unknown:
             raise OptionError(
-                f"dims: the program has no dim {listed(unknown)}",
-                f"its dims are {listed(names) or 'none'}",
+                f"dims: the program has no dim {quote_list(unknown)}",
+                f"its dims are {quote_list(names) or 'none'}",
             )
         for symbol, name, _ in found.values():
             low, high = self.range_of(symbol)

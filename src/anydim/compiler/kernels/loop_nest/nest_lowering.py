@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anydim.base.errors import OptionError
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.compiler.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.compiler.kernels.launch import Launch, Machine, moved_bytes
 from anydim.compiler.kernels.loop_nest.nest_elements import NestContext, Storage
@@ -92,7 +92,7 @@ def _chosen(form: NestForm, schedule: Nest, box: Box) -> Chunks | None:
         if schedule.parallel in chunks.axis.split(" and "):
             return chunks
     known = [_name(chunks) for chunks in form.chunks]
-    hint = f"it can be split along {listed(known)}" if known else "no range of it can be split"
+    hint = f"it can be split along {quote_list(known)}" if known else "no range of it can be split"
     found = analyse(form.group, box)
     why = [str(v) for v in found.loops if v.at.variable == schedule.parallel]
     why += [str(v) for v in found.axes if v.axis == schedule.parallel and v.order != PARALLEL]

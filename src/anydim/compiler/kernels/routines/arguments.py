@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anydim.base.errors import GraphError
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.compiler.kernels.routines.routine import Types
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, Truth, as_size, prove
@@ -23,7 +23,7 @@ def axis_of(operator: str, axis: object, rank: int) -> int:
 def expect_inputs(operator: str, types: Types, low: int, high: int) -> None:
     """Check that the number of inputs is between `low` and `high`."""
     if not low <= len(types) <= high:
-        wanted = counted(low, "input") if low == high else f"{low} to {high} inputs"
+        wanted = count_of(low, "input") if low == high else f"{low} to {high} inputs"
         raise GraphError(f"operator '{operator}' takes {wanted}, not {len(types)}")
 
 

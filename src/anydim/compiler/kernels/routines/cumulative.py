@@ -21,7 +21,7 @@ from functools import partial
 
 import numpy
 
-from anydim.base.dtypes import DType, converted, float32, from_numpy, int64
+from anydim.base.dtypes import DType, convert_array, float32, from_numpy, int64
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir import iota
@@ -89,7 +89,7 @@ class Running:
             wide = numpy.concatenate([first, wide.take(range(x.shape[axis] - 1), axis)], axis)
         sums = self.ufuncs[x.dtype == bool].accumulate(wide, axis)
         sums = numpy.flip(sums, axis) if attributes["reverse"] else sums
-        return (converted(sums, x.dtype) if _is_narrow(x) else sums.astype(x.dtype),)
+        return (convert_array(sums, x.dtype) if _is_narrow(x) else sums.astype(x.dtype),)
 
     def lower(self, types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
         rows = Rows.of(self.name, types, attributes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy
 
-from anydim.base.dtypes import converted
+from anydim.base.dtypes import convert_array
 from anydim.base.errors import GraphError
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.routines.arguments import at_most, axis_of
@@ -44,13 +44,13 @@ def _length(attributes: Attributes, box: Box) -> Size:
 
 def _numbers(x: numpy.ndarray) -> numpy.ndarray:
     """Complex numbers in double precision, from parts along the last axis."""
-    wide = converted(x, numpy.dtype(numpy.float64))
+    wide = convert_array(x, numpy.dtype(numpy.float64))
     return wide[..., 0] + 1j * wide[..., 1] if x.shape[-1] == 2 else wide[..., 0] + 0j
 
 
 def _written(found: numpy.ndarray, dtype: numpy.dtype, real: bool = False) -> numpy.ndarray:
     parts = [found.real] if real else [found.real, found.imag]
-    return converted(numpy.stack(parts, -1), dtype)
+    return convert_array(numpy.stack(parts, -1), dtype)
 
 
 # ---- along an axis -------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def _evaluate_frames(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Res
     indices = numpy.arange(count)[:, None] * step + numpy.arange(length)
     frames = x[:, indices]
     if len(arrays) == 2:
-        frames = frames * converted(arrays[1], numpy.dtype(numpy.float64))
+        frames = frames * convert_array(arrays[1], numpy.dtype(numpy.float64))
     return (_written(numpy.fft.fft(frames)[..., :made], arrays[0].dtype),)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
-from anydim.base.user_values import shown
+from anydim.base.text import quote_list, suggestion
+from anydim.base.user_values import short_repr
 from anydim.compiler.graph.nodes import Graph, Node
 from anydim.runtime.devices.device import HOSTS
 from anydim.runtime.devices.table import DRIVERS
@@ -51,7 +51,7 @@ def known_rules(given: Any, devices: Collection[str]) -> tuple[Rule, ...]:
     pairs = _pairs(given) if isinstance(given, str) else given
     if not isinstance(pairs, Mapping):
         raise OptionError(
-            f"placement is {shown(given)}", 'give {"pattern of nodes": "device"}, or its text'
+            f"placement is {short_repr(given)}", 'give {"pattern of nodes": "device"}, or its text'
         )
     return tuple(Rule(*_known(pattern, device, devices)) for pattern, device in pairs.items())
 
@@ -102,12 +102,14 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _known(pattern: Any, device: Any, devices: Collection[str]) -> tuple[str, str]:
     if not isinstance(pattern, str) or not isinstance(device, str) or not pattern:
-        raise OptionError(f"placement: {shown(pattern)}: {shown(device)}", "give two strings")
+        raise OptionError(
+            f"placement: {short_repr(pattern)}: {short_repr(device)}", "give two strings"
+        )
     if device in HOSTS:
         return pattern, HOST
     if device not in devices:
         names = (*devices, *HOSTS)
-        hint = suggestion(device, names) or f"there is {listed(names)}: devices= names them"
+        hint = suggestion(device, names) or f"there is {quote_list(names)}: devices= names them"
         if device.partition(":")[0] in DRIVERS:
             hint = f"name it: devices={{'accel': '{device}'}}, placement={{'{pattern}': 'accel'}}"
         raise OptionError(f"placement: '{pattern}' is on '{device}', which is not a device", hint)

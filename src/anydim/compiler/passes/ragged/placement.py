@@ -14,7 +14,7 @@ from collections.abc import Iterator, Set
 
 from anydim.base.errors import ModelError, OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.compiler.graph.dims import symbols_of
 from anydim.compiler.graph.evaluate import group_of
 from anydim.compiler.graph.nodes import Graph, Node
@@ -81,8 +81,8 @@ class Placement:
         kinds = list(self.kinds.values())
         loops = sum(stage % 2 for stage in self.exports)
         yield (
-            f"{counted(kinds.count(TOKEN), 'node')} over all rows at once, "
-            f"{kinds.count(INSIDE)} in {counted(loops, 'loop')} over rows"
+            f"{count_of(kinds.count(TOKEN), 'node')} over all rows at once, "
+            f"{kinds.count(INSIDE)} in {count_of(loops, 'loop')} over rows"
         )
 
     def name(self, stem: str) -> str:

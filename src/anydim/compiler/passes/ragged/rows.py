@@ -19,7 +19,7 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.passes.ragged.groups import split, with_fixed_sizes
 from anydim.compiler.passes.ragged.placement import Placement
@@ -60,7 +60,7 @@ def known_dims(graph: Graph, dims: Any) -> dict[str, str]:
             known = graph.box.names
             raise OptionError(
                 f"ragged: '{name}' is not a dim of '{graph.name}'",
-                suggestion(str(name), known) or f"the dims are {listed(known)}",
+                suggestion(str(name), known) or f"the dims are {quote_list(known)}",
             )
     if len(set(dims.values())) > 1 or set(dims) & set(dims.values()):
         raise OptionError("ragged: all ragged dims belong to one dim of rows", hint)

@@ -33,13 +33,13 @@ def compiling(processor: Processor, threads: int = 0) -> Compilation:
     chosen = compiler()
     flags = chosen.flags(processor)
     return Compilation(
-        partial(_compiled, chosen, flags),
+        partial(_compile, chosen, flags),
         lambda module: key_of(ABI_VERSION, chosen.identity, *flags, module.identity),
         threads,
     )
 
 
-def _compiled(chosen: Compiler, flags: tuple[str, ...], module: Source) -> bytes:
+def _compile(chosen: Compiler, flags: tuple[str, ...], module: Source) -> bytes:
     text = module.text()
     with tempfile.TemporaryDirectory(prefix="anydim-") as folder:
         source, made = Path(folder, "code.c"), Path(folder, "code.o")

@@ -46,7 +46,7 @@ def compiler() -> Compiler:
 
     Raises OptionError if it is missing.
     """
-    return _found(settings.c_compiler)
+    return _find_compiler(settings.c_compiler)
 
 
 def machine_flags(processor: Processor) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def machine_flags(processor: Processor) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=8)
-def _found(wanted: str) -> Compiler:
+def _find_compiler(wanted: str) -> Compiler:
     for name in (wanted,) if wanted else _USUAL:
         command = _command(name)
         if command is not None:

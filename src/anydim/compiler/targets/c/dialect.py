@@ -145,7 +145,7 @@ C11 = Dialect(
 )  # fmt: skip
 
 
-def held(dtype: DType) -> str:
+def storage_name(dtype: DType) -> str:
     """Return the name of the type that stores a value: f32, i64, u8, ...; a flag is a byte in
     memory.
 

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
-from anydim.compiler.targets.c.dialect import held
+from anydim.compiler.targets.c.dialect import storage_name
 
 FLAG = "_Bool"  # scalar flag
 _FEW = 4  # lanes that are converted in one step
@@ -62,7 +62,7 @@ def form_of(kind: ir.Type) -> Form:
     """Return the form of a value of loop IR, except for vectors of flags."""
     if kind.dtype.kind == "bool" and kind.lanes == 1:
         return Form(FLAG)
-    return Form(held(kind.dtype), kind.lanes)
+    return Form(storage_name(kind.dtype), kind.lanes)
 
 
 def flags(lanes: int, bits: int) -> Form:

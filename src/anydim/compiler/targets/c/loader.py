@@ -78,13 +78,13 @@ def _library(objects: tuple[bytes, ...], chosen: Compiler) -> bytes:
     found = cache.get(key) if cache is not None else None
     if found is not None:
         return found
-    data = _linked(objects, chosen)
+    data = _link(objects, chosen)
     if cache is not None:
         cache.put(key, data)
     return data
 
 
-def _linked(objects: tuple[bytes, ...], chosen: Compiler) -> bytes:
+def _link(objects: tuple[bytes, ...], chosen: Compiler) -> bytes:
     with tempfile.TemporaryDirectory(prefix="anydim-") as folder:
         paths = [Path(folder, f"{number}.o") for number in range(len(objects))]
         for path, data in zip(paths, objects):

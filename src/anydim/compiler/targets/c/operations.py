@@ -120,15 +120,15 @@ def _lanewise(operation: str, form: Form, prelude: Prelude) -> Helper:
     if prelude.is_wide(form):
         return Helper(form.name, parameters, _halves(operation, form, names, prelude))
     if operation == "fma" and kind == "f":
-        return Helper(form.name, parameters, _fused(form, found, prelude))
+        return Helper(form.name, parameters, _multiply_add(form, found, prelude))
     if row is not None:
-        return Helper(form.name, parameters, _body(found, filled(row, form, prelude)))
+        return Helper(form.name, parameters, _body(found, fill_row(row, form, prelude)))
     if form.lanes == 1:
         raise InternalError(f"C has no '{operation}' of {form.name}")
     return Helper(form.name, parameters, _body(found, _each(operation, form, names, prelude)))
 
 
-def filled(row: str, form: Form, prelude: Prelude) -> str:
+def fill_row(row: str, form: Form, prelude: Prelude) -> str:
     """Fill in the names of a row's types and helper functions, which are defined."""
     wide = form.unsigned if form.lanes > 1 or form.bits >= 32 else Form("u32")
     suffix = prelude.dialect.literals.suffix.get(f"u{form.bits}", "")
@@ -159,7 +159,7 @@ def _body(found: Sequence[Choice], plain: str) -> tuple[str, ...]:
     return (*lines, "#else", f"  return {plain};", "#endif")
 
 
-def _fused(form: Form, found: Sequence[Choice], prelude: Prelude) -> tuple[str, ...]:
+def _multiply_add(form: Form, found: Sequence[Choice], prelude: Prelude) -> tuple[str, ...]:
     """Multiply-add with one rounding if the processor has it, otherwise two."""
     if "fma" not in prelude.processor.has and prelude.processor.architecture != "aarch64":
         return ("  return a * b + c;",)
@@ -184,7 +184,7 @@ def _halves(operation: str, form: Form, names: str, prelude: Prelude) -> tuple[s
         f"{one}({', '.join(_part(name, form, high, prelude) for name in names)})"
         for high in (False, True)
     )
-    return (f"  return {_joined(form, parts, prelude)};",)
+    return (f"  return {_join_halves(form, parts, prelude)};",)
 
 
 def _part(name: str, form: Form, high: bool, prelude: Prelude) -> str:
@@ -197,7 +197,7 @@ def _part(name: str, form: Form, high: bool, prelude: Prelude) -> str:
     return prelude.shuffle(name, name, tuple(range(start, start + count)), form)
 
 
-def _joined(form: Form, parts: Iterable[str], prelude: Prelude) -> str:
+def _join_halves(form: Form, parts: Iterable[str], prelude: Prelude) -> str:
     if prelude.is_wide(form):
         return prelude.call("joined", form, *parts)
     low, high = parts
@@ -240,7 +240,7 @@ def _compared(symbol: str) -> Callable[[Form, Form | None, Prelude], Helper]:
             one = prelude.function(COMPARISONS[symbol], form.half)
             parts = (f"{one}({_part('a', form, high, prelude)}, {_part('b', form, high, prelude)})"
                      for high in (False, True))  # fmt: skip
-            text = _joined(form.signed, parts, prelude)
+            text = _join_halves(form.signed, parts, prelude)
         return Helper(flags, (f"{kind} a", f"{kind} b"), (f"  return {text};",))
 
     return made
@@ -261,7 +261,7 @@ def _splat(form: Form, other: Form | None, prelude: Prelude) -> Helper:
     element = prelude.type(form.scalar)
     text = f"({form.name}){{{', '.join('a' for _ in range(form.lanes))}}}"
     if prelude.is_wide(form):
-        text = _joined(form, [prelude.call("splat", form.half, "a")] * 2, prelude)
+        text = _join_halves(form, [prelude.call("splat", form.half, "a")] * 2, prelude)
     return Helper(prelude.type(form), (f"{element} a",), (f"  return {text};",))
 
 
@@ -294,7 +294,7 @@ def _load_if(form: Form, other: Form | None, prelude: Prelude) -> Helper:
             f"{_part('m', form.signed, high, prelude)})"
             for high in (False, True)
         )
-        return Helper(result, parameters, (f"  return {_joined(form, parts, prelude)};",))
+        return Helper(result, parameters, (f"  return {_join_halves(form, parts, prelude)};",))
     found = choices("load_if", form, prelude.processor)
     lanes = ", ".join(f"m[{lane}] ? p[{lane}] : 0" for lane in range(form.lanes))
     return Helper(result, parameters, _body(found, f"({form.name}){{{lanes}}}"))

@@ -14,7 +14,7 @@ from anydim.base.cache import code_version
 from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir.steps import every_step
-from anydim.compiler.targets.c.dialect import C11, Dialect, held
+from anydim.compiler.targets.c.dialect import C11, Dialect, storage_name
 from anydim.compiler.targets.c.forms import Form, form_of
 from anydim.compiler.targets.c.names import identifier, is_identifier
 from anydim.compiler.targets.c.operations import helper
@@ -84,19 +84,19 @@ class File:
         """Define functions; functions of other files that they call are declared first."""
         self.know(functions)
         own = {function.name for function in functions}
-        calls = _called(functions)
+        calls = _calls_by_name(functions)
         self.named = {*own, *calls}
-        self.parts += [self._declared(call) for name, call in calls.items() if name not in own]
+        self.parts += [self._declare(call) for name, call in calls.items() if name not in own]
         odd = (f for f in functions if f.public and not is_identifier(f.name))
         self.parts += [f"{self._head(f)}{self._symbol(f.name)};" for f in odd]
         self.parts += [f"{self._linkage(f)}{self._head(f)};" for f in _ahead(functions)]
-        self.parts += [self._defined(function) for function in functions]
+        self.parts += [self._define(function) for function in functions]
 
     def callee(self, name: str, spaces: Sequence[str]) -> str:
         """Return the name of a function for arguments in given address spaces."""
         return identifier(name)
 
-    def _defined(self, function: ir.Function, called: str = "", spaces: Sequence[str] = ()) -> str:
+    def _define(self, function: ir.Function, called: str = "", spaces: Sequence[str] = ()) -> str:
         steps = Steps(function, self.prelude, self.known, self.named, self.callee)
         names = []
         for parameter in function.parameters:
@@ -127,7 +127,7 @@ class File:
         )
         return f"{result} {called or identifier(function.name)}({parameters or 'void'})"
 
-    def _declared(self, call: ir.Call) -> str:
+    def _declare(self, call: ir.Call) -> str:
         """Declare the function of another file that a step calls."""
         name = str(call.function)
         if name in self.known:
@@ -155,7 +155,7 @@ class File:
         # compiler to keep a value across a barrier.
         alias = parameter.alias or space == LOCAL
         text = self.dialect.alias if alias else self.dialect.pointer
-        kind = self.prelude.type(Form(held(parameter.dtype)))
+        kind = self.prelude.type(Form(storage_name(parameter.dtype)))
         return self.dialect.spaces.get(space, "") + text.format(type=kind, name=name)
 
     def entry(self, kernel: ir.Kernel) -> None:
@@ -189,7 +189,7 @@ def _ahead(functions: Sequence[ir.Function]) -> Iterator[ir.Function]:
     return (own[name] for name in wanted if is_identifier(name))
 
 
-def _called(functions: Iterable[ir.Function]) -> dict[str, ir.Call]:
+def _calls_by_name(functions: Iterable[ir.Function]) -> dict[str, ir.Call]:
     """Return a call of each function that is called by name: one that uses its result, if any."""
     found: dict[str, ir.Call] = {}
     for name, call in (pair for function in functions for pair in _calls(function.body)):

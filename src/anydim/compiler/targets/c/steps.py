@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from anydim.compiler.kernels import ir
-from anydim.compiler.targets.c.dialect import held
+from anydim.compiler.targets.c.dialect import storage_name
 from anydim.compiler.targets.c.flows import data_names
 from anydim.compiler.targets.c.forms import Form
 from anydim.compiler.targets.c.names import Scope
@@ -52,12 +52,12 @@ class Steps:
     # ---- plain statements ----------------------------------------------------------------------
 
     def _let(self, step: ir.Let) -> None:
-        self._named("const ", step)
+        self._declare_name("const ", step)
 
     def _declare(self, step: ir.Declare) -> None:
-        self._named("", step)
+        self._declare_name("", step)
 
-    def _named(self, qualifier: str, step: ir.Let | ir.Declare) -> None:
+    def _declare_name(self, qualifier: str, step: ir.Let | ir.Declare) -> None:
         kind, value = self.values.type(step.value), self.values.value(step.value)
         self._note_width(step)
         self.write(f"{qualifier}{kind} {self.values.scope.declare(step.name)} = {value};")
@@ -77,7 +77,7 @@ class Steps:
         self.values.buffers[step.name] = step.dtype
         if self.prelude.dialect.spaces:
             self.values.spaces[step.name] = PRIVATE
-        kind = self.prelude.type(Form(held(step.dtype)))
+        kind = self.prelude.type(Form(storage_name(step.dtype)))
         name = self.values.scope.declare(step.name)
         text = self.prelude.dialect.stack
         self.write(text.format(type=kind, name=name, count=max(step.count, 1)))
@@ -90,7 +90,7 @@ class Steps:
             test = f"if ({values.value(step.mask)}) " if step.mask is not None else ""
             self.write(test + plain)
             return
-        form, space = Form(held(kind.dtype), kind.lanes), values.spaces.get(step.buffer, "")
+        form, space = Form(storage_name(kind.dtype), kind.lanes), values.spaces.get(step.buffer, "")
         address = values.element_address(step.buffer, step.offset, kind.dtype)
         if step.mask is None:
             self.write(self.prelude.call("store", form, address, value, space=space) + ";")
@@ -138,13 +138,13 @@ class Steps:
             return self.values.value(argument)
         pointer = self.values.address(argument)
         same = isinstance(wanted, ir.Pointer) and (
-            held(wanted.dtype) == held(self.values.buffers[argument.buffer])
+            storage_name(wanted.dtype) == storage_name(self.values.buffers[argument.buffer])
         )
         if same or not isinstance(wanted, ir.Pointer):
             return pointer if same else f"(void *)({pointer})"
         if not self.prelude.dialect.spaces:
             return f"(void *)({pointer})"
-        kind = self.prelude.type(Form(held(wanted.dtype)))
+        kind = self.prelude.type(Form(storage_name(wanted.dtype)))
         return f"({self.values.spelled(argument.buffer)}{kind} *)({pointer})"
 
     def _return(self, step: ir.Return) -> None:
@@ -202,7 +202,7 @@ class Steps:
     def _for(self, step: ir.For) -> None:
         values = self.values
         start = values.value(step.start)
-        stop, width = (self._bound(step.variable, bound) for bound in (step.stop, step.step))
+        stop, width = (self._loop_bound(step.variable, bound) for bound in (step.stop, step.step))
         with values.scope.block():
             kind = self.prelude.type(Form("i64"))
             name = values.scope.declare(step.variable)
@@ -211,7 +211,7 @@ class Steps:
             self.block(step.body)
         self.write("}")
 
-    def _bound(self, variable: str, bound: ir.Value) -> str:
+    def _loop_bound(self, variable: str, bound: ir.Value) -> str:
         """Return a loop bound, hoisted to a variable if it might change or is expensive."""
         if isinstance(bound, (ir.Const, ir.Var)):
             return self.values.value(bound)

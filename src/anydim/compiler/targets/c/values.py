@@ -10,7 +10,7 @@ from anydim.base.dtypes import DType, float16
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
-from anydim.compiler.targets.c.dialect import held
+from anydim.compiler.targets.c.dialect import storage_name
 from anydim.compiler.targets.c.flows import is_data
 from anydim.compiler.targets.c.forms import Form, flags, form_of
 from anydim.compiler.targets.c.literals import literal
@@ -240,9 +240,9 @@ class Values:
         if function not in _COMPARISONS:
             raise InternalError(f"C has no '{node.function}' of flags")
         numbers = [self.prelude.cast(f"({part})", form.unsigned) for part in parts]
-        return self._compared(function, form.unsigned, *numbers)  # as integers, flags are 0 and 1
+        return self._compare(function, form.unsigned, *numbers)  # as integers, flags are 0 and 1
 
-    def _compared(self, function: str, form: Form, left: str, right: str) -> str:
+    def _compare(self, function: str, form: Form, left: str, right: str) -> str:
         """Return a comparison of operands that bind more closely."""
         if self.prelude.is_wide(form):
             return self.prelude.call(function, form, left, right)
@@ -276,7 +276,7 @@ class Values:
         form = self.form(argument)
         zero = "0" if form.lanes == 1 else self.prelude.zero(form)
         text = self.text(argument).inside(SUM)
-        return Text(self._compared("not_equal", form, text, zero), OTHER)
+        return Text(self._compare("not_equal", form, text, zero), OTHER)
 
     def _bitcast(self, node: ir.Bitcast) -> Text:
         have, wanted = node.argument.type, node.type
@@ -305,9 +305,9 @@ class Values:
         name = self.scope.get(buffer)
         if name is None or buffer not in self.buffers:
             raise InternalError(f"loop IR uses an unknown buffer '{buffer}'")
-        if held(self.buffers[buffer]) == held(dtype):
+        if storage_name(self.buffers[buffer]) == storage_name(dtype):
             return name
-        return f"(({self.spelled(buffer)}{self.prelude.type(Form(held(dtype)))} *){name})"
+        return f"(({self.spelled(buffer)}{self.prelude.type(Form(storage_name(dtype)))} *){name})"
 
     def spelled(self, buffer: str) -> str:
         """Return the qualifier of a pointer to a buffer."""
@@ -334,7 +334,7 @@ class Values:
                 return Text(f"({text}) != 0" if node.mask is not None else f"{text} != 0", OTHER)
             return Text(text, ATOM if node.mask is None else OTHER)
         form, address = (
-            Form(held(dtype), lanes),
+            Form(storage_name(dtype), lanes),
             self.element_address(node.buffer, node.offset, dtype),
         )
         space = self.spaces.get(node.buffer, "")
@@ -346,7 +346,7 @@ class Values:
         return self._from_memory(node.type, text)
 
     def _gather(self, node: ir.Gather) -> Text:
-        form = Form(held(node.type.dtype), node.type.lanes)
+        form = Form(storage_name(node.type.dtype), node.type.lanes)
         pointer, offsets = self.pointer(node.buffer, node.type.dtype), self.value(node.offsets)
         space = self.spaces.get(node.buffer, "")
         if node.mask is None:
@@ -360,7 +360,7 @@ class Values:
         if kind.dtype.kind != "bool":
             return Text(text)
         form = Form("u8", kind.lanes)
-        return Text(self._compared("not_equal", form, text, self.prelude.zero(form)), OTHER)
+        return Text(self._compare("not_equal", form, text, self.prelude.zero(form)), OTHER)
 
     def to_memory(self, node: ir.Value) -> str:
         """Convert a value to its type in memory."""
@@ -385,7 +385,9 @@ class Values:
 
     def at(self, address: ir.Value, offset: ir.Value, dtype: DType) -> str:
         """Return an element at an integer address as an lvalue."""
-        base = f"({self.prelude.type(Form(held(dtype)))} *){self.text(address).inside(ATOM)}"
+        base = (
+            f"({self.prelude.type(Form(storage_name(dtype)))} *){self.text(address).inside(ATOM)}"
+        )
         if isinstance(offset, ir.Const) and offset.value == 0:
             return f"*{base}"
         return f"({base})[{self.value(offset)}]"
@@ -439,11 +441,11 @@ class Values:
         form, function = self.form(node.argument), node.function
         if node.type == ir.FLAG:
             function = _OF_FLAGS[function]
-        name = reduction(function, form, self.prelude, partial(self._combined, function))
+        name = reduction(function, form, self.prelude, partial(self._combine, function))
         text = f"{name}({self.value(node.argument)})"
         return Text(f"{text} != 0", OTHER) if node.type == ir.FLAG else Text(text)
 
-    def _combined(self, function: str, form: Form, left: str, right: str) -> str:
+    def _combine(self, function: str, form: Form, left: str, right: str) -> str:
         """Combine two parts of a vector that is reduced."""
         if function in _LOGICAL:
             return f"{left} {_LOGICAL[function]} {right}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anydim.base.cache import key_of
 from anydim.base.errors import OptionError
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.compiler.kernels.launch import TF32
 from anydim.compiler.targets.compilation import Compilation
 from anydim.compiler.targets.cuda.dialect import MAX_LANES
@@ -28,7 +28,7 @@ def architecture(name: str) -> Processor:
     if named not in ARCHITECTURES or (plus and more != TF32):
         raise OptionError(
             f"unknown CUDA architecture '{name}'",
-            f"the architectures are {listed(ARCHITECTURES)}, with '+{TF32}' or without",
+            f"the architectures are {quote_list(ARCHITECTURES)}, with '+{TF32}' or without",
         )
     features = ["fma"]
     if int(named.removeprefix("sm_")) >= _WARPS:

@@ -47,18 +47,18 @@ class Nvrtc:
 
     def compile(self, text: str, architecture: str) -> bytes:
         """Return the cubin of a text; raises InternalError with the compiler's log."""
-        return self._compiled(text, architecture)[0]
+        return self._compile(text, architecture)[0]
 
     def resources(self, text: str, architecture: str) -> Resources:
         """Return the resources of a text's kernel, as reported by the assembler."""
-        _, log = self._compiled(text, architecture, "--ptxas-options=-v")
+        _, log = self._compile(text, architecture, "--ptxas-options=-v")
         found = {
             name: sum(int(number) for number in re.findall(pattern, log))
             for name, pattern in _RESOURCES.items()
         }
         return Resources(**found)
 
-    def _compiled(self, text: str, architecture: str, *more: str) -> tuple[bytes, str]:
+    def _compile(self, text: str, architecture: str, *more: str) -> tuple[bytes, str]:
         """Return the cubin and the compiler's log."""
         program = ctypes.c_void_p()
         self._call("nvrtcCreateProgram", ctypes.byref(program), text.encode(), b"kernel.cu", 0,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from anydim.base.errors import InternalError
 from anydim.compiler.targets.c.forms import FLAG, Form
-from anydim.compiler.targets.c.operations import ARITY, SAME, SCALARS, filled
+from anydim.compiler.targets.c.operations import ARITY, SAME, SCALARS, fill_row
 from anydim.compiler.targets.c.prelude import Helper, Prelude
 from anydim.compiler.targets.cuda.dialect import CUDA
 
@@ -35,7 +35,7 @@ def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, spa
     if form.lanes > 1:
         raise InternalError(f"CUDA has no vectors like {form.name}")
     if operation == "copy_aside":
-        return _copied(form.bits // 8)
+        return _copy_async(form.bits // 8)
     kind = prelude.type(form)
     if operation == "bits":
         assert other is not None
@@ -52,7 +52,7 @@ def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, spa
         parameters = (source, offset, *((f"{prelude.type(Form(FLAG))} m",) if masked else ()))
         return Helper(kind, parameters, (f"  return {'m ? p[i] : 0' if masked else 'p[i]'};",))
     if operation in _FRAGMENTS:
-        return _multiplied(_FRAGMENTS[operation], prelude)
+        return _multiply_fragments(_FRAGMENTS[operation], prelude)
     names = "abc"[: ARITY.get(operation, 2)]
     parameters = tuple(f"{kind} {name}" for name in names)
     return Helper(kind, parameters, (f"  return {_row(operation, form, names, prelude)};",))
@@ -69,7 +69,7 @@ _FRAGMENTS = {
 }  # fmt: skip
 
 
-def _multiplied(instruction: tuple[str, str], prelude: Prelude) -> Helper:
+def _multiply_fragments(instruction: tuple[str, str], prelude: Prelude) -> Helper:
     """Warp-level matrix multiply: PTX ISA, "Multiply-and-accumulate instruction: mma"."""
     shape, kind = instruction
     real, word = prelude.type(Form("f32")), prelude.type(Form("u32"))
@@ -91,7 +91,7 @@ def _multiplied(instruction: tuple[str, str], prelude: Prelude) -> Helper:
     return Helper("void", tuple(given), tuple(lines))
 
 
-def _copied(bytes: int) -> Helper:
+def _copy_async(bytes: int) -> Helper:
     """Async copy to shared memory: PTX ISA, "cp.async"; copies of 16 bytes bypass the L1 cache."""
     level = "cg" if bytes == 16 else "ca"
     given = ("void *to", "const void *from", "unsigned valid")
@@ -111,5 +111,5 @@ def _row(operation: str, form: Form, names: str, prelude: Prelude) -> str:
     for rows in (_ROWS, SCALARS):
         row = rows.get((operation, kind)) or (rows.get((operation, "i")) if kind == "u" else None)
         if row is not None:
-            return filled(row.replace("{sqrt}", _ROOTS.get(form.bits, "")), form, prelude)
+            return fill_row(row.replace("{sqrt}", _ROOTS.get(form.bits, "")), form, prelude)
     raise InternalError(f"CUDA C++ has no '{operation}' of {form.name}")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from anydim.compiler.kernels import ir
-from anydim.compiler.targets.c.dialect import held
+from anydim.compiler.targets.c.dialect import storage_name
 from anydim.compiler.targets.c.forms import Form
 from anydim.compiler.targets.c.names import identifier
 from anydim.compiler.targets.c.steps import GLOBAL, LOCAL
@@ -44,7 +44,9 @@ class _Program(Program):
         spaces = [GLOBAL] * (len(kernel.operands) + 1) + [LOCAL] * len(kernel.locals)
         called, name = self.callee(kernel.main.name, spaces), identifier(kernel.name)
         index, byte = self.prelude.type(Form("i64")), self.prelude.type(Form("u8"))
-        kinds = [self.prelude.type(Form(held(operand.dtype))) for operand in kernel.operands]
+        kinds = [
+            self.prelude.type(Form(storage_name(operand.dtype))) for operand in kernel.operands
+        ]
         parameters = [f"{kind} *m{number}" for number, kind in enumerate(kinds)]
         parameters += [f"{index} p{number}" for number in range(len(kernel.sizes))]
         given = [parameter.rpartition(" ")[2].lstrip("*") for parameter in parameters]
@@ -67,5 +69,5 @@ class _Program(Program):
         self.parts.append(f"{head}({', '.join(parameters)}) {{\n{body}\n}}")
 
     def _local(self, number: int, array: ir.Local) -> str:
-        kind = self.prelude.type(Form(held(array.dtype)))
+        kind = self.prelude.type(Form(storage_name(array.dtype)))
         return f"alignas(16) __shared__ {kind} l{number}[{max(array.count, 1)}];"

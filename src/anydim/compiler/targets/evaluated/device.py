@@ -18,7 +18,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels.ir import Kernel, Library
 from anydim.compiler.kernels.templates import TEMPLATES
 from anydim.compiler.targets.evaluated import evaluator
-from anydim.compiler.targets.processor import Processor, described
+from anydim.compiler.targets.processor import Processor, describe_processor
 from anydim.compiler.targets.target import Objects, Source, Target
 from anydim.runtime.devices.addresses import Blocks
 from anydim.runtime.devices.device import Device, Launch
@@ -34,7 +34,7 @@ class EvaluatedDevice(Device):
     def __init__(self, name: str = "evaluated", processor: str = PLAIN) -> None:
         super().__init__(name)
         self._kept: dict[bytes, Kernel] = {}
-        self.made_by = _target(described(processor), self._kept)
+        self.made_by = _target(describe_processor(processor), self._kept)
         self._blocks: Blocks[numpy.ndarray] = Blocks()
         self._kernels: list[Kernel] = []
 

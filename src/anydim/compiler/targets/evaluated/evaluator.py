@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean, converted, float16, float32, int64
+from anydim.base.dtypes import DType, boolean, convert_array, float16, float32, int64
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
@@ -29,7 +29,13 @@ from anydim.compiler.targets.evaluated.functions import (
 )
 from anydim.compiler.targets.evaluated.groups import Group, Member, Touched
 from anydim.compiler.targets.evaluated.items import STEPS, item
-from anydim.compiler.targets.evaluated.space import Copy, Memory, Pointer, Space, undefined
+from anydim.compiler.targets.evaluated.space import (
+    Copy,
+    Memory,
+    Pointer,
+    Space,
+    uninitialised_memory,
+)
 from anydim.compiler.targets.evaluated.tiles import TILE_STEPS
 from anydim.lang.functions import FUNCTIONS
 
@@ -66,15 +72,17 @@ def run(
     arguments += [int(size) for size in sizes]
     if not kernel.group:
         with numpy.errstate(all="ignore"):
-            held = undefined("scratch", scratch) if isinstance(scratch, int) else scratch
+            held = uninitialised_memory("scratch", scratch) if isinstance(scratch, int) else scratch
             given = [*arguments, start, stop, held]
             _Frame(functions, kernel.main, given).result()
         return
     touched = Touched("group")
     for number in range(start, stop):
         assert isinstance(scratch, int)
-        shared = [undefined("scratch", scratch)]
-        shared += [undefined(a.name, a.count * a.dtype.bytes, a.dtype) for a in kernel.locals]
+        shared = [uninitialised_memory("scratch", scratch)]
+        shared += [
+            uninitialised_memory(a.name, a.count * a.dtype.bytes, a.dtype) for a in kernel.locals
+        ]
         given = [*arguments, number, number + 1, *shared]
         frame = partial(_run_item, functions, kernel.main, given)
         Group(number, kernel.group, touched).run(frame)
@@ -174,7 +182,7 @@ class _Frame:
         if kind.lanes == 1 and kind.dtype.name == "int64":
             return int(array[0])
         wanted = kind.dtype.numpy
-        return array if array.dtype == wanted else converted(array, wanted)
+        return array if array.dtype == wanted else convert_array(array, wanted)
 
     def array(self, node: ir.Value) -> numpy.ndarray:
         return _array_of(self.value(node))
@@ -184,7 +192,7 @@ class _Frame:
     def _const(self, node: ir.Const) -> Any:
         if node.type is ir.INDEX or node.type == ir.INDEX:
             return int(node.value)
-        return converted(numpy.full(node.type.lanes, node.value), node.type.dtype.numpy)
+        return convert_array(numpy.full(node.type.lanes, node.value), node.type.dtype.numpy)
 
     def _var(self, node: ir.Var) -> Any:
         if node.name not in self.names:
@@ -214,7 +222,7 @@ class _Frame:
                 self.fail(f"'{node.function}' has operands with different numbers of lanes")
         function = OWN.get(node.function) or FUNCTIONS[node.function].numpy
         if arrays[-1].dtype in NARROW and node.function != "select":
-            arrays = [converted(a, float32.numpy) for a in arrays]  # as targets compute it
+            arrays = [convert_array(a, float32.numpy) for a in arrays]  # as targets compute it
         return self.made(node.type, function(*arrays))
 
     def _convert(self, node: ir.Convert) -> Any:
@@ -374,7 +382,7 @@ class _Frame:
 
     def _stack(self, step: ir.Stack) -> None:
         size = step.count * step.dtype.bytes
-        self.buffers[step.name] = undefined(step.name, size, step.dtype)
+        self.buffers[step.name] = uninitialised_memory(step.name, size, step.dtype)
 
     # ---- statements ----------------------------------------------------------------------------
 
@@ -411,13 +419,13 @@ class _Frame:
                 self.run(body)
 
     def _call(self, step: ir.Call) -> None:
-        result = self._called(step)
+        result = self._call_function(step)
         if step.result is not None:
             if result is None:
                 self.fail(f"'{step.function}' returns no value")
             self.names[step.result.name] = result
 
-    def _called(self, step: ir.Call) -> Any:
+    def _call_function(self, step: ir.Call) -> Any:
         if step.function in self.functions:
             function = self.functions[str(step.function)]
             given = zip(function.parameters, step.arguments)

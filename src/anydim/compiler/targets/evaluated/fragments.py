@@ -12,7 +12,7 @@ from anydim.compiler.kernels.mma_fragments import COLUMNS, FRAGMENT_LAYOUTS, ROW
 _DROPPED = 13  # low bits of a float32's fraction, dropped in tf32
 
 
-def multiplied(dtype: DType, given: Sequence[Sequence[numpy.ndarray]]) -> numpy.ndarray:
+def multiply_fragments(dtype: DType, given: Sequence[Sequence[numpy.ndarray]]) -> numpy.ndarray:
     """Return the increments of the accumulators; `given` has the operands of each thread."""
     shares = FRAGMENT_LAYOUTS[dtype]
     left, right = numpy.zeros((ROWS, shares.depth)), numpy.zeros((shares.depth, COLUMNS))
@@ -27,7 +27,7 @@ def multiplied(dtype: DType, given: Sequence[Sequence[numpy.ndarray]]) -> numpy.
     return left @ right
 
 
-def rounded(values: numpy.ndarray) -> numpy.ndarray:
+def round_to_tf32(values: numpy.ndarray) -> numpy.ndarray:
     """Round float32 to tf32, to nearest, ties away from zero."""
     bits = values.view(numpy.uint32)
     half, kept = numpy.uint32(1 << (_DROPPED - 1)), numpy.uint32(0xFFFFFFFF >> _DROPPED << _DROPPED)
@@ -37,5 +37,5 @@ def rounded(values: numpy.ndarray) -> numpy.ndarray:
 
 def _elements(dtype: DType, value: numpy.ndarray) -> numpy.ndarray:
     """Unpack a value: one float32, or two elements of 16 bits."""
-    held = rounded(value) if dtype == float32 else value.view(dtype.numpy)
+    held = round_to_tf32(value) if dtype == float32 else value.view(dtype.numpy)
     return held.astype(numpy.float64)

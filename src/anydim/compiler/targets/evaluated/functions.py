@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DType, bfloat16, converted, float16, float32, from_numpy, int32
+from anydim.base.dtypes import DType, bfloat16, convert_array, float16, float32, from_numpy, int32
 
 
 def convert(value: Any, wanted: DType) -> numpy.ndarray:
@@ -15,16 +15,16 @@ def convert(value: Any, wanted: DType) -> numpy.ndarray:
     array = numpy.atleast_1d(numpy.asarray(value))
     source = from_numpy(array.dtype)
     if source.is_float and wanted.is_integer and wanted.stored:
-        return converted(convert(array, int32), wanted.numpy)
+        return convert_array(convert(array, int32), wanted.numpy)
     if source.is_float and wanted.is_integer:
-        array = converted(array, float32.numpy) if source.format is not None else array
+        array = convert_array(array, float32.numpy) if source.format is not None else array
         bounds = numpy.iinfo(wanted.numpy)
         inside = (array > bounds.min) & (array < bounds.max)
         whole = numpy.where(inside, array, 0).astype(wanted.numpy)
         whole[array >= bounds.max] = bounds.max
         whole[array <= bounds.min] = bounds.min
         return whole
-    return converted(array, wanted.numpy)
+    return convert_array(array, wanted.numpy)
 
 
 def _power(a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
@@ -36,7 +36,7 @@ def _power(a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
     return numpy.where(b < 0, inverse, raised).astype(a.dtype)
 
 
-def fused(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
+def multiply_add(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
     """Return a * b + c with one rounding; for float64 with two, the first to a longer type."""
     if a.dtype.kind != "f":
         return a * b + c
@@ -68,7 +68,7 @@ def _ones(a: numpy.ndarray) -> numpy.ndarray:
 OWN: dict[str, Callable[..., Any]] = {
     "dot_bytes": _dot_bytes,
     "pow": _power,
-    "fma": fused,
+    "fma": multiply_add,
     "copysign": numpy.copysign,
     "exp_nonpositive": numpy.exp,
     "fast_min": lambda a, b: numpy.where(a < b, a, b),

@@ -11,7 +11,7 @@ import numpy
 from anydim.base.dtypes import float32
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.mma_fragments import SUMS, WARP
-from anydim.compiler.targets.evaluated.fragments import multiplied
+from anydim.compiler.targets.evaluated.fragments import multiply_fragments
 from anydim.compiler.targets.evaluated.groups import Member
 from anydim.compiler.targets.evaluated.space import Copy
 
@@ -38,7 +38,7 @@ def _barrier(frame: Any, step: ir.Barrier) -> None:
 def _fragments(frame: Any, step: ir.Fragments) -> None:
     member = _member(frame, "fragment")
     given = [frame.array(value) for value in (*step.left, *step.right)]
-    whole = member.exchange(step, given, WARP, partial(multiplied, step.dtype))
+    whole = member.exchange(step, given, WARP, partial(multiply_fragments, step.dtype))
     kind, lane = ir.Type(float32), member.number % WARP
     for name, element in zip(step.sums, SUMS, strict=True):
         before = frame.value(ir.Get(kind, name)).astype(numpy.float64)

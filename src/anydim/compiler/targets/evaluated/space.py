@@ -42,7 +42,7 @@ class Copy:
     held: numpy.ndarray
 
 
-def undefined(name: str, size: int, dtype: DType = uint8) -> Pointer:
+def uninitialised_memory(name: str, size: int, dtype: DType = uint8) -> Pointer:
     """Return uninitialised memory of `size` bytes."""
     return Pointer(Memory(name, numpy.full(size, 0xA5, numpy.uint8), True), 0, dtype)
 

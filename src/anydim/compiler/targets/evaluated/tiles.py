@@ -27,7 +27,7 @@ def _set(frame: Any, tile: int, held: numpy.ndarray) -> None:
     frame.tiles[tile] = held
 
 
-def _held(frame: Any, tile: int) -> numpy.ndarray:
+def _tile(frame: Any, tile: int) -> numpy.ndarray:
     if tile not in frame.tiles:
         frame.fail(f"tile {tile} is read before its assignment")
     held: numpy.ndarray = frame.tiles[tile]
@@ -46,7 +46,7 @@ def _memory(frame: Any, step: ir.TileMemory) -> None:
     if step.store:
         if not frame.buffers[step.buffer].memory.writable:
             frame.fail(f"tile store to '{step.buffer}', which is read-only")
-        data[touched] = _held(frame, step.tile).reshape(-1, 1).view(numpy.uint8)
+        data[touched] = _tile(frame, step.tile).reshape(-1, 1).view(numpy.uint8)
     else:
         _set(frame, step.tile, data[touched].view(numpy.int32).reshape(ir.TILE, ir.TILE))
 
@@ -55,10 +55,10 @@ def _dots(frame: Any, step: ir.TileDots) -> None:
     if len({step.sums, step.left, step.right}) != 3:
         frame.fail("the tiles of a product are not distinct")
     kinds = (numpy.uint8, numpy.int8) if step.unsigned else (numpy.int8, numpy.uint8)
-    left = _held(frame, step.left).view(kinds[0]).astype(numpy.int64)
-    words = _held(frame, step.right).view(kinds[1]).reshape(ir.TILE, ir.TILE, 4)
+    left = _tile(frame, step.left).view(kinds[0]).astype(numpy.int64)
+    words = _tile(frame, step.right).view(kinds[1]).reshape(ir.TILE, ir.TILE, 4)
     right = words.transpose(0, 2, 1).reshape(4 * ir.TILE, ir.TILE).astype(numpy.int64)
-    _set(frame, step.sums, (_held(frame, step.sums) + left @ right).astype(numpy.int32))
+    _set(frame, step.sums, (_tile(frame, step.sums) + left @ right).astype(numpy.int32))
 
 
 TILE_STEPS: dict[type, Callable[[Any, Any], None]] = {

@@ -14,7 +14,7 @@ import numpy
 
 from anydim.base.dtypes import float64
 from anydim.compiler.kernels.ir import fma, select
-from anydim.compiler.targets.functions.large_angles import NEAR, reduced
+from anydim.compiler.targets.functions.large_angles import NEAR, reduce_large_angle
 from anydim.compiler.targets.functions.writer import Lanes, copysign, in_double, sqrt
 
 _SIN = (
@@ -44,7 +44,7 @@ def _quadrant(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     r, bits = rest.register(), shifted.words.register()
     far = abs(x) > NEAR
     with far.when_any():
-        far_rest, far_n = reduced(x)
+        far_rest, far_n = reduce_large_angle(x)
         r.set(select(far, far_rest, r))
         bits.set(select(far, far_n, bits))
     z = r * r

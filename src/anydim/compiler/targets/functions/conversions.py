@@ -32,7 +32,7 @@ def expand_conversion(x: Lanes, wanted: DType) -> Lanes:
     if float16 in (have, wanted):
         return _half(x, wanted)
     if have.is_float and wanted.is_integer:
-        return _saturated(x, wanted)
+        return _saturate(x, wanted)
     raise InternalError(f"no rule converts {have} to {wanted}")
 
 
@@ -58,7 +58,7 @@ def _half(x: Lanes, wanted: DType) -> Lanes:
     return x.as_(float32).as_(wanted)
 
 
-def _saturated(x: Lanes, wanted: DType) -> Lanes:
+def _saturate(x: Lanes, wanted: DType) -> Lanes:
     """Saturating conversion; NaN becomes 0."""
     signed = wanted.kind == "int"
     low = -(2 ** (wanted.bits - 1)) if signed else 0

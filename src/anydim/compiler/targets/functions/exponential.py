@@ -51,7 +51,7 @@ EXPONENTIALS = {
 }  # fmt: skip
 
 
-def _reduced(x: Lanes, more: int) -> tuple[Lanes, Lanes]:
+def _reduce_range(x: Lanes, more: int) -> tuple[Lanes, Lanes]:
     """Return (r, bits with n + more in the low bits), x = n ln2 + r."""
     c = EXPONENTIALS[x.dtype]
     shifted = fma(x, math.log2(math.e), c.magic + more)
@@ -78,8 +78,8 @@ def exp_nonpositive(x: Lanes) -> Lanes:
 def exp_or_zero(x: Lanes) -> Lanes:
     """e^x, flushed to 0 below the normal numbers, for sums with 1."""
     c = EXPONENTIALS[x.dtype]
-    r, bits = _reduced(x.below(c.high), c.bias - 1)
-    return select(x < c.low, 0.0, r.polynomial(_doubled(c)) * _scale(x, bits))
+    r, bits = _reduce_range(x.below(c.high), c.bias - 1)
+    return select(x < c.low, 0.0, r.polynomial(_double_coefficients(c)) * _scale(x, bits))
 
 
 def _power(x: Lanes, last: float | None) -> Lanes:
@@ -88,8 +88,8 @@ def _power(x: Lanes, last: float | None) -> Lanes:
     The exponent is added to the bits of 2 exp(r); only arguments far from 0 need corrections.
     """
     c = EXPONENTIALS[x.dtype]
-    r, bits = _reduced(x, -1)
-    power = r.polynomial(_doubled(c))
+    r, bits = _reduce_range(x, -1)
+    power = r.polynomial(_double_coefficients(c))
     result = (power.words + (bits << c.shift)).bits(x.dtype).register()
     near = x >= c.low if last is None else abs(x) <= -c.low  # false for NaN
     with (~near).when_any():
@@ -107,7 +107,7 @@ def _power(x: Lanes, last: float | None) -> Lanes:
 _LIFT = 64  # more than the bits of a subnormal number
 
 
-def _doubled(c: Exponential) -> tuple[float, ...]:
+def _double_coefficients(c: Exponential) -> tuple[float, ...]:
     """Return the polynomial of 2 exp(r)."""
     return (*(2 * a for a in c.tail), 2.0, 2.0)
 
@@ -115,7 +115,7 @@ def _doubled(c: Exponential) -> tuple[float, ...]:
 def expm1(x: Lanes) -> Lanes:
     """e^x - 1, accurate near 0."""
     c = EXPONENTIALS[x.dtype]
-    r, bits = _reduced(x.below(c.high).above(-40.0), c.bias - 1)
+    r, bits = _reduce_range(x.below(c.high).above(-40.0), c.bias - 1)
     scale = _scale(x, bits)
     small = fma(r * r, r.polynomial(c.tail), r)
     half = fma(scale, small, scale - 0.5)
@@ -155,7 +155,7 @@ def tanh(x: Lanes) -> Lanes:
     return copysign(e / (e + 2.0), x)
 
 
-def gated(a: Lanes, b: Lanes) -> Lanes | None:
+def multiply_gate(a: Lanes, b: Lanes) -> Lanes | None:
     """a * b with one division, if one is a sigmoid and the other one a sigmoid or a tanh.
 
     Gates of recurrent networks are such products. None for other factors. The denominator overflows

@@ -35,7 +35,7 @@ _NAME = "far_angles"
 _PARAMETERS = (ir.Pointer("angles", float64), ir.Pointer("turns", int64), ir.Scalar("count"))
 
 
-def reduced(x: Lanes) -> tuple[Lanes, Lanes]:
+def reduce_large_angle(x: Lanes) -> tuple[Lanes, Lanes]:
     """Return (r, n), x = n pi/2 + r, for |x| above `NEAR`, n modulo 4; NaN for infinity and NaN.
 
     Emitted as a call of a scalar loop: it is rare, and all vectors of a module share its code.
@@ -62,7 +62,7 @@ def _reduced(x: Lanes) -> tuple[Lanes, Lanes]:
     bits = abs(x).bits(uint64)
     exponent = bits >> 52
     mantissa = (bits & ((1 << 52) - 1)) | (1 << 52)
-    rest, n = _signed(_product(mantissa, _window(exponent)))  # of the magnitude
+    rest, n = _signed_fraction(_product(mantissa, _window(exponent)))  # of the magnitude
     rest = fma(rest, _PI_HALVES[0], rest * _PI_HALVES[1])
     rest = select(abs(x) < math.inf, rest, math.nan)
     negative = x < 0.0
@@ -99,7 +99,7 @@ def _product(mantissa: Lanes, limbs: list[Lanes]) -> list[Lanes]:
     return total
 
 
-def _signed(digits: list[Lanes]) -> tuple[Lanes, Lanes]:
+def _signed_fraction(digits: list[Lanes]) -> tuple[Lanes, Lanes]:
     """Return 190 fraction bits as a float64 from -1/2 to 1/2, and the nearest integer."""
     *lower, top = digits
     above = top.bit(1 << 29)

@@ -18,8 +18,8 @@ from anydim.compiler.kernels.ir import apply
 from anydim.compiler.kernels.ir.steps import assigned
 from anydim.compiler.targets.functions.conversions import expand_conversion, to_flag
 from anydim.compiler.targets.functions.expansions import expansion
-from anydim.compiler.targets.functions.exponential import gated
-from anydim.compiler.targets.functions.power import EXPONENTS, rounded
+from anydim.compiler.targets.functions.exponential import multiply_gate
+from anydim.compiler.targets.functions.power import EXPONENTS, round_number
 from anydim.compiler.targets.functions.primitives import LOGICAL, PREDICATES, Primitives
 from anydim.compiler.targets.functions.writer import Expander, Lanes, result_type, type_of
 
@@ -133,7 +133,7 @@ class _Legaliser:
         return node if arguments is node.arguments else ir.Op(node.type, node.function, arguments)
 
     def _gated(self, *factors: ir.Value) -> ir.Value | None:
-        found = gated(*(Lanes(self.writer, factor) for factor in factors))
+        found = multiply_gate(*(Lanes(self.writer, factor) for factor in factors))
         return None if found is None else found.value
 
     def _convert(self, node: ir.Convert) -> ir.Value:
@@ -183,7 +183,7 @@ class _Legaliser:
         if type(value) not in _CALLED:
             return
         number = writer.constant_of(value) if value.type.dtype.is_float else None
-        if number is not None and rounded(number, value.type.dtype) in EXPONENTS:
+        if number is not None and round_number(number, value.type.dtype) in EXPONENTS:
             writer.constants[name] = ir.Const(value.type, number)
         quotient = writer.quotient_of(value)
         if quotient is not None:

@@ -25,7 +25,7 @@ def widen(x: Lanes) -> Lanes:
     bits = x.bits(unsigned(x.dtype)).as_(int32)
     if form.exponent == 8 and form.sign:
         return (bits << 16).bits(float32)
-    return _signed(bits, form) if form.sign else _power_of_two(bits)
+    return _encode_sign(bits, form) if form.sign else _power_of_two(bits)
 
 
 def narrow(x: Lanes, wanted: DType) -> Lanes:
@@ -37,7 +37,7 @@ def narrow(x: Lanes, wanted: DType) -> Lanes:
     else:
         magnitude = bits & 0x7FFFFFFF
         sign = (bits - magnitude).shift_in_zeros(31 - form.exponent - form.fraction)
-        code = select(magnitude > _INFINITY, form.nan, _rounded(magnitude, form))
+        code = select(magnitude > _INFINITY, form.nan, _round_magnitude(magnitude, form))
         code = _with_sign(code, sign, form)
     return code.as_(unsigned(wanted)).bits(wanted)
 
@@ -59,7 +59,7 @@ def _power_of_two(bits: Lanes) -> Lanes:
     return select(bits.equals(0xFF), _QUIET, plain).bits(float32)
 
 
-def _signed(bits: Lanes, form: Format) -> Lanes:
+def _encode_sign(bits: Lanes, form: Format) -> Lanes:
     width = form.exponent + form.fraction
     magnitude = bits & ((1 << width) - 1)
     sign = (bits & (1 << width)) << (31 - width)
@@ -85,7 +85,7 @@ def _special(result: Lanes, bits: Lanes, magnitude: Lanes, sign: Lanes, form: Fo
 # ---- from float32 ------------------------------------------------------------------------------
 
 
-def _rounded(magnitude: Lanes, form: Format) -> Lanes:
+def _round_magnitude(magnitude: Lanes, form: Format) -> Lanes:
     """Return the code of a magnitude other than NaN."""
     shift = _FRACTION - form.fraction
     odd = magnitude.shift_in_zeros(shift) & 1

@@ -13,7 +13,7 @@ from anydim.compiler.targets.functions.writer import Lanes, copysign, in_double,
 EXPONENTS = frozenset((-1, 0.5, 1, 2, 3))  # exponents of `_constant_power`
 
 
-def rounded(number: int | float | bool, dtype: DType) -> float:
+def round_number(number: int | float | bool, dtype: DType) -> float:
     """Round a number to a float type."""
     return float(dtype.numpy.type(number))
 
@@ -21,7 +21,7 @@ def rounded(number: int | float | bool, dtype: DType) -> float:
 def power(x: Lanes, y: Lanes) -> Lanes:
     """x^y of floats, with the special cases of C99."""
     exponent = y.writer.constant_of(y.value)
-    simple = None if exponent is None else _constant_power(x, rounded(exponent, y.dtype))
+    simple = None if exponent is None else _constant_power(x, round_number(exponent, y.dtype))
     return _power(x, y) if simple is None else simple
 
 

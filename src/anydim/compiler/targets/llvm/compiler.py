@@ -41,7 +41,7 @@ def compiling(processor: Processor, threads: int = 0) -> Compilation:
 
 def assembly(text: str, processor: Processor, comments: bool = False) -> str:
     """Return the assembly of a module, for inspection; `comments` name its blocks and loops."""
-    return _emitted(text, processor, False, comments).decode()
+    return _emit(text, processor, False, comments).decode()
 
 
 def machine_code(code: Kernel | Library, processor: Processor) -> str:
@@ -61,10 +61,10 @@ def _key(module: Source, processor: Processor) -> str:
 
 
 def _compile(text: str, processor: Processor) -> bytes:
-    return _emitted(text, processor, as_object=True)
+    return _emit(text, processor, as_object=True)
 
 
-def _emitted(text: str, processor: Processor, as_object: bool, comments: bool = False) -> bytes:
+def _emit(text: str, processor: Processor, as_object: bool, comments: bool = False) -> bytes:
     known = (processor.triple, processor.cpu, processor.features, 0 if is_quick(text) else 2)
     try:
         return emit(text, *known, as_object, comments)

@@ -121,16 +121,16 @@ _FLOATING: dict[str, Rule] = {
 # ---- integers and booleans ---------------------------------------------------------------------
 
 
-def _signed(v: Lanes) -> bool:
+def _is_signed(v: Lanes) -> bool:
     return v.dtype.kind == "int"
 
 
-def _bound(v: Lanes, which: str, a: str, b: str) -> str:
-    return v.intrinsic(("s" if _signed(v) else "u") + which, a, b)
+def _clamp(v: Lanes, which: str, a: str, b: str) -> str:
+    return v.intrinsic(("s" if _is_signed(v) else "u") + which, a, b)
 
 
 def _absolute(v: Lanes, a: str) -> str:
-    if not _signed(v):
+    if not _is_signed(v):
         return a
     name = f"llvm.abs.{_suffix(v)}"
     return v.emitter.intrinsic(v.text, name, (v.text, a), ("i1", "false"))
@@ -147,23 +147,23 @@ def _quotient_and_rest(v: Lanes, a: str, b: str) -> tuple[str, str]:
         return quotient, v.binary("sub", a, v.binary("mul", quotient, b))
     zero = v.compare("icmp eq", b, v.constant(0))
     safe = v.select(zero, v.constant(1), b)
-    if _signed(v):
+    if _is_signed(v):
         minus = v.compare("icmp eq", b, v.constant(-1))
         safe = v.select(minus, v.constant(1), safe)
-        quotient = _divided(v, a, safe)
+        quotient = _exact_quotient(v, a, safe)
         quotient = v.select(minus, v.binary("sub", v.constant(0), quotient), quotient)
     else:
-        quotient = _divided(v, a, safe)
+        quotient = _exact_quotient(v, a, safe)
     quotient = v.select(zero, v.constant(0), quotient)
     rest = v.binary("sub", a, v.binary("mul", quotient, b))
     return quotient, v.select(zero, v.constant(0), rest)
 
 
 def _divide(v: Lanes) -> str:
-    return "sdiv" if _signed(v) else "udiv"
+    return "sdiv" if _is_signed(v) else "udiv"
 
 
-def _divided(v: Lanes, a: str, b: str) -> str:
+def _exact_quotient(v: Lanes, a: str, b: str) -> str:
     """Return the quotient; of vectors by float division: processors have no integer vector
     division.
 
@@ -191,7 +191,7 @@ def _wrong_side(v: Lanes, rest: str, b: str) -> str:
 
 def _floored_quotient(v: Lanes, a: str, b: str) -> str:
     quotient, rest = _quotient_and_rest(v, a, b)
-    if not _signed(v):
+    if not _is_signed(v):
         return quotient
     lowered = v.binary("sub", quotient, v.constant(1))
     return v.select(_wrong_side(v, rest, b), lowered, quotient)
@@ -199,7 +199,7 @@ def _floored_quotient(v: Lanes, a: str, b: str) -> str:
 
 def _floored_rest(v: Lanes, a: str, b: str) -> str:
     _, rest = _quotient_and_rest(v, a, b)
-    if not _signed(v):
+    if not _is_signed(v):
         return rest
     return v.select(_wrong_side(v, rest, b), v.binary("add", rest, b), rest)
 
@@ -243,15 +243,15 @@ _INTEGER: dict[str, Rule] = {
     "mod": _floored_rest,
     "neg": lambda v, a: v.binary("sub", v.constant(0), a),
     "abs": _absolute,
-    "min": lambda v, a, b: _bound(v, "min", a, b),
-    "max": lambda v, a, b: _bound(v, "max", a, b),
-    "fast_min": lambda v, a, b: _bound(v, "min", a, b),
-    "fast_max": lambda v, a, b: _bound(v, "max", a, b),
+    "min": lambda v, a, b: _clamp(v, "min", a, b),
+    "max": lambda v, a, b: _clamp(v, "max", a, b),
+    "fast_min": lambda v, a, b: _clamp(v, "min", a, b),
+    "fast_max": lambda v, a, b: _clamp(v, "max", a, b),
     "fma": lambda v, a, b, c: v.binary("add", v.binary("mul", a, b), c),
     "dot_bytes": dot_bytes,
     "bit_not": lambda v, a: v.binary("xor", a, v.constant(-1)),
     "shift_left": lambda v, a, b: _shift(v, "shl", a, b),
-    "shift_right": lambda v, a, b: _shift(v, "ashr" if _signed(v) else "lshr", a, b),
+    "shift_right": lambda v, a, b: _shift(v, "ashr" if _is_signed(v) else "lshr", a, b),
     "ones": lambda v, a: v.intrinsic("ctpop", a),
     "trailing_zeros": lambda v, a: _zeros(v, "cttz", a),
     "leading_zeros": lambda v, a: _zeros(v, "ctlz", a),

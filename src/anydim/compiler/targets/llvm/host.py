@@ -16,7 +16,7 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @lru_cache(maxsize=1)
-def _reported() -> tuple[str, str, str]:
+def _describe_host() -> tuple[str, str, str]:
     """Return this machine's triple, processor and features in LLVM's names."""
     features = reported_text("GetHostCPUFeatures").split(",")
     if not tiles_allowed():
@@ -27,7 +27,7 @@ def _reported() -> tuple[str, str, str]:
 
 def this_machine() -> Processor:
     """Return the processor of this process; respects `settings.vector_bits`."""
-    triple, cpu, features = _reported()
+    triple, cpu, features = _describe_host()
     vector_bytes, registers = vector_unit(features, triple, settings.vector_bits)
     return Processor(
         name=NATIVE,

@@ -167,7 +167,7 @@ def reported_text(name: str) -> str:
         return (text.value or b"").decode()
 
 
-def _made(result: Any, text: Any) -> Any:
+def _check_result(result: Any, text: Any) -> Any:
     """Return the result of a function, or raise its error text."""
     if not result:
         raise RuntimeError((text.value or b"LLVM reported no reason").decode())
@@ -198,16 +198,16 @@ def emit(
     try:
         with _text() as error:
             module = call["ParseAssembly"](context, text.encode(), ctypes.byref(error))
-            _made(module, error)
+            _check_result(module, error)
         with _text() as error:
-            _made(not call["VerifyModule"](module, ctypes.byref(error)), error)
+            _check_result(not call["VerifyModule"](module, ctypes.byref(error)), error)
         target = _target(triple, cpu, features, level)
         if comments:
             call["SetTargetMachineAsmVerbosity"](target, 1)
         with _text() as error:
             kind = int(as_object)
             buffer = call["TargetMachineEmitToMemory"](target, module, kind, ctypes.byref(error))
-            _made(buffer, error)
+            _check_result(buffer, error)
         data = ctypes.string_at(call["GetBufferStart"](buffer), call["GetBufferSize"](buffer))
         call["DisposeMemoryBuffer"](buffer)
         return data
@@ -226,7 +226,7 @@ def _target(triple: str, cpu: str, features: str, level: int) -> Any:
             _every_architecture()
     with _text() as error:
         found = call["GetTargetFromTriple"](triple.encode(), ctypes.byref(error))
-        _made(found, error)
+        _check_result(found, error)
     names = (triple.encode(), cpu.encode(), features.encode())
     made = call["CreateTargetMachine"](found, *names, level, b"pic", b"default", 0, 0, b"")
     if not made:
@@ -255,7 +255,7 @@ class Linked:
         given = (_Symbol * len(imports))(*(_Symbol(s.encode(), at) for s, at in imports.items()))
         with _text() as error:
             engine = call["CreateLLJITCompiler"](None, False, _ONE_BLOCK, ctypes.byref(error))
-            self._engine = _made(engine, error)
+            self._engine = _check_result(engine, error)
         with _text() as error:
             tracker = call["LLJIT_Link"](
                 self._engine, name.encode(), parts, len(parts), given, len(given), wanted,
@@ -263,7 +263,7 @@ class Linked:
             )  # fmt: skip
             if not tracker:
                 self.close()
-            self._tracker = _made(tracker, error)
+            self._tracker = _check_result(tracker, error)
         self.addresses = {symbol: each.address for symbol, each in zip(exports, wanted)}
 
     def close(self) -> None:

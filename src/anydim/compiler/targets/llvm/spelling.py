@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 
 import numpy
 
-from anydim.base.dtypes import DType, converted
+from anydim.base.dtypes import DType, convert_array
 from anydim.lang.functions import unsigned
 
 _FLOATS = {16: "half", 32: "float", 64: "double"}  # other floats are stored as their bits
@@ -63,7 +63,7 @@ def _scalar(dtype: DType, value: int | float | bool) -> str:
         return "true" if value else "false"
     if dtype.format is not None or dtype.stored:
         with numpy.errstate(all="ignore"):
-            narrow = converted(numpy.array([value]), dtype.numpy)
+            narrow = convert_array(numpy.array([value]), dtype.numpy)
         value, dtype = int(narrow.view(unsigned(dtype).numpy)[0]), unsigned(dtype)
     if dtype.is_float:
         with numpy.errstate(over="ignore"):

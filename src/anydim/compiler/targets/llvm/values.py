@@ -71,7 +71,7 @@ class Values:
     def _op(self, node: ir.Op) -> str:
         arguments = [self.value(argument) for argument in node.arguments]
         kind = node.arguments[-1].type
-        if kind == ir.INDEX and (known := _folded(node.function, arguments)):
+        if kind == ir.INDEX and (known := _fold(node.function, arguments)):
             return known
         result = apply(self.emitter, node.function, kind.dtype, kind.lanes, arguments)
         if node.function == "less" and _is_iota(arguments[0]):
@@ -259,14 +259,14 @@ class Values:
         left, right = self.value(node.left), self.value(node.right)
         kind, lanes = node.left.type.dtype, node.left.type.lanes
         if kind != boolean:
-            return self._shuffled(kind, lanes, left, right, node.lanes)
+            return self._shuffle_vectors(kind, lanes, left, right, node.lanes)
         wide, flags = int32 if lanes <= 16 else int8, Lanes(self.emitter, boolean, lanes)
         left, right = (flags.cast("sext", side, wide) for side in (left, right))
-        shuffled = self._shuffled(wide, lanes, left, right, node.lanes)
+        shuffled = self._shuffle_vectors(wide, lanes, left, right, node.lanes)
         made = Lanes(self.emitter, wide, len(node.lanes))
         return made.compare("icmp slt", shuffled, made.constant(0))
 
-    def _shuffled(
+    def _shuffle_vectors(
         self, kind: DType, lanes: int, left: str, right: str, picks: tuple[int, ...]
     ) -> str:
         vector, indices = type_text(kind, lanes), ", ".join(f"i32 {lane}" for lane in picks)
@@ -343,7 +343,7 @@ def _memory_suffix(kind: ir.Type) -> str:
     return f"v{kind.lanes}i8" if kind.dtype == boolean else suffix(kind.dtype, kind.lanes)
 
 
-def _folded(function: str, arguments: list[str]) -> str | None:
+def _fold(function: str, arguments: list[str]) -> str | None:
     """Fold an index function of constants."""
     division = function in _DIVISIONS
     if not (division or function in _FOLDED) or any(text[0] == "%" for text in arguments):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from anydim.base.errors import InternalError
 from anydim.compiler.targets.c.forms import Form
-from anydim.compiler.targets.c.operations import ARITY, SAME, SCALARS, filled
+from anydim.compiler.targets.c.operations import ARITY, SAME, SCALARS, fill_row
 from anydim.compiler.targets.c.prelude import Helper, Prelude
 from anydim.compiler.targets.opencl.dialect import MAX_LANES, OPENCL
 
@@ -89,10 +89,10 @@ def _lines(operation: str, form: Form, text: str, prelude: Prelude) -> tuple[str
     plain = _PLAIN.get(operation)
     if plain is None:
         return (usual,)
-    filled_in = filled(plain, form, prelude)
+    filled_in = fill_row(plain, form, prelude)
     if operation == "sqrt" and form.lanes > 1:
         lanes = (
-            filled(plain, form, prelude).replace("(a)", f"({prelude.lane('a', n)})")
+            fill_row(plain, form, prelude).replace("(a)", f"({prelude.lane('a', n)})")
             for n in range(form.lanes)
         )
         filled_in = prelude.several(form, lanes)
@@ -114,7 +114,7 @@ def _row(operation: str, form: Form, names: str, prelude: Prelude) -> str:
     for rows in (_ANY, SCALARS if form.lanes == 1 else _VECTORS):
         row = rows.get((operation, kind)) or (rows.get((operation, "i")) if kind == "u" else None)
         if row is not None:
-            return filled(row, form, prelude)
+            return fill_row(row, form, prelude)
     if form.lanes == 1:
         raise InternalError(f"OpenCL C has no '{operation}' of {form.name}")
     one = prelude.function(operation, form.scalar)
@@ -162,11 +162,11 @@ def _load_if(form: Form, other: Form | None, prelude: Prelude, space: str) -> He
     parameters = (_source(form, prelude, space), f"{prelude.type(form.signed)} m")
     lanes = (f"{prelude.lane('m', n)} ? p[{n}] : 0" for n in range(form.lanes))
     usual = f"  return {prelude.several(form, lanes)};"
-    masked = _masked(form, prelude)
+    masked = _mask_suffix(form, prelude)
     if not masked:
         return Helper(prelude.type(form), parameters, (usual,))
     builtin = f"__builtin_ia32_load{masked}_mask"
-    given = f"(const {_pointed(form)} *)(ulong)p, {prelude.zero(form)}, {_mask(form)}"
+    given = f"(const {_pointed_type(form)} *)(ulong)p, {prelude.zero(form)}, {_mask(form)}"
     lines = (_IF_MASKED, f"  return {builtin}({given});", "#else", usual, "#endif")
     return Helper(prelude.type(form), parameters, lines)
 
@@ -180,10 +180,10 @@ def _store_if(form: Form, other: Form | None, prelude: Prelude, space: str) -> H
         f"  if ({prelude.lane('m', n)}) p[{n}] = {prelude.lane('a', n)};"
         for n in range(form.lanes)
     ]  # fmt: skip
-    masked = _masked(form, prelude)
+    masked = _mask_suffix(form, prelude)
     if not masked:
         return Helper("void", parameters, tuple(usual))
-    given = f"({_pointed(form)} *)(ulong)p, a, {_mask(form)}"
+    given = f"({_pointed_type(form)} *)(ulong)p, a, {_mask(form)}"
     line = f"  __builtin_ia32_store{masked}_mask({given});"
     return Helper("void", parameters, (_IF_MASKED, line, "#else", *usual, "#endif"))
 
@@ -195,14 +195,14 @@ _MASKED = {"f32": "ups", "f64": "upd", "32": "dqusi", "64": "dqudi"}
 _POINTED = {"f32": "float", "f64": "double", "32": "int", "64": "long"}
 
 
-def _masked(form: Form, prelude: Prelude) -> str:
+def _mask_suffix(form: Form, prelude: Prelude) -> str:
     """Return the suffix of x86's builtins for masked vectors; '' if there are none."""
     if form.all_bits not in (128, 256, 512) or form.bits < 32 or form.kind == "u":
         return ""
     return f"{_MASKED[form.element if form.kind == 'f' else str(form.bits)]}{form.all_bits}"
 
 
-def _pointed(form: Form) -> str:
+def _pointed_type(form: Form) -> str:
     element = _POINTED[form.element if form.kind == "f" else str(form.bits)]
     if form.kind == "f" and form.all_bits == 512:
         return element

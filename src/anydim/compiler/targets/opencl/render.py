@@ -15,7 +15,7 @@ from functools import partial
 
 from anydim.base.cache import code_version, key_of
 from anydim.compiler.kernels import ir
-from anydim.compiler.targets.c.dialect import Dialect, held
+from anydim.compiler.targets.c.dialect import Dialect, storage_name
 from anydim.compiler.targets.c.forms import Form
 from anydim.compiler.targets.c.names import identifier
 from anydim.compiler.targets.c.render import File
@@ -83,7 +83,7 @@ class Program(File):
         if called not in self.written:
             self.written.add(called)
             self.named.add(called)
-            self.parts.append(self._defined(self.known[name], called, spaces))
+            self.parts.append(self._define(self.known[name], called, spaces))
         return called
 
     def entry(self, kernel: ir.Kernel) -> None:
@@ -94,7 +94,7 @@ class Program(File):
         parameters, given = [], []
         for number, operand in enumerate(kernel.operands):
             parameters.append(f"__global {byte} *m{number}")
-            kind = self.prelude.type(Form(held(operand.dtype)))
+            kind = self.prelude.type(Form(storage_name(operand.dtype)))
             given.append(f"(__global {kind} *)AT(m{number}, w.at[{number}])")
         count = len(kernel.operands) + len(kernel.sizes)
         given += [f"w.at[{number}]" for number in range(len(kernel.operands), count)]
@@ -122,5 +122,5 @@ class Program(File):
         self.parts.append(f"{head}(TAKEN) {{\n{body}\n}}")
 
     def _local(self, number: int, array: ir.Local) -> str:
-        kind = self.prelude.type(Form(held(array.dtype)))
+        kind = self.prelude.type(Form(storage_name(array.dtype)))
         return f"__local {kind} l{number}[{max(array.count, 1)}] __attribute__((aligned(64)));"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.compiler.variants.strategies.strategy import (
     MOST,
     SAME,
@@ -55,7 +55,7 @@ class Buckets(Strategy):
         whole("count", self.count, 1, MOST)
         bits_of(self.bits)
         if not isinstance(self.profile, str):
-            raise OptionError(f"profile is {shown(self.profile)}", "give the path of a file")
+            raise OptionError(f"profile is {short_repr(self.profile)}", "give the path of a file")
         count = sum(1 for _, _ in zip(self.combinations(), range(MOST + 1)))
         if not (self.sizes or self.profile) or count > MOST:
             raise OptionError(
@@ -114,7 +114,9 @@ def _between(name: str, given: Any) -> Iterator[Between]:
     for each in sorted(given, key=lambda each: _ends(name, each, 0)[1]):
         low, high = _ends(name, each, above)
         if low > high:
-            raise OptionError(f"buckets of '{name}': {shown(each)} has no sizes", "sort its ends")
+            raise OptionError(
+                f"buckets of '{name}': {short_repr(each)} has no sizes", "sort its ends"
+            )
         yield low, high
         above = high + 1
 

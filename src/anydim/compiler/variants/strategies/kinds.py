@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from anydim.base.errors import OptionError
-from anydim.base.text import listed
-from anydim.base.user_values import shown
+from anydim.base.text import quote_list
+from anydim.base.user_values import short_repr
 from anydim.compiler.variants.strategies.blas import Library
 from anydim.compiler.variants.strategies.buckets import buckets
 from anydim.compiler.variants.strategies.pad import pad
@@ -30,6 +30,6 @@ KINDS: Mapping[str, Callable[..., Strategy]] = {
 def strategy_of_text(given: Any) -> Strategy:
     """Parse a strategy; raises OptionError for an invalid text."""
     if not isinstance(given, str):
-        hint = f"give one of {listed(KINDS)}, or its text"
-        raise OptionError(f"strategy is {shown(given)}", hint)
+        hint = f"give one of {quote_list(KINDS)}, or its text"
+        raise OptionError(f"strategy is {short_repr(given)}", hint)
     return parse_strategy(given, KINDS)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.compiler.variants.strategies.strategy import Strategy, text_of, whole
 from anydim.sizes.padded import BOUND, POWER
 
@@ -55,7 +55,7 @@ class Pad(Strategy):
 def _rule(name: str, given: Any) -> int | str:
     if isinstance(given, str) and given not in (POWER, BOUND):
         hint = f'give a number, "{POWER}" or "{BOUND}"'
-        raise OptionError(f"the pad of '{name}' is {shown(given)}", hint)
+        raise OptionError(f"the pad of '{name}' is {short_repr(given)}", hint)
     return given if isinstance(given, str) else whole(f"the pad of '{name}'", given, 1, _LARGEST)
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.compiler.variants.strategies.strategy import MOST, SAME, Strategy, bits_of, whole
 
 
@@ -62,9 +62,11 @@ class Adaptive(Strategy):
         whole("limit", self.limit, 1, MOST)
         whole("after", self.after, 1, 1 << 30)
         if not isinstance(self.most, (int, float)) or not 0 < self.most <= 1:
-            raise OptionError(f"most is {shown(self.most)}", "give a share of time, such as 0.97")
+            raise OptionError(
+                f"most is {short_repr(self.most)}", "give a share of time, such as 0.97"
+            )
         if not isinstance(self.patience, (int, float)) or not 0 <= self.patience < math.inf:
-            raise OptionError(f"patience is {shown(self.patience)}", "give seconds, 0 or more")
+            raise OptionError(f"patience is {short_repr(self.patience)}", "give seconds, 0 or more")
         bits_of(self.bits)
 
     def at_once(self, limit: int) -> Adaptive:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from anydim.base.errors import OptionError
-from anydim.base.user_values import shown, whole_within
+from anydim.base.user_values import short_repr, whole_within
 
 if TYPE_CHECKING:
     from anydim.compiler.passes.program_form import Form
@@ -114,7 +114,7 @@ class Strategy:
 def bits_of(given: Any) -> None:
     """Raise OptionError for an invalid option `bits`."""
     if given not in (SAME, ANY):
-        raise OptionError(f"bits is {shown(given)}", 'give "same" or "any"')
+        raise OptionError(f"bits is {short_repr(given)}", 'give "same" or "any"')
 
 
 def text_of(value: Any) -> str:

@@ -13,7 +13,7 @@ from inspect import Parameter, signature
 from typing import Any
 
 from anydim.base.errors import OptionError
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.compiler.variants.strategies.strategy import Strategy
 
 _MAX_LENGTH = 1 << 16  # characters
@@ -65,7 +65,9 @@ class _Reader:
         named = [each.name for each in known if each.kind is not Parameter.VAR_KEYWORD]
         for option in given if len(named) == len(known) else ():
             if option not in named:
-                hint = f"its options are {listed(sorted(named))}" if named else "it has no options"
+                hint = (
+                    f"its options are {quote_list(sorted(named))}" if named else "it has no options"
+                )
                 raise OptionError(f"strategy '{name}' has no option '{option}'", hint)
         try:
             signature(kind).bind(*values, **given)
@@ -75,7 +77,7 @@ class _Reader:
 
 
 def _unknown(name: str, kinds: Kinds) -> OptionError:
-    hint = suggestion(name, kinds) or f"the strategies are {listed(kinds)}"
+    hint = suggestion(name, kinds) or f"the strategies are {quote_list(kinds)}"
     return OptionError(f"there is no strategy '{name[:40]}'", hint)
 
 

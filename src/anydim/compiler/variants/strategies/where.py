@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from anydim.base.errors import DimError, OptionError
 from anydim.base.records import dataclass
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.compiler.variants.strategies.plain import GENERIC
 from anydim.compiler.variants.strategies.strategy import Cuts, Strategy, text_of
 from anydim.sizes import Size, parse
@@ -58,7 +58,7 @@ class Where(Strategy):
     def __post_init__(self) -> None:
         for name in ("then", "else_"):
             if not isinstance(getattr(self, name), Strategy):
-                given = shown(getattr(self, name))
+                given = short_repr(getattr(self, name))
                 raise OptionError(f"where: {name} is {given}, expected a strategy")
         relations_of(self.condition)
 
@@ -94,7 +94,7 @@ class Where(Strategy):
 def relations_of(text: str) -> tuple[Relation, ...]:
     """Parse a condition; raises OptionError for an invalid text."""
     if not isinstance(text, str) or len(text) > _MAX:
-        raise OptionError(f"where: {shown(text)} is not a condition", 'write one as "m <= 4"')
+        raise OptionError(f"where: {short_repr(text)} is not a condition", 'write one as "m <= 4"')
     found = []
     for part in re.split(r"\band\b", text):
         operands = _RELATION.split(part)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from anydim.base.amounts import bytes_text
 from anydim.base.errors import DeviceError
 from anydim.base.records import dataclass
-from anydim.base.text import counted
+from anydim.base.text import count_of
 from anydim.runtime.devices.opencl.libopencl import ClError, Library, library
 from anydim.runtime.system import lock_functions
 
@@ -88,7 +88,7 @@ def device(number: int) -> Found:
     names = ", ".join(f"'opencl:{n}' is {each.name}" for n, each in enumerate(found))
     raise DeviceError(
         f"there is no device 'opencl:{number}': the OpenCL loader {library().path} has"
-        f" {counted(len(found), 'device')}{': ' + names if names else ''}",
+        f" {count_of(len(found), 'device')}{': ' + names if names else ''}",
         f"{'take one of these, or ' if found else ''}install the driver of the device,"
         " or PoCL, which runs on processors, with `pip install anydim[opencl]`",
     )

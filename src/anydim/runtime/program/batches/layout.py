@@ -17,7 +17,7 @@ import numpy
 
 from anydim.base.errors import DimError, InputError, UserError
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.runtime.arrays import Wrap, plain, rank_of, wrapper
 from anydim.runtime.program.binding import Source
 from anydim.runtime.signature import Signature, TensorSpec
@@ -209,17 +209,19 @@ def values_of(
             every = (*names, *optional)
             other = next((name for name in given if name not in every), None)
             if other is not None:
-                hint = suggestion(str(other), every) or f"its inputs are {listed(every)}"
+                hint = suggestion(str(other), every) or f"its inputs are {quote_list(every)}"
                 raise InputError(f"{model} has no input '{other}'", hint)
             missing = next(name for name in names if name not in given)
-            raise InputError(f"{model} needs input '{missing}'", f"its inputs are {listed(names)}")
+            raise InputError(
+                f"{model} needs input '{missing}'", f"its inputs are {quote_list(names)}"
+            )
         return values
     values = list(given) if isinstance(given, tuple) else [given]
     if len(values) != len(names):
         noun = "input" if len(names) == 1 else "inputs"
         raise InputError(
             f"{model} has {len(names)} {noun}, got {len(values)}",
-            f"give a mapping or a tuple of {listed(names)}",
+            f"give a mapping or a tuple of {quote_list(names)}",
         )
     return values + [None] * len(optional)
 

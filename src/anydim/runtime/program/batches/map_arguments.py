@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import OptionError
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.base.user_values import by_names, text_of
 from anydim.runtime.program.batches.layout import Layout
 from anydim.runtime.program.binding import determined_dims, solve
@@ -43,7 +43,7 @@ def layout(
     if found not in signature.box.names:
         hint = suggestion(found, signature.box.names)
         raise OptionError(f"{signature.name} has no dim '{found}' to batch items along",
-                          hint or f"its dims are {listed(signature.box.names)}")  # fmt: skip
+                          hint or f"its dims are {quote_list(signature.box.names)}")  # fmt: skip
     axes = tuple(
         axis_of(signature.name, "input", spec, found) if _has(spec, found) else None
         for spec in signature.inputs
@@ -74,7 +74,7 @@ def wanted_results(signature: Signature, names: Sequence[str] | None) -> list[Te
     asked = names if isinstance(names, (list, tuple, set, frozenset)) else (names,)
     for name in asked:
         if text_of("the name of a result", name) not in known:
-            hint = suggestion(name, known) or f"its results are {listed(known)}"
+            hint = suggestion(name, known) or f"its results are {quote_list(known)}"
             raise OptionError(f"{signature.name} has no result '{name}'", hint)
     return [known[name] for name in asked]
 
@@ -120,7 +120,7 @@ def _padded(signature: Signature, pad: Mapping[str, Any], batch: str) -> tuple[s
     specs = {spec.name: spec for spec in signature.inputs}
     for name, fill in pad.items():
         if name not in specs:
-            hint = suggestion(name, specs) or f"its inputs are {listed(specs)}"
+            hint = suggestion(name, specs) or f"its inputs are {quote_list(specs)}"
             raise OptionError(f"{signature.name} has no input '{name}' to pad", hint)
         _check_fill(specs[name], fill)
     symbols = {name: frozenset().union(*(size.symbols for size in spec.shape))

@@ -25,7 +25,7 @@ from anydim.base.errors import (
     OutOfMemoryError,
 )
 from anydim.base.records import dataclass
-from anydim.base.user_values import shown, whole_within
+from anydim.base.user_values import short_repr, whole_within
 from anydim.runtime.executable import Executable
 from anydim.runtime.program.batches import bar
 from anydim.runtime.program.batches.cuts import Costs, cut, cut_few
@@ -73,7 +73,7 @@ def teller(progress: Any) -> Callable[[str], AbstractContextManager[bar.Advance]
     if callable(progress):
         return lambda title: nullcontext(progress)
     if progress is not None and not isinstance(progress, bool):
-        raise OptionError(f"progress is {shown(progress)}", "give True, or a function")
+        raise OptionError(f"progress is {short_repr(progress)}", "give True, or a function")
     return bar.shown if progress else lambda title: nullcontext(bar.silent)
 
 

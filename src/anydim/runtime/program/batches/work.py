@@ -12,7 +12,7 @@ import numpy
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import listed
+from anydim.base.text import quote_list
 from anydim.runtime.program.binding import determined_dims
 from anydim.runtime.program.memory import memory
 from anydim.runtime.program.program import Program
@@ -97,7 +97,7 @@ def work(program: Program, known_dims: frozenset[str] = frozenset()) -> Work:
     free = sorted(name for name in symbols if bounds.get(name, 0) is None)
     if free:
         raise OptionError(
-            f"{signature.name}: its memory is unknown: data determines {listed(free)}, "
+            f"{signature.name}: its memory is unknown: data determines {quote_list(free)}, "
             "without upper bound",
             "give them bounds: dims={'count': ad.Dim('count', 0, 100)}",
         )

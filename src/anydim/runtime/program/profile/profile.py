@@ -11,7 +11,7 @@ from typing import Any
 from anydim.base.amounts import bytes_text
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown, Table
-from anydim.base.text import counted, kernel_text, nodes_text, time_text
+from anydim.base.text import count_of, kernel_text, nodes_text, time_text
 from anydim.runtime.clocked import Clocked
 from anydim.runtime.program.profile.limits import Limits
 from anydim.runtime.program.profile.trace import HOST, Trace
@@ -107,7 +107,7 @@ class Profile(Shown):
     def _sheet(self) -> Sheet:
         """The summary, and the most expensive launches."""
         at = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
-        title = f"{self.name} at {at or 'its only size'}, {counted(self.threads, 'thread')}"
+        title = f"{self.name} at {at or 'its only size'}, {count_of(self.threads, 'thread')}"
         return Sheet(title, tuple(self._facts()), tuple(self._tables()))
 
     __str__ = Shown.__str__

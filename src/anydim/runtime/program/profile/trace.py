@@ -12,7 +12,7 @@ from anydim.base.amounts import bytes_text
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown, Table
-from anydim.base.text import counted, listed, time_text
+from anydim.base.text import count_of, quote_list, time_text
 
 CALL, LAUNCH, COPY, WAIT, MEMORY = KINDS = ("call", "launch", "copy", "wait", "memory")
 HOST = "host"
@@ -76,7 +76,7 @@ class Trace(Shown):
     def _sheet(self) -> Sheet:
         """Counts of activities on the host and on each device."""
         at = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
-        threads, calls = counted(self.threads, "thread"), counted(self.calls, "call")
+        threads, calls = count_of(self.threads, "thread"), count_of(self.calls, "call")
         return Sheet(
             f"{self.name} at {at or 'its only size'}, {threads}: {calls}",
             tuple(("", each) for each in self._sentences()),
@@ -90,7 +90,7 @@ class Trace(Shown):
         spent = sum(span.seconds for span in self.of(CALL))
         yield f"{time_text(spent)}, with the clock of the trace"
         if self.told:
-            yield f"times of {listed(self.told)} are those of its own clock"
+            yield f"times of {quote_list(self.told)} are those of its own clock"
         if self.devices.keys() - {*self.told} and not self.waited:
             yield "spans of a device end when it has accepted the request"
         if self.chosen:

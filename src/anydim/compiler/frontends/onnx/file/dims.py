@@ -18,7 +18,7 @@ from typing import Any
 from anydim.base.errors import ModelError, OptionError, UserError
 from anydim.base.onnx_notation import OPEN, is_open
 from anydim.base.records import dataclass
-from anydim.base.text import listed, suggestion
+from anydim.base.text import quote_list, suggestion
 from anydim.compiler.frontends.onnx.file.tensors import MOST_AXES
 from anydim.sizes import Box, Dim, Size, Truth, as_size, parse, prove
 
@@ -141,7 +141,7 @@ class DimNames:
 
     def _hint(self, name: str) -> str:
         close = suggestion(name, {*self.known, *self.known.values()})
-        return close or f"its dims are {listed(self.known)}"
+        return close or f"its dims are {quote_list(self.known)}"
 
     def box(self) -> Box:
         """All sizes inside the given bounds; a dim without bounds starts at 0."""

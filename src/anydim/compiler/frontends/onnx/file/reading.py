@@ -13,7 +13,7 @@ import numpy
 from anydim.base import settings
 from anydim.base.errors import InputError, ModelError, UserError
 from anydim.base.records import dataclass
-from anydim.base.user_values import shown
+from anydim.base.user_values import short_repr
 from anydim.compiler.frontends.onnx.file.data_folder import FOLLOW, DataFolder
 from anydim.compiler.frontends.onnx.file.mapped import mapped
 from anydim.compiler.frontends.onnx.file.marks import no_model
@@ -64,7 +64,7 @@ def open_model(source: Any, external_data: str | None = None) -> Opened:
         except UserError:
             raise
         except Exception as error:  # an object that only resembles a ModelProto
-            raise InputError(f"a model cannot be read: {shown(error)}") from None
+            raise InputError(f"a model cannot be read: {short_repr(error)}") from None
     raise InputError(
         f"a model cannot be read from {type(source).__name__}",
         "give a path, the bytes of a file, or an onnx.ModelProto",

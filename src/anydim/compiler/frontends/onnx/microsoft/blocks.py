@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy
 
-from anydim.base.dtypes import DType, converted, float32, int4, int8, int64, uint8
+from anydim.base.dtypes import DType, convert_array, float32, int4, int8, int64, uint8
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
@@ -54,7 +54,7 @@ def _held(call: OnnxNode, k: int, n: int) -> str:
     dtype = next(fitting, None)
     if dtype is None:
         return ""
-    weights = call.numbers(converted(whole, dtype.numpy), dtype)
+    weights = call.numbers(convert_array(whole, dtype.numpy), dtype)
     scale = _as(call, _shaped(call, 2, (n, blocks)), float32)
     return call.emit("dequantize", weights, scale, axis=1, block=block)
 
