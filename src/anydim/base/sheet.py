@@ -17,6 +17,7 @@ _CELL = f"{_LINE};text-align:left"
 _NUMBER = f"{_LINE};text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
 _TABLE = "border-collapse:collapse;margin:4px 0 8px;color:inherit;background:none"
 _ROW = "background:none"
+_MOST_ROWS = 200  # of a table in a notebook
 _WIDTH = 9  # of the names of facts, at least: one below the other they look alike
 _BOX = "max-height:32em;overflow:auto"
 _CODE = "overflow-x:auto;color:inherit;background:none"
@@ -46,13 +47,15 @@ class Table:
             yield hanging(self.more, "  ", "    ")
 
     def html(self) -> Iterator[str]:
-        """The table as HTML; all texts are escaped."""
+        """The table as HTML; all texts are escaped. A line counts the rows that are cut."""
         if self.title:
             yield f"<div>{escape(self.title)}</div>"
         yield f'<div style="{_BOX}"><table style="{_TABLE}">'
         yield self._line("th", self.headers)
-        yield from (self._line("td", row) for row in self.rows)
+        yield from (self._line("td", row) for row in self.rows[:_MOST_ROWS])
         yield "</table></div>"
+        if len(self.rows) > _MOST_ROWS:
+            yield f"<div>and {len(self.rows) - _MOST_ROWS} more rows</div>"
         if self.more:
             yield f"<div>{escape(self.more)}</div>"
 
@@ -130,6 +133,32 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return self._sheet().html()
+
+
+class Report(str):
+    """Text that a notebook shows as tables, with what the tables lack below them."""
+
+    _html: str
+
+    def __new__(cls, text: str, html: str) -> Report:
+        report = super().__new__(cls, text)
+        report._html = html
+        return report
+
+    @classmethod
+    def of(cls, sheet: Sheet | None, *paragraphs: str) -> Report:
+        """A sheet and paragraphs of text."""
+        below = "\n\n".join(paragraphs)
+        parts = [sheet.html()] if sheet is not None else []
+        parts += [f'<pre style="{_CODE}">{escape(below)}</pre>'] if below else []
+        first = [sheet.text()] if sheet is not None else []
+        return cls("\n\n".join([*first, *paragraphs]), "\n".join(parts))
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # for pickle and copy
+        return str(self), self._html
+
+    def _repr_html_(self) -> str:
+        return self._html
 
 
 def facts(name: str, values: Iterable[str], none: str = "none") -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from itertools import accumulate
 from operator import add, floordiv, index, mod, mul
 from typing import Any
@@ -117,6 +118,19 @@ class Ragged:
         more = ", ..." if len(self) > 6 else ""
         kind = f"{self.values.dtype}[{', '.join(map(str, self.values.shape))}]"
         return f"<ragged: {len(self)} rows of {sizes}{more}; values {kind}>"
+
+    def _repr_html_(self) -> str:
+        """A table of the rows for notebooks."""
+        axes = self.values.shape[1:]
+        shapes = ((n, *axes) for n in self.lengths.tolist()) if self.shapes is None else self.shapes
+        rows = [(str(at), ", ".join(map(str, shape))) for at, shape in enumerate(shapes)]
+        kind = f"{self.values.dtype}[{', '.join(map(str, self.values.shape))}]"
+        facts = [("rows", str(len(self))), ("values", kind)]
+        sheet = import_module("anydim.base.sheet")  # only a notebook needs it
+        html: str = sheet.Sheet(
+            "ragged batch", facts, [sheet.Table(("row", "shape"), rows, 2)]
+        ).html()
+        return html
 
 
 Lengths = Mapping[str, Sequence[int]]  # by ragged dim: the size of each row

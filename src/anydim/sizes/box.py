@@ -310,6 +310,16 @@ class Box:
         parts = [str(dim) for dim in self.dims]
         return ", ".join(parts + [f"{constraint} >= 0" for constraint in self.constraints])
 
+    def _repr_html_(self) -> str:
+        """A table of the dims for notebooks."""
+        rows = [(d.name, str(d.lo), "no bound" if d.hi is None else str(d.hi)) for d in self.dims]
+        facts = [("constraints", f"{constraint} >= 0") for constraint in self.constraints]
+        sheet = import_module("anydim.base.sheet")  # only a notebook needs it
+        html: str = sheet.Sheet(
+            "dims", facts, [sheet.Table(("name", "least", "most"), rows)]
+        ).html()
+        return html
+
 
 class _Equal(local):
     """The first of equal boxes, by dims and constraints, while one of them is alive.

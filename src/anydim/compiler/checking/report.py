@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from anydim.base.records import dataclass
+from anydim.base.sheet import Sheet, Table
 from anydim.base.text import count_of
 from anydim.compiler.checking.compare import tolerance_text
 
@@ -93,6 +94,20 @@ class CheckReport:
         lines += [f"  note: {dispute}" for dispute in self.disputes[:_MAX_SHOWN]]
         return "\n".join(map(_folded, lines))
 
+    def _repr_html_(self) -> str:
+        """Tables for notebooks: what was compared, and the differences."""
+        facts = [
+            *(("against", line.removeprefix("against ")) for line in self._oracles()),
+            *(("compared", line) for line in self._worst()),
+            *(("not compared", line) for line in self._gaps()),
+            *(("note", dispute) for dispute in self.disputes),
+        ]
+        rows = [(failure.output or "the call", sizes_text(failure.sizes), failure.reason)
+                for failure in self.failures]  # fmt: skip
+        tables = [Table(("output", "at", "difference"), rows, 3)] if rows else []
+        calls = f"{count_of(self.samples, 'call')} at {count_of(self.sizes, 'size')}"
+        return Sheet(f"{calls} (seed {self.seed}): {self.verdict}", facts, tables).html()
+
     def _alike(self) -> list[str]:
         """The failures, with those that differ only in sizes merged."""
         found: dict[tuple[str, str], list[Failure]] = {}
@@ -153,8 +168,13 @@ class CheckReport:
 
 def at_sizes(sizes: Mapping[str, int]) -> str:
     """' at n = 3, m = 4', or ''."""
-    text = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+    text = sizes_text(sizes)
     return f" at {text}" if text else ""
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """'n = 3, m = 4'."""
+    return ", ".join(f"{name} = {value}" for name, value in sizes.items())
 
 
 def _folded(line: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import OptionError
-from anydim.base.sheet import Sheet, Table
+from anydim.base.sheet import Report, Sheet, Table
 from anydim.base.text import count_of, matches, quote_list, suggestion
 from anydim.runtime.program.findings import findings, works
 from anydim.runtime.program.memory import memory
@@ -26,7 +26,7 @@ _HINT = (
 def explain(
     program: Program, notes: Sequence[str] = (), bodies: Sequence[str] = (), pattern: str = "",
     details: bool = False, ragged: Sequence[str] = (), rows: Sequence[str] = (),
-) -> str:  # fmt: skip
+) -> Report:  # fmt: skip
     """Return a summary in lines of at most 100 columns; with `details`, everything known.
 
     `notes` are the notes of passes, `bodies` lines on the strategy, `ragged` those on ragged
@@ -34,11 +34,11 @@ def explain(
     whose nodes, match it; raises OptionError if none does.
     """
     if pattern:
-        return "\n\n".join(_kernels(program, _matching(program, pattern), None))
+        return Report.of(None, *_kernels(program, _matching(program, pattern), None))
     if not details:
         summary = _summary(program, _noted(program, notes), list(map(_plain, bodies)), ragged, rows)
-        return f"{summary.text()}\n\n  {_HINT}"
-    parts = [_summary(program, ragged=ragged, rows=rows, most=None).text()]
+        return Report.of(summary, f"  {_HINT}")
+    parts = []
     if program.straight is None:
         parts.append("\n".join(_course(program)))
     parts += _kernels(program, program.sites, 4)
@@ -46,7 +46,7 @@ def explain(
         parts.append("\n".join(["notes", *(f"  {note}" for note in notes)]))
     if bodies:
         parts.append("\n".join(bodies))
-    return "\n\n".join(parts)
+    return Report.of(_summary(program, ragged=ragged, rows=rows, most=None), *parts)
 
 
 def _matching(program: Program, pattern: str) -> list[Site]:

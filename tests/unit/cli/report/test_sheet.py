@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from html import unescape
 from html.parser import HTMLParser
@@ -12,6 +13,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.sheet import Sheet, Table
+from anydim.compiler.checking.report import CheckReport, Failure
 
 EVIL = "<script>alert('x')</script>&\"'"
 
@@ -65,6 +67,8 @@ def held(name: str, tmp_path: Path) -> dict[str, object]:
         "profile": model.profile(n=3, repeat=2), "trace": model.trace(n=3),
         "file": ad.inspect(tmp_path / "net.anydim"), "loaded": ad.load(tmp_path / "net.anydim"),
         "library": LIBRARY, "function": LIBRARY.same, "schedules": LIBRARY.matmul.options,
+        "explained": model.explain(), "dims": model.dims, "check": model.check(samples=3),
+        "ragged": ad.Ragged(numpy.ones((3, 2)), [0, 1, 3]),
     }  # fmt: skip
 
 
@@ -76,7 +80,7 @@ def test_what_users_hold_is_a_table(name: str, tmp_path: Path) -> None:
         assert read.tags <= {"div", "b", "table", "tr", "td", "th", "pre"}, what
         assert read.attributes <= {"style", "colspan"}, what
         shown = " ".join(read.texts)
-        if what in ("model", "memory", "plan", "profile", "trace", "file", "loaded"):
+        if what in ("model", "memory", "plan", "profile", "trace", "file", "loaded", "explained"):
             assert name in shown, what
 
 
@@ -94,6 +98,38 @@ def test_prompts_show_the_same(tmp_path: Path) -> None:
         assert repr(each) == str(each), what
         assert max(map(len, str(each).split("\n"))) <= 100, what
     assert "float scale = 0.5" in repr(LIBRARY)
+
+
+def test_texts_stay_beside_the_tables_of_a_notebook() -> None:
+    model = network()
+    dims, ragged = model.dims, ad.Ragged(numpy.ones((3, 2)), [0, 1, 3])
+    assert repr(dims).startswith("Box(") and str(dims) == "n=0..64"
+    assert repr(ragged) == "<ragged: 2 rows of 1, 2; values float64[3, 2]>"
+    told = model.explain()
+    assert isinstance(told, str) and told.startswith("net(") and "explain(details=True)" in told
+    assert repr(told) == repr(str(told)) and not hasattr(told[:9], "_repr_html_")
+    again = pickle.loads(pickle.dumps(told))
+    assert again == told and again._repr_html_() == told._repr_html_()
+    details = model.explain(details=True)
+    assert "kernel " in unescape(details._repr_html_())
+
+
+def test_differences_are_rows() -> None:
+    failures = tuple(Failure({"n": n}, EVIL, f"<b>{n}</b>") for n in range(300))
+    report = CheckReport(300, 0, 1.0, {"n": 0}, failures, sizes=300)
+    read = Read(report._repr_html_())
+    assert EVIL in read.texts and "n = 199" in read.texts and "n = 200" not in read.texts
+    assert "and 100 more rows" in read.texts and read.texts[0].endswith("300 differ")
+
+
+@pytest.mark.parametrize(("count", "more"), [(0, ""), (1, ""), (200, ""), (1000, "800")])
+def test_many_rows_are_cut(count: int, more: str) -> None:
+    ragged = ad.Ragged(numpy.ones((count, 2)), numpy.arange(count + 1))
+    read = Read(ragged._repr_html_())
+    assert read.texts.count("1, 2") == min(count, 200)
+    assert [text for text in read.texts if text.startswith("and ")] == (
+        [f"and {more} more rows"] if more else []
+    )
 
 
 def test_a_library_says_what_is_compiled() -> None:
