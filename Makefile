@@ -50,14 +50,14 @@ docs: setup ## the documentation as a site, in out/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python -m pytest tests/house/test_site.py
 
-test-fast: setup ## some cases of each test, a minute on two cores
-	$(BIN)/python -m pytest -p tests.fast -m "not slow" -n 2
+test-fast: setup ## two cases of each test
+	$(BIN)/python -m pytest tests/unit tests/errors tests/ops tests/house -m "not slow" --cases 2 -n 2
 
 quick: setup
-	$(BIN)/python -m pytest -m "not slow" -n 2
+	$(BIN)/python -m pytest --ignore tests/torch -m "not slow" -n 2
 
 # mypy takes one core for a minute
-test: style ## style, types and all but the slow tests
+test: style ## style, types and all but the slow tests; those of torch are in test-torch
 	$(MAKE) --no-print-directory -j 2 types quick
 
 test-all: lint ## style, types and every test

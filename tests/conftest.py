@@ -21,7 +21,7 @@ from typing import Any
 import numpy
 import pytest
 
-from tests.values import bringing_new_values, functions, spread
+from tests.samples import functions, sample
 
 _KEPT = Path(__file__).resolve().parents[1] / ".pytest_cache" / "compiled"
 _OTHERS = ("ANYDIM_", "OCL_", "POCL_", "PYOPENCL_", "XDG_", "OMP_", "KMP_", "MKL_")
@@ -71,29 +71,22 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(_HOME, ignore_errors=True)
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of functions marked `thinned`, cases that bring in no new value of a parameter are slow.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cases", type=int, help="run at most so many cases of a function")
 
-    Those whose ids end as the mark says are kept as well: `thinned("large-small")`; with `only` of
-    ends, these alone. Of functions marked `sampled(most)`, all but so many cases are slow.
+
+@pytest.hookimpl(tryfirst=True)  # before -m
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of functions marked `sampled`, the cases outside the sample are slow (tests/samples.py).
+
+    With `--cases`, those of every function are.
     """
-    marked = [item for item in items if item.get_closest_marker("thinned")]
-    quick = [item for item in marked if not item.get_closest_marker("slow")]
+    most = config.getoption("--cases")
+    quick = [item for item in items if not item.get_closest_marker("slow")]
     for cases in functions(quick).values():
-        mark = cases[0].get_closest_marker("thinned")
-        only = mark.kwargs.get("only", ())
-        kept = set() if only else set(bringing_new_values(cases))
-        ends = tuple(f"{end}]" for end in (*mark.args, *only))
+        chosen = sample(cases, most)
         for case in cases:
-            if case not in kept and not case.nodeid.endswith(ends):
-                case.add_marker(pytest.mark.slow)
-    marked = [item for item in items if item.get_closest_marker("sampled")]
-    quick = [item for item in marked if not item.get_closest_marker("slow")]
-    for cases in functions(quick).values():
-        sample = spread(cases, cases[0].get_closest_marker("sampled").args[0])
-        for case in cases:
-            if case not in sample:
+            if case not in chosen:
                 case.add_marker(pytest.mark.slow)
 
 

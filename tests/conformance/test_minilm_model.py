@@ -55,7 +55,7 @@ def test_small_encoder_is_bert(small, batch, seq):
     np.testing.assert_allclose(got_sentence, sentence, atol=2e-5)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize(("batch", "seq"), [(0, 1), (1, 1), (1, 17), (7, 2), (2, 16), (1, 128)])
 def test_real_encoder_is_bert(real, batch, seq):
     weights, engine = real

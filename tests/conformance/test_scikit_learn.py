@@ -66,7 +66,7 @@ def named(slow: bool | None):
     return [name for name, case in CASES.items() if slow is None or case.slow == slow]
 
 
-@pytest.mark.sampled(17)
+@pytest.mark.sampled(most=17)
 @pytest.mark.parametrize("name", named(slow=False))
 def test_estimator(name):
     check(name)

@@ -75,7 +75,7 @@ def compare(file, feeds) -> ad.Model:
     return compiled
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(most=7)
 @pytest.mark.parametrize("classes", [3, 2])
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_names_of_classes_and_lists_of_dicts(name, classes):

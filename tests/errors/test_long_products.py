@@ -29,7 +29,7 @@ def convolution(threads: int) -> tuple[ad.Model, np.ndarray]:
     return ad.compile(g, threads=threads, strategy="generic"), np.ones((16, 64, 64, 64), np.float32)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("make", [product, convolution])
 def test_a_limit_ends_a_long_product(

@@ -14,7 +14,7 @@ ALL = dict(definitions())
 QUICK = 4  # sizes for each definition
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("name", [name for name in ALL if name.startswith("ranges")])
 def test_ranges_of_statements_that_depend_on_each_other(name: str) -> None:
     _check(name, ALL[name], QUICK)

@@ -55,7 +55,7 @@ def check_printed(definitions):
             assert parse(print_definition(definition))[definition.name] == definition
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(most=5)
 @pytest.mark.parametrize("block", range(10))
 def test_programs_with_mistakes(block):
     for seed in range(block, MUTANTS, 10):

@@ -66,7 +66,7 @@ def arguments(definition: Definition, chance: random.Random) -> list[Any]:
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_structure_texts_with_mistakes(block: int) -> None:
     for seed in range(block, MUTANTS, BLOCKS):
@@ -90,7 +90,7 @@ def test_structure_texts_with_mistakes(block: int) -> None:
 # ---- programs ------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_programs_of_texts_with_mistakes(block: int) -> None:
     """A text with mistakes that is valid gives the same in a program and in the interpreter."""

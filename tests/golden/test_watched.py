@@ -24,7 +24,7 @@ from tests.golden.record import compiled, inputs
 from tests.guards import Trespass, Watched, _Launch, telling
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(most=24)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", CASES)
 def test_launches_write_where_they_may(name: str, threads: int) -> None:

@@ -64,9 +64,3 @@ def test_what_a_test_leaves_changed_is_its_failure(change: str, tmp_path: Path) 
         cwd=tmp_path, env=env, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 1 and "1 passed, 1 error" in done.stdout, done.stdout + done.stderr
-
-
-def test_the_fast_tier_names_functions_that_are_there() -> None:
-    for name in (ROOT / "tests" / "fast.txt").read_text("utf-8").split():
-        file, _, function = name.partition("::")
-        assert f"def {function}(" in (ROOT / file).read_text("utf-8"), name

@@ -135,7 +135,7 @@ CASES: dict[str, Case] = {
 HELD = {"axes": ints(1, -2), "values": np.array([0, 1], np.float32), "first": ints(0)}
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_onnxruntime(name: str) -> None:
     inputs, nodes, outputs, draw = CASES[name]

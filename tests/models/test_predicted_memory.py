@@ -170,7 +170,7 @@ def test_counts_that_data_decides_stay_below_what_was_predicted(
         assert most <= (model.memory.bound or 0)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("name", sorted(CASES.keys() - {"growing", "until", "large_results"}))
 def test_what_data_decides_takes_no_more_than_was_predicted(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -199,7 +199,7 @@ def places() -> Model:
     return ad.compile(g)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(most=5)
 @pytest.mark.parametrize("name", ["places", *sorted(CASES.keys() - {"growing", "until"})])
 def test_a_call_that_may_take_what_is_predicted_runs(
     name: str, monkeypatch: pytest.MonkeyPatch

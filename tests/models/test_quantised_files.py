@@ -78,7 +78,7 @@ def check(path: Path, batches: tuple[int, ...], side: int, tolerance: float) -> 
     return model
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_small_net(form: str, tmp_path: Path) -> None:
     path = quantised(small_net(), form, tmp_path, random_images("x", 2, 2, SIDE))

@@ -45,7 +45,7 @@ def check_compiled(form: Form, *dtypes: str) -> None:
             assert same(one, two, share), (form.name, dtypes, name, n, one, two)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(most=9)
 @pytest.mark.parametrize("form, dtype", SOME, ids=[f"{f.name}-{d}" for f, d in SOME])
 def test_some_ways_to_write_one(form: Form, dtype: str) -> None:
     check_compiled(form, dtype)

@@ -86,7 +86,7 @@ def same(came: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(came, expected)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(most=5)
 @pytest.mark.parametrize("name", CASES)
 def test_every_way_to_call(name: str, tmp_path: Path) -> None:
     case = CASES[name]
@@ -215,7 +215,7 @@ def reshaped(x: tuple[int, ...], shape: list[int], run_time: bool, **attributes:
     return ad.compile(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("run_time", [False, True])
 @pytest.mark.parametrize(
     ("x", "shape", "allow", "expected"),

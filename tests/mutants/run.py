@@ -30,7 +30,7 @@ timeout_constant = 5.0
 [tool.pytest.ini_options]
 pythonpath = [".", "tests/conformance"]
 addopts = "-q --strict-markers --import-mode=importlib"
-markers = ["slow: ", "thinned: "]
+markers = ["slow: ", "sampled: "]
 """
 # Each mutant runs in a fork of a process that has run all tests: what those computed is forgotten.
 _FORGETTING = """\

@@ -81,7 +81,7 @@ def with_type(name: str, number: int, before: str, after: str):
         return None
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(most=11)
 @pytest.mark.parametrize(("name", "number", "before", "after"), [*FAST, *REST])
 def test_a_record_in_another_type(name, number, before, after):
     made = with_type(name, number, before, after)

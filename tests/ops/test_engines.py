@@ -59,7 +59,7 @@ def as_arrays(results: object) -> list[np.ndarray]:
     return list(results) if isinstance(results, (tuple, list)) else [np.asarray(results)]
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(most=11)
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 @pytest.mark.parametrize("name", QUICK)
 def test_some_operators(name: str, engine: str) -> None:

@@ -39,7 +39,7 @@ def expected(x: np.ndarray, stride: int, order: int) -> np.ndarray:
     return np.take_along_axis(places.reshape(*places.shape[:4], 4), best, -1)[..., 0]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("order", [0, 1])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_places_of_maxima(stride: int, order: int) -> None:

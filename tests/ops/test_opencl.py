@@ -51,7 +51,7 @@ def as_arrays(results: object) -> list[np.ndarray]:
     return list(results) if isinstance(results, (tuple, list)) else [np.asarray(results)]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("name", [name for name in QUICK if name in CASES])
 def test_some_operators(name: str) -> None:
     run(name, 0)

@@ -34,7 +34,7 @@ ALL = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize(("name", "number"), ALL)
 def test_a_row_is_itself_in_every_batch(name: str, number: int) -> None:
     case = CASES[name][number]

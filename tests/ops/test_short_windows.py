@@ -50,7 +50,7 @@ def pool(kind: str, kernel: tuple[int, ...], strides: Any, pads: Any, shape: Any
     return ad.compile(g)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("kind", POOLS)
 @pytest.mark.parametrize(("kernel", "stride", "pads"), WINDOWS)
 def test_along_one_axis(kind: str, kernel: int, stride: int, pads: tuple[int, int]) -> None:

@@ -97,7 +97,7 @@ print(json.dumps([got.tobytes() == expected["y"].tobytes(), errors,
 """
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("threads", [0, 1, 64])
 def test_sessions(threads: int, run: Run) -> None:
     done = run("-c", SESSION, str(threads), cli=False)
@@ -113,7 +113,7 @@ def test_sessions(threads: int, run: Run) -> None:
         )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("words, said", [
     (["inspect", "encoder.anydim", "--verify"], "takes it"),
     (["run", "encoder.anydim", "--input", "in.npz", "--threads", "1"], "on 1 core"),
@@ -142,7 +142,7 @@ def test_run_writes_the_results(run: Run, folder: Path, tmp_path: Path) -> None:
 COMPILER = "needs the compiler, which is not in anydim-runtime"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("words, problem", [
     (["compile", "file.onnx", "-o", "x"], f"anydim compile {COMPILER}"),
     (["run", "file.onnx"], f"file.onnx, which is no saved model, {COMPILER}"),

@@ -128,7 +128,7 @@ def drawn_case(random: Random) -> Case:
 SIZES = ((3, 5, 7), (2, 33, 18), (4, 3, 2), (3, 9, 40))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(most=5)
 @pytest.mark.parametrize("seed", range(60))
 def test_grouped_heads(seed: int) -> None:
     """Key heads repeat as eager torch repeats them, in exports and in torch.compile."""

@@ -32,7 +32,7 @@ def inputs(random: Random, rows: int, behind: bool) -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("seed", range(40))
 def test_groups(seed: int) -> None:
     random = Random(seed)

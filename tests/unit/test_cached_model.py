@@ -24,7 +24,7 @@ def empty(batch: int) -> dict[str, np.ndarray]:
     return {name: np.zeros((batch, HEADS, 0, WIDTH), np.float32) for name in NAMES}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("threads", (1, 2))
 @pytest.mark.parametrize("batch", (1, 3))
 def test_steps_have_the_bits_of_carried_caches(network: bytes, batch: int, threads: int) -> None:

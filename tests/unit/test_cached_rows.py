@@ -202,7 +202,7 @@ def test_a_limit_of_caches_can_change(network: bytes) -> None:
         model.step({row: words(1) for row in more})
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("lengths, new", (
     ([0], [1]), ([0], [128]), ([70], [9]), ([70, 3, 0], [1, 1, 40]), ([200] * 9, [1] * 9),
 ))  # fmt: skip

@@ -10,7 +10,7 @@ import anydim as ad
 from tests.unit.lang.catalogue import PROGRAMS
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(most=18)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_native_code_agrees_with_numpy(program):
     (function,) = ad.define(program.text).values()

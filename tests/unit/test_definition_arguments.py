@@ -36,7 +36,7 @@ def draw(*shape: int) -> numpy.ndarray:
 # ---- ranks of ellipses -------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(most=6)
 @pytest.mark.parametrize("shape", [(2, 3, 4), (1, 0, 5), (0, 1, 1), (7, 17, 16)])
 @pytest.mark.parametrize("axis", range(3))
 def test_the_rank_of_an_ellipsis_is_a_keyword(axis: int, shape: tuple[int, ...]) -> None:

@@ -218,7 +218,7 @@ def test_threads_share_a_function() -> None:
 # ---- every program -----------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(most=7)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_every_program_at_many_sizes(program: Program) -> None:
     """Compiled once, called at 30 sizes, with an array for the result at every other one."""

@@ -64,7 +64,7 @@ def test_what_is_shown_can_be_given(text: str) -> None:
 # ---- given -------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     "wish",
     [
@@ -159,7 +159,7 @@ def test_windows_another_way(wish: str) -> None:
         numpy.testing.assert_array_equal(pool(x), windows.max((-1, -2)))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     "wish",
     [
@@ -176,7 +176,7 @@ def test_products_of_bytes_another_way(wish: str) -> None:
         numpy.testing.assert_array_equal(product(a, b), a.astype(numpy.int32) @ b)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     "lanes",
     [1, 2, 4, 8, 32, pytest.param(64, marks=pytest.mark.slow)],  # half a minute in LLVM
@@ -189,7 +189,7 @@ def test_transposed_copies_another_way(lanes: int) -> None:
         numpy.testing.assert_array_equal(turned(x), x.T)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     ("taps", "wish"),
     [

@@ -17,7 +17,7 @@ def compiled(definition, arrays, attributes):
     return list(results) if isinstance(results, tuple) else [results]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     "name", ["attention", "convolution", "lstm", "ctc", "sparse", "gather, some outside", "product"]
 )

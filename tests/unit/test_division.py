@@ -79,7 +79,7 @@ def test_whole_numbers_stay_whole(dtype: DType) -> None:
         np.testing.assert_array_equal(found[f"int{c}"][exact], exact // c)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_means_of_ones_are_one(dtype: DType) -> None:
     """At every count to 4096, along rows and across them; and where the count is a number."""

@@ -17,7 +17,7 @@ LINES = [
 ]
 
 
-@pytest.mark.sampled(31)
+@pytest.mark.sampled(most=31)
 @pytest.mark.parametrize("text, line", LINES, ids=range(len(LINES)))
 def test_examples(text, line):
     definition, arguments, attributes, wanted = example(parse(text), line)

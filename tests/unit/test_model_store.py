@@ -58,7 +58,7 @@ def test_another_process_finds_the_file(cached: Path) -> None:
     assert len(list(Path(path).parent.iterdir())) == 1  # written beside, then renamed
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("damage", ["weight", "short", "empty"])
 def test_a_damaged_file_is_made_again(cached: Path, damage: str) -> None:
     path = cache_path(["some"])

@@ -194,7 +194,7 @@ def test_a_file_that_was_digested_long_after_it_was_written_is_not_read(
     assert was_loaded(ad.compile(path))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("options", [
     {"dims": {"n": (0, 64)}}, {"dims": {"n": 3}}, {"threads": 2}, {"precision": "fast"},
     {"on_overflow": "grow", "dims": {"n": (1, 4)}},
@@ -205,7 +205,7 @@ def test_another_argument_is_another_program(path: Path, options: dict) -> None:
     assert was_loaded(ad.compile(path, **options))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("knobs", [
     {"winograd": False}, {"layout": "channels_first"}, {"vector_bits": 128},
     {"most_nodes": 99_999},
@@ -223,7 +223,7 @@ def test_another_version_is_another_program(path: Path, monkeypatch: pytest.Monk
     assert not was_loaded(ad.compile(path))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("knobs", [
     {"use_cache": False}, {"keep_programs": False}, {"verify": True}, {"target": "c"},
 ])  # fmt: skip
@@ -351,7 +351,7 @@ def files_of(cache: Path) -> list[Path]:
     return [file for kind in kinds for file in kind.glob("*/*") if file.suffix != ".lock"]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(most=5)
 @pytest.mark.parametrize("seed", range(24))
 def test_damaged_files_cost_time_and_one_warning(path: Path, cache: Path, seed: int) -> None:
     ad.compile(path)

@@ -473,7 +473,7 @@ def outcome(path: Path, **options: Any) -> Any:
         return str(error)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("seed", range(20))
 def test_any_sequence_of_changes(tmp_path: Path, seed: int) -> None:
     releases = Releases(tmp_path, seed)

@@ -139,7 +139,7 @@ def test_a_changed_file(call, folder: Path) -> None:
     assert "cut.anydim" in call("run cut.anydim --at n=1", code=2).stderr
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(most=9)
 @pytest.mark.parametrize(
     "line, expected",
     [

@@ -233,7 +233,7 @@ def spawned(pickled: bytes, bits: Bits) -> tuple[bool, int]:
     return in_threads(model, bits), model.executable.threads
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_a_model_is_sent_to_other_processes(
     method: str, path: Path, expected: tuple[Path, Bits]

@@ -28,7 +28,7 @@ def free_group(program):
     return definition, instantiate(definition, types, {}, box)
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(most=14)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 def test_agrees_with_numpy(program):
     definition, group = free_group(program)

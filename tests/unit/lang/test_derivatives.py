@@ -19,7 +19,7 @@ def last(text):
     return lib[list(lib)[-1]]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_derivatives_are_those_of_differences(name):
     program = PROGRAMS[name]
@@ -138,7 +138,7 @@ def f(double(N) x, double(H) w) -> (y) {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("text", AT_ALL_SIZES.values(), ids=AT_ALL_SIZES)
 def test_derivatives_of_definitions_that_were_wrong(text):
     called = 0

@@ -92,7 +92,7 @@ def test_usual_texts_are_read_by_descent() -> None:
     assert not [text for text in texts if by_descent(text) is None]
 
 
-@pytest.mark.sampled(60)
+@pytest.mark.sampled(most=60)
 @pytest.mark.parametrize("at", range(len(EVERY_KIND)))
 def test_damaged_texts_are_alike(at: int) -> None:
     for each in (
@@ -119,7 +119,7 @@ STATEMENTS = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(most=12)
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_statements_are_alike(statement: str) -> None:
     for text in (

@@ -79,7 +79,7 @@ def common(left, right):
     return "int64" if found == "float64" and not any(kinds) else found
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(most=10)
 @pytest.mark.parametrize("form", PLAIN, ids=lambda form: form.name)
 def test_a_recurrence_has_the_type_of_what_it_is_made_of(form):
     for dtype in TYPES:
@@ -89,7 +89,7 @@ def test_a_recurrence_has_the_type_of_what_it_is_made_of(form):
 PAIRS = [(left, right) for left in TYPES for right in TYPES if left != right]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("form", [f for f in FORMS if f.second], ids=lambda form: form.name)
 def test_recurrences_of_two_types(form):
     for left, right in PAIRS[:: 1 if form.name == "of_another_type" else 5]:

@@ -356,7 +356,7 @@ def same(left: Any, right: Any) -> bool:
     return left == right
 
 
-@pytest.mark.sampled(34)
+@pytest.mark.sampled(most=34)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_does_the_same_on_both(name: str) -> None:
     expected, came = (outcome(PROGRAMS[name], o) for o in (onnxruntime, anydim.ort))

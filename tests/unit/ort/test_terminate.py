@@ -114,7 +114,7 @@ def terminated(
     return came - moments[0]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", MODELS)
 def test_another_thread_ends_a_run(name: str, threads: int) -> None:

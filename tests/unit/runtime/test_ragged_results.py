@@ -33,7 +33,7 @@ def buffers(result: Any, kind: str) -> Any:
     return [numpy.full_like(row, 7) for row in result]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(most=5)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_are_written_into_given_arrays(name: str) -> None:
     graph = PROGRAMS[name]()

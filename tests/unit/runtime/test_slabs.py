@@ -17,7 +17,7 @@ KINDS = (
 BYTES = 2 * 3 * 4 + 8
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_keep_what_they_hold(seed: int) -> None:
     random = np.random.default_rng(seed)

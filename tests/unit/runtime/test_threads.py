@@ -99,7 +99,7 @@ for _ in range(3):
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("ending", EXITS.values(), ids=EXITS.keys())
 def test_the_interpreter_exits(ending: str) -> None:
     script = f"""

@@ -42,7 +42,7 @@ def alone(model: Any, tokens: np.ndarray, most: int, chunk: int) -> list[int]:
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("rows", (1, 3, 32))
 def test_sequences_of_many_threads_have_their_own_tokens(model: Any, rows: int) -> None:
     lengths = (1, 2, 7, 8, 9, 30, 41, 3, 17)

@@ -20,7 +20,7 @@ FORMULAS = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("text", FORMULAS)
 @pytest.mark.parametrize("guarded", [False, True])
 def test_it_is_what_trying_all_sizes_gives(text: str, guarded: bool) -> None:

@@ -64,7 +64,7 @@ TAILS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("condition", [DATA, SIZES], ids=["data", "sizes"])
 def test_ranks_meet_again(condition: list[Any], tail: str) -> None:

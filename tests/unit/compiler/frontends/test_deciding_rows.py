@@ -108,7 +108,7 @@ def same(lib: Any, name: str, *arguments: Any) -> None:
         numpy.testing.assert_allclose(found, expected.values, rtol=2e-4, atol=1e-5)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("rows", SIZES)
 def test_numbers(lib: Any, rows: int) -> None:
     random = numpy.random.default_rng(rows)
@@ -123,7 +123,7 @@ def test_one_call(lib: Any) -> None:
         same(lib, "gcd", numpy.int64(a), numpy.int64(b))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("rows", SIZES)
 def test_tensors(lib: Any, rows: int) -> None:
     random = numpy.random.default_rng(rows)
@@ -140,7 +140,7 @@ def test_tensors_of_one_call(lib: Any) -> None:
     same(lib, "sieve", numpy.int64(30), numpy.zeros(31, bool))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("inner", (
     "if m == 3 { y(d) = x(d) + x(d) }",
     "if m == 3 { if i == 2 { y(d) = x(d) + x(d) } }",

@@ -372,7 +372,7 @@ def check(name, chance, count):
             np.testing.assert_allclose(first, wanted[0][at], rtol=1e-6)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(most=9)
 @pytest.mark.parametrize("name", CASES)
 def test_programs_and_plain_python_agree(name):
     chance = np.random.default_rng(list(CASES).index(name))
@@ -465,7 +465,7 @@ WOOD = ("tree", LEAF, ("tree", OTHER, ("end",)))
 INTEGERS = listed([np.int32(2), np.int32(3)])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize(("name", "given", "wanted"), [
     ("of_integers", (INTEGERS,), (listed([4, 9, 2, 3]), 2)),
     ("by_others", (listed([A, A]), A), (listed([2 * A, 2 * A]),)),

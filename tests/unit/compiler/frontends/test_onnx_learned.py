@@ -127,8 +127,7 @@ CLASSES = [
 ]
 
 
-@pytest.mark.sampled(8)
-@pytest.mark.thinned(
+@pytest.mark.sampled(
     "2-LOGISTIC",
     "4-SOFTMAX",
     "4-SOFTMAX_ZERO",
@@ -137,6 +136,7 @@ CLASSES = [
     "6-LOGISTIC",
     "6-SOFTMAX",
     "6-SOFTMAX_ZERO",
+    most=8,
 )
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("case", range(len(CLASSES)))
@@ -195,7 +195,7 @@ def test_svm_regressor(kernel):
         ))  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("classes", [2, 4])
 def test_svm_classifier(kernel, classes):
@@ -236,7 +236,7 @@ def test_svm_classifier_without_support_vectors():
 # ---- columns -----------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("kind", "fdli")
 def test_columns_made_ready(kind):
     scale = {"scale": [1.0, 2.0, 0.5, 3.0], "offset": [0.25, 0.0, -1.0, 2.0]}

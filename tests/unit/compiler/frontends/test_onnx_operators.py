@@ -245,7 +245,7 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(79)
+@pytest.mark.sampled(most=79)
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_row_means_what_onnx_says(name):

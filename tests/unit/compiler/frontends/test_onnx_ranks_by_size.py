@@ -92,7 +92,7 @@ TAILS: dict[str, tuple[list[Any], tuple[str, ...]]] = {
 CONSTANTS = {"all": [-1], "ones": [1], "one": numpy.ones(1, numpy.float32)}
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("opset", [11, 17])
 @pytest.mark.parametrize("tail", TAILS)
 def test_every_size_has_its_rank(tail: str, opset: int) -> None:
@@ -200,7 +200,7 @@ def test_slices_that_a_loop_stacks() -> None:
         numpy.testing.assert_array_equal(made(**feeds)["y"], right)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("smallest", [1, 200], ids=["called", "inlined"])
 @pytest.mark.parametrize("whole", [True, False], ids=["result", "sum"])
 def test_in_a_function(smallest: int, whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def rows(random, count: int) -> np.ndarray:
     return np.where(random.random(x.shape) < 0.1, np.nan, x).astype(np.float32)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("join", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize(("trees", "targets"), [(1, 1), (7, 3)])
 def test_regressor(trees, targets, join):

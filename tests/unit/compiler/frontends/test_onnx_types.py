@@ -59,7 +59,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(most=10)
 @pytest.mark.parametrize("case", range(len(CASES)), ids=lambda n: CASES[n][0] + f" {n}")
 def test_results_are_of_the_type_of_the_input(case):
     text, fixed, inputs = CASES[case]
@@ -78,7 +78,7 @@ def test_nine_to_the_third():
     assert ad.compile(proto)(x=x, p=p)["y"].tolist() == [1, 32, 729]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "int64"])
 def test_images_of_integers_are_interpolated(dtype, mode):

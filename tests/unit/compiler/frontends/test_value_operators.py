@@ -93,7 +93,7 @@ def partner(r: random.Random, kind: str) -> tuple[Any, str]:
     return (draw(numbers, kind, (1,)), form) if form == "array" else ([1, 2][:1], form)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(most=6)
 @pytest.mark.parametrize("seed", range(60))
 def test_operators_are_those_of_arrays(seed: int) -> None:
     """Each operator, of two values or of a value and a constant, in both orders."""
@@ -259,7 +259,7 @@ def accepted(kind: str, sizes: tuple[int, int], part: int) -> Iterator[str]:
             yield text
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("kind", ["float32", "int32", "bool", "uint8", "float64", "int64"])
 def test_functions_are_those_of_arrays(kind: str, part: int) -> None:
@@ -283,7 +283,7 @@ def agree_nearly(came: Any, wanted: Any, where: str) -> None:
     np.testing.assert_allclose(came, wanted, tolerance, tolerance, err_msg=where)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("sizes", [(0, 4), (4, 0), (1, 1)])
@@ -300,7 +300,7 @@ def test_functions_of_few_elements(sizes: tuple[int, int], part: int) -> None:
             agree_nearly(results[f"y{number}"], wanted, f"{text} at {sizes}")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(most=6)
 @pytest.mark.parametrize("seed", range(60))
 def test_rolls_are_those_of_arrays(seed: int) -> None:
     """Shifts and axes of any number, repeated ones included; sizes as shifts."""

@@ -49,8 +49,7 @@ def lengths(vector_bytes: int) -> tuple[int, ...]:
     return (0, 1, 2, lanes - 1, lanes, lanes + 1, 2 * lanes, 3 * lanes + 5)
 
 
-@pytest.mark.sampled(9)
-@pytest.mark.thinned
+@pytest.mark.sampled(most=9)
 @pytest.mark.parametrize("vector_bytes", (16, 64))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_access_is_inside(case: Case, vector_bytes: int) -> None:
@@ -61,8 +60,7 @@ def test_every_access_is_inside(case: Case, vector_bytes: int) -> None:
             check(case, made, env, parts=2, compiled=False)
 
 
-@pytest.mark.sampled(9)
-@pytest.mark.thinned
+@pytest.mark.sampled(most=9)
 @pytest.mark.parametrize("vector_bytes", (16, 32, 64))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_all_keys_in_one_block(case: Case, vector_bytes: int) -> None:
@@ -73,8 +71,7 @@ def test_all_keys_in_one_block(case: Case, vector_bytes: int) -> None:
             check(case, made, env, parts)
 
 
-@pytest.mark.sampled(9)
-@pytest.mark.thinned
+@pytest.mark.sampled(most=9)
 @pytest.mark.parametrize("vector_bytes", (16, 64))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_several_blocks_of_keys(case: Case, vector_bytes: int) -> None:
@@ -85,7 +82,7 @@ def test_several_blocks_of_keys(case: Case, vector_bytes: int) -> None:
             check(case, made, env, parts)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("name", ("sliced 32", "transposed result", "unlike"))
 @pytest.mark.parametrize("tiles", (1, 3))
 def test_long_sequences(name: str, tiles: int) -> None:

@@ -74,13 +74,13 @@ def check(channels: int, window: str, dtype: Any, machine: Machine, compiled: bo
             numpy.testing.assert_allclose(found, exact, rtol=close, atol=close)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_tiny_images(window: str) -> None:
     check(17, window, float32, host_machine(), compiled=True)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("channels", [3, 8, 15, 16, 64])
 def test_channels(channels: int) -> None:
     check(channels, "uneven", float32, host_machine(), compiled=True)

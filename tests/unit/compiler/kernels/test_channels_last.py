@@ -202,7 +202,7 @@ def check(
     numpy.testing.assert_allclose(found, exact, rtol=1e-5, atol=error)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(most=7)
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_window(name: str) -> None:
     one = made(name, host_machine())
@@ -211,7 +211,7 @@ def test_every_window(name: str) -> None:
         check(LAYERS[name], one, sizes, 1 + number % 3)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize(
     "name", [
         "3x3", "stride 2", "wide padding", "dilated", "first",
@@ -351,7 +351,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("name", WINOGRAD)
 def test_winograd(name: str, always: None) -> None:
     """The transforms lose about a digit; blocks of windows end inside of images."""

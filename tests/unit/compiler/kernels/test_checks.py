@@ -84,7 +84,7 @@ def status(made: Prepared, arrays, env, compiled: bool) -> int:
     return int(made.status[0])
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(most=16)
 @pytest.mark.parametrize("vector_bytes", REGISTERS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_is_outside_is_reported(case: Case, vector_bytes: int) -> None:

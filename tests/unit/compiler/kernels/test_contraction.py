@@ -55,7 +55,7 @@ def check(found: numpy.ndarray, a: numpy.ndarray, b: numpy.ndarray, expected=Non
 # ---- sizes -------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(most=18)
 @pytest.mark.parametrize("machine", [None, AVX2, SSE], ids=["host", "avx2", "sse"])
 @pytest.mark.parametrize("depth, width", DEPTHS_AND_WIDTHS)
 def test_run_time_operands(depth: int, width: int, machine: Machine | None) -> None:
@@ -66,7 +66,7 @@ def test_run_time_operands(depth: int, width: int, machine: Machine | None) -> N
         check(found["c"], a, b)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(most=12)
 @pytest.mark.parametrize("machine", [None, SSE], ids=["host", "sse"])
 @pytest.mark.parametrize("depth, width", DEPTHS_AND_WIDTHS)
 def test_a_constant_operand_is_packed(depth: int, width: int, machine: Machine | None) -> None:
@@ -296,8 +296,7 @@ def test_every_access_of_a_row_or_a_column_is_inside() -> None:
             check(found, a, b)
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.thinned
+@pytest.mark.sampled(most=5)
 @pytest.mark.parametrize("machine", [None, AVX2, SSE], ids=["host", "avx2", "sse"])
 @pytest.mark.parametrize("dtype", [float32, float64, int32], ids=str)
 @pytest.mark.parametrize("a_turned", [False, True])
@@ -352,7 +351,7 @@ def test_one_row_or_one_column(
 # ---- many small matrices -----------------------------------------------------------------------
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("machine", [None, SSE], ids=["host", "sse"])
 @pytest.mark.parametrize("dtype", [float32, int32], ids=str)
 @pytest.mark.parametrize("turned", [False, True])

@@ -64,7 +64,7 @@ def random_case(number: int) -> tuple[Group, str, dict[str, int], frozenset[str]
     return group, subscripts, DIMS, frozenset({"b"}) if constant else frozenset()
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(most=30)
 @pytest.mark.parametrize("number", range(150))
 def test_any_order_of_axes(number: int) -> None:
     group, subscripts, env, constants = random_case(number)
@@ -184,7 +184,7 @@ def test_elements_of_rows_that_lie_apart(constant: bool, depth: int) -> None:
             assert numpy.abs(found - exact).max(initial=0) < 1e-4
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("vector_bytes", (16, 32, 64))
 def test_a_row_by_columns_that_lie_along_k(vector_bytes: int) -> None:
     """Steps are read a few at a time, none behind a row, and added up as for many rows."""

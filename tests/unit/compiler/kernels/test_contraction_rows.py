@@ -18,7 +18,7 @@ from tests.unit.compiler.kernels.launching import Prepared
 BOX = Box.of(Dim("n", 0, 40), Dim("m", 1, 40))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_rows_of_a_product_of_few_steps(level: str, steps: int) -> None:

@@ -63,8 +63,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(8)
-@pytest.mark.thinned
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("machine", [None, AVX2, SMALL], ids=["host", "avx2", "small"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_window(name: str, machine: Machine | None) -> None:
@@ -82,8 +81,7 @@ COVERING = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.thinned(only=[f"llvm-{name}" for name in COVERING])
+@pytest.mark.sampled(only=[f"llvm-{name}" for name in COVERING], most=6)
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_outside_is_touched(name: str) -> None:
     case = CASES[name]
@@ -102,7 +100,7 @@ def test_nothing_outside_of_patches_is_touched(name: str) -> None:
             check(case, case.prepared(machine), sizes, compiled=False)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     "case",

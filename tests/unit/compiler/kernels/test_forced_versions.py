@@ -94,7 +94,7 @@ def _versions() -> None:
         pytest.skip("kernels of devices have fewer versions")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(most=6)
 @pytest.mark.parametrize("name", NEVER)
 def test_a_version_of_no_size(name: str) -> None:
     make, schedule, version, bounds = NEVER[name]

@@ -91,7 +91,7 @@ PRODUCTS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("shapes", PRODUCTS.values(), ids=list(PRODUCTS))
 @pytest.mark.parametrize("dtype", [float32, int32], ids=str)
 def test_products(shapes: tuple[str, str], dtype: DType) -> None:
@@ -146,7 +146,7 @@ def halved(group: Group, dtype: DType) -> Group:
     return replace(group, statements=tuple(changed), inputs=tuple(inputs))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("shapes", PRODUCTS.values(), ids=list(PRODUCTS))
 @pytest.mark.parametrize("dtype", [float32, *NARROW], ids=str)
 def test_products_by_warps(shapes: tuple[str, str], dtype: DType) -> None:
@@ -234,7 +234,7 @@ CONVOLUTIONS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda case: case.w)
 def test_convolutions(case: Case) -> None:
     made = Prepared(case.group(), [tiled_matmul.TEMPLATE], IMAGES, MACHINE, schedule=SMALL)
@@ -335,7 +335,7 @@ def check_attention(case: attention_cases.Case, machine: Machine, schedule: Runn
         np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("case", SHORT, ids=lambda case: case.name)
 def test_attention(case: attention_cases.Case) -> None:
     check_attention(case, WARPS, PARTS)
@@ -353,7 +353,7 @@ def test_all_attentions(case: attention_cases.Case) -> None:
     check_attention(case, WARPS, (PARTS, WHOLE)[RUNNING.index(case) % 2])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("schedule", [PARTS, WHOLE], ids=["parts", "whole"])
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 def test_attention_of_16_bits(dtype: DType, schedule: Running) -> None:

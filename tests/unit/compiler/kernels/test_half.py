@@ -58,7 +58,7 @@ def test_products_are_added_up_in_float32(dtype: DType) -> None:
             assert (error <= unit * abs(wanted) + 1e-6).all(), name
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("channels", (3, 32))
 @pytest.mark.parametrize("dtype", (ad.float16, bfloat16), ids=str)
 def test_convolutions_run_as_those_of_float32(dtype: DType, channels: int) -> None:

@@ -166,8 +166,7 @@ def check(
         numpy.testing.assert_array_equal(array, wanted[tensor.name])
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.thinned
+@pytest.mark.sampled(most=5)
 @MACHINES
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize(("a", "b"), SIGNS)
@@ -180,8 +179,7 @@ def test_compiled(text: str, a: DType, b: DType, machine: Machine) -> None:
         check(prepared, group, {"m": m, "k": k, "n": n}, parts=number % 3 + 1)
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.thinned("a1-b1-images", "a1-b1-runs", "a1-b1-scaled", "a1-b1-zeros of rows")
+@pytest.mark.sampled("a1-b1-images", "a1-b1-runs", "a1-b1-scaled", "a1-b1-zeros of rows", most=3)
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize(("a", "b"), [(uint8, int8), (int8, uint8)])
 def test_no_access_leaves_its_memory(text: str, a: DType, b: DType) -> None:
@@ -192,8 +190,9 @@ def test_no_access_leaves_its_memory(text: str, a: DType, b: DType) -> None:
             check(prepared, group, {"m": m, "k": k, "n": n}, compiled=False, parts=2)
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.thinned("a0-b0-windows-both", "a1-b1-scaled-b", "a1-b1-transposed-b", "a3-b3-batch-a")
+@pytest.mark.sampled(
+    "a0-b0-windows-both", "a1-b1-scaled-b", "a1-b1-transposed-b", "a3-b3-batch-a", most=5
+)
 @pytest.mark.parametrize("constants", [{"a"}, {"b"}, {"a", "b"}], ids=["a", "b", "both"])
 @pytest.mark.parametrize("text", ["plain", "zeros", "transposed", "scaled", "batch", "windows"])
 @pytest.mark.parametrize(("a", "b"), SIGNS)
@@ -205,7 +204,7 @@ def test_constants(text: str, a: DType, b: DType, constants: set[str]) -> None:
             check(prepared, group, {}, compiled=runs(machine))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("text", [MANY_IMAGES, MANY_PLACES], ids=["windows", "1x1"])
 @pytest.mark.parametrize("constants", [frozenset(), frozenset("a")], ids=["of a call", "packed"])
 def test_images_of_few_places(text: str, constants: frozenset[str]) -> None:
@@ -271,7 +270,7 @@ def test_an_image_of_words(text: str) -> None:
                 check(prepared, group, {"m": m * 3, "n": n}, parts=3)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(most=5)
 @pytest.mark.parametrize("outside", [-128, -127, -5, -1, 3, 127])
 @pytest.mark.parametrize("text", [TURNED, WINDOWS, PHASES], ids=["images", "windows", "phases"])
 def test_signed_constants_outside_of_an_image(text: str, outside: int) -> None:

@@ -41,8 +41,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.thinned("-no padding-small", "-float64-small")
+@pytest.mark.sampled("-no padding-small", "-float64-small", most=4)
 @pytest.mark.parametrize("machine", [None, SMALL], ids=["host", "small"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_batch_and_image(name: str, machine: Machine | None) -> None:
@@ -52,7 +51,7 @@ def test_every_batch_and_image(name: str, machine: Machine | None) -> None:
             check(CASES[name], prepared, {"n": batch, "h": h, "v": v}, parts=1 + number % 3)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_outside_is_touched(name: str) -> None:
     case = replace(CASES[name], w=CASES[name].w.replace("64 40", "16 3"))
@@ -63,7 +62,7 @@ def test_nothing_outside_is_touched(name: str) -> None:
         check(case, prepared, {"n": batch, "h": h, "v": v}, compiled=False)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(most=7)
 @pytest.mark.parametrize("name", CASES)
 def test_an_image_has_its_bits_in_every_batch_and_part(name: str) -> None:
     case = CASES[name]
@@ -78,7 +77,7 @@ def test_an_image_has_its_bits_in_every_batch_and_part(name: str) -> None:
             assert one.tobytes() == every[image : image + 1].tobytes()
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(most=7)
 @pytest.mark.parametrize("name", CASES)
 def test_many_images_go_place_by_place(name: str) -> None:
     """From as many images on as a vector has lanes, where they have up to 16 places."""
@@ -128,7 +127,7 @@ def following(name: str, y: numpy.ndarray, more: numpy.ndarray, own: numpy.ndarr
     }[name]()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("name", FOLLOWS)
 def test_what_follows_is_done_with_it(name: str) -> None:
     g = ad.Builder("block")

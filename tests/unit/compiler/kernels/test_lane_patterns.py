@@ -81,7 +81,7 @@ BODIES = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(most=9)
 @pytest.mark.parametrize(
     ("body", "dtype"),
     [

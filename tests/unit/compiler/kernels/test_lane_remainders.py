@@ -21,7 +21,7 @@ def numbers(float(M) x, float(N) like) -> (q, r) {
 SIZES = (1, 2, 3, 7, 8, 15, 16, 17, 63, 64, 65, 129, 960, 961, 1023, 1024, 1025, 2500)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
 def test_places_that_repeat_and_turn_back(dtype: str) -> None:
     for size in SIZES:

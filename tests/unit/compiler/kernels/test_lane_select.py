@@ -42,7 +42,7 @@ def prepared(kind: str) -> Prepared:
     return Prepared(group, TEMPLATES, BOX, Machine(64, 32, permutes=True))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("kind", ["uint8", "float16", "float32", "int64", "bool"])
 def test_places_in_a_table(kind: str) -> None:
     if settings.target != "llvm":

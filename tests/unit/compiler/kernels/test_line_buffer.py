@@ -44,7 +44,7 @@ def _wherever_it_can(kernel_target: str, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(line_buffer, "_PACKED", 1 << 20)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("name", CASES)
 def test_every_width_has_the_bits_of_panels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
@@ -61,7 +61,7 @@ def test_every_width_has_the_bits_of_panels(name: str, monkeypatch: pytest.Monke
         assert found.tobytes() == expected.tobytes()
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(most=5)
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_outside_is_touched(name: str, kernel_target: str) -> None:
     if kernel_target != "llvm":

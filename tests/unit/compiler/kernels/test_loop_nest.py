@@ -106,7 +106,7 @@ def test_blocks_of_the_range_outermost(name: str, block: int) -> None:
     check(case, made, sizes((9, 5, 37, 3)), 3, compiled=True)
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(most=20)
 @pytest.mark.parametrize("schedule", (Nest(1), Nest(4, 1), Nest(8, 4)))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_any_width_is_right(case: Case, schedule: Nest) -> None:

@@ -155,7 +155,7 @@ def slow(seed: int) -> Any:
     return pytest.param(seed, marks=pytest.mark.slow)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("seed", [s if s % 4 == 0 else slow(s) for s in range(60)])
 def test_random_nests(seed: int) -> None:
     group = random_group(seed)

@@ -64,7 +64,7 @@ def test_every_access_is_inside_and_values_are_right(program: Program) -> None:
         check(program, prepared(program.name, 16), sizes, parts=2)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(most=7)
 @pytest.mark.parametrize("program", ORDERED, ids=lambda p: p.name)
 def test_compiled_at_many_sizes(program: Program) -> None:
     for number, sizes in enumerate(program.sizes(50)):

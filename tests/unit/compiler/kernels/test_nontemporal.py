@@ -40,8 +40,7 @@ def prepared(name: str, dtype: DType, vector_bytes: int, kept: int) -> Prepared:
     return Prepared(group, TEMPLATES, BOX, machine)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.thinned
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("vector_bytes", (16, 64))
 @pytest.mark.parametrize("dtype", (float32, uint8), ids=str)
 @pytest.mark.parametrize("name", CASES)

@@ -140,7 +140,7 @@ def version_at(model: ad.Model, names: tuple[str, ...], sizes: tuple[int, ...]) 
     return model.plan(**dict(zip(names, sizes))).launches[-1].version
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("name", CASES)
 def test_versions_have_the_same_bits(name: str) -> None:
     make, dims, every, arrays, versions = case(name)

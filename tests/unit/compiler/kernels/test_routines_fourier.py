@@ -46,7 +46,7 @@ def near(found: np.ndarray, right: np.ndarray, length: int, bits: int = 24) -> N
         assert np.abs(found.astype("d") - right.astype("d")).max() <= steps * 2.0**-bits * largest
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(("shape", "axis", "inverse", "onesided"), WAYS)
 def test_every_length(shape, axis, inverse, onesided):
     code = transform(shape, axis, inverse=inverse, onesided=onesided)

@@ -96,14 +96,14 @@ def check(name: str, arrays: Arrays, compiled: bool) -> int:
     return 0
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("name", NAMES)
 def test_it_numbers_as_the_reference(name: str) -> None:
     for seed in range(20):
         assert check(name, drawn(name, seed), True) == 0
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_access_is_inside(name: str) -> None:
     """In the evaluator, which checks it, also for data with faults."""
@@ -114,7 +114,7 @@ def test_every_access_is_inside(name: str) -> None:
             check(name, changed(name, arrays, seed), False)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("name", NAMES)
 def test_any_numbers_give_a_fault_or_levels(name: str) -> None:
     for seed in range(60):

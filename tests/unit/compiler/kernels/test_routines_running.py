@@ -31,7 +31,7 @@ def whole(random, shape, dtype) -> np.ndarray:
     return values.astype(np.int8).astype(dtype.numpy)
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(most=13)
 @pytest.mark.parametrize(("exclusive", "reverse"), WAYS)
 @pytest.mark.parametrize(("shape", "axis"), [("n", 0), ("m n", 1), ("n m", 0), ("2 n m", 1)])
 @pytest.mark.parametrize("routine", [CUM_SUM, CUM_PROD], ids=["sum", "product"])
@@ -102,7 +102,7 @@ def long(routine, dtype, shape: str, **attributes) -> Running:
     return Running(routine, [TensorType(dtype, sizes)], LONG, MACHINE, **attributes)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize(("exclusive", "reverse"), WAYS)
 @pytest.mark.parametrize(("shape", "axis"), [("m n", 1), ("n m", 0)])
 def test_a_row_has_the_same_bits_on_any_number_of_threads_and_beside_others(

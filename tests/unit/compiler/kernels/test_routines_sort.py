@@ -23,7 +23,7 @@ def sorting(dtype, shape: str, box: Box = BOX, **attributes) -> Running:
     return Running(SORT, [TensorType(dtype, sizes)], box, MACHINE, **attributes)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(most=9)
 @pytest.mark.parametrize(("dtype", "descending"), DIRECTIONS, ids=str)
 def test_every_type(dtype, descending):
     running = sorting(dtype, "r n", axis=1, descending=descending)
@@ -48,7 +48,7 @@ def test_every_axis(shape, axis):
         same(running([x], sizes, parts=3, compiled=True), expected)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     ("dtype", "descending"), [(float32, True), (int64, False), (DTYPES["uint8"], True)], ids=str
 )

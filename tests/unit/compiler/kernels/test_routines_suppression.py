@@ -65,7 +65,7 @@ def test_sizes(dtype, center):
                 check(running, given, env, False)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(most=6)
 @pytest.mark.parametrize("most", [1, 40, 2000])
 @pytest.mark.parametrize("steps", [0, 1, 100, 10**6])
 def test_scores_are_sorted_some_at_a_time(steps, most):

@@ -26,7 +26,7 @@ def best(dtype, shape: str, k="k", **attributes) -> Running:
     return Running(TOP_K, [TensorType(dtype, sizes)], BOX, MACHINE, k=as_size(k), **attributes)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(most=9)
 @pytest.mark.parametrize(("dtype", "largest"), DIRECTIONS, ids=str)
 def test_every_type(dtype, largest):
     running = best(dtype, "r n", largest=largest)
@@ -41,8 +41,7 @@ def test_every_type(dtype, largest):
             same(running([x], env), expected)
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.thinned("nan-24")
+@pytest.mark.sampled("nan-24", most=6)
 @pytest.mark.parametrize("k", [1, 24, 25, 100, 1000, 2999, 3000])
 @pytest.mark.parametrize("kind", ["up", "down", "equal", "random", "nan"])
 def test_every_k(k, kind):

@@ -53,7 +53,7 @@ def environment(x):
     return {"n": len(x), "f": x.shape[1]}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("join", ["sum", "min", "max"])
 @pytest.mark.parametrize("dtype", [float32, float64], ids=str)
 def test_sizes(dtype, join):

@@ -42,7 +42,7 @@ def check(running, x, env, compiled, parts=1):
     return found
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(most=11)
 @pytest.mark.parametrize("order", [True, False], ids=["sorted", "as they come"])
 @pytest.mark.parametrize("dtype", ORDERED, ids=str)
 def test_every_type(dtype, order):
@@ -54,7 +54,7 @@ def test_every_type(dtype, order):
             check(running, x, {"n": n, "m": m}, False)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("order", [True, False], ids=["sorted", "as they come"])
 @pytest.mark.parametrize(("shape", "axis"), [("n m", 0), ("n m", -1), ("2 n m", 1), ("n", 0)])
 def test_every_axis(shape, axis, order):

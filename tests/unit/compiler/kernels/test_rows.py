@@ -53,7 +53,7 @@ def check(
         np.testing.assert_allclose(result, expected, **tolerance)
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(most=24)
 @pytest.mark.parametrize("vector_bytes", (16, 64))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_access_is_inside_and_values_are_right(case: Case, vector_bytes: int) -> None:
@@ -65,8 +65,7 @@ def test_every_access_is_inside_and_values_are_right(case: Case, vector_bytes: i
             check(case, made, env, float32, parts=2, compiled=False)
 
 
-@pytest.mark.sampled(13)
-@pytest.mark.thinned
+@pytest.mark.sampled(most=13)
 @pytest.mark.parametrize("vector_bytes", (16, 32, 64))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_compiled(case: Case, vector_bytes: int) -> None:
@@ -78,7 +77,7 @@ def test_compiled(case: Case, vector_bytes: int) -> None:
                 check(case, made, env, float32, parts, compiled=True)
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(most=13)
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [(name, float64) for name in (*FLOATING, *NUMERIC)]

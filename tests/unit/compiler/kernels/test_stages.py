@@ -146,7 +146,7 @@ def _all_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("name", CASES)
 def test_the_same_bits_on_any_number_of_threads(name: str) -> None:
     text, arrays, expected = CASES[name]

@@ -9,7 +9,7 @@ import anydim as ad
 from anydim.base.dtypes import DTYPES
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("kind", ["uint8", "int8", "float16", "int16", "float32"])
 @pytest.mark.parametrize("step", [2, 3, 4, 5])
 def test_every_so_many(kind: str, step: int) -> None:

@@ -45,14 +45,14 @@ TEXTS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(8)
-@pytest.mark.thinned(
+@pytest.mark.sampled(
     "panels-float64",
     "panels-float16",
     "computed-float16",
     "computed-uint8",
     "reversed-uint8",
     "padded-float16",
+    most=8,
 )
 @pytest.mark.parametrize("dtype", [float32, float64, int64, uint8, float16], ids=str)
 @pytest.mark.parametrize("name", TEXTS)
@@ -95,7 +95,7 @@ def test_inner_axes_change_places_with_outer_loops():
         numpy.testing.assert_array_equal(function(x), x.transpose(0, 2, 3, 1))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(most=6)
 @pytest.mark.parametrize("dtype", [float32, uint8], ids=str)
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
 def test_axes_that_are_short_in_a_call(order, dtype):
@@ -128,7 +128,7 @@ def test_where_the_last_axis_is_one_element_the_one_before_has_the_lanes():
     assert "& 255" in print_kernel(launch.kernel)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("dtype", [float32, float16], ids=str)
 @pytest.mark.parametrize("name", TEXTS)
 def test_nothing_outside_is_touched(name, dtype):

@@ -69,7 +69,7 @@ def compiled(layer: Layer, w: Any, b: Any) -> Any:
     return ad.compile(g)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_size_is_that_of_the_definition(name: str) -> None:
     layer = LAYERS[name]

@@ -28,7 +28,7 @@ CASES = {
 SIZES = ((1, 48), (2, 17), (3, 200), (5, 33), (9, 31), (17, 16), (20, 3), (4, 0), (70, 130))
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(most=7)
 @pytest.mark.parametrize("banded", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_left_out_changes_no_bits(

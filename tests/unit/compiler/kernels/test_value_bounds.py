@@ -52,7 +52,7 @@ def test_what_is_known() -> None:
     assert facts(f"{begin}(y) {{{scaled}{SHARES}") == ({"total"}, set(), frozenset(), frozenset())
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(most=11)
 @pytest.mark.parametrize("dtype", (np.float16, np.float32, np.float64))
 @pytest.mark.parametrize("columns", (1, 7, 8, 16, 17, 33, 64, 65, 130))
 def test_shares_are_quotients(dtype: type, columns: int) -> None:

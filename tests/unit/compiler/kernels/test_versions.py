@@ -49,7 +49,7 @@ def _prepared(version: str) -> Prepared:
     return Prepared(group, [sliding.TEMPLATE], BOX, host_machine(), schedule=forced)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("version", ["any", "strips", "merged_rows", "single_rows", "rows"])
 def test_each_version_of_windows_is_right_at_edges(version: str) -> None:
     """Strips add in another order, so the last bit may differ: each is compared with numpy."""

@@ -79,7 +79,7 @@ def dequantised(w: np.ndarray, s: np.ndarray, block: int) -> np.ndarray:
     return w.astype(np.int8).astype(np.float64) * wide
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("vector_bytes", (32, 64))
 @pytest.mark.parametrize("kind", (int8, int4), ids=str)
 def test_every_access_is_inside(kind: DType, vector_bytes: int) -> None:
@@ -102,8 +102,7 @@ def test_every_access_of_many_rows_is_inside(kind: DType) -> None:
     check(found, a, dequantised(w, s, shape[2]), b)
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.thinned("int4-(40, 130, 40)", "int4-(21, 5, 7)")
+@pytest.mark.sampled("int4-(40, 130, 40)", "int4-(21, 5, 7)", most=5)
 @pytest.mark.parametrize("shape", (*SHAPES[1:], (1100, 9, 32)), ids=str)
 @pytest.mark.parametrize("kind", (int8, int4), ids=str)
 def test_compiled(kind: DType, shape: tuple[int, int, int]) -> None:

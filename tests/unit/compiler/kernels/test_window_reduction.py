@@ -106,12 +106,12 @@ def check(name: str, made: Prepared, sizes: Mapping[str, int], parts: int, compi
     numpy.testing.assert_allclose(found, exact, rtol=1e-5, atol=2e-3)
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.thinned(
+@pytest.mark.sampled(
     "-max large-small",
     "depthwise stride 2-small",
     "two inputs a group-small",
     "one output channel-small",
+    most=3,
 )
 @pytest.mark.parametrize("machine", [None, SMALL], ids=["host", "small"])
 @pytest.mark.parametrize("name", CASES)
@@ -122,7 +122,7 @@ def test_every_window(name: str, machine: Machine | None) -> None:
         check(name, made, sizes, 1 + number % 3, compiled=True)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_outside_is_touched(name: str) -> None:
     made = prepared(name, SMALL)
@@ -131,7 +131,7 @@ def test_nothing_outside_is_touched(name: str) -> None:
         check(name, made, sizes, 1, compiled=False)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize(
     "name", ["max 3x3", "max 2x2 stride 2", "max cube", "depthwise", "depthwise stride 2"]
 )
@@ -197,7 +197,7 @@ def test_means_count_what_is_inside_of_each_row_and_column(stride: int) -> None:
         numpy.testing.assert_allclose(found, sums / counts, rtol=1e-6)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("outside", [(0, 0), (3, 0), (3, -2)], ids=str)
 def test_windows_leave_their_images_apart(outside: tuple[int, int]) -> None:
     """Rows outside of one image are inside of another, and their defaults may count."""
@@ -221,7 +221,7 @@ def test_windows_leave_their_images_apart(outside: tuple[int, int]) -> None:
         assert (model.both(x, z) == expected).all(), (height, width)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("dtype", [float64, int32, int8, uint8], ids=str)
 def test_other_types(dtype: Any) -> None:
     """Bytes outside are the least there are, so they are left out of maxima."""

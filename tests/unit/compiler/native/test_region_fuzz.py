@@ -214,7 +214,7 @@ def random_graph(seed: int) -> Graph:
     return maker.graph(list(dict.fromkeys(outputs)))
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(most=7)
 @pytest.mark.parametrize("seed", range(24))
 def test_random_regions(seed: int) -> None:
     graph = random_graph(seed)

@@ -38,7 +38,7 @@ def same(got: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
         np.testing.assert_allclose(got[name], value, rtol=1e-5, atol=1e-5)  # float32, 12 turns
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(most=13)
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_results_are_what_the_graph_means(name: str, threads: int) -> None:
@@ -49,7 +49,7 @@ def test_results_are_what_the_graph_means(name: str, threads: int) -> None:
     assert native(model).leaked == 0
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("name", sorted(GRAPHS.keys() - {"until"}))
 def test_the_model_agrees_with_its_reference(name: str) -> None:
     """`until` never ends from a number that doubling does not make larger."""
@@ -59,7 +59,7 @@ def test_the_model_agrees_with_its_reference(name: str) -> None:
     assert report.samples + report.rejected == 25
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_several_threads_may_call_one_program(name: str) -> None:
     example = GRAPHS[name]()
@@ -89,7 +89,7 @@ def most_bytes(model: Model) -> int:
     return int(frame.block[context.PEAK])
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(most=7)
 @pytest.mark.parametrize("name", sorted(GRAPHS.keys() - {"growing", "until"}))
 def test_a_call_takes_no_more_than_its_plan_says(name: str) -> None:
     """An empty value takes one block of 64 bytes, which formulas count as 0."""
@@ -118,7 +118,7 @@ def test_a_plan_says_what_has_no_bound(name: str) -> None:
     assert model.plan(**planned.sizes).unknown == ()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_thousands_of_calls_hold_no_more_than_a_few(name: str) -> None:
     example = GRAPHS[name]()

@@ -133,7 +133,7 @@ def test_branches_copy_as_little_as_can_be(seed: int) -> None:
     assert found == best
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(most=10)
 @pytest.mark.parametrize("seed", range(25))
 def test_loops_copy_as_little_as_can_be(seed: int) -> None:
     """As little as their iterations one after the other, where the state lives in one place."""

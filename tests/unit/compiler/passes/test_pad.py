@@ -138,7 +138,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pad, "Literal", literal)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(most=12)
 @pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize("rule", [3, "pow2", "bound"])
 @pytest.mark.parametrize("name", GRAPHS)

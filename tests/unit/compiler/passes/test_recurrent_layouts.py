@@ -69,7 +69,7 @@ def products(model: Model) -> list[str]:
     return [line for line in text.splitlines() if "+=!" in line]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("directions", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_layouts(batch_first: bool, directions: str) -> None:

@@ -40,7 +40,7 @@ def codes() -> Iterator[Kernel | Library]:
         yield from kernel.libraries
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("code", list(codes()), ids=lambda code: code.name)
 def test_names_of_loops_change_no_object(code: Kernel | Library) -> None:
     level = level_of(code, PROCESSOR)

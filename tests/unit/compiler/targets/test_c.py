@@ -131,7 +131,7 @@ def test_functions_at_odd_values(dtype: DType, functions: list[str], lanes: int)
             numpy.testing.assert_array_equal(ours, right, err_msg=function)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @needs_compiler
 @pytest.mark.parametrize(("dtype", "lanes"), [(float64, 4), (int32, 8), (int64, 1)], ids=str)
 def test_a_random_program(dtype: DType, lanes: int) -> None:

@@ -80,7 +80,7 @@ def same(got: numpy.ndarray, want: numpy.ndarray) -> numpy.ndarray:
     return (got == want) | ((got != got) & (want != want))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @fused
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("arity", [1, 2])
@@ -148,7 +148,7 @@ def test_expanded_integer_functions(dtype: DType) -> None:
     numpy.testing.assert_array_equal(evaluated[0], native[0])
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(most=5)
 @pytest.mark.parametrize("have", [*FLOATS, *NARROW, *map(DTYPES.get, ("int4", "uint2", "int64"))],
                          ids=str)  # fmt: skip
 def test_expanded_conversions_evaluate_to_numpy_s(have: DType) -> None:
@@ -188,7 +188,7 @@ def test_every_float16_without_a_machine_that_has_it() -> None:
     assert (numpy.signbit(got) == numpy.signbit(values)).all()
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(most=20)
 @pytest.mark.parametrize("target", [POOR, RICH], ids=["poor", "rich"])
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
 def test_nothing_else_than_primitives_is_left(dtype: DType, target: Primitives) -> None:

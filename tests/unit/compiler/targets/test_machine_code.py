@@ -86,7 +86,7 @@ def loops(case: str, prefix: str, processor: str) -> Iterator[list[str]]:
             yield from innermost_loops(assembly(render(made, kind), kind))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("case, processor", CASES_OF_SUMS)
 def test_loops_that_sum_stay_in_registers(case: str, processor: str) -> None:
     found = [loop for loop in loops(case, SUMMING[case], processor) if sums(loop)]
@@ -100,7 +100,7 @@ def test_loops_that_sum_stay_in_registers(case: str, processor: str) -> None:
         assert len(on_the_stack(loop)) <= most, text
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("processor", PROCESSORS)
 @pytest.mark.parametrize("case, prefix", ROWS.items())
 def test_loops_over_elements_call_nothing(case: str, prefix: str, processor: str) -> None:

@@ -67,7 +67,7 @@ def test_vectors_that_opencl_has_not() -> None:
         render(elementwise(["add"], uint8, 64, 2), PROCESSOR)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @needs_device
 @pytest.mark.parametrize("lanes", [1, 2, 16])
 def test_functions_mean_what_they_mean(lanes: int) -> None:

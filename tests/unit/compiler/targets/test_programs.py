@@ -154,7 +154,7 @@ class Program:
         return op("mod", total, ir.Const(kind, LENGTH))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(most=5)
 @pytest.mark.parametrize("lanes", [1, 4, 8, 16])
 @pytest.mark.parametrize("dtype", [float32, float64, int32, int64], ids=str)
 def test_random_programs(dtype: DType, lanes: int) -> None:

@@ -81,7 +81,7 @@ def streams(count: int = 4000) -> Iterator[tuple[str, list[int]]]:
     yield "others", list(range(count))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(most=6)
 @pytest.mark.parametrize("limit", [1, 2, 8])
 @pytest.mark.parametrize(("name", "sizes"), list(streams()))
 def test_compiles_are_bounded(name: str, sizes: list[int], limit: int) -> None:

@@ -105,7 +105,7 @@ def test_later_compiles_take_a_schedule_that_was_found(cache: Path) -> None:
         assert dense(threads=1).program.sites[0].schedule == site.schedule
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("text", ["", "contraction(rows=99)", "no schedule", "("])
 def test_records_that_do_not_fit_are_left_aside(cache: Path, text: str) -> None:
     before = dense(threads=1)

@@ -30,7 +30,7 @@ def arrays(b: int, s: int) -> dict[str, numpy.ndarray]:
     return {"x": random.standard_normal((b, s, 8), numpy.float32), "ids": ids}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize(
     ("name", "rule"),
     [("scores", 16), ("scores", "pow2"), ("scores", "bound"), ("looked_up", 16),

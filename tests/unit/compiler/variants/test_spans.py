@@ -59,7 +59,7 @@ def candidates(site: Sized) -> list[Candidate]:
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("model", [lambda: depthwise("generic"), softmax, product, turned])
 @pytest.mark.parametrize("ends", [(1, 4), (5, 19)])
 def test_bodies_for_spans_give_the_generic_bits(

@@ -61,7 +61,7 @@ def close(made: Any, right: np.ndarray) -> None:
     np.testing.assert_allclose(made, right, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @each_engine
 @pytest.mark.parametrize("last", ["", "same", "cpu:0"])
 def test_a_part_in_a_builder(engine: str, last: str) -> None:

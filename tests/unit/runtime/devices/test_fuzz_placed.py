@@ -25,7 +25,7 @@ def devices(queued: int) -> dict[str, str | Device]:
     return {"a": "cpu:0", "b": "cpu:1"}
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_examples(name: str) -> None:
     example = GRAPHS[name]()
@@ -47,7 +47,7 @@ def most_bytes(model: ad.Model) -> int:
     return sum(int(frame.block[home + context.PEAK]) for home in homes)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 6, 10, 24, 25, 33, 50])
 def test_random_regions(seed: int) -> None:
     graph = random_graph(seed)

@@ -96,7 +96,7 @@ def same(came: dict[str, numpy.ndarray], expected: dict[str, numpy.ndarray]) -> 
         numpy.testing.assert_allclose(came[name], value, rtol=2e-6, atol=2e-6, err_msg=name)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("make", [softened, several, unread, looped])
 def test_results_are_those_of_the_host(device: Device, make: Callable[..., None]) -> None:
     model, host = model_of(make, device), model_of(make, None)

@@ -169,7 +169,7 @@ class Sequential:
         self.wait(len(self.events) - 1)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(most=6)
 @needs_device
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("code", ["llvm", pytest.param("c", marks=needs_compiler)])

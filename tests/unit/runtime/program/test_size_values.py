@@ -100,7 +100,7 @@ def model() -> Model:
     return compiled()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("n", SIZES)
 def test_results_have_the_bits_of_a_model_that_keeps_nothing(
     model: Model, plain: Model, n: int

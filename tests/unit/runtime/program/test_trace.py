@@ -123,7 +123,7 @@ def test_sizes_are_those_that_kernels_were_called_with(n: int) -> None:
         assert next(spans, None) is None
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(most=8)
 @pytest.mark.parametrize("n", [0, 1, 7, 64])
 @pytest.mark.parametrize("make", [
     lambda: DEVICES, lambda: {"a": "cpu:0", "b": "cpu:0"}, lambda: {"a": "null", "b": "null:1"},

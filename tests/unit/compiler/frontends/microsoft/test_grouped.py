@@ -29,7 +29,7 @@ FURTHER = [
 ]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(most=6)
 @pytest.mark.parametrize("name", GROUPED)
 def test_prompts_and_further_rows(name):
     more, names, attributes = GROUPED[name]

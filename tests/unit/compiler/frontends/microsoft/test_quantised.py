@@ -19,7 +19,7 @@ from tests.unit.compiler.frontends.microsoft.quantised_cases import ALONE, CASES
 SIZES = [(0, 1), (1, 1), (3, 2), (8, 5), (17, 3)]
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(most=10)
 @pytest.mark.parametrize("name", sorted(CASES.keys() - ALONE))
 def test_each_operator(name):
     inputs, nodes, constants = CASES[name]

@@ -40,7 +40,7 @@ EQUAL = {
 NUMPY = {**image_cases.NUMPY, **position_cases.NUMPY, **shape_cases.NUMPY}
 
 
-@pytest.mark.sampled(28)
+@pytest.mark.sampled(most=28)
 @pytest.mark.parametrize("name", CASES)
 def test_each_operator(name):
     inputs, nodes, constants = CASES[name]

@@ -40,7 +40,7 @@ def retyped(proto: onnx.ModelProto, kind: str) -> onnx.ModelProto:
     return made
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize(("name", "kind"), [*QUICK, *SLOW])
 def test_a_row_in_another_type(name, kind):
     inputs, nodes, constants = CASES[name]

@@ -26,7 +26,7 @@ def odd(List<half> l) -> (s) { match l { nil { s = 2.0 } cons(x, r) { q = even(r
 LIBRARY = ad.define(TEXT)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize(
     ("name", "head", "types"),
     [

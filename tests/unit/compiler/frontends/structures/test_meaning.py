@@ -71,7 +71,7 @@ def agree(name: str, found: dict[str, Any], right: list[np.ndarray]) -> None:
         assert off <= MEANINGS[name].within * largest, (name, got, wanted)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(most=7)
 @pytest.mark.parametrize("count", [6, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MEANINGS)
 def test_it_is_the_recursion_in_python(
@@ -93,7 +93,7 @@ FEW = ((1, (3, 4, 2)), (5, (8, 16, 1)), (40, (5, 33, 2)))
 MANY = tuple((1 + number % 9, (number % 7, 1 + number % 33, 2)) for number in range(60))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("points", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MEANINGS)
 def test_a_tree_has_the_same_bits_in_any_batch(
@@ -121,7 +121,7 @@ def test_cases_have_one_element_type(name: str, dtype: str, models: Callable[...
     assert [str(each.dtype) for each in models(name).outputs] == [dtype]
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(most=14)
 @pytest.mark.parametrize("name", MEANINGS)
 def test_an_empty_forest(name: str, models: Callable[..., Model]) -> None:
     held = weights(name, (3, 4, 2), 0)

@@ -223,7 +223,7 @@ def rows_of(model: ad.Model, lengths: list[int], low: int) -> dict[str, list[num
     }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(most=4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_rows_have_the_bits_of_a_call_alone(name: str) -> None:
     graph = PROGRAMS[name]()

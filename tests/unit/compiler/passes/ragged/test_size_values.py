@@ -151,7 +151,7 @@ def model(make: Make) -> ad.Builder:
     return g
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("make", INDEPENDENT)
 def test_a_row_reads_itself(make: Make) -> None:
     alone, ragged = ad.compile(model(make)), ad.compile(model(make), ragged="auto")
