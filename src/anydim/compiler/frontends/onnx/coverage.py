@@ -64,7 +64,7 @@ def page() -> str:
         "every input may be dynamic, 0 and 1 included, where the last column says nothing else;",
         "sizes that must agree are checked before a call runs. Targets: "
         f"{_names(hosts)}, all operators on each. What a device ({_names(devices)}) does not run"
-        " falls to the host (docs/operators-on-devices.md).",
+        " falls to the host ([operators on devices](operators-on-devices.md)).",
         "",
     ]
     schemas = list(_schemas())
@@ -101,13 +101,14 @@ def _schemas() -> Iterator[Any]:
 
 
 def _table(schemas: Iterable[Any]) -> Iterator[str]:
-    yield "| operator | since opset | how | types | limits |"
-    yield "|---|---|---|---|---|"
+    yield "| operator | since opset | types | limits |"
+    yield "|---|---|---|---|"
     for schema in schemas:
         how = _how(schema)
-        types = _types(schema) if how else ""
-        limit = LIMITS.get(schema.name, "" if how else "not supported")
-        yield f"| {schema.name} | {_first(schema)} | {how} | {types} | {limit} |"
+        types = "" if how == "not supported" else _types(schema)
+        limit = LIMITS.get(schema.name, "")
+        notes = limit if how in limit else "; ".join(filter(None, (how, limit)))
+        yield f"| {schema.name} | {_first(schema)} | {types} | {notes} |"
 
 
 def _microsoft_table() -> Iterator[str]:
@@ -121,12 +122,13 @@ def _microsoft_table() -> Iterator[str]:
 
 
 def _how(schema: Any) -> str:
+    """How it is computed, if not by a row of its own."""
     name = f"{schema.domain}.{schema.name}" if schema.domain else schema.name
     if name in ROWS:
-        return "own"
+        return ""
     if schema.has_function or schema.has_context_dependent_function:
-        return "body of the standard"
-    return "on the host" if schema.name in ON_HOST else ""
+        return "computed by the standard's function"
+    return "on the host" if schema.name in ON_HOST else "not supported"
 
 
 def _first(schema: Any) -> int:
