@@ -15,7 +15,7 @@ from pathlib import Path
 
 PACKAGES = ("python3", "libstdc++6")
 WHEELS = (
-    "numpy", "ml_dtypes", "llvmlite", "onnx", "onnxruntime", "lark", "rich", "click", "psutil",
+    "numpy", "ml_dtypes", "llvmlite", "onnx", "onnxruntime", "rich", "click", "psutil",
     "pytest", "hypothesis", "islpy",
 )  # fmt: skip
 PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")

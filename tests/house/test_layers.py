@@ -88,7 +88,7 @@ def test_the_runtime_knows_no_compiler() -> None:
         for node in imports_of(path).statements:
             named = isinstance(node, ast.ImportFrom)
             names = [node.module or ""] if named else [alias.name for alias in node.names]
-            assert not {"llvmlite", "lark", "onnx"} & {n.split(".")[0] for n in names}, path
+            assert not {"llvmlite", "onnx"} & {n.split(".")[0] for n in names}, path
 
 
 # `import_module("anydim...").name`, which mypy does not check

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
-BLOCKED = ("llvmlite", "lark", "onnx", "rich", "click", "ml_dtypes", "islpy", "onnxruntime")
+BLOCKED = ("llvmlite", "onnx", "rich", "click", "ml_dtypes", "islpy", "onnxruntime")
 HUGE = 1 << 40  # an index outside of anything
 
 

@@ -93,7 +93,7 @@ for source in ("missing.onnx", "file.onnx", b"bytes"):
         errors.append(f"{type(error).__name__}: {error}")
 loaded = {name.split(".")[0] for name in sys.modules}
 print(json.dumps([got.tobytes() == expected["y"].tobytes(), errors,
-                  sorted(loaded & {"onnx", "llvmlite", "lark", "click"})]))
+                  sorted(loaded & {"onnx", "llvmlite", "click"})]))
 """
 
 

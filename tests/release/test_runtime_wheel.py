@@ -21,7 +21,7 @@ SCRIPT = """
 import importlib.util, sys
 import numpy, anydim
 assert anydim.__file__.startswith(sys.prefix), anydim.__file__
-for name in ("llvmlite", "lark", "onnx", "rich", "click", "ml_dtypes"):
+for name in ("llvmlite", "onnx", "rich", "click", "ml_dtypes"):
     assert importlib.util.find_spec(name) is None, name
 model, cases = anydim.load(sys.argv[1]), numpy.load(sys.argv[2])
 for number in range(int(cases["count"])):

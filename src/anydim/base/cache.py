@@ -36,7 +36,7 @@ _BETWEEN_TRIMS = 3600  # seconds
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _NAME = __name__.partition(".")[0]
 SHIPPED = os.path.join(_PACKAGE, "shipped")  # objects in the package (`release/shipped.py`)
-_CODE = (".py", ".lark", ".tc")
+_CODE = (".py", ".tc")
 _ROOMS = ("base", "sizes", "runtime", "lang", "kernels", "targets", "program", "native")
 
 

@@ -13,7 +13,7 @@ from anydim.cli.app import COMMANDS
 from tests.unit.cli import tiny
 
 SOURCE = str(Path(__file__).resolve().parents[3] / "src")
-HEAVY = ("onnx", "llvmlite", "lark", "onnxruntime", "torch")  # what help must not wait for
+HEAVY = ("onnx", "llvmlite", "onnxruntime", "torch")  # what help must not wait for
 
 
 def anydim(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

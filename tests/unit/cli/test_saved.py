@@ -213,7 +213,6 @@ def test_a_saved_model_needs_no_compiler(folder: Path) -> None:
     heavy = (
         "onnx",
         "llvmlite",
-        "lark",
         "anydim.compiler.pipeline",
         "anydim.compiler.progress",
         "anydim.compiler.kernels",

@@ -179,7 +179,7 @@ BLOCKED = """
 import sys
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        blocked = ("llvmlite", "lark", "onnx", "rich", "click", "ml_dtypes", "islpy")
+        blocked = ("llvmlite", "onnx", "rich", "click", "ml_dtypes", "islpy")
         if name.split(".")[0] in blocked:
             raise ImportError(f"{name} is blocked")
 sys.meta_path.insert(0, Blocked())

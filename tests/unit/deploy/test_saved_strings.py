@@ -165,7 +165,7 @@ SCRIPT = """
 import sys, numpy, anydim
 class Refuse:
     def find_spec(self, name, *_):
-        if name.split(".")[0] in ("onnx", "llvmlite", "lark", "google"):
+        if name.split(".")[0] in ("onnx", "llvmlite", "google"):
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Refuse())
 try:

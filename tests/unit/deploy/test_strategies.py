@@ -23,7 +23,7 @@ from importlib.abc import MetaPathFinder
 
 class Blocked(MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("llvmlite", "lark", "onnx"):
+        if name.partition(".")[0] in ("llvmlite", "onnx"):
             raise ModuleNotFoundError(f"No module named '{name}'", name=name)
 
 sys.meta_path.insert(0, Blocked())

@@ -1,18 +1,22 @@
-"""Parses the text of a group; the inverse of `printer.print_group`."""
+"""Parses the text of a group; the inverse of `printer.print_group`.
+
+The expressions are those of definitions. Names may stand in double quotes (JSON strings), sizes in
+braces.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import UserError
 from anydim.base.records import dataclass
 from anydim.lang.functions import FUNCTIONS
-from anydim.lang.surface.parser import run_grammar
-from anydim.lang.surface.rules import COMBINES, builder
+from anydim.lang.surface.parser import read_text
+from anydim.lang.surface.scanner import ATOMS, END, IDENTIFIER, NAME, Word
 from anydim.lang.surface.syntax import (
     CallTerm,
     Convert,
@@ -21,10 +25,11 @@ from anydim.lang.surface.syntax import (
     Number,
     Operation,
     Problem,
+    Setting,
     Term,
     depth,
 )
-from anydim.lang.surface.tables import load_grammar
+from anydim.lang.surface.terms import DEEPEST, LEAVES, TermReader, combination
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -42,68 +47,233 @@ from anydim.lang.tree import (
     Tensor,
     TensorType,
     Write,
-)  # fmt: skip
+)
 from anydim.sizes import Size, as_size
 from anydim.sizes.guard import Guard
 
-if TYPE_CHECKING:
-    from lark import Lark, Token
-
-DEEPEST = 100
+_BRACED = r"\{[^{}]*\}"
+_QUOTED = r'"(\\.|[^"\\\n])*"'
+_match_braced = re.compile(_BRACED).match
+_match_quoted = re.compile(_QUOTED).match
+_match_label = re.compile(f"{IDENTIFIER}|{_QUOTED}").match
+_match_kind = re.compile(r"(input|output|temporary)(?=\s+[a-z]+[0-9]*\[)").match
+_match_type = re.compile(r"[a-z]+[0-9]*\[[^\]\n]*\]").match
+_match_relation = re.compile(r"==|!=|<=|<").match
+_match_low = re.compile(r"0\s*:").match
 
 
 def parse_group(text: str, file: str = "<group>") -> Group:
     """Parse the text of a group as printed by `print_group`; raises LanguageError otherwise."""
-    group: Group = run_grammar(_grammar(), text, file)
-    return group
-
-
-@cache
-def _grammar() -> Lark:
-    return load_grammar(("grammar.lark", "group.lark"), "group", builder(_RULES))
+    return read_text(lambda text: _GroupReader(text).read(), text, file)
 
 
 @dataclass(frozen=True)
 class _Braced:
+    """`{n + 1}` in an expression."""
+
     size: Size
     position: int
 
 
 @dataclass(frozen=True)
 class _Quoted:
+    """`"a name"` in an expression: an index."""
+
     name: str
     position: int
 
 
-def _at(token: Token) -> int:
-    return token.start_pos or 0
-
-
-def _name_of(token: Token) -> str:
-    if not token.startswith('"'):
-        return str(token)
+def _parse_name(word: Word) -> str:
+    if not word.startswith('"'):
+        return str(word)
     try:
-        return str(json.loads(token))
+        return str(json.loads(word))
     except ValueError:
-        raise Problem(_at(token), "this is not a JSON string") from None
+        raise Problem(word.position, "this is not a JSON string") from None
 
 
-def _size_of(token: Token, text: str) -> Size:
+def _parse_size(position: int, text: str) -> Size:
     try:
         return as_size(text)
     except UserError as error:
-        raise Problem(_at(token), error.problem) from None
+        raise Problem(position, error.problem) from None
 
 
-# ---- declarations ------------------------------------------------------------------------------
+def _quoted(word: Word) -> _Quoted:
+    return _Quoted(_parse_name(word), word.position)
 
 
-def _declaration(_: Any, kind: Token, type_token: Token, name: Token) -> tuple[str, Tensor]:
-    element, _, rest = type_token.partition("[")
-    if element not in DTYPES:
-        raise Problem(_at(type_token), f"there is no element type '{element}'")
-    shape = tuple(_size_of(type_token, part) for part in _split(rest[:-1]))
-    return str(kind), Tensor(_name_of(name), TensorType(DTYPES[element], shape))
+def _braced(word: Word) -> _Braced:
+    return _Braced(_parse_size(word.position, word[1:-1]), word.position)
+
+
+class _GroupReader(TermReader):
+    """Reads a group. Tensors are declared before the lines that use them."""
+
+    match_atom = re.compile(f"{ATOMS}|(?P<quoted>{_QUOTED})|(?P<braced>{_BRACED})").match
+    readable = ("name", "quoted")
+    leaves = {**LEAVES, "quoted": _quoted, "braced": _braced}
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._types: dict[str, TensorType] = {}
+        self._nested = 0  # blocks of steps
+
+    def read(self) -> Group:
+        """The group; raises Problem for an invalid text."""
+        tensors: dict[str, list[Tensor]] = {"input": [], "output": [], "temporary": []}
+        guards, statements, steps = list[Guard](), list[Statement](), tuple[OrderedStep, ...]()
+        self.need_keyword("group")
+        self.need("{")
+        while not self.mark("}"):
+            kind = _match_kind(self.text, self.at)
+            if kind is not None:
+                tensors[self.take(kind.end())].append(self._declaration())
+            elif self.keyword("guard"):
+                guards.append(self._guard())
+            elif self.keyword("steps"):
+                steps = self._steps()
+            else:
+                statements.append(self._statement())
+        if self.at < len(self.text):
+            self.fail(END)
+        inputs, outputs, temporaries = map(tuple, tensors.values())
+        return Group(inputs, outputs, tuple(statements), temporaries, tuple(guards), steps)
+
+    # ---- declarations --------------------------------------------------------------------------
+
+    def _declaration(self) -> Tensor:
+        word = self.token(_match_type, "a type")
+        element, _, rest = word.partition("[")
+        if element not in DTYPES:
+            raise Problem(word.position, f"there is no element type '{element}'")
+        shape = tuple(_parse_size(word.position, part) for part in _split(rest[:-1]))
+        tensor = Tensor(self._label()[0], TensorType(DTYPES[element], shape))
+        self._types[tensor.name] = tensor.type
+        return tensor
+
+    def _guard(self) -> Guard:
+        left = _braced(self.token(_match_braced, "a size in braces"))
+        relation = self.token(_match_relation, "a relation")
+        right = _braced(self.token(_match_braced, "a size in braces"))
+        message = self.token(_match_quoted, "a text in quotes")
+        return Guard(left.size, str(relation), right.size, _parse_name(message))
+
+    def _label(self) -> tuple[str, int]:
+        """A name, perhaps in quotes, and its position."""
+        word = self.token(_match_label, NAME)
+        return _parse_name(word), word.position
+
+    def call(
+        self, name: Word, arguments: tuple[Term, ...], settings: tuple[Setting, ...]
+    ) -> CallTerm:
+        """A read or a function; a group has no definitions to call."""
+        if settings:
+            raise Problem(name.position, "a group must not call definitions")
+        return CallTerm(str(name), arguments, position=name.position)
+
+    # ---- statements and steps ------------------------------------------------------------------
+
+    def _statement(self) -> Statement:
+        target, position = self._label()
+        self.need("(")
+        left = () if self.starts(")") else self.items(self._label)
+        self.need(")")
+        operator, value = self.assignment(), self.term()
+        combine, initial = combination(operator)
+        if bool(combine) != initial:
+            raise Problem(operator.position, f"'{operator}' is not allowed in a group")
+        extents = self._extents("where")
+        axes, names = {axis.name: axis for axis in extents}, [name for name, _ in left]
+        if not axes.keys() >= {*names} or len(axes) < len(extents) or len({*names}) < len(names):
+            problem = "every index must have one range and occur once on the left"
+            raise Problem(position, problem)
+        if target not in self._types:
+            raise Problem(position, f"tensor '{target}' is not declared")
+        reduced = tuple(axis for axis in extents if axis.name not in names)
+        if reduced and not combine:
+            problem = "a plain assignment must not have an index only on the right"
+            raise Problem(position, problem)
+        (body,) = self._resolve(position, {*axes}, value)
+        return Statement(target, tuple(axes[name] for name in names), body, combine, reduced)
+
+    def _extents(self, word: str) -> tuple[Axis, ...]:
+        return self.items(self._extent) if self.keyword(word) else ()
+
+    def _extent(self) -> Axis:
+        name, _ = self._label()
+        self.need_keyword("in")
+        low, high = self.token(_match_low, "0:"), self.term()
+        if isinstance(high, _Braced):
+            return Axis(name, high.size)
+        if isinstance(high, Name):
+            return Axis(name, Size.symbol(high.name))
+        if isinstance(high, Number) and type(high.value) is int:
+            return Axis(name, as_size(high.value))
+        problem = "the end of a range must be a number, a size or a size in braces"
+        raise Problem(low.position, problem)
+
+    def _steps(self) -> tuple[OrderedStep, ...]:
+        self.need("{")
+        self._nested += 1
+        if self._nested > DEEPEST:
+            raise Problem(self.at, f"steps nested more than {DEEPEST} deep")
+        found = list[OrderedStep]()
+        while not self.mark("}"):
+            if self.keyword("write"):
+                found.append(self._write())
+            elif self.keyword("for"):
+                found.append(self._loop())
+            elif self.keyword("if"):
+                (condition,) = self._resolve(self.at, set(), self.term())
+                then = self._steps()
+                found.append(Branch(condition, then, self._steps() if self.keyword("else") else ()))
+            else:
+                found.append(self._statement())
+        self._nested -= 1
+        return tuple(found)
+
+    def _loop(self) -> Loop:
+        variable, position = self._label()
+        self.need_keyword("in")
+        ends = [self.chain()]
+        while len(ends) < 3:
+            self.need(":")
+            ends.append(self.chain())
+        start, stop, step = self._resolve(position, set(), *ends)
+        count = step.size.constant if isinstance(step, SizeTerm) else None
+        if not count:
+            raise Problem(position, "the step of a loop must not be 0")
+        try:
+            Size.symbol(variable)
+        except UserError as error:
+            raise Problem(position, error.problem) from None
+        return Loop(variable, start, stop, count, self._steps())
+
+    def _write(self) -> Write:
+        target, position = self._label()
+        self.need("(")
+        terms = self.terms(")")
+        self.need(")")
+        operator, value = self.assignment(), self.term()
+        combine, fresh = combination(operator)
+        if fresh and not combine:
+            raise Problem(operator.position, f"'{operator}' is not allowed in a group")
+        axes, reduced = self._extents("where"), self._extents("over")
+        names = [axis.name for axis in (*axes, *reduced)]
+        if len({*names}) < len(names) or (reduced and not combine):
+            problem = "every index must have one range, and '=' must not reduce"
+            raise Problem(position, problem)
+        if target not in self._types or self._types[target].rank != len(terms):
+            raise Problem(position, f"no tensor '{target}' has {len(terms)} dimensions")
+        indices = self._resolve(position, {axis.name for axis in axes}, *terms)
+        (body,) = self._resolve(position, {*names}, value)
+        return Write(target, indices, axes, body, combine, reduced, fresh)
+
+    def _resolve(self, position: int, axes: set[str], *terms: Term) -> tuple[Expr, ...]:
+        if any(depth(term) > DEEPEST for term in terms):
+            raise Problem(position, f"expression nested more than {DEEPEST} deep")
+        return tuple(map(_Resolver(axes, self._types).expr, terms))
 
 
 def _split(text: str) -> list[str]:
@@ -116,204 +286,6 @@ def _split(text: str) -> list[str]:
         else:
             parts[-1] += character
     return parts if text.strip() else []
-
-
-def _guard(_: Any, left: Token, relation: Token, right: Token, message: Token) -> Guard:
-    sizes = [_size_of(token, token[1:-1]) for token in (left, right)]
-    return Guard(sizes[0], str(relation), sizes[1], _name_of(message))
-
-
-def _group(_: Any, *parts: Any) -> Group:
-    tensors: dict[str, list[Tensor]] = {"input": [], "output": [], "temporary": []}
-    known: dict[str, TensorType] = {}
-    statements, guards = [], []
-    steps: tuple[Any, ...] = ()
-    for part in parts:
-        if isinstance(part, _Block):
-            steps = part.lines
-        elif isinstance(part, tuple):
-            tensors[part[0]].append(part[1])
-            known[part[1].name] = part[1].type
-        elif isinstance(part, Guard):
-            guards.append(part)
-        else:
-            statements.append(part)
-    return Group(
-        inputs=tuple(tensors["input"]),
-        outputs=tuple(tensors["output"]),
-        statements=tuple(_statement(line, known) for line in statements),
-        temporaries=tuple(tensors["temporary"]),
-        guards=tuple(guards),
-        steps=tuple(_step(line, known) for line in steps),
-    )
-
-
-# ---- statements --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Line:
-    target: str
-    left: tuple[str, ...]
-    combine: str
-    value: Term
-    axes: tuple[Axis, ...]
-    position: int
-
-
-def _line(_: Any, target: Token, *parts: Any) -> _Line:
-    split = next(i for i, part in enumerate(parts) if getattr(part, "type", "") == "ASSIGN")
-    left = tuple(part.name for part in parts[:split] if part is not None)
-    operator, value = parts[split], parts[split + 1]
-    axes = tuple(part for part in parts[split + 2 :] if part is not None)
-    combine = COMBINES[operator.rstrip("!").removesuffix("=")]
-    if bool(combine) != operator.endswith("!"):
-        raise Problem(_at(operator), f"'{operator}' is not allowed in a group")
-    _shallow(_at(target), value)
-    return _Line(_name_of(target), left, combine, value, axes, _at(target))
-
-
-@dataclass(frozen=True)
-class _Block:
-    lines: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class _WriteLine:
-    target: str
-    indices: tuple[Term, ...]
-    combine: str
-    fresh: bool
-    value: Term
-    axes: tuple[Axis, ...]
-    reduced: tuple[Axis, ...]
-    position: int
-
-
-@dataclass(frozen=True)
-class _Iterations:
-    variable: str
-    ends: tuple[Term, ...]
-    body: _Block
-    position: int
-
-
-@dataclass(frozen=True)
-class _Choice:
-    condition: Term
-    then: _Block
-    otherwise: _Block
-    position: int
-
-
-def _block(_: Any, *lines: Any) -> _Block:
-    return _Block(lines)
-
-
-def _first(_: Any, block: _Block) -> _Block:
-    return block
-
-
-def _write(
-    _: Any, target: Token, indices: tuple[Term, ...] | None, operator: Token, value: Term,
-    axes: tuple[Axis, ...] | None, reduced: tuple[Axis, ...] | None,
-) -> _WriteLine:  # fmt: skip
-    _shallow(_at(target), value, *(indices or ()))
-    combine = COMBINES[operator.rstrip("!").removesuffix("=")]
-    fresh = operator.endswith("!")
-    if fresh and not combine:
-        raise Problem(_at(operator), f"'{operator}' is not allowed in a group")
-    return _WriteLine(
-        _name_of(target), indices or (), combine, fresh, value, axes or (), reduced or (),
-        _at(target),
-    )  # fmt: skip
-
-
-def _iterations(
-    _: Any, word: Token, variable: _Quoted, start: Term, stop: Term, step: Term, body: _Block
-) -> _Iterations:
-    _shallow(_at(word), start, stop, step)
-    return _Iterations(variable.name, (start, stop, step), body, _at(word))
-
-
-def _choice(_: Any, word: Token, condition: Term, then: _Block, other: _Block | None) -> _Choice:
-    _shallow(_at(word), condition)
-    return _Choice(condition, then, other or _Block(()), _at(word))
-
-
-def _shallow(position: int, *terms: Term) -> None:
-    if any(depth(term) > DEEPEST for term in terms):
-        raise Problem(position, f"expression nested more than {DEEPEST} deep")
-
-
-def _axes(_: Any, *axes: Axis) -> tuple[Axis, ...]:
-    return axes
-
-
-def _label(_: Any, token: Token) -> _Quoted:
-    return _Quoted(_name_of(token), _at(token))
-
-
-def _extent(_: Any, label: _Quoted, low: Token, high: Any) -> Axis:
-    if isinstance(high, _Braced):
-        return Axis(label.name, high.size)
-    if isinstance(high, Name):
-        return Axis(label.name, Size.symbol(high.name))
-    if isinstance(high, Number) and type(high.value) is int:
-        return Axis(label.name, as_size(high.value))
-    raise Problem(_at(low), "the end of a range must be a number, a size or a size in braces")
-
-
-def _statement(line: _Line, known: Mapping[str, TensorType]) -> Statement:
-    axes = {axis.name: axis for axis in line.axes}
-    missing = [name for name in line.left if name not in axes]
-    if missing or len(axes) < len(line.axes) or len(set(line.left)) < len(line.left):
-        raise Problem(line.position, "every index must have one range and occur once on the left")
-    if line.target not in known:
-        raise Problem(line.position, f"tensor '{line.target}' is not declared")
-    reduced = tuple(axis for axis in line.axes if axis.name not in line.left)
-    if reduced and not line.combine:
-        raise Problem(line.position, "a plain assignment must not have an index only on the right")
-    body = _Resolver(set(axes), known).expr(line.value)
-    return Statement(line.target, tuple(axes[n] for n in line.left), body, line.combine, reduced)
-
-
-def _step(line: Any, known: Mapping[str, TensorType], level: int = 0) -> OrderedStep:
-    if level > DEEPEST:
-        raise Problem(line.position, f"steps nested more than {DEEPEST} deep")
-    if isinstance(line, _Line):
-        return _statement(line, known)
-    if isinstance(line, _WriteLine):
-        return _write_step(line, known)
-    resolver = _Resolver(set(), known)
-    if isinstance(line, _Choice):
-        then, other = (
-            tuple(_step(inner, known, level + 1) for inner in block.lines)
-            for block in (line.then, line.otherwise)
-        )
-        return Branch(resolver.expr(line.condition), then, other)
-    start, stop, step = map(resolver.expr, line.ends)
-    count = step.size.constant if isinstance(step, SizeTerm) else None
-    if not count:
-        raise Problem(line.position, "the step of a loop must not be 0")
-    try:
-        Size.symbol(line.variable)
-    except UserError as error:
-        raise Problem(line.position, error.problem) from None
-    body = tuple(_step(inner, known, level + 1) for inner in line.body.lines)
-    return Loop(line.variable, start, stop, count, body)
-
-
-def _write_step(line: _WriteLine, known: Mapping[str, TensorType]) -> Write:
-    names = [axis.name for axis in (*line.axes, *line.reduced)]
-    if len(set(names)) < len(names) or (line.reduced and not line.combine):
-        raise Problem(line.position, "every index must have one range, and '=' must not reduce")
-    if line.target not in known or known[line.target].rank != len(line.indices):
-        rank = len(line.indices)
-        raise Problem(line.position, f"no tensor '{line.target}' has {rank} dimensions")
-    indices = tuple(map(_Resolver({axis.name for axis in line.axes}, known).expr, line.indices))
-    body = _Resolver(set(names), known).expr(line.value)
-    return Write(line.target, indices, line.axes, body, line.combine, line.reduced, line.fresh)
 
 
 @dataclass(frozen=True)
@@ -379,27 +351,3 @@ def _literal(term: CallTerm, dtype: DType | None) -> Literal:
         raise Problem(term.position, "a literal must be a number", "a cast is cast<type>(...)")
     value = inner.value if isinstance(inner.value, bool) else sign * inner.value
     return Literal(value, dtype)
-
-
-def _read_call(
-    _: Any, name: Token, arguments: tuple[Term, ...] | None, settings: Any = None
-) -> CallTerm:
-    if settings:
-        raise Problem(_at(name), "a group must not call definitions")
-    return CallTerm(str(name), arguments or (), position=_at(name))
-
-
-def _read_flat(_: Any, name: Token, offset: Term) -> Flat:
-    return Flat(str(name), offset, None, _at(name))
-
-
-def _braced(_: Any, token: Token) -> _Braced:
-    return _Braced(_size_of(token, token[1:-1]), _at(token))
-
-
-_RULES: dict[str, Any] = {
-    "group": _group, "declaration": _declaration, "guard": _guard, "line": _line,
-    "label": _label, "extent": _extent, "call": _read_call, "flat": _read_flat,
-    "braced": _braced, "quoted": _label, "steps": _first, "body": _block, "write": _write,
-    "where_extents": _axes, "over_extents": _axes, "iterations": _iterations, "choice": _choice,
-}  # fmt: skip

@@ -37,7 +37,7 @@ _UNDECLARED = "nothing is declared: write y(i) = ..., sizes and type follow"
 class Mistake:
     """A habit: the text before the position, the text at it, and the advice.
 
-    `expects` is a terminal of the grammar that would be valid there; empty for any.
+    `expects` is a token that would be valid there, as errors show it; empty for any.
     """
 
     before: str
@@ -60,11 +60,11 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake("", r"/=", "there is no '/=': write *= 1 / (...)"),
     Mistake("", r":=", "write '='"),
     Mistake("", r"arg_?(?:max|min)\s*=",
-            POSITIONS, "ASSIGN"),
+            POSITIONS, "an assignment"),
     Mistake(r"\w\([^(){}]*\w\s*", r"=[^=]", "attributes follow a semicolon: softmax(x; axis = 0)",
-            "RPAR"),
+            ")"),
     Mistake(r"\w\([^(){}]*;\s*", r"[-\d.]", "an attribute has a name: softmax(x; axis = 0)",
-            "NAME"),
+            "a name"),
     Mistake("", r"[×·]", "write '*'"),
     Mistake("", r"÷", "write '/'"),
     Mistake("", r"[−–]", "write '-'"),
@@ -75,55 +75,55 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake("", r"@", "a matrix product is a sum: C(m,n) +=! A(m,k) * B(k,n)"),
     # structures
     Mistake("", r"(?:struct|data|datatype|enum|class|union|record|interface)\b", _STRUCTURE,
-            "STRUCTURE"),
+            "type"),
     Mistake(_TYPE_HEAD + r"\s*", r"=", _STRUCTURE),
     Mistake(_TYPE_HEAD + r"\s*", r"[(\[]", "type parameters are written: type List<A> { ... }"),
     Mistake(_CONSTRUCTORS + r"[\w)]\s*", r"[|,]", "constructors are separated by ';'"),
     Mistake(_CONSTRUCTORS + r"\([^{}()]*\w\s*", r":",
             "the type goes before the name: leaf(float(D) x)"),
     Mistake(_CONSTRUCTORS + r"\([^{}]*[\w)>]\s*", r"[,)]",
-            "a field has a type and a name: leaf(float(D) x)", "NAME"),
+            "a field has a type and a name: leaf(float(D) x)", "a name"),
     Mistake(r"\b(?:switch|match\s*\([^{}()]*\))\s*", r"[\w{]", _MATCHED),
-    Mistake(r"\bmatch\s+\w+\s*", r"[(:]|(?:with|of|in)\b", _MATCHED, "LBRACE"),
+    Mistake(r"\bmatch\s+\w+\s*", r"[(:]|(?:with|of|in)\b", _MATCHED, "{"),
     Mistake(_MATCH + r"\bcase\s+", r"\w", "a case is a pattern and a block: leaf(x) { ... }"),
     Mistake(_MATCH + r"[\w)]\s*", r"=>|->|:", "a case is a pattern and a block: leaf(x) { ... }",
-            "LBRACE"),
+            "{"),
     Mistake(_MATCH + r"[\w){}]\s*", r"\|", "each case has its own block, and _ fits everything"),
     Mistake(_MATCH + r"[\w)]\s*", r"if\b", "a pattern has no condition: write if in the block",
-            "LBRACE"),
+            "{"),
     Mistake(_MATCH + r"\}\s*", r"else\b", "the case for everything else is: _ { ... }"),
     Mistake(_MATCH + r"[(,]\s*", r"[\d.]", "a pattern has names: compare numbers in the block",
-            "NAME"),
-    Mistake(_MATCH + r"\([^{}]*\w\s+", r"\w", "a pattern has no types: leaf(x)", "RPAR"),
+            "a name"),
+    Mistake(_MATCH + r"\([^{}]*\w\s+", r"\w", "a pattern has no types: leaf(x)", ")"),
     # definitions
-    Mistake("", r"\w", "a definition starts with 'def': def f(float(N) x) -> (y) { ... }", "DEF"),
+    Mistake("", r"\w", "a definition starts with 'def': def f(float(N) x) -> (y) { ... }", "def"),
     Mistake(_HEAD + r"\w\s*", r"\[", "dimensions go in parentheses: float(N) x"),
     Mistake(r"\bdef\s+\w+\s*\((?:[^{}]*,)?\s*\w+\s*", r":",
             "the type goes before the name: float(N) x"),
     Mistake(_HEAD + r"\w\s+\w+\s*", r"\(", "dimensions belong to the type: float(N) x"),
     Mistake(_HEAD + r";[^)]*\w\s*", r"[,)=]",
-            f"an attribute has a kind and a name; kinds: {', '.join(ATTRIBUTE_KINDS)}", "NAME"),
+            f"an attribute has a kind and a name; kinds: {', '.join(ATTRIBUTE_KINDS)}", "a name"),
     Mistake(_HEAD + r"\)\s*", r"=>|[:={]", "results follow the parameters: -> (y) { ... }",
-            "_ARROW"),
-    Mistake("", r"\(", "statements go in braces: { y(i) = x(i) }", "LBRACE"),
-    Mistake("", r"\.\.\.?(?!\w)", "an ellipsis has a name: ...s", "ELLIPSIS"),
+            "->"),
+    Mistake("", r"\(", "statements go in braces: { y(i) = x(i) }", "{"),
+    Mistake("", r"\.\.\.?(?!\w)", "an ellipsis has a name: ...s", "...name"),
     Mistake(r"->\s*\([^{}]*\w\s*", r"[\w(]", "results have names alone, types follow: -> (y, z)"),
     # indices
-    Mistake(r"\w\s*", r"\[", "indices go in parentheses: y(i)", "ASSIGN"),
+    Mistake(r"\w\s*", r"\[", "indices go in parentheses: y(i)", "an assignment"),
     Mistake(r"\w\[[^\[\]]*", r",",
             "x[...] takes one row-major offset; with an index per dimension: x(i,j)"),
-    Mistake(r"\w\s*[\[(][^{}=]*", r":", _SLICE, "RPAR"),
+    Mistake(r"\w\s*[\[(][^{}=]*", r":", _SLICE, ")"),
     Mistake(r"[(,\[]\s*", r":", _SLICE),
-    Mistake(r"\w\s*\[[^{}=]*", r":", _SLICE, "RSQB"),
+    Mistake(r"\w\s*\[[^{}=]*", r":", _SLICE, "]"),
     Mistake(r"\w\([^()]*\)\s*", r"\(", "one pair of parentheses holds all indices: x(i,j)"),
     Mistake(r"\w", r"\.[A-Za-z]", "the size of dimension 0 of a tensor x is x.0"),
-    Mistake("", r"\}", "a parenthesis is still open", "RPAR"),
+    Mistake("", r"\}", "a parenthesis is still open", ")"),
     # loops, ranges and conditions
     Mistake(r"\bfor\s*", r"\(", _LOOP),
     Mistake(r"\bfor\s+\w+\s*", r"=", _LOOP),
     Mistake(r"\bin\s+[^{}:]*\.", r"\.", "a range is written low:high"),
     Mistake(r"\bwhere\b[^{}]*\bin\s+[^{}:]*", r".", "a range has two ends: where i in 0:N",
-            "COLON"),
+            ":"),
     Mistake(r"\bwhere\b[^{}]*\w\s*=?", r"[<>=!]=?",
             "'where' gives ranges, i in low:high, and names, s = a(i); a condition is chosen by: "
             "condition ? a : b"),
@@ -132,21 +132,22 @@ MISTAKES: tuple[Mistake, ...] = (
             "the range of an index is: where i in 0:N"),
     Mistake(r"=[^{}]*\bif\b[^{}]*", r"else\b", _CHOICE),
     Mistake(r"=[^{}]*\bif\b[^{}]*", r"\}", f"{_CHOICE}; a branch is: if condition {{ y(i) = ... }}",
-            "LBRACE"),
+            "{"),
     Mistake(r"\b(?:elif|elseif)\s*", r"\w", "write 'else if'"),
     # statements
-    Mistake(r"\)\s*//\s*[A-Za-z]+\s+[A-Za-z][^\n()]*\s*", r"", _COMMENT, "ASSIGN"),
+    Mistake(r"\)\s*//\s*[A-Za-z]+\s+[A-Za-z][^\n()]*\s*", r"", _COMMENT, "an assignment"),
     Mistake(r"\breturn\s+", r"\w", "results are named in the head: def f(...) -> (y)"),
     Mistake(r"\b(?:let|var|const|auto)\s+", r"\w", _UNDECLARED),
     Mistake(rf"[{{;}})]\s*{_TYPE}(?:\([^()]*\))?\s+", r"\w+\s*(?:\([^()]*\))?\s*=", _UNDECLARED),
-    Mistake(rf"=\s*{_TYPE}\s+\w[^={{}}]*", r"", "a conversion is written float(x(i))", "ASSIGN"),
+    Mistake(rf"=\s*{_TYPE}\s+\w[^={{}}]*", r"", "a conversion is written float(x(i))",
+            "an assignment"),
     Mistake(rf"\(\s*{_TYPE}\s*\)\s*\w[^={{}}]*", r"", "a conversion is written float(x(i))",
-            "ASSIGN"),
+            "an assignment"),
     Mistake(r"\b(?:and|or|not)\b[^={}]*", r"", _LOGIC),
-    Mistake(r"[\d.][fFlLuU]\s*", r"", "a number has no suffix: its type follows", "ASSIGN"),
+    Mistake(r"[\d.][fFlLuU]\s*", r"", "a number has no suffix: its type follows", "an assignment"),
     Mistake(r"\b(?:max|min)", r"!", "over an index it is a statement: y(i) max=! x(i,j)"),
     Mistake("", r"\w+\s*=!?", "there are '=', '+=', '*=', 'min=' and 'max='; with '!' they start "
-            "anew", "ASSIGN"),
+            "anew", "an assignment"),
 )  # fmt: skip
 
 _RANDOM = "a definition cannot generate random numbers: pass them as an argument"
@@ -185,7 +186,7 @@ def shown_read(tensor: str, rank: int | None) -> str:
 def mistake(text: str, position: int, expected: Collection[str]) -> str:
     """Return the advice for a mistake at a position; empty if unknown.
 
-    `expected` are the terminals of the grammar that would be valid there.
+    `expected` are the tokens that would be valid there, as errors show them.
     """
     before = _COMMENTS.sub("", text[:position])[-_LOOK_BACK:]
     rest = text[position : position + _LOOK_BACK]
