@@ -15,7 +15,7 @@ from anydim.base import settings
 from anydim.base.errors import DeviceError, OptionError
 from anydim.compiler.targets.c.compilers import compiler
 from anydim.runtime.devices.opencl.inventory import devices
-from anydim.runtime.devices.opencl.opened import opened
+from anydim.runtime.devices.opencl.opened import open_opencl
 
 
 def has_compiler(name: str = "") -> bool:
@@ -34,7 +34,7 @@ def device_count() -> int:
     A PoCL whose LLVM is older than the processor compiles nothing.
     """
     try:
-        opened().load({"nothing": b"__kernel void nothing(const long w) {}"}, ["nothing"])
+        open_opencl().load({"nothing": b"__kernel void nothing(const long w) {}"}, ["nothing"])
         return len(devices())
     except DeviceError:
         return 0

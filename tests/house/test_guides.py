@@ -86,7 +86,7 @@ def test_the_code_of_a_page_runs(
     for name in PAGES[page]:
         needs(name)
     monkeypatch.chdir(tmp_path)
-    known = "anydim.runtime.program.profile.limits.kept"
+    known = "anydim.runtime.program.profile.limits.read_limits"
     monkeypatch.setattr(known, lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
     monkeypatch.setattr(sys, "displayhook", lambda value: None)
     prompt = Prompt()

@@ -264,7 +264,7 @@ class CachedRows:
         given back. Raises MemoryLimitError if the rows have more.
         """
         with self._lock:
-            self._slabs.bound(most if self._limit is None else min(most, self._limit))
+            self._slabs.set_limit(most if self._limit is None else min(most, self._limit))
 
     def plan(self, lengths: Sequence[int], new: Any) -> Any:
         """What a step will do, without the caches: its memory, launches and bytes moved.
@@ -331,7 +331,7 @@ class CachedRows:
         packing, arrays = self._packing, self._slabs.arrays
         others = shared_sizes(read, packing.specs) if packing.shares else {}
         starts = {self._starts: [slab.start for slab in slabs]}
-        feeds = {**read, **arrays, **packing.described(sizes, others, starts)}
+        feeds = {**read, **arrays, **packing.describe_rows(sizes, others, starts)}
         into = {each.result: arrays[each.input] for each in self.caches}
         if self.in_place:
             results = self.model.executable(feeds, into)
@@ -340,7 +340,7 @@ class CachedRows:
             for each in self.caches:
                 arrays[each.input] = results[each.result]
         own = {name: results[name] for name in self._results}
-        found: dict[str, Any] = packing.unpacked(own, whole, others)
+        found: dict[str, Any] = packing.unpack(own, whole, others)
         return found
 
     def _columns(self, rows: Mapping[int, Any]) -> dict[str, Any]:

@@ -300,8 +300,8 @@ class Model(Fitted, CallableProgram):
     def _limits(self, threads: int, done: Sequence[Done]) -> Limits:
         """Machine limits, measured once; again if a launch was faster (the machine was busy)."""
         limits: Any = import_module("anydim.runtime.program.profile.limits")
-        known: Limits | None = limits.kept(threads)
-        if known is None or known.passed(done):
+        known: Limits | None = limits.read_limits(threads)
+        if known is None or known.is_exceeded(done):
             found: Limits = import_module("anydim.compiler.targets.machine_peak").fastest(threads)
             known = found if known is None else known.most(found)
             limits.keep(known)

@@ -131,7 +131,7 @@ class Entry:
             if used(path):
                 state = _compared_state(path)
         except (UserError, OSError) as error:
-            self._programs.damaged(path, error)
+            self._programs.discard_damaged(path, error)
             return None
         if state != self._compared:
             self._note(state)

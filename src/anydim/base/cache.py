@@ -70,7 +70,7 @@ class DiskCache:
             return self._shipped(key)
         payload = data[len(_MAGIC) + _DIGEST :]
         if data != _file_content(key, payload):
-            self.damaged(path, os.path.basename(path))
+            self.discard_damaged(path, os.path.basename(path))
             return None
         used(path)
         return payload
@@ -87,7 +87,7 @@ class DiskCache:
         data = _file_content(key, payload)
         keep(self.root, self.path(key), lambda name: _write(name, data))
 
-    def damaged(self, path: str, why: object) -> None:
+    def discard_damaged(self, path: str, why: object) -> None:
         """Remove a damaged file, with a warning."""
         remove(path)
         say(self.folder, "damaged", f"{self.folder}: a damaged file was replaced ({why})")

@@ -12,7 +12,7 @@ from anydim.deploy.checksum import checksum
 from anydim.deploy.container import LARGE
 from anydim.deploy.saved import Repacking, SavedArray
 from anydim.runtime.panels import Packing
-from anydim.runtime.unpacking import dense, most_bytes, plain_elements, repacked
+from anydim.runtime.unpacking import dense, most_bytes, plain_elements, repack
 
 
 class Constants:
@@ -62,7 +62,7 @@ class Constants:
         if data.size > most_bytes(member.size):
             return None
         made = numpy.empty_like(data)
-        repacked(member, given, wanted, dtype, made)
+        repack(member, given, wanted, dtype, made)
         if numpy.array_equal(made, data):
             return Repacking(source, given, wanted, checksum(data.data))
         return None

@@ -29,7 +29,7 @@ from anydim.deploy.saved import SavedArray, constant_member
 from anydim.deploy.verifying import Check
 from anydim.runtime.cores import available_cores
 from anydim.runtime.pages import block
-from anydim.runtime.unpacking import most_bytes, repacked
+from anydim.runtime.unpacking import most_bytes, repack
 
 _LONGEST_WAIT = 60.0  # seconds to wait for another process that moves the same constants
 
@@ -100,9 +100,9 @@ class _Table:
             if damaged is None:
                 used(path)
                 return found
-            cache.damaged(path, damaged.saved.name)
+            cache.discard_damaged(path, damaged.saved.name)
         elif is_there(path):
-            cache.damaged(path, "its size")
+            cache.discard_damaged(path, "its size")
         return self._made(cache, path)
 
     def _made(self, cache: DiskCache, path: str) -> Any:
@@ -185,7 +185,7 @@ class _Table:
         saved, how = moved.saved, moved.saved.repacking
         assert how is not None
         data = numpy.frombuffer(self._source(moved), numpy.uint8)
-        repacked(data, how.given, how.wanted, saved.dtype.numpy, into)
+        repack(data, how.given, how.wanted, saved.dtype.numpy, into)
         if checksum(into.data) != how.checksum:
             name = constant_member(how.source)
             raise self.container.fail(f"'{name}' does not match its checksum")

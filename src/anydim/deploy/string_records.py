@@ -15,7 +15,7 @@ import numpy
 from anydim.base.dtypes import DTYPES
 from anydim.base.errors import ArtefactError
 from anydim.base.records import dataclass
-from anydim.runtime.string_operators import HOST, READERS, HostNode, HostSteps, filled
+from anydim.runtime.string_operators import HOST, READERS, HostNode, HostSteps, fill_vector
 
 STRINGS = "strings.json"
 _TEXT = "text"
@@ -178,7 +178,7 @@ def _tensor(saved: SavedValue) -> numpy.ndarray:
     if len(saved.ints) > _MOST_AXES or any(size < 0 for size in saved.ints):
         raise ValueError("shape")
     if saved.dtype == _TEXT:
-        return filled(saved.texts).reshape(saved.ints)
+        return fill_vector(saved.texts).reshape(saved.ints)
     dtype = DTYPES[saved.dtype].numpy
     return numpy.frombuffer(bytes.fromhex(saved.texts[0]), dtype).reshape(saved.ints)
 

@@ -44,7 +44,7 @@ class Arena:
         the arena is left empty."""
         memory, kept = self._memory, self.bytes
         self._memory, self.bytes, self.address = None, 0, 0
-        if memory is not None and (size == 0 or not _moved(memory, size)):
+        if memory is not None and (size == 0 or not _remap(memory, size)):
             memory, kept = None, 0
         if memory is None and size:
             memory = _new(size)
@@ -64,7 +64,7 @@ def _new(size: int) -> mmap.mmap:
         raise MemoryError(f"no {size} bytes of memory: {error}") from None
 
 
-def _moved(memory: mmap.mmap, size: int) -> bool:
+def _remap(memory: mmap.mmap, size: int) -> bool:
     """Resize the mapping and keep its pages; return whether that succeeded."""
     try:
         memory.resize(size)

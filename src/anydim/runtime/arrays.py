@@ -18,7 +18,7 @@ import numpy
 from anydim.base.dtypes import array_of_numbers, from_numpy
 from anydim.base.errors import DimError, InputError, OutOfMemoryError
 from anydim.base.text import axes_text, quote_list, suggestion
-from anydim.runtime.exchange import handed, is_exchanged, strided, taken
+from anydim.runtime.exchange import export_array, import_array, is_exchanged, with_strides
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box
 
@@ -49,7 +49,7 @@ def plain(
     if array.flags.num & _READY != _READY:
         if box is not None and array.nbytes > _MUCH:
             _check_bounds(array, spec, box, name)
-        array = _copied(array, spec, dtype, name)
+        array = _copy_contiguous(array, spec, dtype, name)
     return array
 
 
@@ -75,7 +75,9 @@ def _check_bounds(array: numpy.ndarray, spec: TensorSpec, box: Box, name: str) -
             )
 
 
-def _copied(array: numpy.ndarray, spec: TensorSpec, dtype: numpy.dtype, name: str) -> numpy.ndarray:
+def _copy_contiguous(
+    array: numpy.ndarray, spec: TensorSpec, dtype: numpy.dtype, name: str
+) -> numpy.ndarray:
     """Copy to contiguous memory; a broadcast array may need more than there is."""
     try:
         return numpy.require(array, dtype, requirements=("C", "A"))
@@ -96,7 +98,7 @@ def _native_order(
 ) -> numpy.ndarray:
     """Convert to native byte order; raise InputError for another dtype."""
     if array.dtype.newbyteorder("=") == dtype:
-        return _copied(array, spec, dtype, name)
+        return _copy_contiguous(array, spec, dtype, name)
     numbers = array.dtype.kind not in "OSUmM" and array.dtype.names is None
     given = {"O": "Python objects", "S": "bytes", "U": "text"}.get(
         array.dtype.kind, array.dtype.name if array.dtype.names is None else "records"
@@ -113,7 +115,7 @@ def _foreign(value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str) -> num
         return shared_array(value, _where(spec, name))
     if isinstance(value, Mapping):
         raise InputError(
-            f"{_where(spec, name)}: expected an array, got a mapping", _unpacked([value], 1)
+            f"{_where(spec, name)}: expected an array, got a mapping", _unpacking_advice([value], 1)
         )
     try:
         if isinstance(value, _NUMBERS) and not isinstance(value, numpy.generic):
@@ -152,7 +154,7 @@ def is_negated(value: Any) -> bool:
     return negated is not None and bool(negated())
 
 
-def detached(value: Any, where: str) -> Any:
+def detach(value: Any, where: str) -> Any:
     """Detach an array that requires gradients while gradient recording is disabled.
 
     Raises InputError, prefixed by `where`, while recording is enabled: models compute no gradients.
@@ -186,7 +188,7 @@ def shared_array(value: Any, where: str) -> numpy.ndarray:
     Raises InputError, prefixed by `where`, for an array on another device or one that its library
     does not export. An array with torch's negative bit, which DLPack cannot express, is copied.
     """
-    value = detached(value, where)
+    value = detach(value, where)
     try:
         if is_negated(value):
             value = value.resolve_neg()
@@ -194,7 +196,7 @@ def shared_array(value: Any, where: str) -> numpy.ndarray:
             raise InputError(
                 f"{where}: the array is on another device than the CPU", "move it to the CPU first"
             )
-        return taken(value)
+        return import_array(value)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(
             f"{where}: the array cannot be shared: {error}",
@@ -210,16 +212,16 @@ def wrapper(values: Sequence[Any]) -> Wrap | None:
             if found is None and hasattr(value, "__array_namespace__"):
                 found = getattr(value.__array_namespace__(), "from_dlpack", None)
             if found is not None and found is not numpy.from_dlpack:
-                return partial(_shared, found)
+                return partial(_wrap_result, found)
     return None
 
 
-def _shared(take: Wrap, array: numpy.ndarray) -> Any:
+def _wrap_result(take: Wrap, array: numpy.ndarray) -> Any:
     """Convert a result to another library; dtypes without a DLPack code stay numpy arrays."""
-    array, dtype = strided(array), from_numpy(array.dtype)
+    array, dtype = with_strides(array), from_numpy(array.dtype)
     if dtype.is_native:
         return take(array)
-    return take(handed(array, dtype)) if is_exchanged(dtype) else array
+    return take(export_array(array, dtype)) if is_exchanged(dtype) else array
 
 
 def check_names(given: Mapping[str, Any], signature: Signature) -> None:
@@ -233,7 +235,7 @@ def check_names(given: Mapping[str, Any], signature: Signature) -> None:
             f"{signature.name} has no input {quote_list(extra)}", hint or _takes(signature)
         )
     if missing:
-        hint = _unpacked(list(given.values()), len(names)) or _takes(signature)
+        hint = _unpacking_advice(list(given.values()), len(names)) or _takes(signature)
         raise InputError(f"{signature.name}: input {quote_list(missing)} is missing", hint)
 
 
@@ -275,7 +277,7 @@ def by_position(model: str, names: Sequence[str], given: Any) -> dict[str, Any]:
     return by_name(model, names, given if several else (given,), {})
 
 
-def _unpacked(values: Sequence[Any], count: int) -> str:
+def _unpacking_advice(values: Sequence[Any], count: int) -> str:
     """Return advice for a call with all inputs in one argument, otherwise an empty text."""
     (first,) = values if len(values) == 1 else (None,)
     if isinstance(first, Mapping):

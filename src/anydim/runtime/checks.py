@@ -43,7 +43,7 @@ def _where(check: Check, signature: Signature) -> str:
     return f"{signature.noun} '{signature.inputs[check.input].name}' of {signature.name}"
 
 
-def _expected(check: Check, signature: Signature, shapes: Shapes) -> str:
+def _shape_hint(check: Check, signature: Signature, shapes: Shapes) -> str:
     wanted = ", ".join(map(str, signature.inputs[check.input].shape))
     given = ", ".join(map(str, shapes[check.input]))
     return f"expected shape [{wanted}], got [{given}]"
@@ -60,7 +60,7 @@ def _multiple(
     return DimError(
         f"{_where(check, signature)}: axis {check.axis} is {shapes[check.input][check.axis]}, "
         f"from which dim '{check.dim}' in {size} cannot be determined",
-        _expected(check, signature, shapes),
+        _shape_hint(check, signature, shapes),
     )
 
 
@@ -73,7 +73,7 @@ def _outside(
     return DimError(
         f"{_where(check, signature)}: dim '{dim.name}' is {dims[dim.name]}, "
         f"{side} its bound {bound}",
-        f"{_expected(check, signature, shapes)}; declared {dim}; {remedy}",
+        f"{_shape_hint(check, signature, shapes)}; declared {dim}; {remedy}",
     )
 
 
@@ -84,7 +84,7 @@ def _axis(
     problem = f"{_where(check, signature)}: axis {check.axis} is "
     problem += str(shapes[check.input][check.axis])
     if size.constant is not None:
-        return DimError(f"{problem}, expected {size}", _expected(check, signature, shapes))
+        return DimError(f"{problem}, expected {size}", _shape_hint(check, signature, shapes))
     expected = f"{size} is {size.evaluate(dims)}"
     if size.atom in signature.box.names:
         expected = f"dim '{size}' is {size.evaluate(dims)}"
@@ -93,7 +93,7 @@ def _axis(
     other = _source_of(size, check, signature)
     return DimError(
         f"{problem}, but {expected}{other}",
-        f"{_expected(check, signature, shapes)}; {signature.noun}s must agree on every dim",
+        f"{_shape_hint(check, signature, shapes)}; {signature.noun}s must agree on every dim",
     )
 
 
@@ -122,7 +122,7 @@ def _guard(
 ) -> InputError:
     assert check.guard is not None
     told = telling(check.guard, signature.guards, dims, signature.box)
-    return broken(told, f"{signature.noun}s of {signature.name}", dims, signature.box)
+    return guard_error(told, f"{signature.noun}s of {signature.name}", dims, signature.box)
 
 
 def telling(failed: Guard, guards: Sequence[Guard], dims: Mapping[str, int], box: Box) -> Guard:
@@ -139,7 +139,7 @@ def telling(failed: Guard, guards: Sequence[Guard], dims: Mapping[str, int], box
     return failed if is_same else found
 
 
-def broken(guard: Guard, what: str, dims: Mapping[str, int], box: Box) -> DimError:
+def guard_error(guard: Guard, what: str, dims: Mapping[str, int], box: Box) -> DimError:
     """Return the error for a violated guard: first the remedy, then the reason."""
     if str(guard.left).startswith(ASSERTION):
         return DimError(f"{what.removeprefix('sizes of ')}: {guard.message}", "give other values")

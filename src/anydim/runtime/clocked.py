@@ -116,7 +116,7 @@ class Clock:
         self._parts: list[tuple[Any, ...]] = []
         self._device_calls: list[DeviceCall] = []
         devices = {
-            name: each.clocked(_noting(name, self._device_calls), waited)
+            name: each.with_clock(_noting(name, self._device_calls), waited)
             for name, each in original.devices.items()
         }
         self._devices = (
@@ -129,11 +129,11 @@ class Clock:
         for number, table in enumerate(self._twin.entries.values()):
             for site, address in enumerate(table.tolist()):
                 counts = (0, 0) if words is None else words[number][site]
-                function = ENTRY(self._timed(number, site, ENTRY(address), *counts))
+                function = ENTRY(self._time_entry(number, site, ENTRY(address), *counts))
                 table[site] = ctypes.cast(function, ctypes.c_void_p).value or 0
                 self._kept.append(function)
 
-    def _timed(
+    def _time_entry(
         self, table: int, site: int, kernel: Any, operands: int, count: int
     ) -> Callable[..., None]:
         parts, raised = self._parts, self._raised

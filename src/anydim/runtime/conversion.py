@@ -72,12 +72,12 @@ class Conversion:
         `out` are arrays for the results of an executable with ragged batches.
         """
         if self._forests is not None:
-            feeds, single = self._forests.packed(given)
+            feeds, single = self._forests.pack(given)
             try:
                 results = self._run(call, feeds, out)
             except DimError as error:
-                raise self._forests.explained(error, feeds) from None
-            return dict(self._forests.unpacked(results, single))
+                raise self._forests.explain_error(error, feeds) from None
+            return dict(self._forests.unpack(results, single))
         return self._run(call, dict(given), out)
 
     def _run(
@@ -93,20 +93,20 @@ class Conversion:
                 both = pack(name, arrays, self._specs[parts.elements].dtype, rank)
                 feeds[parts.elements], feeds[parts.shapes] = both
         if self._packing is None:
-            return seen(call(feeds), self._lists)
-        feeds, *rows = self._packing.packed(feeds)
+            return visible_results(call(feeds), self._lists)
+        feeds, *rows = self._packing.pack(feeds)
         packing = self._packing
         results: dict[str, Any]
         if out is None:
-            results = packing.unpacked(call(feeds), *rows)
+            results = packing.unpack(call(feeds), *rows)
         else:
             made: Any = import_module("anydim.runtime.ragged_results").RaggedOutput
-            filled = made(call, packing, out, *rows).filled
-            results = filled(feeds, lambda results: packing.unpacked(results, *rows))
+            filled = made(call, packing, out, *rows).fill_results
+            results = filled(feeds, lambda results: packing.unpack(results, *rows))
         return results
 
 
-def seen(results: dict[str, Any], lists: Mapping[str, Any]) -> dict[str, Any]:
+def visible_results(results: dict[str, Any], lists: Mapping[str, Any]) -> dict[str, Any]:
     """Convert results to what the user sees, in their order."""
     listed = {name: parts for name, parts in lists.items() if isinstance(parts, Listed)}
     found, of = {}, {parts.elements: name for name, parts in listed.items()}
@@ -114,13 +114,13 @@ def seen(results: dict[str, Any], lists: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in results.items():
         if key in of:
             parts = listed[of[key]]
-            found[of[key]] = _seen(value, numpy.asarray(results[parts.shapes]), parts)
+            found[of[key]] = _list_arrays(value, numpy.asarray(results[parts.shapes]), parts)
         elif key not in hidden:
             found[key] = value
     return found
 
 
-def _seen(elements: numpy.ndarray, shapes: numpy.ndarray, parts: Listed) -> Any:
+def _list_arrays(elements: numpy.ndarray, shapes: numpy.ndarray, parts: Listed) -> Any:
     if parts.single:
         return elements.reshape(tuple(shapes.tolist()))
     arrays = unpack(elements, shapes)

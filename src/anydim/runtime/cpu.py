@@ -37,7 +37,7 @@ def this_level() -> Level:
 
     The flags are empty if the system does not report them.
     """
-    flags = frozenset(_said("flags", "Features").split())
+    flags = frozenset(_cpuinfo_value("flags", "Features").split())
     if not tiles_allowed():
         flags = frozenset(flag for flag in flags if not flag.startswith("amx_"))
     return Level("native", _architecture(), flags)
@@ -47,7 +47,7 @@ def this_level() -> Level:
 def tiles_allowed() -> bool:
     """Request permission for AMX tiles and return whether it was granted; it holds for all threads
     and children. Source: Linux, Documentation/arch/x86/xstate.rst."""
-    if _architecture() != "x86_64" or "amx_tile" not in _said("flags").split():
+    if _architecture() != "x86_64" or "amx_tile" not in _cpuinfo_value("flags").split():
         return False
     system = ctypes.CDLL(None)
     return hasattr(system, "syscall") and system.syscall(*map(ctypes.c_long, _TILES_PLEASE)) == 0
@@ -60,10 +60,10 @@ def _architecture() -> str:
 
 def processor_name() -> str:
     """Return the processor's model name, '' if unknown."""
-    return _said("model name")
+    return _cpuinfo_value("model name")
 
 
-def _said(*names: str) -> str:
+def _cpuinfo_value(*names: str) -> str:
     """Return the first processor's value for one of several keys of /proc/cpuinfo."""
     for line in _first_processor().splitlines():
         name, _, values = line.partition(":")

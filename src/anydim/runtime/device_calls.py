@@ -38,7 +38,7 @@ class Hosted(Protocol):
     def settle(self) -> None:
         """Wait until the device is idle; raises nothing."""
 
-    def clocked(self, note: Note, waited: bool) -> Hosted:
+    def with_clock(self, note: Note, waited: bool) -> Hosted:
         """Return the same device and code with entry points that are timed and recorded by `note`.
 
         `entry` returns consecutive numbers from 1 on: they identify launches, not kernels. With

@@ -112,7 +112,7 @@ class _Owner:
             free(self._block, self._to_system)
 
 
-def owned(
+def own_block(
     block: int, dtype: numpy.dtype, shape: tuple[int, ...], keep: weakref.ref[BlockCache] | None
 ) -> numpy.ndarray:
     """Return an array over an escaped block; dtypes unknown to numpy are viewed from bytes."""

@@ -100,7 +100,7 @@ def is_read_only(value: Any, array: numpy.ndarray) -> bool:
     return not array.flags.writeable and _name(_capsule(value)) == b"dltensor_versioned"
 
 
-def taken(value: Any) -> numpy.ndarray:
+def import_array(value: Any) -> numpy.ndarray:
     """Return a numpy array that shares the memory of a DLPack array; raises as from_dlpack does."""
     capsule = _capsule(value)
     element = _element(capsule)
@@ -112,12 +112,12 @@ def taken(value: Any) -> numpy.ndarray:
     return array.view(DTYPES[name].numpy)
 
 
-def strided(array: numpy.ndarray) -> numpy.ndarray:
+def with_strides(array: numpy.ndarray) -> numpy.ndarray:
     """The array; without elements, with strides as other libraries expect them: numpy's are 0."""
     return array if array.size else numpy.ndarray(array.shape, array.dtype, bytearray())
 
 
-def handed(array: numpy.ndarray, dtype: DType) -> Any:
+def export_array(array: numpy.ndarray, dtype: DType) -> Any:
     """Wrap an array of a dtype in `_CODES` for export to other libraries by DLPack."""
     bits = array.view(f"u{array.itemsize}")
     capsule = bits.__dlpack__()
@@ -131,5 +131,5 @@ def code_of(dtype: DType) -> int | None:
 
 
 def is_exchanged(dtype: DType) -> bool:
-    """Whether `handed` supports this element type."""
+    """Whether `export_array` supports this element type."""
     return dtype.name in _CODES

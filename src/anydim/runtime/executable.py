@@ -126,7 +126,7 @@ class Executable(ABC, Generic[Own]):
         InputError for an invalid index or size that data determines; OutOfMemoryError if an
         allocation fails; BusyError if no arena is free.
         """
-        outputs = self._called(given, into, False)
+        outputs = self._serve_call(given, into, False)
         assert outputs is not None
         return outputs
 
@@ -138,9 +138,9 @@ class Executable(ABC, Generic[Own]):
 
         For callers that can then skip their own checks.
         """
-        return self._called(given, into, True) if self.steady else None
+        return self._serve_call(given, into, True) if self.steady else None
 
-    def _called(
+    def _serve_call(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None, repeated: bool
     ) -> dict[str, Any] | None:
         guard = self.guard
@@ -279,11 +279,11 @@ class Executable(ABC, Generic[Own]):
     def _function(self, role: str) -> int:
         return self._image.address(self.interface.functions[role])
 
-    def _failed(self, number: int, block: Words) -> UserError:
+    def _failure_error(self, number: int, block: Words) -> UserError:
         """Return the error for a failure number of native code, from 1 on."""
         return call_error(self.interface.failures[number - 1], block, self.signature.name)
 
-    def _refused(self, failed: Failure, block: Words) -> Exception:
+    def _memory_error(self, failed: Failure, block: Words) -> Exception:
         """Return the error for a call that needs more than `most_bytes`; `failed` has the dims."""
         assert self.refusal is not None
         return self.refusal({dim: block[word] for dim, word in failed.dims.items()})

@@ -157,7 +157,7 @@ def _time(failed: Failure, words: Words, name: str) -> UserError:
     return TimeLimitError(f"{failed.signature.name}: the call exceeded its time limit", allow)
 
 
-def _interrupted(failed: Failure, words: Words, name: str) -> UserError:
+def _interruption(failed: Failure, words: Words, name: str) -> UserError:
     return InputError(f"{failed.signature.name}: the call was interrupted")
 
 
@@ -189,7 +189,7 @@ _ERRORS = {
     "place": _place,
     "time": _time,
     "loop": _time,
-    "interrupted": _interrupted,
+    "interrupted": _interruption,
     "device": _device,
     "engine": _engine,
     "empty": _empty,

@@ -91,7 +91,7 @@ class Schema:
         sizes = [counts(each) if each.fields else 1 for each in known]
         return dict(zip(self.types[type], zip(accumulate(sizes, initial=0), sizes)))
 
-    def numbered(self, arrays: Arrays, type: str) -> dict[str, tuple[int, int]]:
+    def number_arrays(self, arrays: Arrays, type: str) -> dict[str, tuple[int, int]]:
         """As `numbering`, for arrays of a forest; an array without nodes may be missing."""
 
         def count(constructor: ConstructorPort) -> int:
@@ -321,7 +321,7 @@ def increasing(where: str, offsets: numpy.ndarray, what: str, total: int | None)
         )
 
 
-def checked(schema: Schema, arrays: Arrays) -> Arrays:
+def check_arrays(schema: Schema, arrays: Arrays) -> Arrays:
     """Raise InputError for arrays of a forest that do not fit each other; else return them."""
     port = schema.port
     totals = {
@@ -342,7 +342,7 @@ def checked(schema: Schema, arrays: Arrays) -> Arrays:
             place = wrong
             if field.offsets:
                 place = int(numpy.searchsorted(arrays[field.offsets], wrong, "right")) - 1
-            node = schema.numbered(arrays, type)[constructor.name][0] + place
+            node = schema.number_arrays(arrays, type)[constructor.name][0] + place
             tree = _tree_of(schema, arrays, (type, node))
             raise InputError(
                 f"{schema.where}{'' if tree is None else f', tree {tree}'}, node {node} "
@@ -395,7 +395,7 @@ def references(schema: Schema, arrays: Arrays) -> dict[Key, list[Key]]:
     """The nodes that each node refers to."""
     found: dict[Key, list[Key]] = {}
     for type in schema.types:
-        for name, (first, count) in schema.numbered(arrays, type).items():
+        for name, (first, count) in schema.number_arrays(arrays, type).items():
             for field in (f for f in schema.types[type][name].fields if f.type):
                 ends = arrays[field.offsets].tolist() if field.offsets else range(count + 1)
                 nodes = [(field.type, node) for node in arrays[field.values].tolist()]
@@ -423,7 +423,7 @@ def _tree_of(schema: Schema, arrays: Arrays, wanted: Key) -> int | None:
 # ---- dims ----------------------------------------------------------------------------------------
 
 
-def solved(
+def solve_dims(
     pairs: Iterable[tuple[Size, int]], known: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """The dims that axes of these sizes and lengths determine, besides those that are known."""

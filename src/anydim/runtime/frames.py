@@ -187,7 +187,7 @@ class LimitedShelf(Shelf[Item]):
         self._visits: list[tuple[int, int]] = []  # process and thread of each visitor of a frame
 
     def take(self) -> Item:
-        if not self._acquired():
+        if not self._acquire():
             running = count_of(self._arenas, "call")
             waited = f" after waiting {self._wait:g} s" if self._wait else ""
             raise BusyError(
@@ -206,19 +206,19 @@ class LimitedShelf(Shelf[Item]):
         finally:  # a signal's handler may raise while memory goes back to the system
             self._gate().release()
 
-    def _acquired(self) -> bool:
+    def _acquire(self) -> bool:
         """Wait for a frame; frames that are being visited become free within a moment."""
         gate = self._gate()
         if gate.acquire(timeout=self._wait):
             return True
         while True:
-            visited = self._visited()
+            visited = self._is_visited()
             if gate.acquire(timeout=_MOMENT if visited else 0):
                 return True
-            if not visited and not self._visited():
+            if not visited and not self._is_visited():
                 return False
 
-    def _visited(self) -> bool:
+    def _is_visited(self) -> bool:
         """Whether another thread visits a frame; this thread may, if a signal handler calls."""
         process, thread = _here()
         return any(p == process and t != thread for p, t in list(self._visits))

@@ -93,7 +93,7 @@ def map_file(file: BinaryIO, offset: int, length: int) -> MappedImage:
     Raises ArtefactError for an invalid image, OptionError if the system forbids executable
     mappings.
     """
-    _supported()
+    _check_system()
     try:
         memory = mmap.mmap(
             file.fileno(), length, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC,
@@ -107,7 +107,7 @@ def map_file(file: BinaryIO, offset: int, length: int) -> MappedImage:
 
 def map_bytes(code: bytes) -> MappedImage:
     """Copy an image to executable memory; raises the errors of `map_file`."""
-    _supported()
+    _check_system()
     read_head(code)
     memory = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.write(code)
@@ -115,16 +115,16 @@ def map_bytes(code: bytes) -> MappedImage:
     start, size = ctypes.c_void_p(_address(memory)), ctypes.c_size_t(len(code))
     if system.mprotect(start, size, _READ | _EXECUTE):
         reason = os.strerror(ctypes.get_errno())
-        raise _refused(f"the system forbids executable memory: {reason}")
+        raise _system_error(f"the system forbids executable memory: {reason}")
     return MappedImage(memory)
 
 
-def _supported() -> None:
+def _check_system() -> None:
     if not hasattr(mmap, "PROT_EXEC") or os.uname().sysname != "Linux":
-        raise _refused("saved code runs on Linux only")
+        raise _system_error("saved code runs on Linux only")
 
 
-def _refused(problem: str) -> ArtefactError:
+def _system_error(problem: str) -> ArtefactError:
     return ArtefactError(problem, "compile the model on this machine")
 
 

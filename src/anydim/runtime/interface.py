@@ -110,7 +110,8 @@ class Interface:
         problems = {
             "functions": not straight and known != expected,
             "devices": not all(
-                self._inside(device.home, slots.WORDS) and all(map(self._inside, _filled(device)))
+                self._inside(device.home, slots.WORDS)
+                and all(map(self._inside, _address_slots(device)))
                 for device in self.devices
             ) or (straight and bool(self.devices)),
             "handed": not all(
@@ -151,7 +152,7 @@ class Interface:
         return first >= 0 and first + count <= self.words
 
     def _filled(self) -> Iterator[int]:
-        yield from _filled(self)
+        yield from _address_slots(self)
         yield from (row[0] for row in self.numbers)
 
     @property
@@ -171,7 +172,7 @@ class Interface:
         return tuple(dict.fromkeys((*self.functions.values(), *kernels)))
 
 
-def _filled(words: Interface | OnDevice) -> Iterator[int]:
+def _address_slots(words: Interface | OnDevice) -> Iterator[int]:
     """Yield the slots that hold addresses of constants and tables."""
     for rows in (words.constants, words.tables, words.entries):
         yield from (row[0] for row in rows)

@@ -264,7 +264,7 @@ def refuse_cycles(schema: Schema, arrays: Arrays) -> None:
         TopologicalSorter(references(schema, arrays)).prepare()
     except CycleError as error:
         (type, node), *_ = error.args[1]
-        name, _ = _constructor_of(schema.numbered(arrays, type), node)
+        name, _ = _constructor_of(schema.number_arrays(arrays, type), node)
         raise InputError(
             f"{schema.where}: {article(type)} contains itself, node {node} ('{name}'), "
             f"over {count_of(len(error.args[1]) - 1, 'node')}",
@@ -277,7 +277,7 @@ def refuse_cycles(schema: Schema, arrays: Arrays) -> None:
 
 def nested_of(schema: Schema, arrays: Arrays, root: int) -> Any:
     """The structure of a node as nested tuples; a node that occurs several times is one object."""
-    numbers = {type: schema.numbered(arrays, type) for type in schema.types}
+    numbers = {type: schema.number_arrays(arrays, type) for type in schema.types}
     made: dict[Key, Any] = {}
     opened: dict[Key, list[Any]] = {}  # the parts of nodes whose structures are not made yet
     stack = [(schema.port.type, root)]
@@ -285,7 +285,7 @@ def nested_of(schema: Schema, arrays: Arrays, root: int) -> Any:
         key = stack[-1]
         parts = opened.pop(key, None)
         if parts is not None:
-            made[key] = tuple([_made(each, made) for each in parts])
+            made[key] = tuple([_build_part(each, made) for each in parts])
             stack.pop()
         elif key in made:
             stack.pop()
@@ -309,7 +309,7 @@ class _Below:
         self.keys, self.listed = keys, listed
 
 
-def _made(part: Any, made: Mapping[Key, Any]) -> Any:
+def _build_part(part: Any, made: Mapping[Key, Any]) -> Any:
     """A part of a tuple, with the structures that it refers to."""
     if not isinstance(part, _Below):
         return part

@@ -41,7 +41,7 @@ def of_kinds(kinds: Any, children: Any, fields: Fields, roots: Any) -> Numbered:
             "give one kind and one row of children per node",
         )
     there = table >= 0
-    return _numbered(found, table[there], there.sum(axis=1), fields, roots)
+    return _number_nodes(found, table[there], there.sum(axis=1), fields, roots)
 
 
 def of_parents(parents: Any, fields: Fields, kinds: Any) -> Numbered:
@@ -50,7 +50,7 @@ def of_parents(parents: Any, fields: Fields, kinds: Any) -> Numbered:
     within(_WHERE, above, -1, len(above), "parents refer", count_of(len(above), "node"))
     order = numpy.argsort(above, kind="stable")[int((above < 0).sum()) :]
     sizes = numpy.bincount(above[above >= 0], minlength=len(above))
-    return _numbered(kinds, order, sizes, fields, None)
+    return _number_nodes(kinds, order, sizes, fields, None)
 
 
 def of_graph(graph: Any, data: Mapping[str, str], kind: str) -> Numbered:
@@ -68,7 +68,7 @@ def of_graph(graph: Any, data: Mapping[str, str], kind: str) -> Numbered:
     kinds = [each for _, each in graph.nodes(data=kind)]
     known = None if None in kinds else kinds
     attributes = _Attributes(graph, data)
-    return _numbered(
+    return _number_nodes(
         known, ends[order, 1], sizes, attributes, None, lambda n: short_repr([*names][n])
     )
 
@@ -96,7 +96,7 @@ def of_lists(schema: Schema, given: Any) -> Numbered:
     sizes.append(numpy.zeros(len(held), numpy.int64))
     kinds = numpy.repeat([lists[0], values[0].name], [inner, len(held)])
     fields = {values[0].name: {values[0].fields[0].name: held}}
-    return _numbered(kinds, children, numpy.concatenate(sizes), fields, numpy.arange(counts[0]))
+    return _number_nodes(kinds, children, numpy.concatenate(sizes), fields, numpy.arange(counts[0]))
 
 
 def _levels(schema: Schema, given: Any) -> Iterator[numpy.ndarray]:
@@ -126,7 +126,7 @@ def _refuse_nulls(schema: Schema, given: Any) -> None:
                          "fill or drop the nulls")  # fmt: skip
 
 
-def _numbered(
+def _number_nodes(
     kinds: Any, children: numpy.ndarray, sizes: numpy.ndarray, fields: Any, roots: Any,
     named: Callable[[int], str] = str,
 ) -> Numbered:  # fmt: skip
@@ -166,7 +166,7 @@ def _check_reached(
         up = further
     if not (above[up] >= 0).any():
         return
-    reached = _reached(numpy.flatnonzero(above < 0), children, sizes)
+    reached = _reachable_nodes(numpy.flatnonzero(above < 0), children, sizes)
     lost = numpy.flatnonzero(~reached)
     if not len(lost):
         return  # there are cycles, below roots: a call refuses them
@@ -180,7 +180,9 @@ def _check_reached(
     )
 
 
-def _reached(roots: numpy.ndarray, children: numpy.ndarray, sizes: numpy.ndarray) -> numpy.ndarray:
+def _reachable_nodes(
+    roots: numpy.ndarray, children: numpy.ndarray, sizes: numpy.ndarray
+) -> numpy.ndarray:
     """A mask of the nodes in the trees of some roots."""
     ends = numpy.cumsum(sizes).tolist()
     below, firsts = children.tolist(), [0, *ends]

@@ -10,7 +10,7 @@ import numpy
 
 from anydim.base.errors import InputError
 from anydim.base.text import quote_list, suggestion
-from anydim.runtime.arrays import detached, is_negated, shared_array
+from anydim.runtime.arrays import detach, is_negated, shared_array
 from anydim.runtime.exchange import is_read_only
 from anydim.runtime.executable import Executable, wrong_shape
 from anydim.runtime.signature import TensorSpec
@@ -125,7 +125,7 @@ def output_array(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
         if not array.flags.writeable:
             raise InputError(f"{where} is read-only", "pass a writable array")
     elif hasattr(value, "__dlpack__"):
-        value = detached(value, where)
+        value = detach(value, where)
         if is_negated(value):
             raise InputError(f"{where} has the negative bit set", "pass a separate array")
         array = shared_array(value, where)

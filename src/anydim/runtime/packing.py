@@ -30,12 +30,14 @@ Work = Callable[[], None]
 
 def pack(array: numpy.ndarray, packing: Packing, pages: Pages | None = None) -> numpy.ndarray:
     """Pack a constant for a kernel: 64-byte aligned, in memory of `pages`."""
-    result, fill = packed(lambda: array, array.dtype, packing, Pages() if pages is None else pages)
+    result, fill = allocate_packed(
+        lambda: array, array.dtype, packing, Pages() if pages is None else pages
+    )
     fill()
     return result
 
 
-def packed(
+def allocate_packed(
     given: Callable[[], numpy.ndarray], dtype: numpy.dtype, packing: Packing, pages: Pages
 ) -> tuple[numpy.ndarray, Work]:
     """Allocate memory for the packed array; the returned work calls `given` and fills it."""
@@ -62,14 +64,16 @@ def _pack_bytes(
     sums_at = every if panels.width == 1 else -(-every // depth) * depth
     length = sums_at + 1 if panels.width > 1 else -(-(every + 1) // depth) * depth
     one = length * panels.width * 4
-    whole = _aligned(((groups * count + panels.spare) * one,), numpy.dtype(numpy.uint8), pages)
+    whole = _allocate_aligned(
+        ((groups * count + panels.spare) * one,), numpy.dtype(numpy.uint8), pages
+    )
     result = whole[: groups * count * one].reshape(groups, count, length, panels.width, 4)
 
     def fill() -> None:
         array = given()
         wide = numpy.int8 if array.dtype.name[0] == "i" else numpy.uint8  # widens sub-byte types
         array = convert_array(array, numpy.dtype(wide)).view(numpy.uint8)
-        source = strided(array, panels.offset, parts)
+        source = view_parts(array, panels.offset, parts)
         if panels.flipped:
             source = source ^ numpy.uint8(128)
         padded = numpy.zeros((groups, count * panels.width, taps, words * 4), numpy.uint8)
@@ -93,11 +97,13 @@ def _pack_narrow(
     (k, _), (n, _) = panels.k, panels.n
     width, depth = panels.width, panels.depth
     count = -(-n // width)
-    result = _aligned((count, depth * width * panels.bits // 8), numpy.dtype(numpy.int8), pages)
+    result = _allocate_aligned(
+        (count, depth * width * panels.bits // 8), numpy.dtype(numpy.int8), pages
+    )
 
     def fill() -> None:
         array = convert_array(given(), numpy.dtype(numpy.int8))
-        source = strided(array, 0, ((panels.n,), (panels.k,)))
+        source = view_parts(array, 0, ((panels.n,), (panels.k,)))
         padded = numpy.zeros((count * width, depth), numpy.int8)
         padded[:n, :k] = source
         by_panel = padded.reshape(count, width, depth)
@@ -112,7 +118,7 @@ def _pack_narrow(
     return result, fill
 
 
-def strided(
+def view_parts(
     array: numpy.ndarray, offset: int, parts: tuple[tuple[tuple[int, int], ...], ...],
     collapsed: bool = True,
 ) -> numpy.ndarray:  # fmt: skip
@@ -140,13 +146,13 @@ def _pack(
 ) -> tuple[numpy.ndarray, Work]:
     """Pack into panels: [groups, ceil(n / width), k, width], zero padded, 64-byte aligned."""
     groups, count, k, width = packed_shape(panels)
-    result = _aligned((groups, count, k, width), dtype, pages)
+    result = _allocate_aligned((groups, count, k, width), dtype, pages)
     (n,) = _sizes(panels.n)
 
     def fill() -> None:
         if not result.size or not n:
             return
-        source = strided(given(), panels.offset, (panels.batch, panels.k, panels.n))
+        source = view_parts(given(), panels.offset, (panels.batch, panels.k, panels.n))
         whole = n // width
         if whole:
             columns = source[:, :, : whole * width].reshape(groups, k, whole, width)
@@ -167,10 +173,10 @@ def _pack_products(
     matrix = numpy.array(panels.matrix)
     pairs, width = numpy.kron(matrix, matrix), panels.width
     count = -(-n // width)
-    result = _aligned((groups, len(pairs), count, k, width), dtype, pages)
+    result = _allocate_aligned((groups, len(pairs), count, k, width), dtype, pages)
 
     def fill() -> None:
-        source = strided(given(), panels.offset, parts)
+        source = view_parts(given(), panels.offset, parts)
         step = max(1, _AT_ONCE // (len(pairs) * width))
         by_tap = numpy.zeros((taps, step * width))
         made = numpy.empty((len(pairs), step * width))
@@ -186,5 +192,5 @@ def _pack_products(
     return result, fill
 
 
-def _aligned(shape: tuple[int, ...], dtype: numpy.dtype, pages: Pages) -> numpy.ndarray:
+def _allocate_aligned(shape: tuple[int, ...], dtype: numpy.dtype, pages: Pages) -> numpy.ndarray:
     return pages.take(prod(shape) * dtype.itemsize).view(dtype).reshape(shape)

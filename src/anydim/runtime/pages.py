@@ -32,7 +32,7 @@ class Pages:
         if padded > len(self._room):
             while self._next < 2 * padded:
                 self._next *= 2
-            self._room = _mapped(self._next)
+            self._room = _map_pages(self._next)
             self._next = min(2 * self._next, _MOST)
         taken, self._room = self._room[:size], self._room[padded:]
         return taken
@@ -40,10 +40,10 @@ class Pages:
 
 def block(size: int) -> numpy.ndarray:
     """Map `size` zeroed, 64-byte aligned bytes of their own. Raises MemoryError."""
-    return _mapped(size)[:size]
+    return _map_pages(size)[:size]
 
 
-def _mapped(size: int) -> numpy.ndarray:
+def _map_pages(size: int) -> numpy.ndarray:
     """Map memory that is aligned to a huge page and, if it fills one, uses huge pages where
     available."""
     whole = -(-size // _LARGE) * _LARGE

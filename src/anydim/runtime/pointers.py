@@ -39,30 +39,30 @@ def _stands_there() -> bool:
         return False
     block = numpy.zeros(64, numpy.uint8)
     arrays = (block, block[8:], block[1:2], numpy.zeros((3, 0)), numpy.zeros(()))
-    return all(_looked_up([array]) == _asked([array]) for array in arrays)
+    return all(_pointers_in_heads([array]) == _pointers_by_ctypes([array]) for array in arrays)
 
 
-def _looked_up(arrays: Iterable[numpy.ndarray]) -> list[int]:
+def _pointers_in_heads(arrays: Iterable[numpy.ndarray]) -> list[int]:
     found = []
     for array in arrays:  # for one or two arrays, 1.5 times as fast as a comprehension
         found.append(_words[id(array) + _HEAD >> 3])
     return found
 
 
-def _asked(arrays: Iterable[numpy.ndarray]) -> list[int]:
+def _pointers_by_ctypes(arrays: Iterable[numpy.ndarray]) -> list[int]:
     return [array.ctypes.data for array in arrays]
 
 
 HEADS = _stands_there()
 """Whether the pointers of arrays stand behind the heads of the objects."""
 
-pointers = _looked_up if HEADS else _asked
+pointers = _pointers_in_heads if HEADS else _pointers_by_ctypes
 """The addresses of arrays: `pointers([x, y])`."""
 
 
 def fill(array: numpy.ndarray, source: int, bytes: int) -> None:
     """Copy bytes from an address to the beginning of an array."""
-    if bytes <= _MOST and pointers is _looked_up:
+    if bytes <= _MOST and pointers is _pointers_in_heads:
         target = _words[id(array) + _HEAD >> 3]
         _bytes[target : target + bytes] = _bytes[source : source + bytes]
     else:

@@ -79,7 +79,7 @@ class Ragged:
         lengths = [row.shape[0] if row.ndim else -1 for row in held]
         if min(lengths) < 0 or len({row.shape[1:] for row in held}) > 1:
             raise InputError(f"rows of shapes {_shapes(held)} differ in more than axis 0")
-        return Ragged(joined(held), numpy.concatenate([[0], numpy.cumsum(lengths)]))
+        return Ragged(join_rows(held), numpy.concatenate([[0], numpy.cumsum(lengths)]))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -159,14 +159,14 @@ class Packing:
         used = frozenset[str]().union(*(size.symbols for size in sizes))
         self.shares = not used <= self.dims.keys()  # sizes of rows depend on other dims
 
-    def packed(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Lengths, dict[str, int]]:
+    def pack(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Lengths, dict[str, int]]:
         """The inputs of the program; the sizes of rows; the sizes of dims that rows share.
 
         Raises InputError for rows that do not fit each other, and DimError for sizes out of bounds.
         """
         feeds, lengths = self.read(given)
         shared = shared_sizes(feeds, self.specs) if self.shares else {}
-        return {**feeds, **self.described(lengths, shared)}, lengths, shared
+        return {**feeds, **self.describe_rows(lengths, shared)}, lengths, shared
 
     def read(
         self, given: Mapping[str, Any], others: Collection[str] = (), known: Lengths = NOTHING
@@ -174,7 +174,7 @@ class Packing:
         """The inputs of the program but those that describe rows, and the sizes of rows.
 
         Inputs in `others` are not read; `known` are sizes of rows that inputs may depend on. Raises
-        as `packed`.
+        as `pack`.
         """
         feeds, shapes = dict(given), dict[str, Sequence[Sequence[int]]]()
         for name, port in self.inputs.items():
@@ -259,7 +259,7 @@ class Packing:
                         f"expected {size} = {wanted}"
                     )
 
-    def described(
+    def describe_rows(
         self, lengths: Lengths, shared: Mapping[str, int],
         starts: Mapping[str, Sequence[int]] = NOTHING,
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
@@ -286,7 +286,7 @@ class Packing:
             table.sums: numpy.array(sums, numpy.int64),
         }
 
-    def unpacked(
+    def unpack(
         self, results: Mapping[str, Any], lengths: Lengths, shared: Mapping[str, int]
     ) -> dict[str, Any]:
         """Convert results to ragged batches."""
@@ -374,7 +374,7 @@ class RowSizes:
         if size.symbols.isdisjoint(self.columns):
             return [size.evaluate(self.shared)] * len(self.numbers)
         try:
-            found = size.fold(self._constant, self._symbol, _applied, self.known)
+            found = size.fold(self._constant, self._symbol, _apply, self.known)
         except ArithmeticError:  # raise DimError, with the dims
             for row in zip(*self.columns.values()):
                 size.evaluate({**self.shared, **dict(zip(self.columns, row))})
@@ -400,7 +400,7 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
 }
 
 
-def _applied(function: str, operands: tuple[Sequence[int], ...]) -> Sequence[int]:
+def _apply(function: str, operands: tuple[Sequence[int], ...]) -> Sequence[int]:
     return list(map(_FUNCTIONS[function], *operands))
 
 
@@ -418,7 +418,7 @@ def _read(
             inner = ragged.values.shape[1:]
             axes = [ragged.lengths.tolist(), *([size] * len(ragged) for size in inner)]
         if len(axes) != rank:
-            raise InputError(f"{where}: rows have {len(axes)} axes, expected [{_wanted(port)}]")
+            raise InputError(f"{where}: rows have {len(axes)} axes, expected [{_shape_text(port)}]")
         return ragged.values.reshape(-1) if port.flat else ragged.values, axes
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise InputError(
@@ -435,15 +435,17 @@ def _read(
     _same_kind(where, rows)
     shapes = [row.shape for row in rows]
     if len(shapes[0]) != rank:
-        raise InputError(f"{where}: row 0 has shape {list(shapes[0])}, expected [{_wanted(port)}]")
+        raise InputError(
+            f"{where}: row 0 has shape {list(shapes[0])}, expected [{_shape_text(port)}]"
+        )
     if port.flat:
         rows = [row.reshape(-1) for row in rows]
     elif rank > 1 and len({shape[1:] for shape in shapes}) > 1:
         raise InputError(f"{where}: rows of shapes {_shapes(rows)} differ in more than axis 0")
-    return joined(rows), list(zip(*shapes))
+    return join_rows(rows), list(zip(*shapes))
 
 
-def _wanted(port: RaggedPort) -> str:
+def _shape_text(port: RaggedPort) -> str:
     return ", ".join(map(str, port.shape))
 
 
@@ -466,7 +468,7 @@ def parts_of(given: Any) -> tuple[Any, ...] | None:
     return found[0], found[1]
 
 
-def joined(rows: Sequence[numpy.ndarray]) -> numpy.ndarray:
+def join_rows(rows: Sequence[numpy.ndarray]) -> numpy.ndarray:
     """Concatenate rows along axis 0; a view of large ones, without a copy, if back to back."""
     large = len(rows) * rows[0].nbytes > _COPIED or sum(row.nbytes for row in rows) > _COPIED
     whole = rows[0] if len(rows) == 1 else together(rows) if large else None

@@ -89,7 +89,7 @@ class RaggedOutput:
                     f"the result's [{wanted}]"
                 )
 
-    def filled(self, feeds: Mapping[str, Any], unpack: Unpack) -> dict[str, Any]:
+    def fill_results(self, feeds: Mapping[str, Any], unpack: Unpack) -> dict[str, Any]:
         """Call the program, fill the arrays, and return all results."""
         results, _ = called_into(self._executable, feeds, self.direct)
         seen = unpack(results)

@@ -13,7 +13,7 @@ import numpy
 
 from anydim.runtime import context, slots, stopping
 from anydim.runtime.arrays import wrapper
-from anydim.runtime.escaped_blocks import BlockCache, bytes_alone, owned
+from anydim.runtime.escaped_blocks import BlockCache, bytes_alone, own_block
 from anydim.runtime.executable import UNLIMITED, WORD, Executable, pointer, wrong_shape
 from anydim.runtime.failures import Failure, no_memory
 from anydim.runtime.frames import IDLE, trim_system
@@ -98,7 +98,7 @@ class RegionExecutable(Executable["_Frame"]):
         block[context.ALLOWED] = 1 + self.most_bytes if limited else 0
         if self._elsewhere:
             self._begin(frame, limited)
-        outputs = self._ran(frame, partial(self._run, frame.address), into)
+        outputs = self._run_call(frame, partial(self._run, frame.address), into)
         assert outputs is not None
         again, frame.shapes = shapes == frame.shapes, shapes
         self.steady = again and frame.table is not None and not limited
@@ -132,19 +132,21 @@ class RegionExecutable(Executable["_Frame"]):
         frame.block[context.PEAK] = 0
         held = given.copy()  # results may alias inputs until they are copied
         if not self._serial or self.timeout is not None or stopping.STOP.get() is not None:
-            return _exported(self._ran(frame, lambda: _number(invoke(held, None), table), {}), held)
+            return _export_results(
+                self._run_call(frame, lambda: _number(invoke(held, None), table), {}), held
+            )
         try:
             found = invoke(held, None)
         except BaseException:  # from a signal handler
             self._clear(frame.address)
             raise
         if type(found) is bool:
-            return _exported(self._ran(frame, lambda: _number(found, table), {}), held)
+            return _export_results(self._run_call(frame, lambda: _number(found, table), {}), held)
         frame.settle()
         outputs: dict[str, Any] | None = found
         return outputs
 
-    def _ran(
+    def _run_call(
         self, frame: _Frame, run: Callable[[], Any], into: Mapping[str, numpy.ndarray]
     ) -> dict[str, Any] | None:
         """Return the outputs that `run` returns, or leaves in memory if it returns 0; None if it
@@ -173,7 +175,7 @@ class RegionExecutable(Executable["_Frame"]):
                 elif not self._serial:
                     self._leave_pool(frame)
                 if ends:
-                    stopping.ended(frame, stop)
+                    stopping.end_call(frame, stop)
             if outputs is None or type(outputs) is dict:
                 held = 0
             elif outputs:
@@ -210,8 +212,8 @@ class RegionExecutable(Executable["_Frame"]):
             device.raise_kept()
         self.handed.raise_kept()
         if refused:
-            raise self._refused(self.interface.failures[failed - 1], block)
-        raise self._failed(failed, block)
+            raise self._memory_error(self.interface.failures[failed - 1], block)
+        raise self._failure_error(failed, block)
 
     def _take_results(
         self, frame: _Frame, into: Mapping[str, numpy.ndarray]
@@ -232,7 +234,7 @@ class RegionExecutable(Executable["_Frame"]):
                     self._leave(frame.address, owner)
                     kept = room >= MAPPED
                     copied.append(-1)
-                    outputs[name] = owned(owner, dtype, shape, self._keep if kept else None)
+                    outputs[name] = own_block(owner, dtype, shape, self._keep if kept else None)
                     large += room if kept else 0
                     continue
                 try:
@@ -316,7 +318,9 @@ def _number(found: Any, table: Table) -> Any:
     return table.failed if found is False else 0 if found is True else found
 
 
-def _exported(outputs: dict[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _export_results(
+    outputs: dict[str, Any] | None, given: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """Return results that are arrays in the library of the inputs, as `Executable` does."""
     wrap = None if outputs is None else wrapper(list(given.values()))
     if outputs is None or wrap is None:

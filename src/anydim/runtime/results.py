@@ -43,7 +43,7 @@ class Results:
         sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, dtypes)]
         self.expect(sum(_room(size) for size in sizes if size >= MAPPED))
         return [
-            numpy.empty if size < _LARGE else aligned if size < MAPPED else self._reusing
+            numpy.empty if size < _LARGE else allocate_aligned if size < MAPPED else self._reusing
             for size in sizes
         ]
 
@@ -66,10 +66,10 @@ class Results:
     def _reusing(self, shape: tuple[int, ...], dtype: numpy.dtype) -> numpy.ndarray:
         """Allocate an array in a cached block if one fits, otherwise in a new one."""
         size = math.prod(shape) * dtype.itemsize
-        lent = _Lent(weakref.ref(self), self._taken(_room(size)), size)
+        lent = _Lent(weakref.ref(self), self._take_block(_room(size)), size)
         return numpy.asarray(lent).view(dtype).reshape(shape)
 
-    def _taken(self, size: int) -> numpy.ndarray:
+    def _take_block(self, size: int) -> numpy.ndarray:
         """Return a block of `size` bytes; without a fitting cached one, free others first."""
         kept: list[numpy.ndarray] = []
         found = None
@@ -109,7 +109,7 @@ def _room(size: int) -> int:
     return -(-(size + _LINE) // step) * step
 
 
-def aligned(shape: tuple[int, ...], dtype: numpy.dtype) -> numpy.ndarray:
+def allocate_aligned(shape: tuple[int, ...], dtype: numpy.dtype) -> numpy.ndarray:
     """Allocate an uninitialised array; raises MemoryError or ValueError on failure."""
     room = numpy.empty(math.prod(shape) * dtype.itemsize + _LINE, numpy.uint8)
     return numpy.ndarray(shape, dtype, room, -pointers((room,))[0] % _LINE)

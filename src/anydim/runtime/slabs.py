@@ -62,9 +62,9 @@ class Slabs:
         self.total = 0  # elements that the arrays have room for
         self._free: list[tuple[int, int]] = []  # sorted, no two adjacent
         if limit is not None:
-            self.bound(limit)
+            self.set_limit(limit)
 
-    def bound(self, limit: int) -> None:
+    def set_limit(self, limit: int) -> None:
         """Set the most bytes of all slabs; arrays above it are packed.
 
         Raises MemoryLimitError if the slabs take more, and then changes nothing.

@@ -153,7 +153,7 @@ def begin(call: Ends, timeout: float | None, stop: Stop | None) -> None:
         stop.add(call)
 
 
-def ended(call: Ends, stop: Stop | None) -> None:
+def end_call(call: Ends, stop: Stop | None) -> None:
     """Unregister a call."""
     if stop is not None:
         stop.remove(call)

@@ -144,7 +144,7 @@ class StraightExecutable(Executable[_Frame]):
     direct = True
 
     def __init__(self, *made: Any, **more: Any) -> None:
-        self.size_values = SizeValues(0, changed=self._counted)
+        self.size_values = SizeValues(0, changed=self._count_blocks)
         super().__init__(*made, **more)
         interface, signature = self.interface, self.signature
         self._bind, self._run = (_CALL(self._function(role)) for role in ("bind", "run"))
@@ -183,21 +183,21 @@ class StraightExecutable(Executable[_Frame]):
         invoke, needed = frame.invoke, frame.bound.asked_for
         if invoke is not None and needed <= frame.bytes and needed <= self._most_arena:
             if frame.address == frame.arena:  # not freed, not moved
-                outputs = self._repeated(frame, invoke, given, into)
+                outputs = self._repeat_bound(frame, invoke, given, into)
         if outputs is None and frame.known:
             invoke = self._rebound(frame, given)
             if invoke is not None:
-                outputs = self._repeated(frame, invoke, given, into)
+                outputs = self._repeat_bound(frame, invoke, given, into)
         return outputs
 
-    def _repeated(
+    def _repeat_bound(
         self, frame: _Frame, invoke: Invoke, given: Mapping[str, Any],
         into: Mapping[str, numpy.ndarray] | None,
     ) -> dict[str, Any] | None:  # fmt: skip
         """Run a call with the sizes that the frame is bound to; None if it has others."""
         bound = frame.bound
         frame.needed, frame.shapes = bound.asked_for, bound.shapes
-        outputs = self._shared(frame, invoke, given, into)
+        outputs = self._run_shared(frame, invoke, given, into)
         if outputs is False:
             assert frame.table is not None
             self._raise(frame, frame.table.failed)
@@ -224,7 +224,7 @@ class StraightExecutable(Executable[_Frame]):
         frame.invoke = table.invoke
         return table.invoke
 
-    def _shared(self, frame: _Frame, run: Callable[..., Any], *given: Any) -> Any:
+    def _run_shared(self, frame: _Frame, run: Callable[..., Any], *given: Any) -> Any:
         """Call `run`, with threads if worthwhile, under a time limit or stop if set."""
         limit, stop, parallel = self.timeout, stopping.STOP.get(), frame.bound.parallel
         ends = limit is not None or stop is not None
@@ -247,13 +247,13 @@ class StraightExecutable(Executable[_Frame]):
             elif parallel:
                 self._leave_pool(frame)
             if ends:
-                stopping.ended(frame, stop)
+                stopping.end_call(frame, stop)
 
     def _raise(self, frame: _Frame, failed: int) -> NoReturn:
         """Raise the error of a failed call."""
         if frame.stopping is not None:
             stopping.raise_kept(frame.stopping)
-        raise self._failed(self.interface.bound + failed, frame.block)
+        raise self._failure_error(self.interface.bound + failed, frame.block)
 
     def _execute(
         self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int],
@@ -262,18 +262,18 @@ class StraightExecutable(Executable[_Frame]):
         known = shapes == frame.bound.shapes and not self.interface.requested_dims
         if not known or (frame.bound.blocks and frame.bound.dropped):
             known = False
-            self._bound(frame, shapes)
+            self._bind_shapes(frame, shapes)
         elif self._setups:
             self._empty(frame)
         if frame.block[ARENA_BYTES] + frame.bound.held > self.most_bytes:
-            raise self._refused(self.interface.failures[-1], frame.block)
+            raise self._memory_error(self.interface.failures[-1], frame.block)
         outputs = self._allocate(frame, into)
         frame.arena = frame.address
         self._call.pack_into(
             frame.block, WORD * ARENA, frame.arena, 0, *self._addresses, *pointers(arrays),
             *pointers(outputs.values()),
         )  # fmt: skip
-        failed = self._shared(frame, self._run, frame.words)
+        failed = self._run_shared(frame, self._run, frame.words)
         if frame.unfilled:
             self._keep_filled(frame)
         if failed:
@@ -288,7 +288,7 @@ class StraightExecutable(Executable[_Frame]):
             frame.unbind()
         return outputs
 
-    def _bound(self, frame: _Frame, shapes: list[int]) -> None:
+    def _bind_shapes(self, frame: _Frame, shapes: list[int]) -> None:
         """Compute and check all sizes, unless the frame is bound to these shapes."""
         frame.bound, frame.invoke, frame.unfilled = UNBOUND, None, []
         block, bound = frame.block, BoundSizes()
@@ -297,7 +297,7 @@ class StraightExecutable(Executable[_Frame]):
             block[word] = self.watched.size(dim)
         failed = self._bind(frame.words)
         if failed:
-            raise self._failed(failed, block)
+            raise self._failure_error(failed, block)
         bound.asked_for, bound.parallel = block[ARENA_BYTES], block[PARALLEL]
         if self._setups:
             bound.held = block[self._shared_bytes]
@@ -420,7 +420,7 @@ class StraightExecutable(Executable[_Frame]):
         if any(frame.dropped for frame in self._frames.free()):
             self._frames.visit(_let_go)
 
-    def _counted(self, bytes: int) -> None:
+    def _count_blocks(self, bytes: int) -> None:
         """Update the memory limit of arenas for the bytes of cached blocks."""
         self._limited = self._most_bytes != UNLIMITED and bool(self.interface.setups)
         self._most_arena = self._most_bytes - bytes if self._limited else self._most_bytes
@@ -434,7 +434,7 @@ class StraightExecutable(Executable[_Frame]):
     @most_bytes.setter
     def most_bytes(self, most: int) -> None:
         self._most_bytes = most
-        self._counted(self.size_values.bytes)
+        self._count_blocks(self.size_values.bytes)
 
     def twin(self, devices: Mapping[str, Hosted] | None = None) -> StraightExecutable:
         made = super().twin(devices)

@@ -38,7 +38,7 @@ def label_encoder(given: Attributes) -> Callable[[Any], numpy.ndarray]:
         table, dtype, other = tables[texts]
         keys = items.reshape(-1).tolist()
         found = [table.get(item, other) for item in (keys if texts else map(_key, keys))]
-        return filled(found, dtype).reshape(items.shape)
+        return fill_vector(found, dtype).reshape(items.shape)
 
     return encode
 
@@ -59,13 +59,13 @@ def _pairs(given: Attributes, texts: bool) -> tuple[list[Any], numpy.ndarray, An
         indices = numpy.arange(len(names))
         if texts:
             return list(names), indices, given.get("default_int64", -1)
-        return indices.tolist(), filled(names), given.get("default_string", "_Unused")
+        return indices.tolist(), fill_vector(names), given.get("default_string", "_Unused")
     if "cats_strings" in given:
         strings, numbers = given["cats_strings"], numpy.array(given["cats_int64s"], numpy.int64)
         if texts:
             return list(strings), numbers, given.get("default_int64", -1)
-        return numbers.tolist(), filled(strings), given.get("default_string", "_Unused")
-    values = _listed(given, "values")
+        return numbers.tolist(), fill_vector(strings), given.get("default_string", "_Unused")
+    values = _items_of(given, "values")
     if "default_tensor" in given:
         other = given["default_tensor"].reshape(-1)[0]
     elif values.dtype == object:
@@ -74,21 +74,21 @@ def _pairs(given: Attributes, texts: bool) -> tuple[list[Any], numpy.ndarray, An
         other = given.get("default_float", -0.0)
     else:
         other = given.get("default_int64", -1)
-    return _listed(given, "keys").tolist(), values, other
+    return _items_of(given, "keys").tolist(), values, other
 
 
-def _listed(given: Attributes, what: str) -> numpy.ndarray:
+def _items_of(given: Attributes, what: str) -> numpy.ndarray:
     if f"{what}_tensor" in given:
         return numpy.asarray(given[f"{what}_tensor"]).reshape(-1)
     kinds = (("strings", object), ("int64s", numpy.int64), ("floats", numpy.float32))
     for kind, dtype in kinds:
         found = given.get(f"{what}_{kind}")
         if found:
-            return filled(found, numpy.dtype(dtype))
+            return fill_vector(found, numpy.dtype(dtype))
     return numpy.zeros(0, numpy.int64)
 
 
-def filled(items: Sequence[Any], dtype: numpy.dtype | type = object) -> numpy.ndarray:
+def fill_vector(items: Sequence[Any], dtype: numpy.dtype | type = object) -> numpy.ndarray:
     """A vector of any items; numpy would unpack strings and lists."""
     made = numpy.empty(len(items), dtype)
     made[:] = items
@@ -129,7 +129,7 @@ def cast_map(given: Attributes, x: Mapping[int, Any]) -> numpy.ndarray:
     """The values of a map by ascending keys, or each at index key with zeros between."""
     dtype = _CASTS[given.get("cast_to", "TO_FLOAT")]
     if given.get("map_form", "DENSE") == "DENSE":
-        return filled([_cast(x[key], dtype) for key in sorted(x)], dtype)[None]
+        return fill_vector([_cast(x[key], dtype) for key in sorted(x)], dtype)[None]
     made = numpy.full(max(0, given.get("max_map", 1)), "" if dtype is object else 0, dtype)
     for key, value in x.items():
         if 0 <= key < len(made):
@@ -151,10 +151,10 @@ def string_normalizer(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
     texts = numpy.asarray(x)
     if stop:
         kept = [t for t in texts.reshape(-1).tolist() if (t if exact else t.lower()) not in stop]
-        texts = filled(kept or [""])
+        texts = fill_vector(kept or [""])
         texts = texts[None] if numpy.ndim(x) == 2 else texts
     changed = cases.get(change, str)
-    return filled([changed(t) for t in texts.reshape(-1).tolist()]).reshape(texts.shape)
+    return fill_vector([changed(t) for t in texts.reshape(-1).tolist()]).reshape(texts.shape)
 
 
 def tokenizer(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
@@ -249,11 +249,11 @@ class HostSteps:
         except AnydimError:
             raise
         except Exception as error:  # values of any type were given
-            raise refused(self.name, (node.operator for node in self.nodes), error) from None
+            raise refusal(self.name, (node.operator for node in self.nodes), error) from None
         return {name: known[name] for name in self.outputs}
 
 
-def refused(name: str, operators: Iterable[str], error: Exception) -> InputError:
+def refusal(name: str, operators: Iterable[str], error: Exception) -> InputError:
     """The error for values that operators on strings reject."""
     return InputError(f"{name}: {', '.join(dict.fromkeys(operators))} on strings: {error}")
 

@@ -10,7 +10,7 @@ import numpy
 
 from anydim.base.errors import DimError, InputError
 from anydim.runtime.arrays import missing_input
-from anydim.runtime.forest import Arrays, Schema, solved
+from anydim.runtime.forest import Arrays, Schema, solve_dims
 from anydim.runtime.lists import StructurePort
 from anydim.runtime.nested import refuse_cycles
 from anydim.runtime.signature import TensorSpec
@@ -56,7 +56,7 @@ class Forests:
             if name not in hidden and any(size.symbols & dims for size in spec.shape)
         }  # fmt: skip
 
-    def packed(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    def pack(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
         """The inputs of the program, and whether all structures are single ones.
 
         Raises InputError for what is no structure.
@@ -78,7 +78,7 @@ class Forests:
 
         A dim that no other input determines has its lower bound.
         """
-        dims = solved((size, length) for size, length, _, _ in self._axes(feeds))
+        dims = solve_dims((size, length) for size, length, _, _ in self._axes(feeds))
         sizes = {dim.name: dims.get(dim.name, dim.lo) for dim in self.box.dims}
         made = {}
         for name in missing:
@@ -98,7 +98,7 @@ class Forests:
                 for size, length in zip(field.shape, feeds[name].shape[1:]):
                     yield size, length, where, f"field '{field.name}' of '{constructor}'"
 
-    def explained(self, error: DimError, feeds: Mapping[str, Any]) -> DimError:
+    def explain_error(self, error: DimError, feeds: Mapping[str, Any]) -> DimError:
         """The error of a call, in terms of fields where two of them disagree on a dim.
 
         Raises InputError for structures that contain themselves, or share too many nodes.
@@ -123,7 +123,7 @@ class Forests:
                 )
         return error
 
-    def unpacked(self, results: Mapping[str, Any], single: bool) -> dict[str, Any]:
+    def unpack(self, results: Mapping[str, Any], single: bool) -> dict[str, Any]:
         """Results as the user sees them; for a single structure without the axis of trees."""
         hidden = {name for port in self.results.values() for name in port.hidden}
         of = {port.roots: name for name, port in self.results.items()}
@@ -132,7 +132,9 @@ class Forests:
             if name in of:
                 port = self.results[of[name]]
                 arrays = {each: results[each] for each in (port.roots, *port.hidden)}
-                arrays = compacted(Schema(port, f"{self.model}: result '{of[name]}'"), arrays)
+                arrays = drop_unreachable(
+                    Schema(port, f"{self.model}: result '{of[name]}'"), arrays
+                )
                 found[of[name]] = Structure.bound(port, arrays, single)
             elif name not in hidden:
                 found[name] = value.reshape(value.shape[1:]) if single else value
@@ -147,10 +149,10 @@ class Forests:
         for name, value in given.items():
             schema = self.schemas[name]
             arrays, _ = read(schema, value)
-            pairs += self.measured(schema, arrays)
-        return solved(pairs)
+            pairs += self.measure(schema, arrays)
+        return solve_dims(pairs)
 
-    def measured(self, schema: Schema, arrays: Arrays) -> list[tuple[Size, int]]:
+    def measure(self, schema: Schema, arrays: Arrays) -> list[tuple[Size, int]]:
         """The sizes of a forest and their values: those of the axes of its arrays."""
         return [
             pair for name in (schema.port.roots, *schema.port.hidden)
@@ -165,15 +167,15 @@ class Forests:
 _FEW = 64  # nodes of a level that are visited one by one
 
 
-def compacted(schema: Schema, arrays: Arrays) -> Arrays:
+def drop_unreachable(schema: Schema, arrays: Arrays) -> Arrays:
     """The arrays of a forest without the nodes that no tree refers to.
 
     The forest has no cycles and no field with any number of structures. If each node but the roots
     is part of another one, nothing is removed.
     """
-    if not _unused(schema, arrays):
+    if not _has_unused(schema, arrays):
         return arrays
-    numbers = {type: schema.numbered(arrays, type) for type in schema.types}
+    numbers = {type: schema.number_arrays(arrays, type) for type in schema.types}
     kept = _reachable(schema, arrays, numbers)
     new = {type: numpy.cumsum(mask) - 1 for type, mask in kept.items()}
     made = {schema.port.roots: new[schema.port.type][arrays[schema.port.roots]]}
@@ -184,14 +186,14 @@ def compacted(schema: Schema, arrays: Arrays) -> Arrays:
     return made
 
 
-def _unused(schema: Schema, arrays: Arrays) -> bool:
+def _has_unused(schema: Schema, arrays: Arrays) -> bool:
     """Whether a node is neither a root nor part of another node."""
     referred = {type: [numpy.zeros(0, numpy.int64)] for type in schema.types}
     referred[schema.port.type].append(arrays[schema.port.roots])
     for _, _, field in schema.references:
         referred[field.type].append(arrays[field.values])
     for type, known in schema.types.items():
-        numbers = schema.numbered(arrays, type)
+        numbers = schema.number_arrays(arrays, type)
         used = numpy.zeros(sum(count for _, count in numbers.values()), bool)
         for values in referred[type]:
             used[values] = True

@@ -23,8 +23,8 @@ from anydim.runtime.forest import (
     Fields,
     Schema,
     by_constructor,
+    check_arrays,
     check_names,
-    checked,
     integers,
     is_pair,
     of_numbers,
@@ -85,7 +85,7 @@ class Structure:
             self._source = _Bound(declared, arrays, self.single, frozenset(schema.untyped))
 
     @staticmethod
-    def _made(source: Any, declared: StructurePort | None) -> Structure:
+    def _from_source(source: Any, declared: StructurePort | None) -> Structure:
         made = object.__new__(Structure)
         made._take(source, declared)
         return made
@@ -93,7 +93,7 @@ class Structure:
     @staticmethod
     def bound(port: StructurePort, arrays: Arrays, single: bool) -> Structure:
         """A structure of arrays by the names of a declaration, as a program makes them."""
-        return Structure._made(_Bound(port, arrays, single), port)
+        return Structure._from_source(_Bound(port, arrays, single), port)
 
     @staticmethod
     def of(given: Any, declared: StructurePort) -> Structure:
@@ -109,7 +109,7 @@ class Structure:
         schema = Schema(declared)
         arrays, single = read(schema, given)
         bound = _Bound(declared, arrays, single, frozenset(schema.untyped))
-        return Structure._made(bound, declared)
+        return Structure._from_source(bound, declared)
 
     @staticmethod
     def from_kinds(
@@ -132,7 +132,7 @@ class Structure:
         Raises:
             InputError: The arrays do not fit each other or the declaration.
         """
-        return Structure._made(numberings.of_kinds(kinds, children, fields, roots), declared)
+        return Structure._from_source(numberings.of_kinds(kinds, children, fields, roots), declared)
 
     @staticmethod
     def from_parents(
@@ -150,7 +150,7 @@ class Structure:
         Raises:
             InputError: As in `from_kinds`.
         """
-        return Structure._made(numberings.of_parents(parents, fields, kinds), declared)
+        return Structure._from_source(numberings.of_parents(parents, fields, kinds), declared)
 
     @staticmethod
     def from_networkx(
@@ -172,7 +172,7 @@ class Structure:
             InputError: The graph is not directed, no root reaches a node, or a node does not fit
                 the declaration.
         """
-        return Structure._made(numberings.of_graph(graph, data or {}, kind), declared)
+        return Structure._from_source(numberings.of_graph(graph, data or {}, kind), declared)
 
     @staticmethod
     def concat(parts: Sequence[Structure]) -> Structure:
@@ -182,7 +182,7 @@ class Structure:
             parts: Structures of one declaration.
         """
         declared = next((part.declared for part in parts if part.declared), None)
-        return Structure._made(_Parts(tuple(parts)), declared)
+        return Structure._from_source(_Parts(tuple(parts)), declared)
 
     def __len__(self) -> int:
         """The number of trees."""
@@ -243,7 +243,7 @@ class _Fields:
                         empty = numpy.zeros(0, numpy.int64)
                         value = (empty, numpy.zeros(1, numpy.int64)) if field.offsets else empty
                         put(schema, constructor, field, value, made)
-        return checked(schema, made)
+        return check_arrays(schema, made)
 
 
 def _count(fields: Mapping[str, Any]) -> int:
@@ -282,7 +282,7 @@ class _Bound:
 
     def counts(self) -> dict[str, int]:
         schema = Schema(self.port)
-        ids = {type: schema.numbered(self.held, type) for type in schema.types}
+        ids = {type: schema.number_arrays(self.held, type) for type in schema.types}
         several = len(ids) > 1
         return {
             f"{type}.{name}" if several else name: count
@@ -292,11 +292,14 @@ class _Bound:
     def arrays(self, schema: Schema) -> Arrays:
         if self.port == schema.port:
             schema.untyped.update(() if schema.specs else self.untyped)
-            typed = {name: self._typed(schema, name) for name in self.untyped & schema.specs.keys()}
-            return checked(schema, {**self.held, **typed})
+            typed = {
+                name: self._convert_numbers(schema, name)
+                for name in self.untyped & schema.specs.keys()
+            }
+            return check_arrays(schema, {**self.held, **typed})
         return _Fields(self._fields(), self.held[self.port.roots]).arrays(schema)
 
-    def _typed(self, schema: Schema, name: str) -> numpy.ndarray:
+    def _convert_numbers(self, schema: Schema, name: str) -> numpy.ndarray:
         """An array of Python numbers in the type of the program."""
         dtype = schema.specs[name].dtype.numpy
         try:
@@ -323,16 +326,16 @@ class _Parts:
         return made
 
     def arrays(self, schema: Schema) -> Arrays:
-        return joined(schema, [part._inputs(schema) for part in self.parts])
+        return join_forests(schema, [part._inputs(schema) for part in self.parts])
 
 
-def joined(schema: Schema, forests: Sequence[Arrays]) -> Arrays:
+def join_forests(schema: Schema, forests: Sequence[Arrays]) -> Arrays:
     """The arrays of several forests as one forest."""
     if len(forests) == 1:
         return forests[0]
     shifts: dict[str, list[Any]] = {}
     for type in schema.types:
-        ids = [schema.numbered(each, type) for each in forests]
+        ids = [schema.number_arrays(each, type) for each in forests]
         counts = {name: [each[name][1] for each in ids] for name in schema.types[type]}
         shared = {name for name, each in schema.types[type].items() if not each.fields}
         total = schema.numbering(type, lambda c: sum(counts[c.name]))  # noqa: B023

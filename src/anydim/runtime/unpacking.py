@@ -13,7 +13,7 @@ from math import prod
 import numpy
 
 from anydim.base.errors import ArtefactError
-from anydim.runtime.packing import pack, strided
+from anydim.runtime.packing import pack, view_parts
 from anydim.runtime.pages import Pages
 from anydim.runtime.panels import BytesPanels, NarrowPanels, Packing, Panels, ProductPanels
 
@@ -22,7 +22,7 @@ _WIDEST, _DEEPEST = 1 << 10, 1 << 16  # limits on the padding in a file
 _MOST_PADDING, _SLACK = 64, 4096  # likewise: the bytes of a result for those of its source
 
 
-def repacked(
+def repack(
     data: numpy.ndarray, given: Packing | None, wanted: Packing | None, dtype: numpy.dtype,
     into: numpy.ndarray,
 ) -> None:  # fmt: skip
@@ -65,7 +65,7 @@ def _are_similar(given: Panels, wanted: Panels) -> bool:
 def _recut(
     data: numpy.ndarray, given: Panels, wanted: Panels, dtype: numpy.dtype, into: numpy.ndarray
 ) -> None:
-    """`repacked` in one pass: columns of the narrower panels are pieces of the wider ones."""
+    """`repack` in one pass: columns of the narrower panels are pieces of the wider ones."""
     _count(given), _count(wanted)
     groups, k, n = _sizes(given)
     wide, narrow = max(given.width, wanted.width), min(given.width, wanted.width)
@@ -73,9 +73,9 @@ def _recut(
     of_wide = (groups, -(-n // wide), k, pieces, narrow * item)
     of_narrow = (groups, -(-n // narrow), k, narrow * item)
     if given.width == narrow:
-        source, target = _shaped(data, *of_narrow), _shaped(into, *of_wide)
+        source, target = _reshape(data, *of_narrow), _reshape(into, *of_wide)
     else:
-        source, target = _shaped(data, *of_wide), _shaped(into, *of_narrow)
+        source, target = _reshape(data, *of_wide), _reshape(into, *of_narrow)
     unit = next(size for size in _UNITS if narrow * item % size.itemsize == 0)
     source, target = source.view(unit), target.view(unit)
     for piece in range(pieces):
@@ -111,11 +111,11 @@ def plain_elements(
 ) -> numpy.ndarray:
     """The elements of a packed constant, flat, in the order of its dense packing.
 
-    Values of `dtype`, or uint8 or int8 for packings of bytes. Raises ArtefactError as `repacked`.
+    Values of `dtype`, or uint8 or int8 for packings of bytes. Raises ArtefactError as `repack`.
     """
     if packing is None or isinstance(packing, Panels):
-        data = _shaped(data, data.size // dtype.itemsize, dtype.itemsize).reshape(-1).view(dtype)
-    return data if packing is None else _unpacked(data, packing)
+        data = _reshape(data, data.size // dtype.itemsize, dtype.itemsize).reshape(-1).view(dtype)
+    return data if packing is None else _unpack(data, packing)
 
 
 def dense(packing: Packing, *others: Packing) -> tuple[Packing, ...]:
@@ -238,7 +238,7 @@ def _limits(packing: Packing) -> Iterator[tuple[int, int]]:
 # ---- out of panels -------------------------------------------------------------------------------
 
 
-def _unpacked(data: numpy.ndarray, given: Packing) -> numpy.ndarray:
+def _unpack(data: numpy.ndarray, given: Packing) -> numpy.ndarray:
     """The elements of a dense packing, flat."""
     count = _count(given)
     if isinstance(given, ProductPanels):
@@ -250,7 +250,7 @@ def _unpacked(data: numpy.ndarray, given: Packing) -> numpy.ndarray:
     else:
         matrix = _of_panels(data, given)
     plain = numpy.empty(count, matrix.dtype)
-    into = strided(plain, 0, _parts(given), collapsed=False)
+    into = view_parts(plain, 0, _parts(given), collapsed=False)
     into[...] = matrix.reshape(into.shape)
     return plain
 
@@ -259,7 +259,7 @@ def _sizes(packing: Packing) -> list[int]:
     return [prod(size for size, _ in part) for part in _parts(packing)]
 
 
-def _shaped(data: numpy.ndarray, *shape: int) -> numpy.ndarray:
+def _reshape(data: numpy.ndarray, *shape: int) -> numpy.ndarray:
     if data.size != prod(shape):
         raise ArtefactError("a constant does not have the bytes of its layout")
     return data.reshape(shape)
@@ -269,7 +269,7 @@ def _of_panels(data: numpy.ndarray, given: Panels) -> numpy.ndarray:
     """[groups, k, n]."""
     (groups, k, n), width = _sizes(given), given.width
     count = -(-n // width)
-    panels = _shaped(data, groups, count, k, width)
+    panels = _reshape(data, groups, count, k, width)
     return panels.transpose(0, 2, 1, 3).reshape(groups, k, count * width)[:, :, :n]
 
 
@@ -278,7 +278,7 @@ def _of_bytes(data: numpy.ndarray, given: BytesPanels) -> numpy.ndarray:
     (groups, own, taps, k), width, length = _sizes(given), given.width, _length(given)
     count, words = -(-own // width), -(-k // 4)
     every = taps * words
-    whole = _shaped(data, groups * count + given.spare, length, width, 4)[: groups * count]
+    whole = _reshape(data, groups * count + given.spare, length, width, 4)[: groups * count]
     panels = whole.reshape(groups, count, length, width, 4)[:, :, :every]
     columns = panels.transpose(0, 1, 3, 2, 4).reshape(groups, count * width, taps, words * 4)
     found = columns[:, :own, :, :k]
@@ -290,9 +290,9 @@ def _of_narrow(data: numpy.ndarray, given: NarrowPanels) -> numpy.ndarray:
     (k, n), width, depth = _sizes(given), given.width, given.depth
     count = -(-n // width)
     if given.bits == 8:
-        by_panel = _shaped(data.view(numpy.int8), count, depth, width)
+        by_panel = _reshape(data.view(numpy.int8), count, depth, width)
     else:
-        words = _shaped(data, count * depth * width // 2).view(numpy.uint32)
+        words = _reshape(data, count * depth * width // 2).view(numpy.uint32)
         fields = words.reshape(count, depth // 8, 1, width) >> _SHIFTS & numpy.uint32(15)
         by_panel = (fields.astype(numpy.int8) - 8).reshape(count, depth, width)
     return by_panel.transpose(1, 0, 2).reshape(depth, count * width)[:k, :n]

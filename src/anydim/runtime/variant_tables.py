@@ -129,7 +129,7 @@ class Choice:
         self._places: dict[Sizes, tuple[int, int]] = {}  # hash and address of rows of single sizes
         self._bodies: dict[Key, VariantEntry] = {}
         self._table: tuple[Any, ...] = (numpy.zeros(MISSES + 1, numpy.int64),)
-        self._table = self._made()
+        self._table = self._build_table()
 
     @property
     def bodies(self) -> tuple[VariantEntry, ...]:
@@ -155,7 +155,7 @@ class Choice:
             self._rows[key] = numpy.array((*words, body.extent, *key), numpy.int64)
             if not isinstance(key, Span):
                 self._places[key] = hash_of(key), self.row(key)
-        before, self._table = self._table, self._made()
+        before, self._table = self._table, self._build_table()
         return before
 
     def watch(self) -> object:
@@ -164,7 +164,7 @@ class Choice:
         self._callee = Callee()
         if not len(self._seen):
             self._seen = self._counters(SEEN_ROWS)
-        before, self._table = self._table, self._made()
+        before, self._table = self._table, self._build_table()
         return before
 
     def row(self, sizes: Key) -> int:
@@ -182,7 +182,7 @@ class Choice:
         """The number of launches without a row."""
         return int(self._table[0][MISSES])
 
-    def seen(self, after: int = 1) -> dict[Sizes, int]:
+    def frequent_sizes(self, after: int = 1) -> dict[Sizes, int]:
         """Return sizes without a variant that occurred at least `after` times, with approximate
         counts."""
         rows = self._seen[self._seen[:, COUNT] >= after].tolist()
@@ -199,7 +199,7 @@ class Choice:
         """Return the counters of missed sizes."""
         return numpy.zeros((rows, FIRST_SEEN + self.site.sizes), numpy.int64)
 
-    def _made(self) -> tuple[Any, ...]:
+    def _build_table(self) -> tuple[Any, ...]:
         """Return the words of a table, and everything that they refer to."""
         length = 2 if self._places else 0
         while length < 2 * len(self._places):

@@ -16,7 +16,7 @@ from anydim.runtime.program.batches.map_arguments import axis_of, wanted_results
 from anydim.runtime.program.batches.ragged_map import RowInput, row_inputs
 from anydim.runtime.program.batches.work import work
 from anydim.runtime.program.callable_program import CallableProgram
-from anydim.runtime.ragged import Packing, Ragged, check_ones, joined
+from anydim.runtime.ragged import Packing, Ragged, check_ones, join_rows
 from anydim.serving.costs import Costs
 from anydim.serving.item import Item
 
@@ -319,7 +319,7 @@ class RaggedForm:
         }
         results = self.executable(self._feeds(contents, lengths))
         wanted = {name: results[name] for content in contents for name in content.wanted}
-        seen = self._packing.unpacked(wanted, lengths, contents[0].others)
+        seen = self._packing.unpack(wanted, lengths, contents[0].others)
         begin, found = 0, []
         for item, content in zip(items, contents):
             rows = range(begin, begin + item.rows)
@@ -344,8 +344,8 @@ class RaggedForm:
                 feeds[name] = numpy.stack(rows, each.axis)
             else:
                 flat = [row.reshape(-1) for row in rows] if each.port.flat else rows
-                feeds[each.port.values] = joined(flat)
-        feeds.update(self._packing.described(lengths, first.others))
+                feeds[each.port.values] = join_rows(flat)
+        feeds.update(self._packing.describe_rows(lengths, first.others))
         return feeds
 
     def _none(self, name: str) -> numpy.ndarray:

@@ -12,7 +12,7 @@ import torch.utils.dlpack
 from anydim.api.model import Model
 from anydim.base.dtypes import from_numpy as dtype_from_numpy
 from anydim.compiler.frontends.torch.importer import Imported
-from anydim.runtime.exchange import handed, strided
+from anydim.runtime.exchange import export_array, with_strides
 from anydim.runtime.program.adapter import complex_tensor
 
 _MOST_BYTES = 1 << 20  # that stand for a number and are allocated
@@ -98,7 +98,7 @@ def _array_of(tensor: torch.Tensor) -> numpy.ndarray:
 
 def _tensor_of(array: numpy.ndarray) -> torch.Tensor:
     """A tensor that shares an array's memory, of types that numpy does not know, too."""
-    array = strided(array)
+    array = with_strides(array)
     if array.dtype.isbuiltin == 1:
         return torch.from_numpy(array)
-    return torch.from_dlpack(handed(array, dtype_from_numpy(array.dtype)))
+    return torch.from_dlpack(export_array(array, dtype_from_numpy(array.dtype)))

@@ -346,7 +346,7 @@ def test_help_of_every_command_has_an_example_that_fits(call) -> None:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = "anydim.runtime.program.profile.limits.kept"
+    known = "anydim.runtime.program.profile.limits.read_limits"
     monkeypatch.setattr(known, lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from anydim.base import settings
 from anydim.cli.app import main
-from anydim.runtime.devices.cuda import Library, found
+from anydim.runtime.devices.cuda import Library, list_cuda_devices
 from anydim.runtime.devices.opencl import inventory
 from anydim.runtime.devices.opencl.libopencl import ClError
 from tests.unit.runtime.devices.fake_cuda import FakeCuda
@@ -41,5 +41,5 @@ def test_a_driver_that_fails_is_no_crash(
 
 
 def test_devices_of_nvidia_say_what_they_are() -> None:
-    (shown,) = found(Library(FakeCuda()))
+    (shown,) = list_cuda_devices(Library(FakeCuda()))
     assert shown.about == "Fake, sm_90, 4 multiprocessors, 16 MiB"

@@ -64,7 +64,7 @@ def test_lines_fit(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     monkeypatch.setattr(
-        "anydim.runtime.program.profile.limits.kept",
+        "anydim.runtime.program.profile.limits.read_limits",
         lambda threads: Limits(threads, 1e18, ((1, 1e18),)),
     )
     with settings.override(keep_programs=True):  # the program of the file is compiled once

@@ -11,7 +11,7 @@ import pytest
 from anydim.base.dtypes import DTYPES
 from anydim.base.errors import InputError
 from anydim.runtime.arrays import plain, wrapper
-from anydim.runtime.exchange import handed
+from anydim.runtime.exchange import export_array
 from anydim.runtime.output_arrays import called_into
 from anydim.sizes import Box, Dim
 from tests.unit.runtime.program.tiny import adder, executable, spec
@@ -79,7 +79,7 @@ def test_dlpack_arrays_in_and_out(library: type[Foreign]) -> None:
 def test_bfloat16_of_another_library(library: type[Foreign]) -> None:
     half = DTYPES["bfloat16"]
     wanted = spec("x", 3, 4, dtype=half)
-    foreign = handed(A.astype(half.numpy), half)
+    foreign = export_array(A.astype(half.numpy), half)
     assert plain(foreign, wanted, half.numpy, "tiny").dtype == half.numpy
     wrap = wrapper([library(A)])
     assert wrap is not None

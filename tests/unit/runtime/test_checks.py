@@ -9,7 +9,7 @@ import pytest
 
 from anydim.base.dtypes import float32
 from anydim.base.errors import DimError
-from anydim.runtime.checks import Check, broken, failure
+from anydim.runtime.checks import Check, failure, guard_error
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Dim, Guard, parse
 
@@ -117,7 +117,7 @@ def test_an_equality_that_fails_is_told_before_a_bound_of_an_index() -> None:
 
 def relation(left: str, right: str, **dims: int) -> str:
     """What a broken guard says of its relation."""
-    text = str(broken(Guard(parse(left), "==", parse(right), "why"), "f", dims, BOX))
+    text = str(guard_error(Guard(parse(left), "==", parse(right), "why"), "f", dims, BOX))
     return text.partition("\n  why")[2]
 
 
@@ -137,10 +137,12 @@ def test_of_a_long_relation_with_a_side_of_0_nothing_is_shown() -> None:
 
 
 def test_a_guard_without_dims_does_not_fit_at_any_size() -> None:
-    error = broken(Guard(parse("2"), "==", parse("3"), "why"), "f", {}, BOX)
+    error = guard_error(Guard(parse("2"), "==", parse("3"), "why"), "f", {}, BOX)
     assert str(error) == "f: sizes do not fit at any size\n  why: 2 == 3 does not hold"
 
 
 def test_a_guard_names_the_dims_that_decide_it() -> None:
-    error = broken(Guard(parse("n + m"), "==", parse("m + 2"), "why"), "f", {"n": 4, "m": 3}, BOX)
+    error = guard_error(
+        Guard(parse("n + m"), "==", parse("m + 2"), "why"), "f", {"n": 4, "m": 3}, BOX
+    )
     assert error.problem.startswith("f: sizes do not fit at n = 4; ")

@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import DTYPES, DType
-from anydim.runtime.exchange import handed, is_exchanged, taken
+from anydim.runtime.exchange import export_array, import_array, is_exchanged
 
 EXCHANGED = [dtype for dtype in DTYPES.values() if is_exchanged(dtype)]
 
@@ -29,7 +29,7 @@ class Plain:
 @pytest.mark.parametrize("dtype", EXCHANGED, ids=str)
 def test_there_and_back(dtype: DType) -> None:
     array = numpy.arange(6).astype(dtype.numpy).reshape(2, 3)
-    back = taken(handed(array, dtype))
+    back = import_array(export_array(array, dtype))
     assert back.dtype == array.dtype and back.shape == (2, 3)
     assert numpy.shares_memory(back, array)
 
@@ -37,13 +37,16 @@ def test_there_and_back(dtype: DType) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bool"])
 def test_other_types_pass(dtype: str) -> None:
     array = numpy.ones((2, 2), dtype)
-    assert numpy.array_equal(taken(Plain(array)), array) and taken(Plain(array)).dtype == dtype
+    assert (
+        numpy.array_equal(import_array(Plain(array)), array)
+        and import_array(Plain(array)).dtype == dtype
+    )
 
 
 def test_memory_lives_as_long_as_its_last_user() -> None:
     dtype = DTYPES["bfloat16"]
     array = numpy.full(1 << 16, 3, dtype.numpy)
-    back = taken(handed(array, dtype))
+    back = import_array(export_array(array, dtype))
     del array
     gc.collect()
     assert (back.astype(numpy.float32) == 3).all()
@@ -53,9 +56,9 @@ def test_torch() -> None:
     torch = pytest.importorskip("torch")
     dtype = DTYPES["bfloat16"]
     tensor = torch.ones(3, dtype=torch.bfloat16)
-    array = taken(tensor)
+    array = import_array(tensor)
     assert array.dtype == dtype.numpy
     tensor[0] = 5
     assert array[0] == 5
-    again = torch.from_dlpack(handed(numpy.full(2, 7, dtype.numpy), dtype))
+    again = torch.from_dlpack(export_array(numpy.full(2, 7, dtype.numpy), dtype))
     assert again.dtype == torch.bfloat16 and again.tolist() == [7, 7]

@@ -6,14 +6,16 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.runtime.pointers import _asked, fill, pointers
+from anydim.runtime.pointers import _pointers_by_ctypes, fill, pointers
 
 
 def test_addresses_are_those_of_numpy() -> None:
     block = numpy.arange(24, dtype=numpy.float64).reshape(4, 6)
     arrays = [block, block[1:], block[:, ::2], block.T, block[::-1], numpy.zeros(()),
               numpy.zeros((0, 3)), numpy.frombuffer(b"abcdefgh", numpy.uint8)]  # fmt: skip
-    assert pointers(arrays) == _asked(arrays) == [array.ctypes.data for array in arrays]
+    assert (
+        pointers(arrays) == _pointers_by_ctypes(arrays) == [array.ctypes.data for array in arrays]
+    )
 
 
 @pytest.mark.parametrize("bytes", [0, 1, 63, 64, 65, (1 << 16) - 1, 1 << 16, (1 << 16) + 1])

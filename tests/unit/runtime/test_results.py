@@ -14,7 +14,7 @@ import pytest
 
 import anydim as ad
 from anydim.runtime.region import RegionExecutable
-from anydim.runtime.results import Results, aligned
+from anydim.runtime.results import Results, allocate_aligned
 
 MIB = 1 << 20
 BYTES = numpy.dtype("uint8")
@@ -36,7 +36,7 @@ def address(array: numpy.ndarray) -> int:
 def test_arrays_are_whole_and_can_be_written(shape: tuple[int, ...], dtype: str) -> None:
     kind = numpy.dtype(dtype)
     (maker,) = Results().makers([shape], [kind])
-    made = [maker(shape, kind) for _ in range(5)] + [aligned(shape, kind)]
+    made = [maker(shape, kind) for _ in range(5)] + [allocate_aligned(shape, kind)]
     for array in made:
         assert array.shape == shape and array.dtype == dtype
         assert array.flags.c_contiguous and array.flags.writeable and array.flags.aligned
@@ -48,7 +48,7 @@ def test_arrays_are_whole_and_can_be_written(shape: tuple[int, ...], dtype: str)
 @pytest.mark.parametrize("shape", [(1 << 40, 1 << 20), (1 << 62, 4), (1 << 48,)])
 def test_no_room_is_an_error(shape: tuple[int, ...]) -> None:
     with pytest.raises((MemoryError, ValueError)):
-        aligned(shape, numpy.dtype("float32"))
+        allocate_aligned(shape, numpy.dtype("float32"))
 
 
 def test_large_results_of_calls_are_aligned_and_outlive_the_model() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import anydim as ad
 from anydim.compiler.graph.evaluate import evaluate
-from anydim.runtime.forest import Schema, solved
+from anydim.runtime.forest import Schema, solve_dims
 from anydim.runtime.lists import FieldPort, StructurePort
 from anydim.runtime.signature import TensorSpec
 from anydim.runtime.structure_inputs import Forests
@@ -503,7 +503,7 @@ def test_a_dim_that_only_empty_fields_have_is_its_lower_bound() -> None:
         graph = forests.program(low)
         kinds = {name: graph.types[name] for name in graph.inputs if name != "w"}
         specs = {name: TensorSpec(name, kind.dtype, kind.shape) for name, kind in kinds.items()}
-        packed, _ = Forests("f", graph.lists, specs, graph.box).packed({"t": []})
+        packed, _ = Forests("f", graph.lists, specs, graph.box).pack({"t": []})
         assert packed["t.x"].shape == (0, low)
 
 
@@ -564,4 +564,4 @@ def test_a_saved_program_takes_structures(model: ad.Model, tmp_path: Path) -> No
 
 def test_sizes_of_dims_in_compound_axes() -> None:
     n, m = as_size("n"), as_size("m")
-    assert solved([(n * 2 + m, 11), (m, 3), (as_size(4), 4)]) == {"m": 3, "n": 4}
+    assert solve_dims([(n * 2 + m, 11), (m, 3), (as_size(4), 4)]) == {"m": 3, "n": 4}

@@ -11,7 +11,7 @@ import pytest
 from anydim.base.errors import ArtefactError
 from anydim.runtime.packing import pack
 from anydim.runtime.panels import BytesPanels, NarrowPanels, Packing, Panels, ProductPanels
-from anydim.runtime.unpacking import dense, plain_elements, repacked
+from anydim.runtime.unpacking import dense, plain_elements, repack
 
 SIZES = [(1, 1, 1), (2, 5, 7), (1, 33, 16), (2, 16, 50), (1, 384, 97)]  # groups, k, n
 
@@ -24,7 +24,7 @@ def packed(array: np.ndarray, packing: Packing | None) -> np.ndarray:
 def moved(array: np.ndarray, given: Packing, wanted: Packing) -> np.ndarray:
     source, expected = packed(array, given), packed(array, wanted)
     into = np.full(expected.size, 7, np.uint8)
-    repacked(source, *dense(given, wanted), array.dtype, into)
+    repack(source, *dense(given, wanted), array.dtype, into)
     return into
 
 
@@ -46,10 +46,10 @@ def test_from_and_to_what_is_not_packed(groups: int, k: int, n: int) -> None:
     layout = Panels(8, ((groups, n * k),), ((k, 1),), ((n, k),))
     (alone,) = dense(layout)
     made = np.empty(packed(array, layout).size, np.uint8)
-    repacked(packed(array, None), None, alone, array.dtype, made)
+    repack(packed(array, None), None, alone, array.dtype, made)
     assert (made == packed(array, layout)).all()
     plain = np.empty(array.nbytes, np.uint8)
-    repacked(made, alone, None, array.dtype, plain)
+    repack(made, alone, None, array.dtype, plain)
     assert plain.tobytes() == array.tobytes()
 
 
@@ -111,8 +111,8 @@ def test_layouts_of_unlike_constants_are_refused() -> None:
     for each in wrong:
         into = np.zeros(data.size, np.uint8)
         with pytest.raises(ArtefactError):
-            repacked(data, alone, each, array.dtype, into)
+            repack(data, alone, each, array.dtype, into)
         with pytest.raises(ArtefactError):
-            repacked(data, each, alone, array.dtype, into)
+            repack(data, each, alone, array.dtype, into)
     with pytest.raises(ArtefactError):
-        repacked(data[:-1], alone, None, array.dtype, np.zeros(data.size - 1, np.uint8))
+        repack(data[:-1], alone, None, array.dtype, np.zeros(data.size - 1, np.uint8))

@@ -155,7 +155,7 @@ class _Region:
 
     def foreign(self, region: Foreign, given: Arrays) -> list[numpy.ndarray]:
         """Run the engine on values in their own types: it is its own reference."""
-        evaluated = import_module("anydim.runtime.devices.engines.once").evaluated
+        evaluated = import_module("anydim.runtime.devices.engines.once").evaluate_once
         may_crash = import_module("anydim.runtime.devices.engines.onnxruntime").may_crash
 
         kinds = self.graph.types

@@ -71,7 +71,9 @@ def build(
     image = Image(loaded.address, loaded)
     verbs = prepared.interface.verbs(image.address)
     hosted = {
-        each.name: (devices or {})[each.name].hosted([made.kernels[n] for n in each.symbols], verbs)
+        each.name: (devices or {})[each.name].load_kernels(
+            [made.kernels[n] for n in each.symbols], verbs
+        )
         for each in prepared.interface.devices
     }
     handed = None

@@ -45,7 +45,7 @@ def emit_engine_call(code: Code, number: int, step: EngineStep) -> None:
     if found:
         _allocate_determined(code, step, first, found)
         _call_part(code, step, value.function, value.first, FETCH)
-    code.made(step.makes, step.source)
+    code.check_results(step.makes, step.source)
 
 
 def _has_known_sizes(code: Code, name: str) -> bool:

@@ -274,7 +274,7 @@ class Code:
         self.leave_unless(event.differs(0), self.failure("device", found=self.layout.homes[device]))
         return event
 
-    def arrived(self, values: Iterable[str]) -> None:
+    def wait_for(self, values: Iterable[str]) -> None:
         """Wait for those of some values that are in transfer to the host."""
         for value in values:
             if value in self.coming:
@@ -319,7 +319,7 @@ class Code:
         for name, result in zip(makes, self.layout.regions[region].results):
             self.copy_value(result, self.value(name), self.spec(name).rank)
 
-    def made(self, makes: Sequence[str], source: str) -> None:
+    def check_results(self, makes: Sequence[str], source: str) -> None:
         """Check the shapes of given results, which may determine dims."""
         specs = [self.spec(name) for name in makes]
         values = [self.value(name) for name in makes]

@@ -103,9 +103,9 @@ def _function(code: Code) -> ir.Function:
     shapes = [own.values[spec.name] for spec in inputs]
     code.determine(region.signature.name, "input", inputs, shapes, everything=True)
     for number, step in enumerate(region.steps):
-        code.arrived(step.reads)
+        code.wait_for(step.reads)
         _STEPS[type(step)](code, number, step)
-    code.arrived([spec.name for spec in region.signature.outputs])
+    code.wait_for([spec.name for spec in region.signature.outputs])
     _wait_for_lent(code)
     for spec, target, moved in zip(region.signature.outputs, own.results, own.moved):
         if not moved:
@@ -359,7 +359,7 @@ def _part(code: Code, number: int, step: PartStep) -> None:
 
 def _call(code: Code, number: int, step: CallStep) -> None:
     code.use(step.region, step.given, step.makes, step.source)
-    code.made(step.makes, step.source)
+    code.check_results(step.makes, step.source)
 
 
 def _branch(code: Code, number: int, step: BranchStep) -> None:
@@ -375,7 +375,7 @@ def _branch(code: Code, number: int, step: BranchStep) -> None:
         code.use(step.then, step.given, step.makes, step.source)
     with body.otherwise():
         code.use(step.otherwise, step.given, step.makes, step.source)
-    code.made(step.makes, step.source)
+    code.check_results(step.makes, step.source)
 
 
 _STEPS: dict[type[Step], Callable[..., None]] = {

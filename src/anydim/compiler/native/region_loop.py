@@ -124,7 +124,7 @@ class _Loop:
             code.copy_value(value, code.value(name), spec.rank)
         for stacked in self.stacks:
             self.finish(stacked)
-        code.made(step.makes, step.source)
+        code.check_results(step.makes, step.source)
 
     def more(self) -> ir.Value:
         """Return the flag that another iteration follows."""
@@ -199,7 +199,7 @@ class _Loop:
         memory = self.allocate(stacked, all_bytes)
         if stacked.stack.initial is not None:
             self.begin_from(stacked, stacked.stack.initial)
-        elif not self.covered(stacked):
+        elif not self.covers_all(stacked):
             code.fill(memory, all_bytes, stacked.device)
 
     def take_over(self, stacked: _Stacked) -> None:
@@ -231,7 +231,7 @@ class _Loop:
             return maximum(self.step.trips, 0)
         return None
 
-    def covered(self, stacked: _Stacked) -> bool:
+    def covers_all(self, stacked: _Stacked) -> bool:
         """Whether the iterations provably write every slice once."""
         extent, trips = self.extent(stacked), self.step.trips
         if extent is None or trips is None or self.step.condition is not None:
@@ -270,7 +270,7 @@ class _Loop:
         position = arithmetic.size(stacked.stack.position)
         code.store(words + AT, position)
         code.fits(arithmetic, self.step.source)
-        if not self.covered(stacked):
+        if not self.covers_all(stacked):
             inside = (position >= 0) & (position < code.load(words + CAPACITY))
             if stacked.stack.joined:
                 room = code.load(words + CAPACITY) - self.count(stacked)

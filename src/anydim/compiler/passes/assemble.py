@@ -24,7 +24,7 @@ from anydim.compiler.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
 from anydim.compiler.passes.schedule import Alias, Scheduled
 from anydim.compiler.passes.setups import Setup, with_setups
 from anydim.lang.tree import TensorType
-from anydim.runtime.packing import Work, packed
+from anydim.runtime.packing import Work, allocate_packed
 from anydim.runtime.pages import Pages
 from anydim.runtime.panels import Packing
 from anydim.runtime.positions import Position
@@ -187,7 +187,7 @@ class Store:
                 array = numpy.require(constant.array, None, ("C", "A"))
             else:
                 given = lambda: constant.array  # noqa: E731
-                array, work = packed(given, constant.dtype, packing, self._pages)
+                array, work = allocate_packed(given, constant.dtype, packing, self._pages)
                 self.packings[name] = packing
                 self.later(work)
             self.arrays[name], self._names[key] = array, name

@@ -33,7 +33,7 @@ class DeviceTarget:
         processor = target(self.target.name, f"{self.device.processor}+{TF32}").processor
         return replace(self, target=replace(self.target, processor=processor))
 
-    def hosted(self, kernels: Sequence[Kernel], native: Mapping[str, int]) -> HostedDevice:
+    def load_kernels(self, kernels: Sequence[Kernel], native: Mapping[str, int]) -> HostedDevice:
         """Return the device with these kernels; `native` are entry points in host code."""
         sources = self.target.sources(kernels, self.target.processor)
         code = self.target.compile(sources).code

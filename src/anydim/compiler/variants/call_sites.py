@@ -178,7 +178,7 @@ class CallSite:
             return {}
         left = {sizes: self.choice.hits(sizes) for sizes in self._marked}
         frequent = {sizes: hits for sizes, hits in left.items() if hits >= after}
-        return {**self.choice.seen(after), **frequent}
+        return {**self.choice.frequent_sizes(after), **frequent}
 
     def reject(self, key: Key) -> None:
         """Mark sizes as rejected; clears the marks when there are too many."""

@@ -61,7 +61,7 @@ class HostedDevice:
         self.words = {**words, **self.native}
         weakref.finalize(self, _free, device, self._blocks).atexit = False
 
-    def clocked(self, note: Note, waited: bool) -> ClockedDevice:
+    def with_clock(self, note: Note, waited: bool) -> ClockedDevice:
         """Return the same with timed entry points."""
         return ClockedDevice(self, note, waited)
 
@@ -73,12 +73,12 @@ class HostedDevice:
         """Return the addresses of constants, copied to the device on first use."""
         missing = {name: each for name, each in arrays.items() if name not in self._constants}
         for group in _blocks_of(missing):
-            block = self.device.allocate(max(1, sum(_padded(each) for _, each in group)))
+            block = self.device.allocate(max(1, sum(_padded_bytes(each) for _, each in group)))
             self._blocks.append(block)
             for name, array in group:
                 self.device.copy_in(block, array.ctypes.data, array.nbytes)
                 self._constants[name] = block
-                block += _padded(array)
+                block += _padded_bytes(array)
         return {name: self._constants[name] for name in arrays}
 
     def begin(self) -> None:
@@ -108,9 +108,9 @@ class ClockedDevice:
         self._plain = plain
         self._entries = [0]  # entries of the device, by the numbers of launches
         verbs = _verbs(plain.device)
-        verbs |= {word: _called(word, plain) for word in plain.native}
+        verbs |= {word: _call_native(word, plain) for word in plain.native}
         timed = {
-            word: _timed(word, verb, note, self._entries, plain.device, waited)
+            word: _time_entry(word, verb, note, self._entries, plain.device, waited)
             for word, verb in verbs.items()
         }
         self._functions, self.words = _functions(plain.device, timed)
@@ -120,9 +120,9 @@ class ClockedDevice:
         self._entries.append(self._plain.entry(symbol))
         return len(self._entries) - 1
 
-    def clocked(self, note: Note, waited: bool) -> ClockedDevice:
+    def with_clock(self, note: Note, waited: bool) -> ClockedDevice:
         """Return another clock for the same device."""
-        return self._plain.clocked(note, waited)
+        return self._plain.with_clock(note, waited)
 
 
 def _verbs(device: Device) -> dict[int, Callable[..., Any]]:
@@ -149,7 +149,7 @@ def _from(device: Device) -> Callable[..., int]:
     return copy
 
 
-def _timed(
+def _time_entry(
     word: int, verb: Callable[..., Any], note: Note, entries: Sequence[int], device: Device,
     waited: bool,
 ) -> Callable[..., Any]:  # fmt: skip
@@ -166,7 +166,7 @@ def _timed(
         begin, command, result = perf_counter_ns(), -1, None
         try:
             result = verb(*arguments)
-            command = device.noted() if begins else -1
+            command = device.command_number() if begins else -1
             if waited and begins:
                 device.synchronise()
             return result
@@ -177,7 +177,7 @@ def _timed(
     return call
 
 
-def _called(word: int, plain: HostedDevice) -> Callable[..., int]:
+def _call_native(word: int, plain: HostedDevice) -> Callable[..., int]:
     """Return a native entry point as a Python function; raises its stored exception."""
     function = _kind(word)(plain.native[word])
     context, failed = plain.device.context, 0 if word in _GIVING else 1
@@ -200,7 +200,7 @@ def _functions(
 ) -> tuple[list[Any], Mapping[int, int]]:
     """Return the functions for native code, to be kept alive, and their addresses by slot."""
     functions = {
-        word: _kind(word)(_guarded(verb, word in _GIVING, device.kept))
+        word: _kind(word)(_guard(verb, word in _GIVING, device.kept))
         for word, verb in verbs.items()
     }
     words = {
@@ -211,7 +211,7 @@ def _functions(
     return list(functions.values()), words
 
 
-def _guarded(verb: Callable[..., Any], giving: bool, kept: threading.local) -> Callable[..., int]:
+def _guard(verb: Callable[..., Any], giving: bool, kept: threading.local) -> Callable[..., int]:
     """Return a verb's result, 0 for None; on an error store it and return 1, or 0 if `giving`."""
 
     def call(_: int, *given: int) -> int:
@@ -224,7 +224,7 @@ def _guarded(verb: Callable[..., Any], giving: bool, kept: threading.local) -> C
     return call
 
 
-def _padded(array: numpy.ndarray) -> int:
+def _padded_bytes(array: numpy.ndarray) -> int:
     return -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
@@ -237,7 +237,7 @@ def _blocks_of(arrays: Mapping[str, numpy.ndarray]) -> Iterator[list[tuple[str, 
             yield group
             group, bytes = [], 0
         group.append((name, array))
-        bytes += _padded(array)
+        bytes += _padded_bytes(array)
     if group:
         yield group
 

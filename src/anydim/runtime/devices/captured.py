@@ -96,7 +96,7 @@ class Captured:
         try:
             if len(known) >= _ADDRESSES:
                 oldest = known.pop(next(iter(known)))
-                if self._updated(oldest, graph):
+                if self._can_update(oldest, graph):
                     return oldest
                 self._destroy(oldest)
             made: int = self._call.output_of(
@@ -106,7 +106,7 @@ class Captured:
         finally:
             self._call("cuGraphDestroy", graph)
 
-    def _updated(self, executable: int, graph: int) -> bool:
+    def _can_update(self, executable: int, graph: int) -> bool:
         """Whether an executable graph can be updated to another graph of the same form."""
         info = ctypes.create_string_buffer(_INFO_BYTES)
         try:

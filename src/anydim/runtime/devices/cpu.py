@@ -57,7 +57,7 @@ class CpuDevice(Device):
 
     def _load(self, code: Mapping[str, bytes], symbols: Sequence[str]) -> Mapping[str, int]:
         if self.link is None:
-            raise self.failed("load", "no target links code for it")
+            raise self.command_error("load", "no target links code for it")
         entries, kept = self.link(code, symbols)
         self._code.append(kept)
         self._kernels |= {address: _KERNEL(address) for address in entries.values()}

@@ -145,13 +145,16 @@ class Found:
         return f"{self.name}, {self.architecture}, {units}, {bytes_text(self.memory)}"
 
 
-def found(library: Library | None = None) -> list[Found]:
+def list_cuda_devices(library: Library | None = None) -> list[Found]:
     """Return the devices that the driver lists. Raises DeviceError if there is no driver."""
     call = library or driver_library()
-    return [_found(call, number) for number in range(call.output_of("cuDeviceGetCount", _WORD))]
+    return [
+        _describe_device(call, number)
+        for number in range(call.output_of("cuDeviceGetCount", _WORD))
+    ]
 
 
-def _found(call: Library, number: int) -> Found:
+def _describe_device(call: Library, number: int) -> Found:
     device = call.output_of("cuDeviceGet", _WORD, number)
     text = ctypes.create_string_buffer(256)
     call("cuDeviceGetName", text, len(text), device)
@@ -190,7 +193,7 @@ class CudaDevice(Device):
         self._products = products  # opened for the first plain matmul kernel
         self._handle = 0
         self.call = library or driver_library()
-        shown = found(self.call)
+        shown = list_cuda_devices(self.call)
         if number >= len(shown):
             raise DeviceError(
                 f"there is no device '{name}': the CUDA driver shows {len(shown)}",
@@ -229,7 +232,7 @@ class CudaDevice(Device):
 
     # ---- memory --------------------------------------------------------------------------------
 
-    def _flushed(self) -> CudaDevice:
+    def _after_flush(self) -> CudaDevice:
         """Return the device after starting deferred launches, for commands that follow them."""
         if self._captured is not None:
             with self._lock, self:
@@ -247,12 +250,12 @@ class CudaDevice(Device):
             return address
 
     def _free(self, address: int) -> None:
-        with self._flushed():
+        with self._after_flush():
             self.call("cuStreamSynchronize", self._stream)  # memory in use must not be freed
             self.call("cuMemFree_v2", address)
 
     def _copy_in(self, target: int, source: int, bytes: int) -> None:
-        with self._flushed():
+        with self._after_flush():
             if bytes > _STAGE_BYTES:
                 self.call("cuMemcpyHtoDAsync_v2", target, source, bytes, self._stream)
                 self.call("cuStreamSynchronize", self._stream)
@@ -266,15 +269,15 @@ class CudaDevice(Device):
             self.call("cuMemcpyHtoDAsync_v2", target, self._stage + at, bytes, self._stream)
 
     def _copy_out(self, target: int, source: int, bytes: int) -> None:
-        with self._flushed():
+        with self._after_flush():
             self.call("cuMemcpyDtoHAsync_v2", target, source, bytes, self._stream)
 
     def _copy_within(self, target: int, source: int, bytes: int) -> None:
-        with self._flushed():
+        with self._after_flush():
             self.call("cuMemcpyDtoDAsync_v2", target, source, bytes, self._stream)
 
     def _fill(self, target: int, value: int, bytes: int) -> None:
-        with self._flushed():
+        with self._after_flush():
             self.call("cuMemsetD8Async", target, value, bytes, self._stream)
 
     # ---- work ----------------------------------------------------------------------------------
@@ -298,11 +301,13 @@ class CudaDevice(Device):
             product = symbol if symbol.startswith(f"{PREFIX}_") else ""
             if product and not self._handle:
                 self._handle = self._products().handle(self._stream)
-            self._entries.append(_Entry(function, threads, self._shared(module, symbol), product))
+            self._entries.append(
+                _Entry(function, threads, self._has_symbol(module, symbol), product)
+            )
             return len(self._entries)
         raise Failed(f"no module has the kernel '{symbol}'")
 
-    def _shared(self, module: int, symbol: str) -> bool:
+    def _has_symbol(self, module: int, symbol: str) -> bool:
         bytes = ctypes.c_size_t()
         try:
             self.call.output_of(
@@ -360,7 +365,7 @@ class CudaDevice(Device):
         return entry.threads * _BLOCKS * self.about.multiprocessors
 
     def _record(self) -> int:
-        with self._flushed():
+        with self._after_flush():
             event = self.call.output_of("cuEventCreate", _ANY, _TIMING_OFF)
             self.call("cuEventRecord", event, self._stream)
         self._last += 1
@@ -380,5 +385,5 @@ class CudaDevice(Device):
                 self.call("cuEventDestroy_v2", held)
 
     def _synchronise(self) -> None:
-        with self._flushed():
+        with self._after_flush():
             self.call("cuStreamSynchronize", self._stream)

@@ -294,7 +294,7 @@ class Device(ABC):
         idle."""
         return False
 
-    def noted(self) -> int:
+    def command_number(self) -> int:
         """Return the number of the last command of this thread, counted from `watch` on, or -1."""
         return -1
 
@@ -357,7 +357,7 @@ class Device(ABC):
             bytes = given[0] if verb == "memory" else None
             raise self.no_memory(bytes, str(error)) from None
         except Exception as error:
-            raise self.failed(verb, f"{type(error).__name__}: {error}") from error
+            raise self.command_error(verb, f"{type(error).__name__}: {error}") from error
 
     def keep(self, verb: int, function: int, code: int) -> None:
         """Store the exception for a failure reported by native code, for this thread."""
@@ -373,7 +373,7 @@ class Device(ABC):
 
     # ---- errors --------------------------------------------------------------------------------
 
-    def failed(self, verb: str, text: str) -> DeviceError:
+    def command_error(self, verb: str, text: str) -> DeviceError:
         """Return the error for a failed command, with the device's text."""
         return DeviceError(
             f"device '{self.name}': {verb} failed: {text}",

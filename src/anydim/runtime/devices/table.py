@@ -14,12 +14,12 @@ from anydim.runtime.cpu import processor_name
 from anydim.runtime.devices.cpu import CpuDevice
 from anydim.runtime.devices.cuda import CudaDevice
 from anydim.runtime.devices.cuda import Found as Cuda
-from anydim.runtime.devices.cuda import found as cuda_devices
+from anydim.runtime.devices.cuda import list_cuda_devices as cuda_devices
 from anydim.runtime.devices.device import HOSTS, Device
 from anydim.runtime.devices.null import NullDevice
 from anydim.runtime.devices.opencl.inventory import Found as OpenCl
 from anydim.runtime.devices.opencl.inventory import devices as opencl_devices
-from anydim.runtime.devices.opencl.opened import opened as opened_opencl
+from anydim.runtime.devices.opencl.opened import open_opencl as opened_opencl
 
 
 @dataclass(frozen=True)

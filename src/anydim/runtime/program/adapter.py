@@ -27,7 +27,7 @@ from anydim.runtime.arrays import (
     as_array,
     by_name,
     check_names,
-    detached,
+    detach,
     of_library,
     plain,
     rank_of,
@@ -395,7 +395,7 @@ def _complex_tensor_of(value: Any, spec: TensorSpec, name: str) -> Any:
         )
     if value.ndim != spec.rank - half:
         raise wrong_rank(spec, name, value.shape)
-    return detached(value, where).resolve_conj().contiguous()
+    return detach(value, where).resolve_conj().contiguous()
 
 
 def complex_numbers(pairs: Any) -> Any:

@@ -463,7 +463,9 @@ class CallableProgram:
         inputs = self._arrays("profile", inputs)
         self._check_names(sizes, "inputs", "repeat", "seed", "integers")
         taking = import_module("anydim.runtime.program.profile.taking")
-        found: Profile = taking.profiled(self, inputs, sizes, repeat, seed, integers, self._limits)
+        found: Profile = taking.profile_calls(
+            self, inputs, sizes, repeat, seed, integers, self._limits
+        )
         return found
 
     def trace(
@@ -501,7 +503,7 @@ class CallableProgram:
         if not isinstance(waited, bool):
             raise OptionError(f"waited is {short_repr(waited)}", "give True or False")
         taking = import_module("anydim.runtime.program.profile.taking")
-        found: Trace = taking.traced(self, inputs, sizes, calls, seed, integers, waited)
+        found: Trace = taking.trace_calls(self, inputs, sizes, calls, seed, integers, waited)
         if place is not None:
             found.save(place)
         return found
@@ -523,13 +525,13 @@ class CallableProgram:
             if not isinstance(inputs, Mapping):
                 problem = f"{self.name} takes ragged batches, and `{what}` draws arrays"
                 raise OptionError(problem, f"give it rows: {what}(inputs={{'x': [row, row]}})")
-            return packing.packed(inputs)[0]
+            return packing.pack(inputs)[0]
         forests = self._conversion.forests
         if forests is not None:
             if not isinstance(inputs, Mapping):
                 problem = f"{self.name} takes structures, and `{what}` draws arrays"
                 raise OptionError(problem, f"give it structures: {what}(inputs={{...}})")
-            return forests.packed(inputs)[0]
+            return forests.pack(inputs)[0]
         if not all(isinstance(each, Listed) and each.single for each in self._lists.values()):
             problem = f"{self.name} takes lists of arrays, and `{what}` single ones"
             raise OptionError(problem, f"{what} what makes and takes no sequences")
@@ -550,7 +552,9 @@ class CallableProgram:
 
         `done` are operations, bytes and seconds of launches.
         """
-        known: Limits | None = import_module("anydim.runtime.program.profile.limits").kept(threads)
+        known: Limits | None = import_module("anydim.runtime.program.profile.limits").read_limits(
+            threads
+        )
         return known
 
     @property

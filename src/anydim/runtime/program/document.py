@@ -36,7 +36,7 @@ class _Writer:
         known, signature = memory(self.program), self.program.signature
         values = list(self._arguments(signature))
         values += self._arena()
-        values += self._kept()
+        values += self._setup_values()
         values += self._between()
         return {
             "format": FORMAT,
@@ -100,18 +100,18 @@ class _Writer:
         for segment, env in self.needs.parts:
             for buffer in segment.buffers:
                 if buffer.kind == "arena":
-                    yield self._placed(buffer, segment, env, arena, start)
+                    yield self._arena_value(buffer, segment, env, arena, start)
             start += len(segment.sites)
 
-    def _kept(self) -> Iterator[Document]:
+    def _setup_values(self) -> Iterator[Document]:
         """Yield values that depend on sizes alone, in the block of their setup."""
         for segment, env in self.needs.parts:
             for setup in segment.setups:
                 block = self._storage("kept", setup.bytes)
                 for name in setup.values:
-                    yield self._placed(segment.buffer[name], segment, env, block, 0)
+                    yield self._arena_value(segment.buffer[name], segment, env, block, 0)
 
-    def _placed(
+    def _arena_value(
         self, buffer: Buffer, segment: Segment, env: Mapping[str, Size], storage: int, start: int
     ) -> Document:
         assert buffer.offset is not None

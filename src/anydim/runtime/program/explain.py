@@ -36,7 +36,9 @@ def explain(
     if pattern:
         return Report.of(None, *_kernels(program, _matching(program, pattern), None))
     if not details:
-        summary = _summary(program, _noted(program, notes), list(map(_plain, bodies)), ragged, rows)
+        summary = _summary(
+            program, _list_notes(program, notes), list(map(_plain, bodies)), ragged, rows
+        )
         return Report.of(summary, f"  {_HINT}")
     parts = []
     if program.straight is None:
@@ -62,7 +64,7 @@ def _matching(program: Program, pattern: str) -> list[Site]:
 # ---- the summary -------------------------------------------------------------------------------
 
 
-def _noted(program: Program, notes: Sequence[str]) -> list[str]:
+def _list_notes(program: Program, notes: Sequence[str]) -> list[str]:
     """Return the notes, except those that only list the nodes of a launch."""
     sources = {site.source for site in program.sites}
     return [note for note in notes if note.partition(": ")[2] not in sources]
@@ -81,7 +83,7 @@ def _summary(
         ("memory", str(memory(program))),
         *(("ragged", line) for line in ragged),
         *_few("rows", rows, most),
-        *_few("kept", _kept(program), most),
+        *_few("kept", _list_setups(program), most),
         ("constants", f"{exact_bytes_text(held)} in {count_of(len(program.constants), 'array')}"),
         *_few("engines", _engines(program), most),
         *_few("notes", notes, most),
@@ -117,7 +119,7 @@ def _shape(program: Program) -> Iterator[tuple[str, str]]:
         yield "sizes", f"{relations} of sizes checked in each call"
 
 
-def _kept(program: Program) -> list[str]:
+def _list_setups(program: Program) -> list[str]:
     """Return what is computed once for distinct sizes."""
     setups = [setup for segment in program.segments for setup in segment.setups]
     return [

@@ -115,7 +115,7 @@ def _usual_sizes(box: Box) -> Mapping[str, int]:
 # ---- rules -------------------------------------------------------------------------------------
 
 
-def unpacked(launched: Launched) -> str:
+def find_unpacked(launched: Launched) -> str:
     """A product that reads a large constant unpacked."""
     large = [c for c in launched.constants() if len(c.shape) > 1 and c.bytes >= MATTERS]
     if not large or "packed=false" not in launched.site.schedule:
@@ -148,7 +148,7 @@ def _is_product(site: Site) -> bool:
     return site.schedule.startswith("contraction(")
 
 
-def untiled(launched: Launched) -> str:
+def find_untiled(launched: Launched) -> str:
     """Reductions that read their operands many times, in a kernel without register tiles."""
     if launched.kind not in _UNTILED or "=! " not in launched.text:
         return ""
@@ -158,4 +158,4 @@ def untiled(launched: Launched) -> str:
     return f"no kernel for products takes it: a kernel of last resort ({launched.kind}) does"
 
 
-RULES: tuple[Rule, ...] = (unpacked, made_of_constants, written_scores, untiled)
+RULES: tuple[Rule, ...] = (find_unpacked, made_of_constants, written_scores, find_untiled)

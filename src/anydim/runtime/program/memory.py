@@ -87,7 +87,7 @@ class Memory(Shown):
         given = given_sizes(self.name, by_names("sizes", sizes))
         others = {name: size for name, size in given.items() if name != dim}
         check_names(self.name, self.box, (dim, *others))
-        box = Box(tuple(_fixed(each, others) for each in self.box.dims), self.box.constraints)
+        box = Box(tuple(_fix_dim(each, others) for each in self.box.dims), self.box.constraints)
         most, unknown = values_at(box, others)
         for name in unknown:
             if name != dim:
@@ -134,7 +134,7 @@ class Memory(Shown):
     __repr__ = Shown.__repr__
 
 
-def _fixed(dim: Dim, sizes: Mapping[str, int]) -> Dim:
+def _fix_dim(dim: Dim, sizes: Mapping[str, int]) -> Dim:
     """Return the dim fixed to its size; raises DimError outside its bounds."""
     if dim.name not in sizes:
         return dim

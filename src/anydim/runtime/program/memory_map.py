@@ -85,7 +85,7 @@ def arena(program: Program, sizes: Mapping[str, int]) -> Arena:
     placed: list[ArenaValue] = []
     for segment, env in known.parts:
         own = {name: size.evaluate(values) for name, size in env.items()}
-        placed += _placed(segment, own, len(launches))
+        placed += _arena_values(segment, own, len(launches))
         launches += [(site.kernel, site.source) for site in segment.sites]
     return Arena(
         program.signature.name,
@@ -97,7 +97,7 @@ def arena(program: Program, sizes: Mapping[str, int]) -> Arena:
     )
 
 
-def _placed(segment: Segment, sizes: Mapping[str, int], start: int) -> Iterator[ArenaValue]:
+def _arena_values(segment: Segment, sizes: Mapping[str, int], start: int) -> Iterator[ArenaValue]:
     workspaces = {site.workspace for site in segment.sites}
     for name, (first, last) in segment.lives.items():
         buffer = segment.buffer[name]

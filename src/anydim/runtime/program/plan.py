@@ -12,7 +12,7 @@ from anydim.base.amounts import bytes_text, exact_bytes_text
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown, Table
 from anydim.base.text import count_of, kernel_text, nodes_text, quote_list
-from anydim.runtime.checks import broken, telling
+from anydim.runtime.checks import guard_error, telling
 from anydim.runtime.program.binding import check_sizes, determined_dims
 from anydim.runtime.program.document import Document, document
 from anydim.runtime.program.program import Program
@@ -132,7 +132,7 @@ class Plan(Shown):
         yield "constants", exact_bytes_text(self.constant_bytes)
         launches = count_of(len(self.launches), "launch", "es")
         yield "work", f"{launches}, about {count_text(self.flops)}flop"
-        yield from (("version", line) for line in _chosen(self.launches))
+        yield from (("version", line) for line in _list_versions(self.launches))
 
     __str__ = Shown.__str__
     __repr__ = Shown.__str__
@@ -185,7 +185,7 @@ def _check_guards(signature: Signature, sizes: Mapping[str, int]) -> None:
     for guard in signature.guards:
         if guard.symbols <= sizes.keys() and not holds(guard, sizes):
             told = telling(guard, signature.guards, sizes, signature.box)
-            raise broken(told, signature.name, sizes, signature.box)
+            raise guard_error(told, signature.name, sizes, signature.box)
 
 
 def launches_at(
@@ -245,7 +245,7 @@ def version_at(site: Site, sizes: Mapping[str, int]) -> tuple[str, str]:
     return "", ""
 
 
-def _chosen(launches: Iterable[LaunchPlan]) -> Iterator[str]:
+def _list_versions(launches: Iterable[LaunchPlan]) -> Iterator[str]:
     """The versions of launches with their nodes; those of one reason are one line."""
     found: dict[tuple[str, str], dict[str, None]] = {}
     for launch in launches:

@@ -146,13 +146,13 @@ class Recording:
             came, self._came = self._came, {}
             self._next = time.monotonic() + BETWEEN
         name = self._executable.signature.name
-        rows = added(
+        rows = sum_records(
             Recorded(name, self._dims(shapes), int(count), seconds, least)
             for shapes, (count, seconds, least) in came.items()
         )
         lines = [row.line() for row in rows]
         if self._watcher is not None:
-            self._all = {row.key: row for row in added([*self._all.values(), *rows])}
+            self._all = {row.key: row for row in sum_records([*self._all.values(), *rows])}
             lines += self._watcher.lines(list(self._all.values()), last)
         try:
             _append(self.path, lines)
@@ -190,7 +190,7 @@ def read_recorded(paths: Iterable[str | os.PathLike[str]]) -> list[Recorded]:
                 "left out", RuntimeWarning, stacklevel=2,
             )  # fmt: skip
         rows += some
-    return sorted(added(rows), key=lambda row: -row.seconds)
+    return sorted(sum_records(rows), key=lambda row: -row.seconds)
 
 
 def _append(path: Path, lines: Sequence[str]) -> None:
@@ -207,7 +207,7 @@ def _append(path: Path, lines: Sequence[str]) -> None:
             raise OSError("there is no room for all of it")
 
 
-def added(rows: Iterable[Recorded]) -> list[Recorded]:
+def sum_records(rows: Iterable[Recorded]) -> list[Recorded]:
     """Sum rows of the same model and sizes."""
     found: dict[tuple[Any, ...], Recorded] = {}
     for row in rows:

@@ -121,7 +121,7 @@ def region_layout(program: Program) -> RegionLayout:
     """Return the layout of a program."""
     words = _Words()
     homes = {device: words.take(slots.WORDS) for device in program.devices}
-    wanted = aimed(program)
+    wanted = stack_targets(program)
     regions = tuple(
         _Region(region, words, wanted[number]).places()
         for number, region in enumerate(program.regions)
@@ -129,7 +129,7 @@ def region_layout(program: Program) -> RegionLayout:
     return RegionLayout(regions, words.next, homes)
 
 
-def aimed(program: Program) -> list[set[int]]:
+def stack_targets(program: Program) -> list[set[int]]:
     """Return, for each region, the results that can be written directly to a stack of a loop around
     it."""
     found: list[set[int]] = [set() for _ in program.regions]
@@ -198,11 +198,13 @@ class _Region:
             for name in step.makes:
                 self._value(region.values[name])
             if isinstance(step, EngineStep):
-                self.handed[number] = DelegatedSlots(words.take(), words.take(self._handed(step)))
+                self.handed[number] = DelegatedSlots(
+                    words.take(), words.take(self._delegated_slots(step))
+                )
             if isinstance(step, LoopStep):
                 stacks = words.take(STACK_WORDS * len(step.stacks))
                 self.loops[number] = LoopSlots(words.take(), words.take(), stacks)
-        moved = self._moved()
+        moved = self._moved_results()
         results = tuple(
             self.values[spec.name] if own else self._fresh(spec)
             for spec, own in zip(region.signature.outputs, moved)
@@ -213,7 +215,7 @@ class _Region:
             self.handed,
         )  # fmt: skip
 
-    def _handed(self, step: EngineStep) -> int:
+    def _delegated_slots(self, step: EngineStep) -> int:
         """Return the number of slots of a delegated part: `runtime/delegated.py`."""
         values = [self.region.values[name] for name in (*step.reads, *step.makes)]
         return sum(1 + spec.rank for spec in values) + sum(len(s) for _, s in step.vectors)
@@ -244,7 +246,7 @@ class _Region:
         self.words.segments += 1
         return SegmentSlots(self.words.segments - 1, base, layout, bound, sizes)
 
-    def _moved(self) -> tuple[bool, ...]:
+    def _moved_results(self) -> tuple[bool, ...]:
         """Whether each result is a value of a step at its first use as a result.
 
         Its ownership then moves; further uses share it.

@@ -25,7 +25,7 @@ from anydim.runtime.program.region import (
     SegmentStep,
     Step,
 )
-from anydim.runtime.program.region_layout import aimed
+from anydim.runtime.program.region_layout import stack_targets
 from anydim.runtime.program.segment import ALIGNMENT, Segment, Site
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Atom, Box, Covering, Dim, Size, align_up, as_size, maximum, product, prove
@@ -194,7 +194,7 @@ class _Walk:
     others: list[Dim] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._aimed = aimed(self.program)
+        self._aimed = stack_targets(self.program)
 
     def region(self, number: int, env: Env, times: Size | None) -> list[Moment]:
         """Return the values of a region and of those that it runs, at each step."""
@@ -210,7 +210,7 @@ class _Walk:
                 continue
             before = tuple(held.items())
             inside = list(self.inside(region, step, env, times))
-            shared = _shared(step)
+            shared = _shared_results(step)
             for name in step.makes:
                 if name not in elsewhere and name not in shared and self.counts(region, name):
                     held[name] = _bytes(region.values[name], env)
@@ -324,7 +324,7 @@ class _Walk:
         return self.others[-1].size
 
 
-def _shared(step: Step) -> frozenset[str]:
+def _shared_results(step: Step) -> frozenset[str]:
     """The results of a step in memory of its operands."""
     if isinstance(step, PartStep):
         return frozenset(step.makes)

@@ -18,7 +18,7 @@ from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.routines.level_plan import CYCLE, OUTSIDE, Layout
 from anydim.compiler.kernels.routines.levels import CALL_LEVELS
 from anydim.lang.surface.parser import parse
-from anydim.runtime.forest import Schema, solved
+from anydim.runtime.forest import Schema, solve_dims
 from anydim.runtime.structures import read
 from tests.unit.compiler.frontends.structures.definitions import MEANINGS, TEXT
 from tests.unit.compiler.kernels.routine_running import Running
@@ -76,7 +76,7 @@ def check(name: str, arrays: Arrays, compiled: bool) -> int:
         pair for each in (*node.given, *graph.inputs) if each in arrays
         for pair in zip(graph.types[each].shape, arrays[each].shape)
     ]  # fmt: skip
-    env = {**dict.fromkeys(graph.box.names, 0), **solved(pairs)}
+    env = {**dict.fromkeys(graph.box.names, 0), **solve_dims(pairs)}
     found, right = running(given, env, 1, compiled), running.expected(given, env)
     layout = Layout.of(node.attributes)
     sizes = dict(zip(layout.sizes(), right[0].tolist()))

@@ -15,7 +15,7 @@ import pytest
 from anydim.base import settings
 from anydim.base.errors import DeviceError, DeviceMemoryError
 from anydim.runtime.devices import captured
-from anydim.runtime.devices.cuda import CudaDevice, Library, found
+from anydim.runtime.devices.cuda import CudaDevice, Library, list_cuda_devices
 from anydim.runtime.devices.device import Launch
 from tests.unit.runtime.devices.fake_cuda import FakeCuda
 
@@ -60,7 +60,7 @@ def launched(device: CudaDevice, symbol: str, words: Sequence[int], **options: i
 
 
 def test_devices_are_listed() -> None:
-    (shown,) = found(Library(FakeCuda()))
+    (shown,) = list_cuda_devices(Library(FakeCuda()))
     assert (shown.name, shown.architecture, shown.multiprocessors) == ("Fake", "sm_90", 4)
 
 

@@ -249,7 +249,7 @@ def test_it_has_to_be_allowed_and_installed(monkeypatch: pytest.MonkeyPatch) -> 
     def absent() -> Any:
         raise MissingError("onnxruntime is not installed", "pip install anydim[onnxruntime]")
 
-    table._opened.cache_clear()
+    table._open_engine.cache_clear()
     monkeypatch.setattr("anydim.runtime.devices.engines.onnxruntime.peer_module", absent)
     with pytest.raises(MissingError, match=r"pip install anydim\[onnxruntime\]"):
         ad.compile(hashed(), fallback="onnxruntime")

@@ -14,7 +14,7 @@ import pytest
 import anydim as ad
 from anydim.runtime.devices.cpu import CpuDevice
 from anydim.runtime.devices.device import Device
-from anydim.runtime.devices.opencl.opened import opened
+from anydim.runtime.devices.opencl.opened import open_opencl
 from tests.kernel_targets import needs_device
 from tests.unit.runtime.devices.test_placed_programs import mixed
 
@@ -27,7 +27,7 @@ class OnHost(CpuDevice):
     on_host = True
 
 
-OPENERS = [OnHost, pytest.param(opened, marks=needs_device)]
+OPENERS = [OnHost, pytest.param(open_opencl, marks=needs_device)]
 
 
 @pytest.fixture(params=OPENERS)

@@ -17,7 +17,7 @@ from anydim.runtime.devices.cpu import CpuDevice
 from anydim.runtime.devices.device import Device
 from anydim.runtime.devices.opencl import state
 from anydim.runtime.devices.opencl.device import OpenClDevice
-from anydim.runtime.devices.opencl.opened import opened
+from anydim.runtime.devices.opencl.opened import open_opencl
 from anydim.runtime.devices.opencl.shared import SharedOpenClDevice
 from tests.kernel_targets import has_device, needs_compiler, needs_device, needs_two_devices
 from tests.unit.runtime.devices.native_verbs import Native, forbidden
@@ -32,12 +32,12 @@ from tests.unit.runtime.devices.test_placed_programs import (
 
 SIZES = (0, 1, 7, 8, 9, 31, 64)
 BYTES = 4 * 61  # of a block
-OPENERS = {"cpu": CpuDevice, **({"opencl": opened} if has_device() else {})}
+OPENERS = {"cpu": CpuDevice, **({"opencl": open_opencl} if has_device() else {})}
 
 
 @pytest.fixture
 def shared() -> Iterator[SharedOpenClDevice]:
-    device = opened()
+    device = open_opencl()
     if not isinstance(device, SharedOpenClDevice):
         pytest.skip("the OpenCL device has memory of its own")
     yield device
@@ -203,7 +203,7 @@ def test_verbs_of_several_threads(shared: SharedOpenClDevice) -> None:
 @needs_two_devices
 @pytest.mark.parametrize("seed", range(4))
 def test_copies_between_devices_come_in_order(shared: SharedOpenClDevice, seed: int) -> None:
-    chance, second = random.Random(seed), opened("opencl:1", 1)
+    chance, second = random.Random(seed), open_opencl("opencl:1", 1)
     assert isinstance(second, SharedOpenClDevice)
     devices = [Sequential(device, Native(device), 3) for device in (shared, second)]
     for _ in range(300):

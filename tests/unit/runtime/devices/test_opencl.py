@@ -18,14 +18,14 @@ from anydim.compiler.targets.processor import describe_processor
 from anydim.runtime.devices.device import Launch
 from anydim.runtime.devices.opencl import inventory, libopencl
 from anydim.runtime.devices.opencl.device import OpenClDevice
-from anydim.runtime.devices.opencl.opened import opened
+from anydim.runtime.devices.opencl.opened import open_opencl
 from tests.kernel_targets import needs_device
 from tests.unit.compiler.targets.test_groups import sums
 
 PROCESSOR = describe_processor("x86-64-v3")
 
 
-@pytest.fixture(params=[OpenClDevice, opened], ids=["apart", "usual"])
+@pytest.fixture(params=[OpenClDevice, open_opencl], ids=["apart", "usual"])
 def device(request: pytest.FixtureRequest) -> Iterator[OpenClDevice]:
     """A device as one that has memory of its own, and as what it is."""
     device = request.param()

@@ -12,7 +12,7 @@ import pytest
 
 import anydim as ad
 from anydim.runtime.devices.opencl import programs, state
-from anydim.runtime.devices.opencl.opened import opened
+from anydim.runtime.devices.opencl.opened import open_opencl
 from anydim.runtime.devices.opencl.shared import SharedOpenClDevice
 from tests.kernel_targets import needs_device
 from tests.unit.runtime.devices.test_placed_programs import (
@@ -32,7 +32,7 @@ def test_kernels_that_do_not_build(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = f"{programs._OPTIONS} -D __kernel=nothing_of_ours"
     monkeypatch.setattr(programs, "_OPTIONS", wrong)
     g = graph_of(diamond, "a", "a", "a", "a")
-    device = opened()
+    device = open_opencl()
     with pytest.raises(ad.DeviceError, match=r"(?s)cannot build '.*FAILURE.*devices=\{...: 'cpu'"):
         ad.compile(g, devices={"a": device})
     assert device.counters.blocks == 0
@@ -41,7 +41,7 @@ def test_kernels_that_do_not_build(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def shared() -> SharedOpenClDevice:
-    device = opened()
+    device = open_opencl()
     if not isinstance(device, SharedOpenClDevice):
         pytest.skip("no OpenCL device that works in the memory of the host")
     return device
@@ -86,7 +86,7 @@ def test_launches_that_fail_in_the_middle(shared: SharedOpenClDevice, last: int)
 
 
 def test_a_thousand_calls_of_several_models_leave_nothing() -> None:
-    device = opened()
+    device = open_opencl()
     models = [
         ad.compile(graph_of(make, *("a" * count)), devices={"a": device})
         for make, count in ((iterated, 1), (chosen, 2), (diamond, 4))

@@ -14,7 +14,7 @@ import pytest
 import anydim as ad
 from anydim.base.errors import OptionError
 from anydim.runtime.program.explain import explain
-from anydim.runtime.program.findings import RULES, Launched, findings, unpacked
+from anydim.runtime.program.findings import RULES, Launched, find_unpacked, findings
 
 LIBRARY = ad.define("""
 def distances(float(N,K) a, float(K,M) b) -> (y) { y(i,j) +=! abs(a(i,k) - b(k,j)) }
@@ -70,7 +70,7 @@ def test_a_constant_that_is_not_packed() -> None:
     (site,) = segment.sites
     assert "packed=true" in site.schedule and findings(program) == ()
     plain = replace(site, schedule=site.schedule.replace("packed=true", "packed=false"))
-    assert "is not packed" in unpacked(Launched(program, segment, 0, plain, ""))
+    assert "is not packed" in find_unpacked(Launched(program, segment, 0, plain, ""))
 
 
 def test_a_summary_stands_before_the_rest() -> None:

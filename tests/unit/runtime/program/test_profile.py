@@ -16,13 +16,13 @@ from anydim.compiler.targets.machine_peak import fastest
 from anydim.runtime.program.profile import limits
 from anydim.runtime.program.profile.limits import Limits
 
-KEPT = limits.kept
+KEPT = limits.read_limits
 
 
 @pytest.fixture(autouse=True)
 def known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is measured in a test that does not ask for it."""
-    known = "anydim.runtime.program.profile.limits.kept"
+    known = "anydim.runtime.program.profile.limits.read_limits"
     monkeypatch.setattr(known, lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
 
 
@@ -173,19 +173,21 @@ def test_limits_are_kept_and_measured_again_when_they_are_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [limits_of(10.0, 5.0), limits_of(8.0, 9.0), limits_of(9.0, 20.0), limits_of(1e18, 1e18)]
-    monkeypatch.setattr("anydim.runtime.program.profile.limits.kept", KEPT)
+    monkeypatch.setattr("anydim.runtime.program.profile.limits.read_limits", KEPT)
     monkeypatch.setattr(
         "anydim.compiler.targets.machine_peak.fastest", lambda threads: found.pop(0)
     )
     model = encoder()
     with settings.override(cache_dir=tmp_path, use_cache=True):
-        assert limits.kept(1) is None
-        assert model._limits(1, [(9.0, 0.0, 1.0)]) == limits_of(10.0, 5.0) == limits.kept(1)
+        assert limits.read_limits(1) is None
+        assert model._limits(1, [(9.0, 0.0, 1.0)]) == limits_of(10.0, 5.0) == limits.read_limits(1)
         assert model._limits(1, [(9.0, 5.0, 1.0)]) == limits_of(10.0, 5.0)
-        assert model._limits(1, [(11.0, 0.0, 1.0)]) == limits_of(10.0, 9.0) == limits.kept(1)
-        assert model._limits(1, [(1.0, 19.0, 1.0)]) == limits_of(10.0, 20.0) == limits.kept(1)
+        assert model._limits(1, [(11.0, 0.0, 1.0)]) == limits_of(10.0, 9.0) == limits.read_limits(1)
+        assert (
+            model._limits(1, [(1.0, 19.0, 1.0)]) == limits_of(10.0, 20.0) == limits.read_limits(1)
+        )
         assert model.profile(n=5, repeat=9).limits == limits_of(1e18, 1e18)
-        assert limits.kept(2) is None
+        assert limits.read_limits(2) is None
 
 
 def limits_of(flops: float, bytes: float) -> Limits:

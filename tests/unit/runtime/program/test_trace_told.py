@@ -14,14 +14,14 @@ import anydim as ad
 from anydim.runtime.devices.cpu import CpuDevice
 from anydim.runtime.devices.device import Device
 from anydim.runtime.devices.opencl.device import OpenClDevice
-from anydim.runtime.devices.opencl.opened import opened
+from anydim.runtime.devices.opencl.opened import open_opencl
 from anydim.runtime.devices.opencl.watching import Watched
 from anydim.runtime.program.profile.trace import CALL, COPY, LAUNCH
 from tests.kernel_targets import needs_device, needs_two_devices
 from tests.unit.runtime.devices.test_placed_programs import arrays, diamond, graph_of
 from tests.unit.runtime.program.test_trace import check, looping, placed
 
-OPENERS = [OpenClDevice, opened]
+OPENERS = [OpenClDevice, open_opencl]
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 64])
@@ -74,8 +74,8 @@ def pointwise(devices: Any) -> ad.Model:
 
 @needs_device
 @pytest.mark.parametrize("make, calls", (
-    (opened, 3), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
-        (opened, 1), (OpenClDevice, 1), (OpenClDevice, 3),
+    (open_opencl, 3), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+        (open_opencl, 1), (OpenClDevice, 1), (OpenClDevice, 3),
     )),
 ))  # fmt: skip
 def test_times_are_the_devices_own(make: Callable[[], Device], calls: int) -> None:
@@ -95,7 +95,7 @@ def test_times_are_the_devices_own(make: Callable[[], Device], calls: int) -> No
         assert all(one.end <= other.begin for one, other in pairwise(work))
     assert all(0 <= span.begin <= span.end <= max(ends.values()) for span in trace.spans)
     assert numpy.array_equal(model(x)["y"], expected)
-    assert device.noted() == -1 and device.unwatch() == []
+    assert device.command_number() == -1 and device.unwatch() == []
 
 
 @needs_device
@@ -146,6 +146,6 @@ def test_the_clock_of_a_device_becomes_the_hosts(monkeypatch: pytest.MonkeyPatch
 
 def test_a_device_without_a_clock_tells_nothing() -> None:
     device = CpuDevice()
-    assert not device.watch() and device.noted() == -1 and device.unwatch() == []
+    assert not device.watch() and device.command_number() == -1 and device.unwatch() == []
     trace = placed({"a": device, "b": device}).trace(n=5)
     assert trace.told == () and "has accepted" in str(trace)

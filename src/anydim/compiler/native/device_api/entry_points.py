@@ -59,7 +59,7 @@ class EntryPoint(Body):
         self.call(self.word(context.FAILED), verb, function, code)
 
     @contextmanager
-    def locked(self, device: ir.Value = CONTEXT) -> Iterator[None]:
+    def hold_lock(self, device: ir.Value = CONTEXT) -> Iterator[None]:
         """Hold the lock of a device in a `with` block."""
         mutex = self.load(device, context.MUTEX)
         self.call(self.load(device, context.LOCK), mutex)

@@ -192,7 +192,7 @@ def _copy_entry(
         with body.when(_BYTES.equals(0)):
             body.give(0)
         bad, idle = body.variable(0), body.variable(0)
-        with body.locked():
+        with body.hold_lock():
             _settle_pending(body, bad)
             with body.when(_idle(body, *addresses)):
                 idle.set(1)
@@ -283,7 +283,7 @@ def _copy_from(body: EntryPoint) -> None:
     bad = body.variable(0)
     first = body.let(select(origin < CONTEXT, origin, CONTEXT))
     second = body.let(select(origin < CONTEXT, CONTEXT, origin))
-    with body.locked(first), body.locked(second):
+    with body.hold_lock(first), body.hold_lock(second):
         _settle_pending(body, bad)
         done = body.load(origin, state.DONE)
         busy = body.let(_last_command(body, origin, _SOURCE) > done)
@@ -317,7 +317,7 @@ def _copy_out(body: EntryPoint) -> None:
     with body.when(_BYTES.equals(0)):
         body.give(0)
     bad, idle = body.variable(0), body.variable(0)
-    with body.locked():
+    with body.hold_lock():
         with body.when(_idle(body, _SOURCE)):
             idle.set(1)
         with body.otherwise():
@@ -361,7 +361,7 @@ def _launch(body: EntryPoint) -> None:
         body.store(given, count + word, value)
     body.store(event, 0, 0)
     kernel = body.load(entry, state.HANDLE)
-    with body.locked():
+    with body.hold_lock():
         _settle_pending(body, bad)
         function.set(state.COPY_MEMORY - state.SET_ARGUMENT)
         with body.when(bad().equals(0)):
@@ -412,7 +412,7 @@ def _release(body: EntryPoint, event: ir.Value) -> None:
 
 def _record(body: EntryPoint) -> None:
     made = body.variable(0)
-    with body.locked():
+    with body.hold_lock():
         number = body.let(body.word(state.RECORDED) + 1)
         body.put(state.RECORDED, number)
         row, command = _row(body, number), body.word(state.LAUNCHED)
@@ -433,7 +433,7 @@ def _wait(body: EntryPoint) -> None:
     bad, event, again = body.variable(0), body.array(1), body.variable(1)
     command = body.variable(0)
     with body.loop(lambda: again().differs(0)):
-        with body.locked():
+        with body.hold_lock():
             body.call(_ARRIVE, CONTEXT, command())
             row = _row(body, parameter("event"))
             body.store(event, 0, 0)

@@ -271,13 +271,13 @@ def _iota(form: Form, other: Form | None, prelude: Prelude) -> Helper:
 
 
 def _load(form: Form, other: Form | None, prelude: Prelude) -> Helper:
-    element, memory = prelude.type(form.scalar), prelude.unaligned(form)
+    element, memory = prelude.type(form.scalar), prelude.unaligned_type(form)
     line = f"  return *(const {memory} *)p;"
     return Helper(prelude.type(form), (f"const {element} *p",), (line,))
 
 
 def _store(form: Form, other: Form | None, prelude: Prelude) -> Helper:
-    element, memory = prelude.type(form.scalar), prelude.unaligned(form)
+    element, memory = prelude.type(form.scalar), prelude.unaligned_type(form)
     line = f"  *({memory} *)p = a;"
     return Helper("void", (f"{element} *p", f"{prelude.type(form)} a"), (line,))
 

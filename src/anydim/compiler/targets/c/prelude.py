@@ -47,7 +47,7 @@ class Prelude:
             )
         return form.name
 
-    def unaligned(self, form: Form) -> str:
+    def unaligned_type(self, form: Form) -> str:
         """Return the name of a vector type for memory that is aligned to an element."""
         name = f"{self.type(form)}_at"
         if name not in self.types:

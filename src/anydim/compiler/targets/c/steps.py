@@ -145,7 +145,7 @@ class Steps:
         if not self.prelude.dialect.spaces:
             return f"(void *)({pointer})"
         kind = self.prelude.type(Form(storage_name(wanted.dtype)))
-        return f"({self.values.spelled(argument.buffer)}{kind} *)({pointer})"
+        return f"({self.values.qualifier(argument.buffer)}{kind} *)({pointer})"
 
     def _return(self, step: ir.Return) -> None:
         self.write("return;" if step.value is None else f"return {self.values.value(step.value)};")

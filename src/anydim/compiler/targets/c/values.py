@@ -307,9 +307,9 @@ class Values:
             raise InternalError(f"loop IR uses an unknown buffer '{buffer}'")
         if storage_name(self.buffers[buffer]) == storage_name(dtype):
             return name
-        return f"(({self.spelled(buffer)}{self.prelude.type(Form(storage_name(dtype)))} *){name})"
+        return f"(({self.qualifier(buffer)}{self.prelude.type(Form(storage_name(dtype)))} *){name})"
 
-    def spelled(self, buffer: str) -> str:
+    def qualifier(self, buffer: str) -> str:
         """Return the qualifier of a pointer to a buffer."""
         return self.prelude.dialect.spaces.get(self.spaces.get(buffer, ""), "")
 

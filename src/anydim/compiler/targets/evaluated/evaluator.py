@@ -173,7 +173,7 @@ class _Frame:
             self.fail(f"{node} is not an int64 scalar")
         return value
 
-    def made(self, kind: ir.Type, array: Any) -> Any:
+    def as_type(self, kind: ir.Type, array: Any) -> Any:
         """Convert a computed value to the representation of its type."""
         if not isinstance(array, numpy.ndarray) or array.ndim == 0:
             array = numpy.atleast_1d(array)
@@ -223,39 +223,39 @@ class _Frame:
         function = OWN.get(node.function) or FUNCTIONS[node.function].numpy
         if arrays[-1].dtype in NARROW and node.function != "select":
             arrays = [convert_array(a, float32.numpy) for a in arrays]  # as targets compute it
-        return self.made(node.type, function(*arrays))
+        return self.as_type(node.type, function(*arrays))
 
     def _convert(self, node: ir.Convert) -> Any:
         array = self.array(node.argument)
         if node.type.dtype == float16 and array.dtype != numpy.float16:
             array = convert(array, float32)
-        return self.made(node.type, convert(array, node.type.dtype))
+        return self.as_type(node.type, convert(array, node.type.dtype))
 
     def _bitcast(self, node: ir.Bitcast) -> Any:
         array = self.array(node.argument)
         if array.dtype == bool:
             array = numpy.packbits(array, bitorder="little")
-        return self.made(node.type, array.view(node.type.dtype.numpy))
+        return self.as_type(node.type, array.view(node.type.dtype.numpy))
 
     def _splat(self, node: ir.Splat) -> Any:
-        return self.made(node.type, numpy.repeat(self.array(node.argument), node.type.lanes))
+        return self.as_type(node.type, numpy.repeat(self.array(node.argument), node.type.lanes))
 
     def _iota(self, node: ir.Iota) -> Any:
-        return self.made(node.type, numpy.arange(node.type.lanes))
+        return self.as_type(node.type, numpy.arange(node.type.lanes))
 
     def _reduce(self, node: ir.Reduce) -> Any:
-        return self.made(node.type, REDUCTIONS[node.function](self.array(node.argument)))
+        return self.as_type(node.type, REDUCTIONS[node.function](self.array(node.argument)))
 
     def _shuffle(self, node: ir.Shuffle) -> Any:
         both = numpy.concatenate([self.array(node.left), self.array(node.right)])
-        return self.made(node.type, both[list(node.lanes)])
+        return self.as_type(node.type, both[list(node.lanes)])
 
     def _permute(self, node: ir.Permute) -> Any:
         both = numpy.concatenate([self.array(node.left), self.array(node.right)])
-        return self.made(node.type, both[self.array(node.places) % len(both)])
+        return self.as_type(node.type, both[self.array(node.places) % len(both)])
 
     def _extract(self, node: ir.Extract) -> Any:
-        return self.made(node.type, self.array(node.argument)[node.lane])
+        return self.as_type(node.type, self.array(node.argument)[node.lane])
 
     # ---- memory --------------------------------------------------------------------------------
 
@@ -300,14 +300,14 @@ class _Frame:
             result[mask] = raw[:, 0] != 0
         else:
             result[mask] = raw.view(node.type.dtype.numpy)[:, 0] if len(raw) else 0
-        return self.made(node.type, result)
+        return self.as_type(node.type, result)
 
     def _load(self, node: ir.Load) -> Any:
         offset, lanes = self.integer(node.offset), node.type.lanes
         raw = self._adjacent(node.buffer, node.type, offset) if node.mask is None else None
         if raw is not None:
             dtype = node.type.dtype
-            return self.made(
+            return self.as_type(
                 node.type, raw != 0 if dtype == boolean else raw.view(dtype.numpy).copy()
             )
         if node.mask is not None and lanes > 1:
@@ -371,7 +371,7 @@ class _Frame:
 
     def _load_at(self, node: ir.LoadAt) -> Any:
         raw = self._at(node.address, node.offset, node.type.dtype)
-        return self.made(node.type, raw.view(node.type.dtype.numpy).copy())
+        return self.as_type(node.type, raw.view(node.type.dtype.numpy).copy())
 
     def _store_at(self, step: ir.StoreAt) -> None:
         value = numpy.ascontiguousarray(self.array(step.value))
@@ -435,7 +435,7 @@ class _Frame:
             frame = (self.functions, function, arguments, self.space, self.others, self.item)
             return _Frame(*frame, tiles=self.tiles).result()
         if not isinstance(step.function, str):
-            other = self.space.called(self.integer(step.function))
+            other = self.space.function_at(self.integer(step.function))
         elif step.function in self.others:
             other = self.others[step.function]
         else:

@@ -43,7 +43,7 @@ def _fragments(frame: Any, step: ir.Fragments) -> None:
     for name, element in zip(step.sums, SUMS, strict=True):
         before = frame.value(ir.Get(kind, name)).astype(numpy.float64)
         total = before + whole[element(*divmod(lane, 4))]
-        frame.registers[name] = frame.made(kind, total.astype(numpy.float32))
+        frame.registers[name] = frame.as_type(kind, total.astype(numpy.float32))
 
 
 def _copy_aside(frame: Any, step: ir.CopyAside) -> None:

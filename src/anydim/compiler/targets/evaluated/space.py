@@ -73,7 +73,7 @@ class Space:
         self._next += _APART
         return self._next - _APART
 
-    def called(self, address: int) -> Callable[..., int | None]:
+    def function_at(self, address: int) -> Callable[..., int | None]:
         """Return the function at an address."""
         if address not in self._functions:
             raise InternalError(f"loop IR calls address {address}, which is not a function")

@@ -145,14 +145,14 @@ def _iota(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helpe
 
 def _load(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     parameters = (_source(form, prelude, space),)
-    plain = f"  return *(const {space}{prelude.unaligned(form)} *)p;"
+    plain = f"  return *(const {space}{prelude.unaligned_type(form)} *)p;"
     lines = ("#ifdef PLAIN", plain, "#else", f"  return vload{form.lanes}(0, p);", "#endif")
     return Helper(prelude.type(form), parameters, lines)
 
 
 def _store(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     parameters = (f"{space}{prelude.type(form.scalar)} *p", f"{prelude.type(form)} a")
-    plain = f"  *({space}{prelude.unaligned(form)} *)p = a;"
+    plain = f"  *({space}{prelude.unaligned_type(form)} *)p = a;"
     lines = ("#ifdef PLAIN", plain, "#else", f"  vstore{form.lanes}(a, 0, p);", "#endif")
     return Helper("void", parameters, lines)
 

@@ -11,7 +11,7 @@ from anydim.compiler.kernels.ir import Kernel
 from anydim.compiler.targets.target import Target
 from anydim.runtime.devices.device import Launch
 from anydim.runtime.devices.opencl.device import OpenClDevice
-from anydim.runtime.devices.opencl.opened import opened
+from anydim.runtime.devices.opencl.opened import open_opencl
 
 _ALIGNMENT = 64
 
@@ -19,7 +19,7 @@ _ALIGNMENT = 64
 @lru_cache(maxsize=1)
 def first_device() -> OpenClDevice:
     """Return device 'opencl:0', opened once; raises DeviceError if there is none."""
-    return opened()
+    return open_opencl()
 
 
 class OnDevice:

@@ -13,7 +13,7 @@ from anydim.runtime.devices.engines.engine import Found, Part, Tensor
 from anydim.runtime.devices.engines.table import open_engine
 
 
-def evaluated(
+def evaluate_once(
     engine: str, model: bytes, inputs: Sequence[Port], given: Sequence[numpy.ndarray],
     outputs: Sequence[Port], where: str = "",
 ) -> list[numpy.ndarray]:  # fmt: skip
@@ -21,7 +21,7 @@ def evaluated(
 
     Raises MissingError if the engine is not installed, DeviceError if it fails.
     """
-    part = _loaded(engine, model, tuple(inputs), tuple(outputs))
+    part = _load_part(engine, model, tuple(inputs), tuple(outputs))
     arrays = [numpy.ascontiguousarray(array).reshape(array.shape) for array in given]
     tensors = [
         Tensor(array.ctypes.data, port.dtype, array.shape) for port, array in zip(inputs, arrays)
@@ -29,15 +29,17 @@ def evaluated(
     found = open_engine(engine).converting_errors(
         "run", lambda: part.run(tensors, [None] * len(outputs)), f"{where}: " if where else ""
     )
-    return [_copied(port, each) for port, each in zip(outputs, found)]
+    return [_copy_result(port, each) for port, each in zip(outputs, found)]
 
 
 @lru_cache(maxsize=64)
-def _loaded(engine: str, model: bytes, inputs: tuple[Port, ...], outputs: tuple[Port, ...]) -> Part:
+def _load_part(
+    engine: str, model: bytes, inputs: tuple[Port, ...], outputs: tuple[Port, ...]
+) -> Part:
     return open_engine(engine).load(model, inputs, outputs, 1)
 
 
-def _copied(port: Port, found: Found) -> numpy.ndarray:
+def _copy_result(port: Port, found: Found) -> numpy.ndarray:
     made = numpy.empty(found.shape, port.dtype.numpy)
     if made.nbytes:
         ctypes.memmove(made.ctypes.data, found.address, made.nbytes)

@@ -94,12 +94,12 @@ class _Compiled(Part):
             if wanted is not None:
                 request.set_output_tensor(port, self._tensor(wanted))
         request.infer()
-        made = [self._made(request, port, wanted) for port, wanted in enumerate(outputs)]
+        made = [self._result_of(request, port, wanted) for port, wanted in enumerate(outputs)]
         if all(outputs):
             self._idle.append(request)  # a request with referenced results is not reused
         return made
 
-    def _made(self, request: Any, port: int, wanted: Tensor | None) -> Found | None:
+    def _result_of(self, request: Any, port: int, wanted: Tensor | None) -> Found | None:
         tensor = request.get_output_tensor(port)
         shape = tuple(tensor.shape)
         if wanted is None:

@@ -48,11 +48,11 @@ _LOCK = threading.Lock()
 def open_engine(name: str) -> Engine:
     """Return the engine of a name, one per process. Raises MissingError if it is not installed."""
     with _LOCK:
-        return _opened(name)
+        return _open_engine(name)
 
 
 @cache
-def _opened(name: str) -> Engine:
+def _open_engine(name: str) -> Engine:
     return ENGINES[name].open()
 
 

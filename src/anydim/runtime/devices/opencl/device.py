@@ -108,7 +108,7 @@ class OpenClDevice(Device):
             self._use(*self._profiled, Watched(self.library))
             return True
 
-    def noted(self) -> int:
+    def command_number(self) -> int:
         return len(self._watched or ()) - 1
 
     def unwatch(self) -> list[tuple[int, int]]:

@@ -69,7 +69,7 @@ def devices() -> list[Found]:
     known = library()
     try:
         return [
-            _found(known, platform, handle, handles)
+            _describe_device(known, platform, handle, handles)
             for platform in known.handles("clGetPlatformIDs")
             for handles in [known.handles("clGetDeviceIDs", platform, _ALL)]
             for handle in handles
@@ -94,7 +94,7 @@ def device(number: int) -> Found:
     )
 
 
-def _found(known: Library, platform: int, handle: int, beside: Sequence[int]) -> Found:
+def _describe_device(known: Library, platform: int, handle: int, beside: Sequence[int]) -> Found:
     def text(what: int) -> str:
         return known.text("clGetDeviceInfo", handle, what)
 

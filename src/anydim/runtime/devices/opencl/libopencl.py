@@ -155,7 +155,7 @@ class Library:
 
 def library() -> Library:
     """Return libOpenCL of this machine; raises DeviceError if there is none."""
-    return _opened(settings.opencl_library)
+    return _open_library(settings.opencl_library)
 
 
 def error_of(name: str, code: int) -> Exception:
@@ -165,7 +165,7 @@ def error_of(name: str, code: int) -> Exception:
 
 
 @lru_cache(maxsize=4)
-def _opened(wanted: str) -> Library:
+def _open_library(wanted: str) -> Library:
     os.environ.setdefault(_GROUPS, _IN_TURN)
     failures = []
     for path in [wanted] if wanted else _usual():

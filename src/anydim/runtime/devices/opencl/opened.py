@@ -7,7 +7,7 @@ from anydim.runtime.devices.opencl.device import OpenClDevice
 from anydim.runtime.devices.opencl.shared import SharedOpenClDevice
 
 
-def opened(name: str = "opencl:0", number: int = 0) -> OpenClDevice:
+def open_opencl(name: str = "opencl:0", number: int = 0) -> OpenClDevice:
     """Open device `number`; raises DeviceError if there is none."""
     form = SharedOpenClDevice if inventory.device(number).shares else OpenClDevice
     return form(name, number)

@@ -66,7 +66,7 @@ class SharedOpenClDevice(OpenClDevice):
             self.words[state.AT_ONCE] = watched is not None
             self._seen = self.words[state.LAUNCHED]
 
-    def noted(self) -> int:
+    def command_number(self) -> int:
         with self._mutex:
             launched, event = self.words[state.LAUNCHED], self.words[state.LAST]
             if self._watched is None or launched == self._seen:

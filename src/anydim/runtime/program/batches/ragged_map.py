@@ -31,7 +31,7 @@ from anydim.runtime.program.batches.map_arguments import axis_of, wanted_results
 from anydim.runtime.program.batches.mapping import FEW, KNOWN, Job, Ran, Windows, near
 from anydim.runtime.program.batches.work import Columns, Rates, work
 from anydim.runtime.program.program import Program
-from anydim.runtime.ragged import Lengths, Packing, check_ones, joined
+from anydim.runtime.ragged import Lengths, Packing, check_ones, join_rows
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Size
 
@@ -417,7 +417,7 @@ class RaggedMapper(Windows):
             self._find(rows, group)
             raise of_item(rows.first + group.start, error) from None
         wanted = {key: outputs[key] for key in job.layout}
-        seen = self._packing.unpacked(wanted, lengths, group.others)
+        seen = self._packing.unpack(wanted, lengths, group.others)
         numbers = range(rows.first + group.start, rows.first + group.stop)
         return Ran(numbers, self._apart(seen, rows, group.start, job.layout), group.sizes)
 
@@ -439,9 +439,9 @@ class RaggedMapper(Windows):
                 feeds[name] = part[0] if each.axis is None else numpy.stack(part, each.axis)
             elif not each.port.ones:
                 flat = [row.reshape(-1) for row in part] if each.port.flat else part
-                feeds[each.port.values] = joined(flat)
+                feeds[each.port.values] = join_rows(flat)
         lengths = {name: each[own] for name, each in rows.lengths.items()}
-        feeds.update(self._packing.described(lengths, group.others))
+        feeds.update(self._packing.describe_rows(lengths, group.others))
         return feeds, lengths
 
     def _apart(

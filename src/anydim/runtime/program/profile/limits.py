@@ -43,7 +43,7 @@ class Limits:
         """Return the minimum time of this work; computation and memory accesses overlap."""
         return max(flops / self.flops, moved / self.rate(moved))
 
-    def passed(self, done: Iterable[Done]) -> bool:
+    def is_exceeded(self, done: Iterable[Done]) -> bool:
         """Whether something took less than the minimum time."""
         return any(seconds < self.seconds(flops, moved) for flops, moved, seconds in done)
 
@@ -54,7 +54,7 @@ class Limits:
         return Limits(self.threads, max(self.flops, other.flops), reads)
 
 
-def kept(threads: int) -> Limits | None:
+def read_limits(threads: int) -> Limits | None:
     """Return the stored measurement of this machine for that number of threads, or None."""
     disk = _cache()
     data = disk.get(_key(threads)) if disk is not None else None

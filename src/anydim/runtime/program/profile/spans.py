@@ -105,14 +105,14 @@ class _Known:
                 about["range"] = f"{part.first}:{part.stop}"
                 if len(launch.parts) > 1:
                     about |= {"part": number, "parts": len(launch.parts)}
-                about |= _planned(plans)
+                about |= _planned_work(plans)
                 yield Span(_name(site), LAUNCH, "", lane, part.begin, part.end, about)
 
     def device_spans(self, call: Clocked) -> Iterator[Span]:
         """Yield the requests to devices."""
         for each in call.device_calls:
             if each.verb == slots.LAUNCH:
-                yield self._launched(each)
+                yield self._launch_span(each)
             elif each.verb in _VERBS:
                 verb = _VERBS[each.verb]
                 about: dict[str, Any] = {}
@@ -120,17 +120,17 @@ class _Known:
                     about["bytes"] = each.given[verb.bytes]
                 if verb.direction:
                     about["direction"] = verb.direction.format(each.device)
-                about |= self._copied(each)
+                about |= self._copy_details(each)
                 yield _span(each, verb.name, verb.kind, about)
 
-    def _launched(self, each: DeviceCall) -> Span:
+    def _launch_span(self, each: DeviceCall) -> Span:
         _, _, _, _, parallel, _, _, _, flops, moved = each.given
         site = self._site(self._places.device(each))
         about = _about(site, each.sizes)
         about |= {"range": f"0:{parallel}", "flops": flops, "bytes": moved}
         return _span(each, _name(site), LAUNCH, about)
 
-    def _copied(self, each: DeviceCall) -> dict[str, Any]:
+    def _copy_details(self, each: DeviceCall) -> dict[str, Any]:
         """Return the value that a copy transfers, if it belongs to the program."""
         which = each.given[-1] if each.verb in _COPIES else 0
         if not 0 < which <= len(self._copies):
@@ -168,7 +168,7 @@ def _about(site: Site, sizes: Sequence[int]) -> dict[str, Any]:
     return {**about, "sizes": named} if named else about
 
 
-def _planned(plans: Sequence[LaunchPlan]) -> dict[str, int]:
+def _planned_work(plans: Sequence[LaunchPlan]) -> dict[str, int]:
     """Return the work of a host launch that runs once; for others a plan has only the sum."""
     if len(plans) != 1 or plans[0].times != 1:
         return {}

@@ -29,15 +29,15 @@ from anydim.sizes import LARGEST, Size
 Limited = Callable[..., Limits | None]
 
 
-def profiled(
+def profile_calls(
     model: DescribedModel, inputs: Any, sizes: Mapping[str, int], repeat: int, seed: int,
     integers: Ranges | None, limits: Limited,
 ) -> Profile:  # fmt: skip
     """Return the profile of `repeat` calls on these inputs, or on random ones at these sizes."""
     whole_within("repeat", repeat, 1, LARGEST, "give how many calls, 1 or more")
     program, call = model.program, model.executable
-    feeds, sizes = _fed(model, inputs, sizes, seed, integers)
-    planned, clock = _planned(model, feeds, sizes), Clock(call, waited=bool(call.devices))
+    feeds, sizes = _call_inputs(model, inputs, sizes, seed, integers)
+    planned, clock = _plan_call(model, feeds, sizes), Clock(call, waited=bool(call.devices))
     call(feeds)
     clock.call(feeds)  # threads, pages, caches
     plain: list[float] = []
@@ -47,28 +47,28 @@ def profiled(
         call(feeds)
         plain.append(perf_counter() - begin)
         clocked.append(clock.call(feeds))
-    launches = tuple(_timed(program, planned, clocked))
+    launches = tuple(_time_launches(program, planned, clocked))
     here = [each for each in launches if each.seconds and not each.device and not each.decided]
     done = [
         (each.flops / each.runs, each.moved / each.runs, each.seconds / each.runs)
         for each in here if each.runs
     ]  # fmt: skip
     return Profile(
-        program.signature.name, _known(planned), call.threads, repeat, median(plain), launches,
-        limits(call.threads, done), clocked[-1],
+        program.signature.name, _known_sizes(planned), call.threads, repeat, median(plain),
+        launches, limits(call.threads, done), clocked[-1],
         _trace(model, planned, clocked[-1:], bool(call.devices)), call.chosen,
-        {name: device.name for name, device in model.devices.items()}, _copied(clocked),
+        {name: device.name for name, device in model.devices.items()}, _median_copies(clocked),
         1e-9 * median(call.beside for call in clocked), (min(plain), max(plain)),
     )  # fmt: skip
 
 
-def _known(planned: Plan) -> dict[str, int]:
+def _known_sizes(planned: Plan) -> dict[str, int]:
     """Return the sizes of a call without those that data decides, of which a plan has bounds."""
     left_out = {*planned.decided, *planned.unknown}
     return {name: size for name, size in planned.sizes.items() if name not in left_out}
 
 
-def _copied(clocked: Sequence[Clocked]) -> Copied:
+def _median_copies(clocked: Sequence[Clocked]) -> Copied:
     """Return the medians of the copies of calls."""
     copies = [[each for each in call.device_calls if each.verb in COPIES] for call in clocked]
     return Copied(
@@ -78,14 +78,14 @@ def _copied(clocked: Sequence[Clocked]) -> Copied:
     )
 
 
-def traced(
+def trace_calls(
     model: DescribedModel, inputs: Any, sizes: Mapping[str, int], calls: int, seed: int,
     integers: Ranges | None, waited: bool,
 ) -> Trace:  # fmt: skip
     """Return the trace of `calls` calls, after an untraced one."""
     whole_within("calls", calls, 1, LARGEST, "give how many calls, 1 or more")
-    feeds, sizes = _fed(model, inputs, sizes, seed, integers)
-    program, call, planned = model.program, model.executable, _planned(model, feeds, sizes)
+    feeds, sizes = _call_inputs(model, inputs, sizes, seed, integers)
+    program, call, planned = model.program, model.executable, _plan_call(model, feeds, sizes)
     words = [
         [(len(site.operands), len(site.sizes)) for site in segment.sites]
         for segment in program.segments if not segment.device
@@ -99,14 +99,14 @@ def _trace(
     model: DescribedModel, planned: Plan, clocked: Sequence[Clocked], waited: bool = False
 ) -> Trace:
     return Trace(
-        planned.name, _known(planned), model.executable.threads, len(clocked),
+        planned.name, _known_sizes(planned), model.executable.threads, len(clocked),
         {name: device.name for name, device in model.devices.items()},
         tuple(spans(model.program, planned, clocked)), waited, model.executable.chosen,
         tuple(sorted({each.device for c in clocked for each in c.device_calls if each.done})),
     )  # fmt: skip
 
 
-def _planned(model: DescribedModel, feeds: Mapping[str, Any], sizes: Mapping[str, int]) -> Plan:
+def _plan_call(model: DescribedModel, feeds: Mapping[str, Any], sizes: Mapping[str, int]) -> Plan:
     """Return the plan of a call; of a ragged one, with the sizes of its rows."""
     table = next((p.table for p in model.lists.values() if isinstance(p, RaggedPort)), None)
     if table is None:
@@ -116,7 +116,7 @@ def _planned(model: DescribedModel, feeds: Mapping[str, Any], sizes: Mapping[str
     return model.plan(lengths=lengths, **sizes)
 
 
-def _fed(
+def _call_inputs(
     model: DescribedModel,
     inputs: Any,
     sizes: Mapping[str, int],
@@ -130,13 +130,15 @@ def _fed(
         fixed = {dim.name: dim.lo for dim in model.dims.dims if dim.lo == dim.hi}
         sizes = {**fixed, **sizes}
         model.plan(**sizes)  # raises for what does not fit
-        return _drawn(model.program, sizes, seed, ranges), sizes
-    feeds = _named(model, inputs, sizes)
+        return _draw_inputs(model.program, sizes, seed, ranges), sizes
+    feeds = _inputs_by_name(model, inputs, sizes)
     model.executable(feeds)  # raises for what does not fit
     return feeds, _sizes_in(model.program, feeds)
 
 
-def _named(model: DescribedModel, inputs: Any, sizes: Mapping[str, int]) -> Mapping[str, Any]:
+def _inputs_by_name(
+    model: DescribedModel, inputs: Any, sizes: Mapping[str, int]
+) -> Mapping[str, Any]:
     if sizes:
         raise OptionError("give inputs or sizes, not both", "inputs bring their sizes")
     if isinstance(inputs, Mapping):
@@ -149,7 +151,7 @@ def _named(model: DescribedModel, inputs: Any, sizes: Mapping[str, int]) -> Mapp
     return named
 
 
-def _drawn(
+def _draw_inputs(
     program: Program, sizes: Mapping[str, int], seed: int, ranges: Ranges
 ) -> dict[str, numpy.ndarray]:
     chance = numpy.random.default_rng(seed)
@@ -169,7 +171,7 @@ def _sizes_in(program: Program, feeds: Mapping[str, Any]) -> dict[str, int]:
     return sizes
 
 
-def _timed(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Iterator[Timed]:
+def _time_launches(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Iterator[Timed]:
     """Yield each launch of the program with the medians of its times and runs."""
     spent: dict[Place, list[tuple[int, int]]] = defaultdict(list)
     places = Places(program)

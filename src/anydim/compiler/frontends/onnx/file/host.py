@@ -11,7 +11,7 @@ import numpy
 
 from anydim.compiler.frontends.onnx.file.schema import value_of
 from anydim.compiler.frontends.onnx.file.tensors import read_tensor
-from anydim.runtime.string_operators import HOST, HostNode, HostSteps, filled
+from anydim.runtime.string_operators import HOST, HostNode, HostSteps, fill_vector
 
 
 def steps_of(proto: Any, name: str) -> HostSteps | None:
@@ -34,7 +34,7 @@ def _node(node: Any) -> HostNode:
 
 def _tensor(proto: Any) -> numpy.ndarray:
     if proto.string_data:
-        return filled([text.decode("utf-8", "replace") for text in proto.string_data])
+        return fill_vector([text.decode("utf-8", "replace") for text in proto.string_data])
     return read_tensor(proto, None, "an attribute")
 
 

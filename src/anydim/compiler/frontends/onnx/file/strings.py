@@ -25,7 +25,7 @@ from anydim.compiler.frontends.onnx.file.order import in_order, names_made, name
 from anydim.compiler.frontends.onnx.file.reading import Opened
 from anydim.compiler.frontends.onnx.file.string_types import STRING, counted, is_string, types_of
 from anydim.compiler.frontends.onnx.file.tensors import unsupported
-from anydim.runtime.string_operators import HOST, LEARNED, HostSteps, refused
+from anydim.runtime.string_operators import HOST, LEARNED, HostSteps, refusal
 from anydim.sizes import Dim
 
 ON_HOST = {
@@ -81,7 +81,7 @@ class HostPart:
         except AnydimError:
             raise
         except Exception as error:  # operators of the evaluator may raise anything
-            raise refused(self.name, self.operators, error) from None
+            raise refusal(self.name, self.operators, error) from None
         return dict(zip(self.outputs, made))
 
     @property

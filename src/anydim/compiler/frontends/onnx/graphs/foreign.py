@@ -24,7 +24,7 @@ from anydim.compiler.graph.nodes import Node
 from anydim.compiler.graph.regions import FALLBACK, FOREIGN, Foreign
 from anydim.lang.tree import TensorType
 from anydim.runtime.delegated import Port
-from anydim.runtime.devices.engines.once import evaluated
+from anydim.runtime.devices.engines.once import evaluate_once
 from anydim.runtime.devices.engines.onnxruntime import InferredResult, OnnxRuntime
 from anydim.runtime.devices.engines.table import open_engine
 from anydim.sizes import Size, as_size
@@ -187,7 +187,7 @@ class _Model:
             for filled in (numpy.zeros, _counting):
                 arrays = [filled(s, k.dtype.numpy) for s, k in zip(shapes, self.types.values())]
                 try:
-                    results = evaluated(FALLBACK, self.text, ports, arrays, made)
+                    results = evaluate_once(FALLBACK, self.text, ports, arrays, made)
                 except UserError as error:
                     problem = problem or error.problem
                 else:
