@@ -171,7 +171,7 @@ def main(
         **peers(Path(model_path()), items, threads, sizes, orders),
     }
     recorder = Recorder(model.executable)
-    model.__dict__["_mapper"] = Mapper(recorder, model.program)
+    model.__dict__["_mapper"] = Mapper(recorder, model.program, model.story.mixing)
     waited = 0.0
 
     def progress(done: int, total: int | None, detail: str) -> None:

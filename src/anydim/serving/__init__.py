@@ -1,7 +1,8 @@
 """Serving: requests of any sizes are grouped into calls of models, within a known memory.
 
 Input: compiled or loaded models, and requests from threads or an event loop; output: results with
-the bits of a call alone. Needs numpy and the standard library.
+the bits of a call alone. Needs numpy and the standard library. Requests of models with ragged dims,
+and the costs of calls, are in `anydim.runtime.program.batches`, which `map` uses too.
 
     server/    models over REST and gRPC
     ray/       replicas and jobs on a Ray cluster
@@ -13,12 +14,10 @@ the bits of a call alone. Needs numpy and the standard library.
     lanes.py         records of models, threads and calls
     requests.py      requests and the lines they wait in
     order.py         which requests are long beside others
-    ragged_form.py   requests of models with ragged dims: rows share calls
     equal_form.py    requests of other models: equal shapes, or one by one
     string_form.py   requests of models with strings: one by one
     decoding.py      Decoder and AsyncDecoder: continuous batching with streamed tokens
     sampling.py      functions that choose tokens
-    costs.py         bytes and seconds of calls
     process_memory.py  what a process leaves of a limit
     measures.py      counters of a model; report.py makes metrics of them
 """

@@ -17,11 +17,11 @@ from anydim.base.keywords import public
 from anydim.base.user_values import text_of, whole_within
 from anydim.runtime.executable import AbsentProgram
 from anydim.runtime.lists import RaggedPort
+from anydim.runtime.program.batches.item import Form
+from anydim.runtime.program.batches.ragged_form import RaggedForm
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.serving.engine import Engine
 from anydim.serving.equal_form import EqualForm
-from anydim.serving.item import Form
-from anydim.serving.ragged_form import RaggedForm
 from anydim.serving.report import report
 from anydim.serving.requests import Request
 from anydim.serving.string_form import StringForm
@@ -57,7 +57,9 @@ def form_of(model: CallableProgram, batch: str | None = None, name: str = "") ->
     if batch is not None:
         raise OptionError(f"{called} has ragged dims, and `batch` is for models without",
                           "leave it out")  # fmt: skip
-    return RaggedForm(model, name)
+    form = RaggedForm(called, model.executable, model.program, model.lists, model.input_names())
+    form.check_results()
+    return form
 
 
 class _Serving:

@@ -29,9 +29,9 @@ from anydim.base.errors import (
     UserError,
 )
 from anydim.base.text import count_of, quote_list, suggestion
+from anydim.runtime.program.batches.item import Form
 from anydim.serving.budget import Budget
 from anydim.serving.grouping import fitting, needed, worth
-from anydim.serving.item import Form
 from anydim.serving.lanes import Group, Lane, Served
 from anydim.serving.order import Steps, step_of
 from anydim.serving.requests import CANCELLED, DONE, RUNNING, WAITING, Lines, Request, Sink

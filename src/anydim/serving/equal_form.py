@@ -10,6 +10,8 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InputError
+from anydim.runtime.program.batches.costs import Costs
+from anydim.runtime.program.batches.item import Item
 from anydim.runtime.program.batches.layout import Item as Arrays
 from anydim.runtime.program.batches.layout import Layout
 from anydim.runtime.program.batches.map_arguments import layout, wanted_results
@@ -18,8 +20,6 @@ from anydim.runtime.program.batches.work import work
 from anydim.runtime.program.binding import solve
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.signature import Signature
-from anydim.serving.costs import Costs
-from anydim.serving.item import Item
 
 
 class EqualForm:

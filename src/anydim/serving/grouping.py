@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import InputError, MemoryLimitError
 from anydim.base.text import count_of
-from anydim.serving.item import Form, Item
+from anydim.runtime.program.batches.item import Form, Item
 from anydim.serving.requests import Lines, Place, Request
 
 SHARE = 0.1  # of the time of a group, what a call costs by itself

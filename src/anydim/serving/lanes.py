@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from anydim.serving.item import Form
+from anydim.runtime.program.batches.item import Form
 from anydim.serving.measures import Measures
 from anydim.serving.requests import Head, Lines, Request
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Hashable
 from typing import Any, Protocol
 
-from anydim.serving.item import Form, Item
+from anydim.runtime.program.batches.item import Form, Item
 
 WAITING, RUNNING, DONE, CANCELLED = range(4)
 

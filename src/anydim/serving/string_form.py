@@ -10,10 +10,10 @@ import numpy
 from anydim.base.errors import InputError
 from anydim.base.text import quote_list
 from anydim.runtime.program.adapter import Adapter
+from anydim.runtime.program.batches.costs import Costs
+from anydim.runtime.program.batches.item import Item
 from anydim.runtime.program.batches.work import NO_WORK
 from anydim.runtime.program.string_adapter import string_bytes
-from anydim.serving.costs import Costs
-from anydim.serving.item import Item
 
 
 class StringForm:

@@ -14,7 +14,7 @@ import pytest
 
 import anydim as ad
 from anydim.serving import AsyncBatcher, engine
-from anydim.serving.costs import _FIRST
+from anydim.runtime.program.batches.costs import _FIRST
 from tests.unit.serving.models import scaled
 
 LONG = 60.0  # seconds; calls take less

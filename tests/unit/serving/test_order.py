@@ -15,7 +15,7 @@ import pytest
 
 from anydim.serving import engine as engines
 from anydim.serving.engine import Engine
-from anydim.serving.item import Item
+from anydim.runtime.program.batches.item import Item
 from anydim.serving.measures import percentiles
 from anydim.serving.order import KNOWN, Steps, step_of
 from anydim.serving.requests import DONE, Request

@@ -12,34 +12,24 @@ from itertools import islice
 
 import numpy
 
-from anydim.base.records import dataclass
-from anydim.runtime.program.batches.work import Columns
-
 _ALL = 16
 _GROWTH = 1.12
 _POINTS = 1 << 15  # groups that are evaluated at once
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Seconds of groups, infinite for those that do not fit the limit, and their rows."""
-
-    seconds: Callable[[Columns], numpy.ndarray]
-    least_rows: int = 0
-    most_rows: int | None = None
+Seconds = Callable[[numpy.ndarray, numpy.ndarray], numpy.ndarray]
 
 
 def cut(
-    sizes: numpy.ndarray, rows: numpy.ndarray, columns: Callable[..., Columns], costs: Costs
+    sizes: numpy.ndarray, rows: numpy.ndarray, seconds: Seconds, least_rows: int = 0
 ) -> tuple[float, list[numpy.ndarray]]:
     """Return (seconds, groups of item numbers) with minimum seconds; infinite if there is none.
 
     `sizes` [items, dims] are the sizes of padded dims, `rows` [items] the rows of each item in the
-    batch. `columns(sizes, rows)` returns the dims of groups by name.
+    batch. `seconds(sizes, rows)` are those of groups [groups], infinite above a limit or below
+    `least_rows`.
     """
     best: tuple[float, list[numpy.ndarray]] = (numpy.inf, [])
     for order in _orders(sizes, rows):
-        found = _in_order(sizes[order], rows[order], columns, costs)
+        found = _in_order(*_table(sizes[order], rows[order], seconds, least_rows))
         if found[0] < best[0] or not best[1]:
             best = (found[0], [order[start:stop] for start, stop in found[1]])
     return best
@@ -84,11 +74,9 @@ def _orders(sizes: numpy.ndarray, rows: numpy.ndarray) -> list[numpy.ndarray]:
     return orders or [numpy.lexsort((rows,))]
 
 
-def _in_order(
-    sizes: numpy.ndarray, rows: numpy.ndarray, columns: Callable[..., Columns], costs: Costs
-) -> tuple[float, list[tuple[int, int]]]:
-    counts, table = _table(sizes, rows, columns, costs)
-    items = len(rows)
+def _in_order(counts: numpy.ndarray, table: numpy.ndarray) -> tuple[float, list[tuple[int, int]]]:
+    """Return (seconds, start and stop of each group) for the result of `_table`."""
+    items = table.shape[1]
     best = numpy.full(items + 1, numpy.inf)
     best[0], taken = 0.0, numpy.zeros(items + 1, numpy.int64)
     for stop in range(1, items + 1):
@@ -105,7 +93,7 @@ def _in_order(
 
 
 def _table(
-    sizes: numpy.ndarray, rows: numpy.ndarray, columns: Callable[..., Columns], costs: Costs
+    sizes: numpy.ndarray, rows: numpy.ndarray, seconds: Seconds, least_rows: int
 ) -> tuple[numpy.ndarray, numpy.ndarray]:
     """Return group sizes, and seconds [group sizes, items] of the groups that end with each
     item."""
@@ -117,21 +105,16 @@ def _table(
         added = numpy.concatenate([total[count:] - total[:-count] for count, _ in part])
         changed = numpy.ones(len(added), bool)  # equal neighbours are evaluated once
         changed[1:] = (most[1:] != most[:-1]).any(axis=1) | (added[1:] != added[:-1])
-        each = costs.seconds(columns(most[changed], added[changed]))
-        seconds = each[numpy.cumsum(changed) - 1]
-        fits = added >= costs.least_rows
-        if costs.most_rows is not None:
-            fits &= added <= costs.most_rows
-        seconds[~fits] = numpy.inf
+        each = seconds(most[changed], added[changed])[numpy.cumsum(changed) - 1]
         begin = 0
         for count, _ in part:
             line = numpy.full(items, numpy.inf)
-            line[count - 1 :] = seconds[begin : begin + items - count + 1]
+            line[count - 1 :] = each[begin : begin + items - count + 1]
             begin += items - count + 1
             found.append(line)
             counts.append(count)
         last = items - counts[-1] + 1
-        if numpy.isinf(found[-1]).all() and added[-last:].min() >= costs.least_rows:
+        if numpy.isinf(found[-1]).all() and added[-last:].min() >= least_rows:
             break
     return numpy.array(counts), numpy.array(found)
 

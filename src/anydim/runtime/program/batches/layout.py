@@ -8,7 +8,6 @@ longest along padded dims.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import field, replace
 from hashlib import blake2b
 from typing import Any
@@ -24,7 +23,6 @@ from anydim.runtime.signature import Signature, TensorSpec
 
 Arrays = Mapping[str, numpy.ndarray]
 _KNOWN = 4096  # shapes of items whose sizes are kept
-_MISSING = object()
 _ALIKE = 1e-3  # tolerance, relative to the largest element of a result
 
 
@@ -194,28 +192,11 @@ def values_of(
     given: Any, model: str, names: Sequence[str], optional: Sequence[str] = ()
 ) -> list[Any]:
     """Return the values of an item by input; None for `optional` ones that it does not have."""
-    if type(given) is dict:
-        with suppress(KeyError):  # which the checks below explain
-            if len(given) == len(names) + len(optional):
-                return [given[name] for name in names] + [given[name] for name in optional]
-            if len(given) == len(names):
-                return [given[name] for name in names] + [None] * len(optional)
-    if isinstance(given, Mapping):
-        values = [given.get(name, _MISSING) for name in names]
-        values += [given.get(name) for name in optional]
-        if len(given) != len(names) + sum(name in given for name in optional) or any(
-            value is _MISSING for value in values
-        ):
-            every = (*names, *optional)
-            other = next((name for name in given if name not in every), None)
-            if other is not None:
-                hint = suggestion(str(other), every) or f"its inputs are {quote_list(every)}"
-                raise InputError(f"{model} has no input '{other}'", hint)
-            missing = next(name for name in names if name not in given)
-            raise InputError(
-                f"{model} needs input '{missing}'", f"its inputs are {quote_list(names)}"
-            )
-        return values
+    if type(given) is dict or isinstance(given, Mapping):  # the first is fast
+        count = len(names) + sum(map(given.__contains__, optional))
+        if len(given) != count or not all(map(given.__contains__, names)):
+            raise _wrong_names(given, model, names, optional)
+        return [given[name] for name in names] + [given.get(name) for name in optional]
     values = list(given) if isinstance(given, tuple) else [given]
     if len(values) != len(names):
         noun = "input" if len(names) == 1 else "inputs"
@@ -224,6 +205,19 @@ def values_of(
             f"give a mapping or a tuple of {quote_list(names)}",
         )
     return values + [None] * len(optional)
+
+
+def _wrong_names(
+    given: Mapping[str, Any], model: str, names: Sequence[str], optional: Sequence[str]
+) -> InputError:
+    """Return the error of an item that lacks an input, or has one too many."""
+    every = (*names, *optional)
+    other = next((name for name in given if name not in every), None)
+    if other is not None:
+        hint = suggestion(str(other), every) or f"its inputs are {listed(every)}"
+        return InputError(f"{model} has no input '{other}'", hint)
+    missing = next(name for name in names if name not in given)
+    return InputError(f"{model} needs input '{missing}'", f"its inputs are {listed(names)}")
 
 
 def of_item(number: int, error: UserError) -> UserError:

@@ -28,17 +28,18 @@ from anydim.base.records import dataclass
 from anydim.base.user_values import short_repr, whole_within
 from anydim.runtime.executable import Executable
 from anydim.runtime.program.batches import bar
-from anydim.runtime.program.batches.cuts import Costs, cut, cut_few
+from anydim.runtime.program.batches.costs import Costs
+from anydim.runtime.program.batches.cuts import Seconds, cut, cut_few
 from anydim.runtime.program.batches.layout import Item, Layout, alike, of_item
 from anydim.runtime.program.batches.map_arguments import layout
 from anydim.runtime.program.batches.sampled_rows import EVERY, ChangedRows
-from anydim.runtime.program.batches.work import Columns, Rates, Work, work
+from anydim.runtime.program.batches.work import Columns, Rates, work
 from anydim.runtime.program.program import Program
 from anydim.sizes import LARGEST, Dim, holds
 
-FEW = 16  # items that are grouped without arrays
-_ROWS = range(1, FEW + 1)
-KNOWN = 4096  # sizes whose bytes are kept
+_FEW = 16  # items that are grouped without arrays
+_ROWS = range(1, _FEW + 1)
+_KNOWN = 4096  # sizes that are known to be within bounds
 _REMEMBERED = 64  # sizes of other dims for which seconds are remembered
 _LAYOUTS = 8  # arguments of `map` whose layouts are kept
 _WORTH = 20  # regroup if the remaining time is this multiple of the grouping time
@@ -87,15 +88,15 @@ class Ran:
 
 
 class Windows:
-    """Runs items through one model, a window at a time; `work` are the formulas of its calls."""
+    """Runs items through one model, a window at a time; `costs` are those of its calls."""
 
-    def __init__(self, executable: Executable[Any], program: Program, work: Work) -> None:
+    def __init__(self, executable: Executable[Any], program: Program, costs: Costs) -> None:
         self.executable = executable
         self.signature = program.signature
-        self.work = work
+        self.costs = costs
         self._is_straight = program.straight is not None
         self._layouts: dict[str, Any] = {}
-        self._bytes: dict[tuple[tuple[str, int], ...], tuple[int, int]] = {}
+        self._within_bounds: set[tuple[int, ...]] = set()
 
     def mapped(
         self, inputs: Iterable[Any], memory: int | str, batch: str | None,
@@ -153,13 +154,16 @@ class Windows:
 
     def _problem(self, sizes: Mapping[str, int], limit: int) -> DimError | MemoryLimitError | None:
         """Return the reason why a call cannot have these sizes, or None."""
-        known = self._bytes.get(tuple(sizes.items()))
-        if known is None:
+        key = tuple(sizes.values())
+        if key not in self._within_bounds:
             problem = self._misfit(sizes)
             if problem is not None:
                 return problem
-            known = self._taken(sizes)
-        needed, arena = known
+            if len(self._within_bounds) >= _KNOWN:
+                self._within_bounds.clear()
+            self._within_bounds.add(key)
+        parts = dict(zip(("arena", "inputs", "outputs"), self.costs.taken(sizes)))
+        arena, needed = parts["arena"], sum(parts.values())
         if arena > self.executable.most_bytes:
             return MemoryLimitError(
                 f"{self.signature.name} at {_text(sizes)} takes {exact_bytes_text(arena)} of its "
@@ -169,8 +173,7 @@ class Windows:
             )
         if needed <= limit:
             return None
-        parts = {"arena": self.work.arena, "inputs": self.work.inputs, "outputs": self.work.outputs}
-        each = (f"{part} {exact_bytes_text(size.evaluate(sizes))}" for part, size in parts.items())
+        each = (f"{part} {exact_bytes_text(bytes)}" for part, bytes in parts.items())
         return MemoryLimitError(
             f"{self.signature.name} at {_text(sizes)} takes {exact_bytes_text(needed)}, above the "
             f"memory limit of {exact_bytes_text(limit)}",
@@ -190,26 +193,11 @@ class Windows:
                                     "not hold", guard.message)  # fmt: skip
         return None
 
-    def _taken(self, sizes: Mapping[str, int]) -> tuple[int, int]:
-        """Return the bytes of a call and of its arena, computed once for sizes."""
-        key = tuple(sizes.items())
-        found = self._bytes.get(key)
-        if found is None:
-            atoms: dict[str, int] = {}
-            arena = self.work.arena.evaluate(sizes, atoms)
-            others = self.work.inputs.evaluate(sizes, atoms) + self.work.outputs.evaluate(
-                sizes, atoms
-            )
-            if len(self._bytes) >= KNOWN:
-                self._bytes = {}
-            found = self._bytes[key] = arena + others, arena
-        return found
-
     def _make_room(self, sizes: Mapping[str, int], limit: int) -> None:
         """Free cached memory if it and this call would exceed the limit."""
-        held, (needed, arena) = self.executable.arena_bytes, self._taken(sizes)
+        held, (arena, *others) = self.executable.arena_bytes, self.costs.taken(sizes)
         after = max(held, arena) if self._is_straight else held + arena  # parts grow separately
-        if after > arena and after + needed - arena > limit:
+        if after > arena and after + sum(others) > limit:
             self.executable.trim()
 
 
@@ -222,7 +210,8 @@ class Mapper(Windows):
     def __init__(
         self, executable: Executable[Any], program: Program, mixing: Mapping[str, str]
     ) -> None:
-        super().__init__(executable, program, work(program))
+        super().__init__(executable, program, Costs(work(program), executable.threads))
+        self.work = self.costs.work
         self.rates = Rates()
         self._independent = {dim for dim, reason in mixing.items() if not reason}
         self._changed = ChangedRows(self.work.is_bounded, bool(program.engines))
@@ -284,22 +273,17 @@ class Mapper(Windows):
             for item in items:
                 yield from self._fitting([item], job)
             return
-        dim, fixed = self.signature.box.dim(batch), items[0].sizes
-
-        def columns(sizes: numpy.ndarray, rows: numpy.ndarray) -> Columns:
-            same = {name: numpy.full(len(rows), size) for name, size in fixed.items()}
-            return {**same, **dict(zip(padded, sizes.T)), dim.name: rows}
-
-        rows = [item.sizes[dim.name] for item in items]
+        rows = [item.sizes[batch] for item in items]
+        price = partial(self._group_seconds, items[0].sizes, job)
         pairs: Sequence[tuple[Sequence[int], float | None]]
-        if len(items) <= FEW and len(padded) < 2:
+        if len(items) <= _FEW and len(padded) < 2:
             along = [item.sizes[padded[0]] if padded else 0 for item in items]
-            pairs = cut_few(along, rows, partial(self._remembered, items[0], columns, job))
+            pairs = cut_few(along, rows, partial(self._remembered, items[0], price, job))
         else:
             sizes = numpy.array([[item.sizes[name] for name in padded] for item in items], int)
             sizes = sizes.reshape(len(items), len(padded))
-            costs = Costs(partial(self._seconds, limit=job.limit), dim.lo, dim.hi)
-            _, groups = cut(sizes, numpy.array(rows), columns, costs)
+            least = self.signature.box.dim(batch).lo
+            _, groups = cut(sizes, numpy.array(rows), price, least)
             pairs = [(group.tolist(), None) for group in groups]
         fits = bool(pairs) and not (self.signature.guards or self.signature.box.constraints)
         for numbers, seconds in pairs or [(range(len(items)), None)]:
@@ -309,26 +293,39 @@ class Mapper(Windows):
             else:
                 yield from self._fitting(held, job)
 
+    def _group_seconds(
+        self, others: Mapping[str, int], job: Job, sizes: numpy.ndarray, rows: numpy.ndarray
+    ) -> numpy.ndarray:
+        """Return the seconds of groups by padded sizes [groups, dims] and rows [groups], infinite
+        for those out of bounds."""
+        same = {name: numpy.full(len(rows), size) for name, size in others.items()}
+        batch = self.signature.box.dim(job.layout.batch)
+        columns = {**same, **dict(zip(job.layout.padded, sizes.T)), batch.name: rows}
+        found = self._seconds(columns, job.limit)
+        found[rows < batch.lo] = numpy.inf
+        if batch.hi is not None:
+            found[rows > batch.hi] = numpy.inf
+        return found
+
     def _remembered(
-        self, item: Item, columns: Callable[..., Columns], job: Job, keys: list[tuple[int, int]]
+        self, item: Item, seconds: Seconds, job: Job, keys: list[tuple[int, int]]
     ) -> list[float]:
-        """Return the seconds of calls by (padded size, rows), as `_seconds`, computed once."""
+        """Return the seconds of groups by (padded size, rows), as `seconds`, computed once."""
         layout = job.layout
-        dim = self.signature.box.dim(layout.batch)
         state = (job.limit, self.executable.most_bytes, self.rates.fits, layout.batch)
-        fixed = tuple(n for name, n in item.sizes.items() if name not in (dim.name, *layout.padded))
+        differ = (layout.batch, *layout.padded)
+        fixed = tuple(size for name, size in item.sizes.items() if name not in differ)
         if self._state != state or len(self._known) > _REMEMBERED:
             self._state, self._known = state, {}
         known = self._known.setdefault((layout.padded, fixed), {})
         missing = [key for key in dict.fromkeys(keys) if key not in known]
         if missing:  # with those near them: many cost no more than one
             along = self.signature.box.dim(layout.padded[0]) if layout.padded else None
-            more = {(n, rows) for size, _ in missing for n in near(size, along) for rows in _ROWS}
+            more = {(n, rows) for size, _ in missing for n in _near(size, along) for rows in _ROWS}
             missing = [*more.union(missing) - known.keys()]
             at = numpy.array(missing)
-            found = self._seconds(columns(at[:, : len(layout.padded)], at[:, 1]), job.limit)
-            inside = [rows in dim for _, rows in missing]
-            known.update(zip(missing, numpy.where(inside, found, numpy.inf).tolist()))
+            found = seconds(at[:, : len(layout.padded)], at[:, 1])
+            known.update(zip(missing, found.tolist()))
         return [known[key] for key in keys]
 
     def _fitting(self, items: list[Item], job: Job) -> Iterator[Group]:
@@ -359,7 +356,7 @@ class Mapper(Windows):
         start = perf_counter()
         try:
             outputs = self.executable(given)
-        except (OutOfMemoryError, MemoryLimitError):
+        except OutOfMemoryError:
             raise
         except InputError as error:
             if len(group.items) > 1:
@@ -431,12 +428,12 @@ def _family(item: Item, layout: Layout) -> tuple[Any, ...]:
     return (item.shared, *(size for name, size in item.sizes.items() if name not in differ))
 
 
-def near(size: int, dim: Dim | None) -> range:
+def _near(size: int, dim: Dim | None) -> range:
     """Return the sizes of a dim for which seconds are computed together with a size."""
     if dim is None:
         return range(size, size + 1)
-    begin = size // FEW * FEW
-    last = begin + FEW - 1 if dim.hi is None else min(begin + FEW - 1, dim.hi)
+    begin = size // _FEW * _FEW
+    last = begin + _FEW - 1 if dim.hi is None else min(begin + _FEW - 1, dim.hi)
     return range(max(begin, dim.lo), last + 1)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy
 import pytest
 
-from anydim.runtime.program.batches.cuts import Columns, Costs, cut, cut_few
-from anydim.runtime.program.batches.work import Done, Rates
+from anydim.runtime.program.batches.cuts import Seconds, cut, cut_few
+from anydim.runtime.program.batches.work import Columns, Done, Rates
 
 
 def columns(sizes: numpy.ndarray, rows: numpy.ndarray) -> Columns:
@@ -22,6 +22,16 @@ def seconds(at: Columns) -> numpy.ndarray:
 
 def at_most(limit: int) -> Callable[[Columns], numpy.ndarray]:
     return lambda at: numpy.where(seconds(at) - 3.0 <= limit, seconds(at), numpy.inf)
+
+
+def of_groups(limit: int, least: int = 0, most: int = 10**9) -> Seconds:
+    """Seconds by sizes and rows, infinite for groups above the limit or with other rows."""
+
+    def found(sizes: numpy.ndarray, rows: numpy.ndarray) -> numpy.ndarray:
+        inside = (rows >= least) & (rows <= most)
+        return numpy.where(inside, at_most(limit)(columns(sizes, rows)), numpy.inf)
+
+    return found
 
 
 def partitions(items: list[int]) -> Iterator[list[list[int]]]:
@@ -45,14 +55,14 @@ def test_no_partition_is_better(seed: int) -> None:
     chance = numpy.random.default_rng(seed)
     sizes, rows = chance.integers(1, 9, (6, 1)), chance.integers(1, 3, 6)
     limit = 18
-    found, groups = cut(sizes, rows, columns, Costs(at_most(limit)))
+    found, groups = cut(sizes, rows, of_groups(limit))
     assert sorted(n for group in groups for n in group) == list(range(6))
-    of_groups = [cost(list(group), sizes, rows, limit) for group in groups]
+    each = [cost(list(group), sizes, rows, limit) for group in groups]
     best = min(
         sum(cost(group, sizes, rows, limit) for group in part)
         for part in partitions(list(range(6)))
     )
-    assert found == pytest.approx(sum(of_groups)) == pytest.approx(best)
+    assert found == pytest.approx(sum(each)) == pytest.approx(best)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 16])
@@ -64,7 +74,7 @@ def test_few_items_have_the_groups_of_many(count: int) -> None:
         at = numpy.array(keys)
         return calls({"rows": at[:, 1], "d0": at[:, 0]}).tolist()  # type: ignore[no-any-return]
 
-    expected, _ = cut(sizes[:, None], rows, columns, Costs(calls))
+    expected, _ = cut(sizes[:, None], rows, of_groups(18))
     found = cut_few(sizes.tolist(), rows.tolist(), of)
     assert sum(one for _, one in found) == pytest.approx(expected)
     assert sorted(n for group, _ in found for n in group) == list(range(count))
@@ -76,17 +86,17 @@ def test_few_items_have_the_groups_of_many(count: int) -> None:
 def test_two_padded_dims() -> None:
     """Tall and wide items are never put together: that would double them."""
     sizes = numpy.array([(1, 40), (40, 1)] * 16)
-    found, groups = cut(sizes, numpy.ones(32, int), columns, Costs(at_most(10**6)))
+    found, groups = cut(sizes, numpy.ones(32, int), of_groups(10**6))
     assert len(groups) == 2 and found == 2 * 3.0 + 32 * 40
 
 
 def test_rows_have_bounds() -> None:
     sizes, rows = numpy.ones((60, 1), int), numpy.ones(60, int)
-    costs = Costs(at_most(10**6), least_rows=4, most_rows=25)
-    _, groups = cut(sizes, rows, columns, costs)
+    seconds = of_groups(10**6, 4, 25)
+    _, groups = cut(sizes, rows, seconds, 4)
     assert len(groups) == 3 and all(4 <= len(group) <= 25 for group in groups)
-    assert cut(sizes[:3], rows[:3], columns, costs) == (numpy.inf, [])
-    assert cut(sizes, rows, columns, Costs(at_most(0)))[1] == []  # nothing fits
+    assert cut(sizes[:3], rows[:3], seconds, 4) == (numpy.inf, [])
+    assert cut(sizes, rows, of_groups(0))[1] == []  # nothing fits
 
 
 def test_rates_are_learnt_in_spite_of_slow_moments() -> None:

@@ -116,7 +116,7 @@ def test_no_call_is_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in (12_000, 40_000, 200_000):
         measured = Measured(model.executable)
         model.map(items[:1])
-        monkeypatch.setattr(model._mapper, "executable", measured)
+        monkeypatch.setattr(model._mapper.form, "executable", measured)
         check(model.map(items, limit), model, items)
         monkeypatch.undo()
         assert max(measured.taken) <= limit and sum(measured.rows) == 60
@@ -129,7 +129,7 @@ def test_groups_grow_until_a_call_costs_little(
 ) -> None:
     measured = Measured(model.executable)
     model.map([item(0)])
-    monkeypatch.setattr(model._mapper, "executable", measured)
+    monkeypatch.setattr(model._mapper.form, "executable", measured)
     model.map([item(number) for number in range(30)])
     assert measured.rows == [30]
     measured.rows.clear()
@@ -145,7 +145,7 @@ def test_shared_inputs_are_equal_in_a_group(
     items = [item(number, shift) for number, shift in enumerate(shifts)]
     measured = Measured(model.executable)
     model.map(items[:1])
-    monkeypatch.setattr(model._mapper, "executable", measured)
+    monkeypatch.setattr(model._mapper.form, "executable", measured)
     check(model.map(items), model, items)
     assert measured.rows == [2, 2, 1, 1]
 
@@ -233,7 +233,7 @@ def test_groups_have_the_least_rows_of_a_call(monkeypatch: pytest.MonkeyPatch) -
     for count in (3, 4, 5, 17, 100):
         for limit in ("64 KiB", "1 GiB"):
             items, measured = [item(number) for number in range(count)], Measured(model.executable)
-            monkeypatch.setattr(model._mapper, "executable", measured)
+            monkeypatch.setattr(model._mapper.form, "executable", measured)
             check(model.map(items, limit), plain, items)
             monkeypatch.undo()
             assert min(measured.rows) >= 3 and max(measured.rows) <= 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
-from anydim.serving.costs import Costs
+from anydim.runtime.program.batches.costs import Costs
 
 
 class Item:

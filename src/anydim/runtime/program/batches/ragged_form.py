@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy
 
 from anydim.base.errors import InputError
+from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
-from anydim.runtime.arrays import as_array
+from anydim.runtime.executable import Executable
+from anydim.runtime.program.batches.costs import Costs
+from anydim.runtime.program.batches.item import Item
 from anydim.runtime.program.batches.layout import values_of
 from anydim.runtime.program.batches.map_arguments import axis_of, wanted_results
-from anydim.runtime.program.batches.ragged_map import RowInput, row_inputs
+from anydim.runtime.program.batches.row_inputs import (
+    count_leading_ones,
+    is_all_ones,
+    row_input,
+)
 from anydim.runtime.program.batches.work import work
-from anydim.runtime.program.callable_program import CallableProgram
+from anydim.runtime.program.program import Program
 from anydim.runtime.ragged import Packing, Ragged, check_ones, join_rows
-from anydim.serving.costs import Costs
-from anydim.serving.item import Item
 
-MOST_ROWS = 1 << 16  # of a request
-_SHORT = 1 << 12  # bytes of a mask that is compared as bytes
 _KNOWN = 4096  # shapes of requests that are remembered
 _PREDICTED = 640  # lengths whose calls are predicted at once
+_NONE: Mapping[str, Any] = FrozenMapping({})
 Rows = list[numpy.ndarray]
 
 
@@ -39,9 +43,9 @@ class _Content:
 
     def __init__(self, rows: dict[str, Rows], shared: dict[str, numpy.ndarray]) -> None:
         self.rows, self.shared = rows, shared
-        self.lengths: Mapping[str, Sequence[int]] = {}
-        self.others: dict[str, int] = {}
-        self.given: dict[str, int] = {}
+        self.lengths: Mapping[str, Sequence[int]] = _NONE
+        self.others: Mapping[str, int] = _NONE
+        self.given: Mapping[str, int] = _NONE
         self.bytes = 0
         self.single = False
         self.wanted: tuple[str, ...] = ()
@@ -70,26 +74,27 @@ class RaggedForm:
     ragged results are filled with zeros.
     """
 
-    def __init__(self, model: CallableProgram, name: str = "") -> None:
-        self.name, self.executable = name or model.name, model.executable
-        self.constant_bytes = self.executable.constant_bytes
-        self._specs = {spec.name: spec for spec in model.inputs}
-        self._packing = packing = Packing(self.name, model.lists, self._specs)
-        self._table, self._batch = packing.table, packing.rows_dim
-        program = model.program
+    copies = True  # results of a request keep no memory of others alive
+
+    def __init__(
+        self, name: str, executable: Executable[Any], program: Program, lists: Mapping[str, Any],
+        inputs: Sequence[str],
+    ) -> None:  # fmt: skip
+        self.name, self.executable = name, executable
+        self.constant_bytes = executable.constant_bytes
+        self._specs = {spec.name: spec for spec in program.signature.inputs}
+        self._packing = packing = Packing(name, lists, self._specs)
+        self._table, self.batch = packing.table, packing.rows_dim
         described = frozenset((*self._table.totals, *self._table.longest))
-        self.costs = Costs(work(program, described), self.executable.threads)
-        self.most_rows = program.signature.box.dim(self._batch).hi
-        names = model.input_names()
-        masks = [n for n, port in packing.inputs.items() if port.ones and n not in names]
-        self._names, self._masks = tuple(names), tuple(masks)
-        self._inputs = row_inputs(packing, (*names, *masks))
+        self.costs = Costs(work(program, described), executable.threads)
+        self.most_rows = program.signature.box.dim(self.batch).hi
+        masks = [n for n, port in packing.inputs.items() if port.ones and n not in inputs]
+        self._names, self._masks = tuple(inputs), tuple(masks)
+        self._inputs = {each: row_input(packing, each) for each in (*inputs, *masks)}
         self._named_inputs = tuple(self._inputs.items())
         self._outputs = {spec.key: spec for spec in wanted_results(program.signature, None)}
-        self._axes = {
-            key: axis_of(self.name, "output", spec, self._batch)
-            for key, spec in self._outputs.items() if key not in packing.results
-        }  # fmt: skip
+        self._axes: dict[str, int] = {}  # of rows in results that are not ragged
+        self.mask_names = [n for n, each in self._inputs.items() if each.dtype is None]
         self._first = next(iter(packing.dims))
         self._known: dict[Any, _Facts] = {}  # by the shapes of a request
         self._empty: dict[tuple[tuple[str, int], ...], float] = {}
@@ -97,67 +102,55 @@ class RaggedForm:
         if len(packing.dims) == 1:
             self._predict_lengths(())
 
+    def check_results(self, names: Iterable[str] | None = None) -> None:
+        """Raises OptionError if a result is neither ragged nor has exactly one axis of rows."""
+        for name in self._outputs if names is None else names:
+            if name not in self._packing.results and name not in self._axes:
+                self._axes[name] = axis_of(self.name, "output", self._outputs[name], self.batch)
+
     # ---- reading ---------------------------------------------------------------------------------
 
     def read(self, given: Any, outputs: Sequence[str] | None) -> Item:
         """As `Form.read`. Raises InputError or DimError."""
         content = _Content({}, {})
-        singles: set[bool] = set()
+        singles = list[bool]()
         values = values_of(given, self.name, self._names, self._masks)
         for (name, each), value in zip(self._named_inputs, values):
             if value is None and name in self._masks:
                 continue
             if each.axis is None:
-                content.shared[name] = each.read(value, self.name)[0]
+                content.shared[name] = each.read_row(value, self.name)[0]
                 continue
-            content.rows[name], single = self._rows(name, each, value)
-            singles.add(single)
+            content.rows[name], single = each.read_rows(value, self.name)
+            singles.append(single)
             if not content.rows[name]:  # results of no rows have the sizes of its other axes
                 axes = (str(size) for size in each.row.shape)
-                content.given.update(zip(axes, numpy.shape(value)[1:]))
-        if len(singles) > 1:
+                content.given = {**content.given, **dict(zip(axes, numpy.shape(value)[1:]))}
+        content.single = True in singles
+        if content.single and False in singles:
             raise InputError(f"{self.name}: inputs have the axis of rows, others do not",
                              "give all inputs of a request with it")  # fmt: skip
-        content.single = singles == {True}
         self._unpad(content)
         content.wanted = self._wanted(outputs)
         return self._item(content)
-
-    def _rows(self, name: str, each: RowInput, value: Any) -> tuple[Rows, bool]:
-        """The rows of an input, and whether it came as a row without the axis of rows."""
-        if type(value) is numpy.ndarray and value.dtype == each.dtype and not each.axis:
-            if value.ndim == each.row.rank + 1 and 0 < len(value) <= MOST_ROWS:
-                return list(value), False
-        if _is_list_of_rows(value):
-            return [each.read(row, self.name)[0] for row in value], False
-        array = as_array(value, f"input '{name}' of {self.name}")
-        if array.ndim != each.row.rank + 1:
-            return [each.read(value, self.name)[0]], True
-        if each.axis:
-            array = numpy.moveaxis(array, each.axis, 0)
-        count = len(array)
-        if count > MOST_ROWS:
-            raise InputError(
-                f"{self.name}: input '{name}' has {count} rows, at most {MOST_ROWS} are taken",
-                "split the request",
-            )
-        if count == 0 and each.dtype is not None and array.dtype != each.dtype:
-            raise InputError(f"{self.name}: input '{name}' is {array.dtype}, expected {each.dtype}")
-        return [each.read(array[number], self.name)[0] for number in range(count)], False
 
     def _unpad(self, content: _Content) -> None:
         """Cut rows to the ones of their masks; raises InputError for other masks."""
         for name, port in self._packing.inputs.items():
             masks = content.rows.get(name)
-            if not port.ones or masks is None or all(map(_is_ones, masks)):
+            if not port.ones or masks is None or all(map(is_all_ones, masks)):
                 continue
             dim = str(port.shape[0]) if len(port.shape) == 1 else ""
-            lengths = [_ones(mask) for mask in masks] if dim in self._packing.dims else [None]
+            lengths = (
+                [count_leading_ones(mask) for mask in masks]
+                if dim in self._packing.dims
+                else [None]
+            )
             if None in lengths or not self._can_be_filled(dim):
                 where = f"{self.name}: input '{name}'"
                 for mask in masks:
                     check_ones(where, mask)
-            content.given[dim] = len(masks[0])
+            content.given = {**content.given, dim: len(masks[0])}
             content.bytes = sum(row.nbytes for rows in content.rows.values() for row in rows)
             for other, rows in content.rows.items():
                 axes = [str(size) for size in self._inputs[other].row.shape]
@@ -199,7 +192,7 @@ class RaggedForm:
         content.lengths, content.others = known.lengths, known.others
         key = known.key
         if shared:
-            key = (key, *[(name, array.tobytes()) for name, array in shared.items()])
+            key = (key, *[blake2b(array.tobytes()).digest() for array in shared.values()])
         inputs, outputs = known.input_bytes, known.output_bytes
         if content.given:
             inputs, outputs = max(inputs, content.bytes), max(outputs, self._filled_bytes(content))
@@ -211,8 +204,7 @@ class RaggedForm:
             name: [content.given.get(name, size) for size in sizes]
             for name, sizes in content.lengths.items()
         }
-        count = len(next(iter(lengths.values())))
-        return self.costs.taken(self._sized(count, lengths, content.others))[2]
+        return self.costs.taken(self._sizes(lengths, content.others))[2]
 
     def _facts(self, content: _Content) -> _Facts:
         """What the shapes of a request decide; raises InputError or DimError for wrong ones."""
@@ -227,7 +219,7 @@ class RaggedForm:
         lengths = self._packing.lengths(shapes)
         others = self._others(content)
         count = next(iter(counts.values()))
-        sizes = self._sized(count, lengths, others)
+        sizes = self._sizes(lengths, others)
         arrays = [row for rows in content.rows.values() for row in rows]
         return _Facts(
             tuple(others.items()), sizes, count, sum(lengths[self._first]),
@@ -255,7 +247,7 @@ class RaggedForm:
         if not self._is_predicted and not others:
             self._predict_lengths(row)
         lengths = {name: [size] for name, size in zip(self._packing.dims, row)}
-        alone = self.costs.predicted(self._sized(1, lengths, others))
+        alone = self.costs.predicted(self._sizes(lengths, others))
         return max(alone - self._nothing(others), 0.0)
 
     def _predict_lengths(self, row: tuple[int, ...]) -> None:
@@ -267,7 +259,7 @@ class RaggedForm:
         count = end - last.lo
         lengths = {dim.name: [size] * count for dim, size in zip(fixed, row)}
         lengths[last.name] = list(range(last.lo, end))
-        columns: dict[str, Sequence[int]] = {self._batch: [1] * count}
+        columns: dict[str, Sequence[int]] = {self.batch: [1] * count}
         columns.update(zip(self._table.totals, self._packing.counts(lengths, {})))
         columns.update(zip(self._table.longest, lengths.values()))
         self.costs.predict(columns)
@@ -278,7 +270,7 @@ class RaggedForm:
         found = self._empty.get(key)
         if found is None:
             none: dict[str, Sequence[int]] = {name: [] for name in self._packing.dims}
-            sizes = {**self._sized(0, none, others), **dict.fromkeys(self._table.longest, 0)}
+            sizes = {**self._sizes(none, others), **dict.fromkeys(self._table.longest, 0)}
             found = self._empty[key] = self.costs.predicted(sizes)
         return found
 
@@ -288,16 +280,11 @@ class RaggedForm:
 
     # ---- calls -----------------------------------------------------------------------------------
 
-    def _sized(
-        self, count: int, lengths: Mapping[str, Sequence[int]], others: Mapping[str, int]
+    def _sizes(
+        self, lengths: Mapping[str, Sequence[int]], others: Mapping[str, int]
     ) -> dict[str, int]:
-        """The dims of a call, always in the same order."""
-        table, found = self._table, {self._batch: count, **others}
-        for total, counts in zip(table.totals, self._packing.counts(lengths, others)):
-            found[total] = sum(counts)
-        for dim, longest in zip(table.dims, table.longest):
-            found[longest] = max(lengths[dim.name], default=dim.lo)
-        return found
+        """Returns the dims of a call with rows of these lengths, always in the same order."""
+        return {**self._packing.sizes(lengths, others), **others}
 
     def sizes(self, items: Sequence[Item]) -> dict[str, int]:
         """As `Form.sizes`: sums of rows and of totals, the largest of the longest rows."""
@@ -321,10 +308,10 @@ class RaggedForm:
         wanted = {name: results[name] for content in contents for name in content.wanted}
         seen = self._packing.unpack(wanted, lengths, contents[0].others)
         begin, found = 0, []
+        shares_memory = len(items) == 1 or not self.copies
         for item, content in zip(items, contents):
             rows = range(begin, begin + item.rows)
-            alone = len(items) == 1
-            found.append({name: self._part(name, seen[name], content, rows, alone)
+            found.append({name: self._part(name, seen[name], content, rows, shares_memory)
                           for name in content.wanted})  # fmt: skip
             begin += item.rows
         return found
@@ -358,29 +345,25 @@ class RaggedForm:
             shape.insert(each.axis or 0, 0)
         return numpy.zeros(shape, each.dtype)
 
-    def _part(self, name: str, seen: Any, content: _Content, rows: range, alone: bool) -> Any:
+    def _part(
+        self, name: str, seen: Any, content: _Content, rows: range, shares_memory: bool
+    ) -> Any:
         """The result of one request: an array, or a list of rows of unlike sizes."""
         if not isinstance(seen, Ragged):
-            axis = self._axes[name]
-            if content.single:
-                return numpy.take(seen, rows.start, axis)
-            if alone:
-                return seen
-            place = (slice(None),) * axis + (slice(rows.start, rows.stop),)
-            return seen[place].copy()
-        if content.given:
+            place: Any = rows.start if content.single else slice(rows.start, rows.stop)
+            part = seen[(slice(None),) * self._axes[name] + (place,)]
+        elif content.given:
             return self._filled(name, seen, content, rows)
-        if content.single:
-            return seen[rows.start] if alone else seen[rows.start].copy()
-        shapes = {seen[row].shape for row in rows}
-        if len(shapes) > 1:
-            return [seen[row].copy() for row in rows]
-        start, stop = int(seen.offsets[rows.start]), int(seen.offsets[rows.stop])
-        shape = next(iter(shapes), None)
-        if shape is None:
-            shape = tuple(size.constant or 0 for size in self._packing.results[name].shape)
-        part = seen.values[start:stop].reshape(len(rows), *shape)
-        return part if alone else part.copy()
+        elif content.single:
+            part = seen[rows.start]
+        else:
+            if len({seen[row].shape for row in rows}) > 1:
+                return [seen[row].copy() for row in rows]
+            start, stop = int(seen.offsets[rows.start]), int(seen.offsets[rows.stop])
+            sizes = self._packing.results[name].shape
+            shape = seen[rows.start].shape if rows else [size.constant or 0 for size in sizes]
+            part = seen.values[start:stop].reshape(len(rows), *shape)
+        return part if shares_memory else part.copy()
 
     def _filled(self, name: str, seen: Ragged, content: _Content, rows: range) -> numpy.ndarray:
         """A ragged result with zeros where the request has padding."""
@@ -400,32 +383,3 @@ class RaggedForm:
     def trim(self) -> None:
         """As `Form.trim`."""
         self.executable.trim()
-
-
-def _is_list_of_rows(value: Any) -> bool:
-    """Whether a value is a list of arrays, or of lists of unequal lengths."""
-    if not isinstance(value, (list, tuple, Ragged)) or not len(value):
-        return False
-    first = value[0]
-    return hasattr(first, "ndim") or (
-        isinstance(first, (list, tuple))
-        and any(isinstance(row, (list, tuple)) and len(row) != len(first) for row in value)
-    )
-
-
-@lru_cache(1024)
-def _bytes_of_ones(dtype: numpy.dtype, count: int) -> bytes:
-    return numpy.ones(count, dtype).tobytes()
-
-
-def _is_ones(mask: numpy.ndarray) -> bool:
-    """Whether all elements are 1; comparing bytes takes a fifth of the time of elements."""
-    if mask.nbytes > _SHORT:
-        return bool((mask == 1).all())
-    return mask.tobytes() == _bytes_of_ones(mask.dtype, mask.size)
-
-
-def _ones(mask: numpy.ndarray) -> int | None:
-    """How many ones a mask begins with; None if anything but zeros follows them."""
-    count = int((mask == 1).sum())
-    return count if (mask[:count] == 1).all() and not mask[count:].any() else None

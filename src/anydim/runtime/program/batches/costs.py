@@ -23,7 +23,7 @@ class Costs:
     """
 
     def __init__(self, work: Work, threads: int) -> None:
-        self._work, self._threads = work, threads
+        self.work, self._threads = work, threads
         self._bytes: dict[tuple[int, ...], tuple[int, int, int]] = {}
         self._seconds: dict[tuple[int, ...], float] = {}
         self._ratio, self._calls = 0.0, 0  # the logarithm of measured over predicted seconds
@@ -37,7 +37,7 @@ class Costs:
     @property
     def is_known(self) -> bool:
         """Whether sizes bound the work of a call, and enough calls were measured."""
-        return self._work.is_bounded and self._calls >= _FIRST
+        return self.work.is_bounded and self._calls >= _FIRST
 
     def taken(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
         """Bytes of the arena, of inputs and of outputs of a call."""
@@ -45,7 +45,7 @@ class Costs:
         found = self._bytes.get(key)
         if found is None:
             atoms: dict[str, int] = {}
-            parts = (self._work.arena, self._work.inputs, self._work.outputs)
+            parts = (self.work.arena, self.work.inputs, self.work.outputs)
             arena, inputs, outputs = (max(0, part.evaluate(sizes, atoms)) for part in parts)
             if len(self._bytes) >= _KNOWN:
                 self._bytes = {}
@@ -58,7 +58,7 @@ class Costs:
         found = self._seconds.get(key)
         if found is None:
             columns = {name: numpy.array([size]) for name, size in sizes.items()}
-            found = float(Rates().serial(self._work.at(columns), self._threads)[0])
+            found = float(Rates().serial(self.work.at(columns), self._threads)[0])
             if len(self._seconds) >= _KNOWN:
                 self._seconds = {}
             self._seconds[key] = found
@@ -67,7 +67,7 @@ class Costs:
     def predict(self, columns: Mapping[str, Sequence[int]]) -> None:
         """Predict many calls at once, by the values of each dim in their order."""
         sizes = {name: numpy.array(column) for name, column in columns.items()}
-        seconds = Rates().serial(self._work.at(sizes), self._threads).tolist()
+        seconds = Rates().serial(self.work.at(sizes), self._threads).tolist()
         self._seconds.update(zip(zip(*columns.values()), seconds))
 
     def learn(self, predicted: float, seconds: float) -> None:
