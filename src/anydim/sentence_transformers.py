@@ -31,7 +31,7 @@ import numpy
 
 from anydim.api.entry import compile
 from anydim.api.model import Model
-from anydim.api.model_store import cache_path, kept_at
+from anydim.api.program_cache import load_or_compile_at, path_of_parts
 from anydim.base.cache_folder import is_there
 from anydim.base.errors import MissingError, ModelError, OptionError, UserError
 from anydim.base.records import dataclass
@@ -94,7 +94,7 @@ class _Encoder:
         """The cache files of the compiled transformer, for padded and for ragged calls, by the
         content of its weights."""
         facts = [*self._facts(), str(threads)]
-        return cache_path(facts), cache_path([*facts, "ragged"])
+        return path_of_parts(facts), path_of_parts([*facts, "ragged"])
 
     def _facts(self) -> Iterator[str | memoryview]:
         """All dependencies of the compiled model."""
@@ -122,7 +122,7 @@ class _Encoder:
         padded, ragged = paths
         for path in (ragged, padded):  # a refused graph only has the second one
             if path is not None and is_there(path):
-                made = kept_at(path, lambda: self.made(threads))
+                made = load_or_compile_at(path, lambda: self.made(threads))
                 return made, any(isinstance(each, RaggedPort) for each in made.lists.values())
         exported = self.exported()
 
@@ -134,11 +134,11 @@ class _Encoder:
             return model
 
         try:
-            return kept_at(ragged, without_padding), True
+            return load_or_compile_at(ragged, without_padding), True
         except ModelError as error:
             reason = f"{error.problem}: batches are padded"
             warnings.warn(f"{type(self.module).__name__}: {reason}", RuntimeWarning, stacklevel=4)
-            return kept_at(padded, lambda: compile(exported, threads=threads)), False
+            return load_or_compile_at(padded, lambda: compile(exported, threads=threads)), False
 
     def exported(self) -> Any:
         """Export the module as an onnx.ModelProto with dynamic batch and length."""
@@ -393,7 +393,7 @@ class _Forward:
         if mask is None:
             if self._padded is None:
                 encoder, threads = self._encoder, self._threads
-                self._padded = kept_at(self._paths[0], lambda: encoder.made(threads))
+                self._padded = load_or_compile_at(self._paths[0], lambda: encoder.made(threads))
             return self._padded(**tensors)
         ends = numpy.concatenate([[0], numpy.cumsum(mask.sum(axis=1))])
         names = set(run.input_names())

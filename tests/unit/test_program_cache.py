@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
 from anydim.api import program_cache
-from anydim.api.model_store import cache_path
+from anydim.api.program_cache import path_of_parts
 from anydim.base import read_files, settings
 from anydim.base.cache import DiskCache, package_version
 from anydim.base.reports import internal
@@ -247,7 +247,7 @@ def test_without_descriptors_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("platform.platform", fails)
     with pytest.raises(OSError):
         package_version()
-    assert cache_path(["parts"]) is None
+    assert path_of_parts(["parts"]) is None
     assert sys.platform in internal(AssertionError()).hint
     assert not was_loaded(ad.compile(g))
 

@@ -20,7 +20,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
-from anydim.api.model_store import cache_path, kept
+from anydim.api.program_cache import load_or_compile, path_of_parts
 from anydim.base import read_files, settings
 from anydim.base.read_files import FileRead, FileState
 from anydim.base.user_values import absolute
@@ -346,10 +346,10 @@ def test_two_stored_models_that_were_exchanged(tmp_path: Path, cache: Path) -> N
     paths = [save(tmp_path / str(number), number) for number in (1, 2)]
 
     def found() -> list[float]:
-        return [scale_of(kept([str(path)], partial(ad.compile, path))) for path in paths]
+        return [scale_of(load_or_compile([str(path)], partial(ad.compile, path))) for path in paths]
 
     assert found() == [1, 2]
-    first, second = (cache_path([str(path)]) for path in paths)
+    first, second = (path_of_parts([str(path)]) for path in paths)
     assert first is not None and second is not None
     shutil.copy(first, tmp_path / "kept")
     os.replace(second, first)

@@ -1,5 +1,7 @@
-"""The program cache: a source that was compiled before is loaded from disk.
+"""The store of compiled programs: what was compiled before is loaded from disk.
 
+    models/XX/KEY        a program stored by a caller that names its dependencies itself: sessions
+                         of `anydim.ort`, `anydim.sentence_transformers`
     programs/XX/KEY      a saved program; KEY is the digest of everything that it depends on
     sources/XX/NAME      for a source and arguments of `compile`: the files read, with their
                          digests, and the state of the program's file at its last verification
@@ -23,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import astuple
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anydim.api.compile_request import Facts, Request
 from anydim.base import settings
@@ -34,12 +36,17 @@ from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError, UserError
 from anydim.base.read_files import FileRead, FileState, boot, was_read
 from anydim.compiler.variants.records import tuned_state
-from anydim.deploy.load import LoadedModel, load_kept
+from anydim.deploy.load import LoadedModel, load, load_kept
 from anydim.runtime.cpu import this_level
 from anydim.runtime.threads import known_threads
 from anydim.sizes import given_dims
 
-_SETTINGS = ("winograd", "layout", "vector_bits", "most_nodes")
+if TYPE_CHECKING:  # not needed to load a program
+    from anydim.api.model import Model
+    from anydim.runtime.program.callable_program import CallableProgram
+
+# settings that change the code of a program
+_SETTINGS = ("winograd", "layout", "target", "c_compiler", "vector_bits", "most_nodes")
 _LONGEST_WAIT = 600.0  # seconds to wait for another process that compiles
 _ADDRESS = " at 0x"
 Save = Callable[[str, Mapping[str, Any]], None]
@@ -77,7 +84,7 @@ def entry(request: Request) -> Entry | None:
     if any(_ADDRESS in word for word in words):  # an object without its own repr
         return None
     try:
-        request_key = request_of(*words)
+        request_key = program_key(*words)
     except OSError:  # the files of the package cannot be listed
         return None
     return Entry(programs, sources, request_key, path, data, fields["external_data"] == "follow")
@@ -169,13 +176,10 @@ class Entry:
                 return False
             key = self._key_of([each.digest for each in reads])
             path = self._programs.path(key)
-            facts_too = {"facts": _facts_as_json(facts), "key": key}
-            keep(self._programs.root, path, lambda name: saved_to(name, save, facts_too))
-            if not is_there(path):
+            if not _write(self._programs, path, save, {"facts": _facts_as_json(facts), "key": key}):
                 return False
             self._reads = reads
             self._note(_compared_state(path))
-            self._programs.tidy()
             return True
         return False
 
@@ -261,13 +265,20 @@ def _compared_state(path: str) -> list[Any]:
     return [known, *astuple(FileState.of(path))] if known else []
 
 
-def request_of(*parts: str) -> str:
-    """The digest of all dependencies of a program besides the contents of files."""
+def program_key(*parts: str) -> str:
+    """The key of a program: of these parts, settings, processor, tuning results, code of anydim."""
     level = this_level()
     return key_of(
         *parts, level.architecture, *sorted(level.flags), package_version(), tuned_state(),
         limits_text(), *(f"{name}={settings.get(name)}" for name in _SETTINGS),
     )  # fmt: skip
+
+
+def _write(cache: DiskCache, path: str, save: Save, facts: Mapping[str, Any]) -> bool:
+    """Saves a program with facts in its manifest, and trims the cache; whether it is there."""
+    keep(cache.root, path, lambda name: saved_to(name, save, facts))
+    cache.tidy()
+    return is_there(path)
 
 
 def _facts_as_json(facts: Facts) -> dict[str, Any]:
@@ -287,3 +298,54 @@ def _facts(about: Mapping[str, Any], key: str) -> Facts:
         return Facts(found["expected"], found["host_sites"], tuple(found["findings"]))
     except (TypeError, KeyError):
         raise ArtefactError("it was not stored by `compile`") from None
+
+
+# ---- programs of callers that name the dependencies ------------------------------------------
+
+
+def load_or_compile(
+    parts: Iterable[str | memoryview], make: Callable[[], Model]
+) -> CallableProgram:
+    """Loads the model made of these parts before, or else calls `make()`, whose errors propagate.
+
+    `parts` are all dependencies besides anydim and the machine; only read if there is a cache.
+    """
+    return load_or_compile_at(path_of_parts(parts), make)
+
+
+def path_of_parts(parts: Iterable[str | memoryview]) -> str | None:
+    """The file of the model made of these parts; None without a cache."""
+    folder = disk_cache("models")
+    if folder is None:
+        return None
+    state = import_module("hashlib").sha256()
+    for part in parts:  # weights, one at a time
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    try:
+        return folder.path(program_key(state.hexdigest()))
+    except OSError:  # the files of the package cannot be listed
+        return None
+
+
+def load_or_compile_at(path: str | None, make: Callable[[], Model]) -> CallableProgram:
+    """Loads the model at a path of `path_of_parts`, or else calls `make()` and stores its result.
+
+    Models with strings, or with weights too large for the cache, are not stored.
+    """
+    if path is None:
+        return make()
+    key = "".join(path.split(os.sep)[-2:])
+    if is_there(path):
+        with suppress(UserError, OSError):
+            found = load(path, verify="checksums")  # a damaged or exchanged file is replaced
+            if found.about.get("key") == key:
+                used(path)
+                return found
+    made, folder = make(), disk_cache("models")
+    if folder is None or made.on_strings or not folder.admits(made.executable.constant_bytes):
+        return made
+    with suppress(UserError):  # errors of the folder are ignored
+        _write(folder, path, lambda name, facts: made._write(name, facts=facts), {"key": key})
+    return made

@@ -183,7 +183,7 @@ class Served:
             model = import_module(_VARIATIONS).varied(self._opened, variation)
             path = self._path if model is self._opened else None
             options = self._options.compile_options.changed(threads=self._options.threads)
-            made = import_module("anydim.ort.kept").compiled(model, options, path)
+            made = import_module("anydim.ort.cached_compile").compile_or_load(model, options, path)
             return Compiled(made, self._profile)
         except ModelError as error:
             if self._options.fallback:

@@ -219,7 +219,9 @@ def test_the_next_session_of_a_file_compiles_nothing(
     with settings.override(cache_dir=tmp_path, use_cache=True):
         first = ort.InferenceSession(tiny.ADD).run(None, {"x": X})
         (path,) = (tmp_path / "models").glob("*/*")
-        monkeypatch.setattr("anydim.ort.kept.compile", lambda *_, **__: pytest.fail("compiled"))
+        monkeypatch.setattr(
+            "anydim.ort.cached_compile.compile", lambda *_, **__: pytest.fail("compiled")
+        )
         monkeypatch.setattr(os, "utime", denied)  # files of another user
         second = ort.InferenceSession(tiny.ADD).run(None, {"x": X})
         assert all(map(numpy.array_equal, first, second))

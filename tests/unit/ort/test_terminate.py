@@ -196,12 +196,12 @@ def test_a_saved_model_ends(tmp_path: Path) -> None:
 
 def test_a_fallback_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     from anydim.base.errors import ModelError
-    from anydim.ort import kept
+    from anydim.ort import cached_compile
 
     def refuse(*_: Any) -> Any:
         raise ModelError("for a test")
 
-    monkeypatch.setattr(kept, "compiled", refuse)
+    monkeypatch.setattr(cached_compile, "compile_or_load", refuse)
     with pytest.warns(RuntimeWarning, match="runs on onnxruntime"):
         made = ort.InferenceSession(straight(), fallback="onnxruntime")
     terminated(lambda options: made.run(None, {"x": LARGE}, options))

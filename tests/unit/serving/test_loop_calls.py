@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.serving import AsyncBatcher, engine
 from anydim.runtime.program.batches.costs import _FIRST
+from anydim.serving import AsyncBatcher, engine
 from tests.unit.serving.models import scaled
 
 LONG = 60.0  # seconds; calls take less

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from anydim.runtime.program.batches.item import Item
 from anydim.serving import engine as engines
 from anydim.serving.engine import Engine
-from anydim.runtime.program.batches.item import Item
 from anydim.serving.measures import percentiles
 from anydim.serving.order import KNOWN, Steps, step_of
 from anydim.serving.requests import DONE, Request

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
-from anydim.api.model_store import kept
+from anydim.api.program_cache import load_or_compile
 from anydim.base import settings
 from anydim.base.cache_folder import LEDGER
 from anydim.compiler.kernels.schedule import parse_options, print_schedule
@@ -133,7 +133,7 @@ def test_what_is_found_is_there_for_another_folder(here: Here, cache: Path, tmp_
 
 def test_models_that_are_kept_on_disk_are_made_anew_with_what_was_found(cache: Path) -> None:
     def schedule() -> str:
-        return kept(["dense"], lambda: dense(threads=1)).program.sites[0].schedule
+        return load_or_compile(["dense"], lambda: dense(threads=1)).program.sites[0].schedule
 
     first, before = schedule(), dense(threads=1)
     assert schedule() == first

@@ -214,10 +214,10 @@ def _wrong_names(
     every = (*names, *optional)
     other = next((name for name in given if name not in every), None)
     if other is not None:
-        hint = suggestion(str(other), every) or f"its inputs are {listed(every)}"
+        hint = suggestion(str(other), every) or f"its inputs are {quote_list(every)}"
         return InputError(f"{model} has no input '{other}'", hint)
     missing = next(name for name in names if name not in given)
-    return InputError(f"{model} needs input '{missing}'", f"its inputs are {listed(names)}")
+    return InputError(f"{model} needs input '{missing}'", f"its inputs are {quote_list(names)}")
 
 
 def of_item(number: int, error: UserError) -> UserError:

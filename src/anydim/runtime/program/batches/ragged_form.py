@@ -17,6 +17,7 @@ from anydim.runtime.program.batches.item import Item
 from anydim.runtime.program.batches.layout import values_of
 from anydim.runtime.program.batches.map_arguments import axis_of, wanted_results
 from anydim.runtime.program.batches.row_inputs import (
+    RowInput,
     count_leading_ones,
     is_all_ones,
     row_input,
@@ -121,7 +122,7 @@ class RaggedForm:
             if each.axis is None:
                 content.shared[name] = each.read_row(value, self.name)[0]
                 continue
-            content.rows[name], single = each.read_rows(value, self.name)
+            content.rows[name], single = self._read(each, value)
             singles.append(single)
             if not content.rows[name]:  # results of no rows have the sizes of its other axes
                 axes = (str(size) for size in each.row.shape)
@@ -133,6 +134,10 @@ class RaggedForm:
         self._unpad(content)
         content.wanted = self._wanted(outputs)
         return self._item(content)
+
+    def _read(self, each: RowInput, value: Any) -> tuple[Rows, bool]:
+        """Reads the rows of an input; whether it is one row without the batch axis."""
+        return each.read_rows(value, self.name)
 
     def _unpad(self, content: _Content) -> None:
         """Cut rows to the ones of their masks; raises InputError for other masks."""

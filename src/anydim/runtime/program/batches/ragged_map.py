@@ -23,6 +23,7 @@ from anydim.runtime.program.batches.layout import of_item
 from anydim.runtime.program.batches.map_arguments import wanted_results
 from anydim.runtime.program.batches.mapping import Job, Ran, Windows
 from anydim.runtime.program.batches.ragged_form import RaggedForm
+from anydim.runtime.program.batches.row_inputs import RowInput
 from anydim.runtime.program.program import Program
 from anydim.runtime.ragged import check_ones
 
@@ -34,15 +35,9 @@ class _ItemForm(RaggedForm):
 
     copies = False
 
-    def read(self, given: Any, outputs: Sequence[str] | None) -> Item:
-        item = super().read(given, outputs)
-        if item.rows != 1:
-            name = next(iter(item.content.rows))
-            raise InputError(
-                f"input '{name}' has {item.rows} rows, and an item is one row",
-                "give each row as an item",
-            )
-        return item
+    def _read(self, each: RowInput, value: Any) -> tuple[list[numpy.ndarray], bool]:
+        row, is_single = each.read_row(value, self.name)
+        return [row], is_single
 
     def _unpad(self, content: Any) -> None:
         for name in self.mask_names:

@@ -17,7 +17,7 @@ import pytest
 
 import anydim as ad
 from anydim import sentence_transformers
-from anydim.api.model_store import cache_path, kept, kept_at
+from anydim.api.program_cache import load_or_compile, load_or_compile_at, path_of_parts
 from anydim.base import settings
 from anydim.deploy.load import LoadedModel
 from anydim.sentence_transformers import _Weights
@@ -46,32 +46,32 @@ def cached(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_another_process_finds_the_file(cached: Path) -> None:
-    path = cache_path(["some", memoryview(b"parts")])
-    first = kept_at(path, made)(**X)["y"]
+    path = path_of_parts(["some", memoryview(b"parts")])
+    first = load_or_compile_at(path, made)(**X)["y"]
     assert path is not None and Path(path).is_file()
-    for found in (kept(["some", b"parts"], never), kept_at(path, never)):
+    for found in (load_or_compile(["some", b"parts"], never), load_or_compile_at(path, never)):
         assert isinstance(found, LoadedModel) and (found(**X)["y"] == first).all()
     with settings.override(use_cache=False):  # whoever knows the file needs no cache
-        assert (kept_at(path, never)(**X)["y"] == first).all()
-        assert cache_path(["some", b"parts"]) is None
-        assert isinstance(kept_at(None, made), ad.Model)
+        assert (load_or_compile_at(path, never)(**X)["y"] == first).all()
+        assert path_of_parts(["some", b"parts"]) is None
+        assert isinstance(load_or_compile_at(None, made), ad.Model)
     assert len(list(Path(path).parent.iterdir())) == 1  # written beside, then renamed
 
 
 @pytest.mark.sampled(most=2)
 @pytest.mark.parametrize("damage", ["weight", "short", "empty"])
 def test_a_damaged_file_is_made_again(cached: Path, damage: str) -> None:
-    path = cache_path(["some"])
-    expected = kept_at(path, made)(**X)["y"]
+    path = path_of_parts(["some"])
+    expected = load_or_compile_at(path, made)(**X)["y"]
     assert path is not None
     file = Path(path)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.unlink()  # it is mapped
     file.write_bytes({"weight": bytes(data), "short": bytes(data[:-10]), "empty": b""}[damage])
-    again = kept_at(path, made)
+    again = load_or_compile_at(path, made)
     assert isinstance(again, ad.Model) and (again(**X)["y"] == expected).all()
-    assert (kept_at(path, never)(**X)["y"] == expected).all()
+    assert (load_or_compile_at(path, never)(**X)["y"] == expected).all()
 
 
 # ---- weights ---------------------------------------------------------------------------------

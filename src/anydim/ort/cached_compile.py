@@ -1,4 +1,4 @@
-"""The compiled model of a session, reused from an earlier session of the same file."""
+"""Compiles the model of a session, or reuses that of an earlier session of the same file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from anydim.api.compile_options import Options
 from anydim.api.entry import compile
-from anydim.api.model_store import kept
+from anydim.api.program_cache import load_or_compile
 from anydim.base.reports import report_unexpected
 from anydim.compiler.frontends.onnx.file.reading import Opened
 from anydim.compiler.frontends.onnx.file.tensors import is_external
@@ -16,7 +16,7 @@ from anydim.runtime.threads import known_threads
 
 
 @report_unexpected
-def compiled(model: Opened, options: Options, path: str | None) -> CallableProgram:
+def compile_or_load(model: Opened, options: Options, path: str | None) -> CallableProgram:
     """Compile a model or reuse it; raises the errors of `anydim.compile`.
 
     `path` is that of the unmodified file, if there is one; a model with external data, or with
@@ -25,7 +25,7 @@ def compiled(model: Opened, options: Options, path: str | None) -> CallableProgr
     threads = known_threads(options.threads)
     if options != Options(threads=options.threads) or has_external_data(model.proto):
         return compile(model if path is None else path, options=options)
-    return kept(_parts(model, threads), lambda: compile(model, options=options))
+    return load_or_compile(_parts(model, threads), lambda: compile(model, options=options))
 
 
 def has_external_data(proto: Any) -> bool:
