@@ -40,7 +40,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def gathered(function: Function) -> Function:
-    """A decorator: the function gets its source, and `options` with all other arguments."""
+    """Decorate `compile`: it is called with the source, and all other arguments as one `Options`."""
 
     @wraps(function)
     def call(source: Any, dims: Any = None, *, options: Any = None, **more: Any) -> Any:
@@ -148,7 +148,7 @@ def compile(
         MemoryLimitError: The model needs more memory than the limit.
         DeviceError: A device is missing or refuses its part.
     """
-    assert isinstance(options, Options)  # all arguments
+    assert isinstance(options, Options)  # `gathered` put all other arguments into it
     given = options
     known = strategy_here(given.strategy)
     if not isinstance(source, (str, os.PathLike, bytes, bytearray)):
