@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
 from itertools import accumulate
 from operator import add, floordiv, index, mod, mul
@@ -17,7 +18,7 @@ from anydim.base.text import quote_list
 from anydim.runtime.arrays import as_array, missing_input
 from anydim.runtime.lists import RaggedPort, RowTable
 from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Dim, Size
+from anydim.sizes import Dim, Guard, Size, holds
 
 
 @public
@@ -305,6 +306,30 @@ class Packing:
             ragged.values, ragged.offsets, ragged.shapes = value, numpy.array(ends), shapes
             made[name] = ragged
         return made
+
+    @cached_property
+    def guards(self) -> list[Guard]:
+        """Relations between the dims of any call: a total is at most `rows` times that of a longest
+        row. Those of units that need not grow with the sizes of a row are left out."""
+        longest = {dim: Size.symbol(name) for dim, name in zip(self.dims, self.table.longest)}
+        found = []
+        for unit, total in zip(self.table.units, self.table.totals):
+            atoms = {atom for monomial in unit.coefficients for atom in monomial}
+            if atoms <= unit.symbols and min(unit.coefficients.values(), default=0) >= 0:
+                most = Size.symbol(self.rows_dim) * unit.substitute(longest)
+                text = f"rows of '{self.rows_dim}' have at most {unit.substitute(longest)} each"
+                found.append(Guard(Size.symbol(total), "<=", most, text))
+        return found
+
+    def check_totals(self, sizes: Mapping[str, int]) -> None:
+        """Raises DimError for totals that no rows of these sizes have."""
+        for guard in self.guards:
+            if guard.symbols <= sizes.keys() and not holds(guard, sizes):
+                raise DimError(
+                    f"{self.model}: dim '{guard.left}' is {guard.left.evaluate(sizes)}, above "
+                    f"{guard.right} = {guard.right.evaluate(sizes)}",
+                    guard.message,
+                )
 
     @property
     def rows_dim(self) -> str:

@@ -315,7 +315,9 @@ class CallableProgram:
             raise OptionError("largest: there is no limit", 'give one: memory="2 GiB"')
         known = {**self.executable.watched.sizes, **sizes}
         bytes_of = import_module("anydim.base.amounts").bytes_of
-        return self.memory.largest(dim, bytes_of(given), known)
+        packing = self._conversion.packing
+        guards = () if packing is None else packing.guards
+        return self.memory.largest(dim, bytes_of(given), known, guards)
 
     def record(self, path: str | os.PathLike[str]) -> Recording:
         """Record the sizes and times of calls in a file, until `stop` of the result.
@@ -348,6 +350,8 @@ class CallableProgram:
             sizes = {**forests.sizes(given), **sizes}
         if lengths is None:
             known = {**self.executable.watched.sizes, **given_sizes(self.name, sizes)}
+            if self._conversion.packing is not None:
+                self._conversion.packing.check_totals(known)
             return self.story.plan(known)
         packing = self._packing
         rows = packing.known_lengths(lengths)

@@ -8,7 +8,7 @@ listed separately.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 
@@ -74,11 +74,14 @@ class Memory(Shown):
         check_sizes(self.name, self.box, sizes)
         return self.bytes.evaluate(sizes)
 
-    def largest(self, dim: str, limit: int, sizes: Mapping[str, int]) -> int | None:
+    def largest(
+        self, dim: str, limit: int, sizes: Mapping[str, int], guards: Sequence[Guard] = ()
+    ) -> int | None:
         """Return the largest size of a dim at which a call needs at most `limit` bytes; None:
         unlimited.
 
-        `sizes` has the other dims; missing ones count with their upper bound. The result is the
+        `sizes` has the other dims; missing ones count with their upper bound. `guards` are
+        relations that also hold, beside those of the program. The result is the
         largest of all fitting sizes, even if a smaller one needs more. Raises DimError for unknown
         dims and for a missing one without upper bound, MemoryLimitError if no size fits.
         """
@@ -95,7 +98,8 @@ class Memory(Shown):
                                "give its size")  # fmt: skip
         del most[dim]
         within, needed = box.enclosure.ranges[dim], self.bytes.substitute(most)
-        guards = [guard.substitute(most) for guard in (*self.guards, *_not_negative(box))]
+        every = (*self.guards, *_not_negative(box), *guards)
+        guards = [guard.substitute(most) for guard in every]
         guards = [guard for guard in guards if dim in guard.symbols]
         everywhere = Box.of(Dim(dim, self.box.dim(dim).lo))
         if within.hi is None and not guards and bounds(needed, everywhere).high <= limit:

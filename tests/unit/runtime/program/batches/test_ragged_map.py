@@ -241,3 +241,13 @@ def test_groups_have_the_least_rows_of_a_call(monkeypatch: pytest.MonkeyPatch) -
         model.map([item(0), item(1)])
     with pytest.raises(MemoryLimitError, match="item 0: "):
         model.map([item(0), item(1), item(2)], 100)
+
+
+def test_plans_and_limits_know_that_rows_have_a_longest_size(model: ad.Model) -> None:
+    """A total is at most the number of rows times the longest."""
+    sizes = {"seq.longest": 30, "wide": 2}
+    assert model.largest("seq.total", memory="1 GiB", batch=40, **sizes) == 40 * 30
+    assert model.largest("batch", memory="1 GiB", **sizes, **{"seq.total": 40}) == 40
+    assert model.plan(batch=2, **sizes, **{"seq.total": 60}).sizes["seq.total"] == 60
+    with pytest.raises(DimError, match=r"'seq.total' is 61, above batch\*seq.longest = 60"):
+        model.plan(batch=2, **sizes, **{"seq.total": 61})
