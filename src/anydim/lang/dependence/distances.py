@@ -60,7 +60,7 @@ def distance(first: Access, second: Access, at: LoopAt, box: Box) -> Size | bool
             if exact == 0 or (found is not None and _differ(found, exact, box)):
                 return False
             found = exact
-        elif _confined(left, right, at, outer, first, second, box):
+        elif _keeps_iterations_apart(left, right, at, outer, first, second, box):
             return False
     if found is None and _never_alias(first, second, outer, at, box):
         return False
@@ -104,7 +104,7 @@ def _differ(left: Size, right: Size, box: Box) -> bool:
     return prove(left, "!=", right, box) is Truth.PROVED
 
 
-def _confined(
+def _keeps_iterations_apart(
     left: LinearForm, right: LinearForm, at: LoopAt, outer: tuple[LoopAt, ...],
     first: Access, second: Access, box: Box,
 ) -> bool:  # fmt: skip
@@ -162,17 +162,17 @@ def _difference(
             extent = next(a.extent for a in access.instance.axes if a.name == name)
             if extent.symbols & {at.variable for at in access.instance.loops}:
                 return None
-            total = total + _scaled(as_size(0), extent - 1, factor * sign, box)
+            total = total + _scale_span(as_size(0), extent - 1, factor * sign, box)
         for number, factor in form.loops:
             if number not in numbers:
                 span = loop_span(access.instance, number)
                 if span is None:
                     return None
-                total = total + _scaled(*span, factor * sign, box)
+                total = total + _scale_span(*span, factor * sign, box)
     return total
 
 
-def _scaled(low: Size, high: Size, factor: Size, box: Box) -> Span:
+def _scale_span(low: Size, high: Size, factor: Size, box: Box) -> Span:
     if prove(factor, ">=", 0, box) is Truth.PROVED:
         return Span(low * factor, high * factor)
     if prove(factor, "<=", 0, box) is Truth.PROVED:

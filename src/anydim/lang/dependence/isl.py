@@ -156,7 +156,7 @@ class _Query:
                 return self._product(expr, loops, axes)
             if expr.function in ("floordiv", "mod"):
                 left = self._expr(expr.arguments[0], loops, axes)
-                return self._divided(expr.function, left, expr.arguments[1])
+                return self._division_text(expr.function, left, expr.arguments[1])
         raise _Unsupported
 
     def _product(self, expr: Apply, loops: Mapping[str, str], axes: Mapping[Any, str]) -> str:
@@ -165,7 +165,7 @@ class _Query:
                 return f"({number.size.constant}*{self._expr(other, loops, axes)})"
         raise _Unsupported
 
-    def _divided(self, function: str, left: str, right: Expr) -> str:
+    def _division_text(self, function: str, left: str, right: Expr) -> str:
         by = right.size.constant if isinstance(right, SizeTerm) else None
         if by is None or by <= 0:
             raise _Unsupported
@@ -190,7 +190,7 @@ class _Query:
             return loops[atom] if atom in loops else self._parameter(atom, Size.symbol(atom))
         if atom.function in ("floordiv", "mod"):
             left = self._size(atom.arguments[0], loops)
-            return self._divided(atom.function, left, SizeTerm(atom.arguments[1]))
+            return self._division_text(atom.function, left, SizeTerm(atom.arguments[1]))
         whole = Size({(atom,): 1})
         if whole.symbols & loops.keys():
             raise _Unsupported

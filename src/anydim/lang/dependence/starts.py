@@ -83,7 +83,7 @@ def _fillings(
     for access in touching:
         write = access.instance.write
         if access.writes and write is not None and (write.fresh or not write.combine):
-            loops = _covered(access, kind, box)
+            loops = _loops_by_dimension(access, kind, box)
             if loops is not None:
                 covering.append((loops, access.instance))
     found = [(loops, i.number) for loops, i in covering
@@ -101,7 +101,7 @@ def _opposite(conditions: tuple[tuple[Expr, bool], ...]) -> tuple[tuple[Expr, bo
     return (*conditions[:-1], (expr, not holds))
 
 
-def _covered(access: Access, kind: TensorType, box: Box) -> dict[int, LoopAt] | None:
+def _loops_by_dimension(access: Access, kind: TensorType, box: Box) -> dict[int, LoopAt] | None:
     """Loops by dimension; None unless loops and axes cover all dimensions, each once."""
     loops: dict[int, LoopAt] = {}
     seen: set[tuple[str, int]] = set()

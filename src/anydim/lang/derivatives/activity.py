@@ -27,12 +27,14 @@ def active_tensors(
     """The tensors of `steps` of a group whose cotangents those of `inputs` depend on."""
     floats = {name for name, kind in types.items() if kind.dtype.kind == "float"}
     own = [step for step in writes(steps) if step.target in floats]
-    varied = _grown(set(inputs) & floats, own, _spreads)
-    useful = _grown({t.name for t in group.outputs} & floats, own, _needs)
+    varied = _grow_until_stable(set(inputs) & floats, own, _spreads)
+    useful = _grow_until_stable({t.name for t in group.outputs} & floats, own, _needs)
     return frozenset(varied & useful & floats)
 
 
-def _grown(found: set[str], steps: Sequence[Statement | Write], add: object) -> set[str]:
+def _grow_until_stable(
+    found: set[str], steps: Sequence[Statement | Write], add: object
+) -> set[str]:
     """The set, with what each step adds to it until nothing changes."""
     while True:
         more = {name for step in steps for name in add(step, found)}  # type: ignore[operator]

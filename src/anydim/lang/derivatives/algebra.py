@@ -95,11 +95,11 @@ def _plain_part(part: Expr) -> Expr | None:
     if part.function == "not" and _is_truth(first):
         return Literal(not first.value, first.dtype)
     if part.function in ("and", "or"):
-        return _joined(part.function == "and", *part.arguments)
+        return _fold_logic(part.function == "and", *part.arguments)
     return None
 
 
-def _joined(is_and: bool, left: Expr, right: Expr) -> Expr | None:
+def _fold_logic(is_and: bool, left: Expr, right: Expr) -> Expr | None:
     """A conjunction or disjunction one side of which is decided."""
     for one, other in ((left, right), (right, left)):
         if _is_truth(one):

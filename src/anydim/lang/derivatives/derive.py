@@ -98,11 +98,11 @@ def _steps(
         if not cotangents.is_defined(tensor):
             made.append(cotangents.zero(tensor))
         if cotangents.names.get(tensor) != name:
-            made.append(_narrowed(name, cotangents.name(tensor), types[tensor]))
+            made.append(_copy_as_type(name, cotangents.name(tensor), types[tensor]))
             types[name] = types[tensor]
     return made
 
 
-def _narrowed(name: str, source: str, kind: TensorType) -> Statement:
+def _copy_as_type(name: str, source: str, kind: TensorType) -> Statement:
     copy = copied(name, source, kind)
     return copy.with_body(Cast(kind.dtype, copy.body))

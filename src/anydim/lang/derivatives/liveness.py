@@ -14,7 +14,7 @@ def needed(steps: Sequence[OrderedStep], results: Collection[str]) -> tuple[Orde
     """The steps that compute `results`."""
     live = set(results)
     while True:
-        kept = _kept(steps, live)
+        kept = _keep_live(steps, live)
         more = {
             read.tensor
             for step, _, _ in at_paths(kept)
@@ -26,14 +26,14 @@ def needed(steps: Sequence[OrderedStep], results: Collection[str]) -> tuple[Orde
         live |= more
 
 
-def _kept(steps: Sequence[OrderedStep], live: Collection[str]) -> tuple[OrderedStep, ...]:
+def _keep_live(steps: Sequence[OrderedStep], live: Collection[str]) -> tuple[OrderedStep, ...]:
     made: list[OrderedStep] = []
     for step in steps:
         if isinstance(step, Loop):
-            body = _kept(step.body, live)
+            body = _keep_live(step.body, live)
             made += [replace(step, body=body)] if body else []
         elif isinstance(step, Branch):
-            then, otherwise = _kept(step.then, live), _kept(step.otherwise, live)
+            then, otherwise = _keep_live(step.then, live), _keep_live(step.otherwise, live)
             made += [replace(step, then=then, otherwise=otherwise)] if then or otherwise else []
         elif isinstance(step, (Statement, Write)) and step.target in live:
             made.append(step)

@@ -89,9 +89,9 @@ def placed(
     """
     shape = types[given.read.tensor].shape
     everywhere = replace(given, conditions=(*domain.ranges, *given.conditions))
-    update = _solved(everywhere, domain, shape, types)
+    update = _solve_placement(everywhere, domain, shape, types)
     if update is None or (domain.ranges and update.reduced):
-        update = _scattered(given, domain, shape)
+        update = _scatter(given, domain, shape)
     return _without_idle(update, dtype)
 
 
@@ -109,7 +109,7 @@ class _Solution:
     conditions: dict[str, list[Expr]] = field(default_factory=dict)
 
 
-def _solved(
+def _solve_placement(
     given: Contribution, domain: Domain, shape: tuple[Size, ...], types: Mapping[str, TensorType]
 ) -> Update | None:
     found = _Solution({axis.name: axis for axis in domain.axes})
@@ -122,7 +122,7 @@ def _solved(
     whole = 0
     for index, extent in zip(given.read.indices, extents):
         form = affine(simplified(index))
-        known = None if form is None else _known(form, found)
+        known = None if form is None else _replace_solved(form, found)
         if known is None:
             return None
         if not known.terms:
@@ -132,9 +132,9 @@ def _solved(
             if given.read.default is not None:
                 sizes += within(SizeTerm(known.constant), extent)
             else:
-                unless_empty += _unproved(known.constant, extent, domain.loops)
+                unless_empty += _unproved_bounds(known.constant, extent, domain.loops)
             continue
-        name = _chosen(known, extent, found, left)
+        name = _index_to_solve(known, extent, found, left)
         if name is None:
             return None
         plain = _is_plain(known, name, found.open[name], extent)
@@ -147,16 +147,16 @@ def _solved(
         axes += made
         indices += [Index(axis.name) for axis in made]
         whole += len(made)
-    body = _moved(given.value, found, types)
+    body = _move_to_axes(given.value, found, types)
     reduced = tuple(found.open.values())
     sizes += unless_empty if reduced else []
     update = Update(
         tuple(indices), tuple(axes), reduced, body, tuple(sizes), whole == len(shape) and not sizes
     )
-    return _renamed(update)
+    return _rename_axes(update)
 
 
-def _unproved(index: Size, extent: Size, loops: Sequence[Loop]) -> list[Expr]:
+def _unproved_bounds(index: Size, extent: Size, loops: Sequence[Loop]) -> list[Expr]:
     """The conditions of `0 <= index < extent` that do not follow from the ranges of loops.
 
     They hold wherever the statement reads anything; a sum of no terms is written without a read.
@@ -182,7 +182,7 @@ def _unproved(index: Size, extent: Size, loops: Sequence[Loop]) -> list[Expr]:
     ]
 
 
-def _known(form: Affine, found: _Solution) -> Affine | None:
+def _replace_solved(form: Affine, found: _Solution) -> Affine | None:
     """The form with solved indices replaced; None if one is not affine."""
     total = Affine(form.constant)
     for name, coefficient in form.terms:
@@ -195,7 +195,7 @@ def _known(form: Affine, found: _Solution) -> Affine | None:
     return total
 
 
-def _chosen(form: Affine, extent: Size, found: _Solution, left: set[str]) -> str | None:
+def _index_to_solve(form: Affine, extent: Size, found: _Solution, left: set[str]) -> str | None:
     """The index to solve a dimension for: plain ones first, then indices of the left side."""
 
     def rank(name: str) -> tuple[bool, bool, bool]:
@@ -257,7 +257,7 @@ def _divides(value: Expr, step: int) -> Expr:
     return call("equal", remainder, Literal(0, int64))
 
 
-def _moved(value: Expr, found: _Solution, types: Mapping[str, TensorType]) -> Expr:
+def _move_to_axes(value: Expr, found: _Solution, types: Mapping[str, TensorType]) -> Expr:
     """The value in terms of the new axes; reads at positions that may not exist get a default."""
 
     def change(part: Expr) -> Expr | None:
@@ -320,7 +320,7 @@ def _factors(value: Expr) -> list[Read] | None:
     return None
 
 
-def _renamed(update: Update) -> Update:
+def _rename_axes(update: Update) -> Update:
     """The new axes under the names of those they replace."""
     kept = {axis.name for axis in update.reduced}
     names: dict[str, Expr] = {}
@@ -341,13 +341,13 @@ def _renamed(update: Update) -> Update:
 # ---- a scatter ---------------------------------------------------------------------------------
 
 
-def _scattered(given: Contribution, domain: Domain, shape: tuple[Size, ...]) -> Update:
+def _scatter(given: Contribution, domain: Domain, shape: tuple[Size, ...]) -> Update:
     read = given.read
     checked = any(map(is_checked, read.indices))
-    indices = _unflattened(read.indices[0], shape) if read.flat else read.indices
+    indices = _unflatten(read.indices[0], shape) if read.flat else read.indices
     spills = bool(read.default is not None or (given.conditions and checked))
     if spills:
-        indices = _redirected(given, indices, shape)
+        indices = _redirect_outside(given, indices, shape)
     used = {name for index in indices for name in _names(index)}
     axes = tuple(axis for axis in domain.axes if axis.name in used)
     reduced = tuple(axis for axis in domain.axes if axis.name not in used)
@@ -355,7 +355,7 @@ def _scattered(given: Contribution, domain: Domain, shape: tuple[Size, ...]) -> 
     return Update(tuple(indices), axes, reduced, everywhere.value, spills=spills)
 
 
-def _unflattened(offset: Expr, shape: tuple[Size, ...]) -> tuple[Expr, ...]:
+def _unflatten(offset: Expr, shape: tuple[Size, ...]) -> tuple[Expr, ...]:
     """The indices of a row-major offset."""
     found = []
     for number, (size, stride) in enumerate(zip(shape, row_major_strides(shape))):
@@ -368,7 +368,7 @@ def _unflattened(offset: Expr, shape: tuple[Size, ...]) -> tuple[Expr, ...]:
     return tuple(found)
 
 
-def _redirected(
+def _redirect_outside(
     given: Contribution, indices: Sequence[Expr], shape: tuple[Size, ...]
 ) -> tuple[Expr, ...]:
     """Indices that are one past the end wherever the read has no element or is not used."""

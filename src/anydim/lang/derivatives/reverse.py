@@ -104,7 +104,7 @@ class Reverse:
             own = [replace(w, path=(*here, *w.path[len(here) :])) for w in own]
             mark = len(self.cotangents.block.steps)
             forward, found = self._step(step, here, loops)
-            names = self._kept(step, found, own, later, loops)
+            names = self._copies_to_keep(step, found, own, later, loops)
             self._rename(mark, names)
             ahead = [*self._copies(names, forward), *ahead]
             needs += found
@@ -144,7 +144,7 @@ class Reverse:
 
     # ---- values that later steps overwrite ------------------------------------------------------
 
-    def _kept(
+    def _copies_to_keep(
         self, step: OrderedStep, needs: list[Access], own: list[Access], later: list[Access],
         loops: tuple[Loop, ...],
     ) -> dict[str, str]:  # fmt: skip
@@ -166,7 +166,7 @@ class Reverse:
         return names
 
     def _copy_name(self, tensor: str) -> str:
-        return self.cotangents.temporary(f"{tensor}_kept", self.cotangents.types[tensor])
+        return self.cotangents.temporary(f"{tensor}_copies_to_keep", self.cotangents.types[tensor])
 
     def _rename(self, mark: int, names: dict[str, str]) -> None:
         block = self.cotangents.block
@@ -253,14 +253,14 @@ class Reverse:
     def _start_around(self, step: OrderedStep, here: Path) -> None:
         """Define the cotangents that the backward steps of a block add to and others read."""
         cotangents = self.cotangents
-        for name in sorted(self._touched(step) & cotangents.active):
+        for name in sorted(self._touched_tensors(step) & cotangents.active):
             home = cotangents.homes.get(name, ())
             if home[: len(here)] == here:
                 continue
             if not cotangents.is_defined(name) or cotangents.changes(name):
                 cotangents.start(name)
 
-    def _touched(self, step: OrderedStep) -> set[str]:
+    def _touched_tensors(self, step: OrderedStep) -> set[str]:
         found = set(written((step,)))
         for inner, _, _ in at_paths((step,)):
             found |= {read.tensor for expr in expressions(inner) for read in reads(expr)}
@@ -302,7 +302,7 @@ class Reverse:
             for step, here, around in at_paths(steps, path, loops):
                 if written((step,)) & more:
                     found += reads_of(step, here, around)
-                    found += _combined(step, here, around)
+                    found += _own_reads(step, here, around)
 
 
 def _entries(saved: Sequence[str], here: Path, loops: tuple[Loop, ...]) -> list[Access]:
@@ -310,7 +310,7 @@ def _entries(saved: Sequence[str], here: Path, loops: tuple[Loop, ...]) -> list[
     return [Access(tensor, None, here, loops, entry=True) for tensor in saved]
 
 
-def _combined(step: OrderedStep, here: Path, loops: tuple[Loop, ...]) -> list[Access]:
+def _own_reads(step: OrderedStep, here: Path, loops: tuple[Loop, ...]) -> list[Access]:
     """The read of its own target by a step that combines with it."""
     if isinstance(step, Write) and not defines(step):
         return [Access(step.target, step.indices, here, loops)]
@@ -356,7 +356,7 @@ def _iteration(loop: Loop) -> Expr:
 def _backward(loop: Loop, body: tuple[OrderedStep, ...]) -> Loop:
     """The loop over the same values in the other order."""
     if abs(loop.step) == 1:
-        start, stop = _moved(loop.stop, -loop.step), _moved(loop.start, -loop.step)
+        start, stop = _shift(loop.stop, -loop.step), _shift(loop.start, -loop.step)
         return Loop(loop.variable, start, stop, -loop.step, body)
     first, trips = size_of(loop.start), _trips(loop)
     if first is None or trips is None:
@@ -365,7 +365,7 @@ def _backward(loop: Loop, body: tuple[OrderedStep, ...]) -> Loop:
     return Loop(loop.variable, SizeTerm(last), SizeTerm(first - loop.step), -loop.step, body)
 
 
-def _moved(end: Expr, by: int) -> Expr:
+def _shift(end: Expr, by: int) -> Expr:
     size = size_of(end)
     if size is not None:
         return SizeTerm(size + by)

@@ -67,15 +67,15 @@ class StepAdjoint:
         if again:
             cotangents.start(step.target)
         if self._reads_itself():
-            self._contribute(self._taken())
+            self._contribute(self._copy_cotangent())
             return
         self._contribute(Read(cotangents.name(step.target), self.indices))
         if again:
-            cotangents.emit(self._zeroed())
+            cotangents.emit(self._clear_cotangent())
 
     def _reads_itself(self) -> bool:
         """Whether the cotangent of an element that is written may change meanwhile."""
-        own = Access(self.step.target, self._written(), self.path, self.loops, self.step)
+        own = Access(self.step.target, self._written_indices(), self.path, self.loops, self.step)
         return any(
             overwritten(
                 Access(read.tensor, None if read.flat else read.indices, self.path, self.loops),
@@ -85,10 +85,10 @@ class StepAdjoint:
             if read.tensor == self.step.target and carries(self.step.body, {read.tensor})
         )  # fmt: skip
 
-    def _written(self) -> tuple[Expr, ...] | None:
+    def _written_indices(self) -> tuple[Expr, ...] | None:
         return self.step.indices if isinstance(self.step, Write) else None
 
-    def _taken(self) -> Read:
+    def _copy_cotangent(self) -> Read:
         """A copy of the cotangent of what is written."""
         step, cotangents = self.step, self.cotangents
         cotangents.start(step.target)
@@ -98,10 +98,10 @@ class StepAdjoint:
         copy = cotangents.temporary(f"{name}_old", kind)
         cotangents.emit(Statement(copy, step.axes, Read(name, self.indices)))
         if defines(step):
-            cotangents.emit(self._zeroed())
+            cotangents.emit(self._clear_cotangent())
         return Read(copy, indices_of(step.axes))
 
-    def _zeroed(self) -> Statement | Write:
+    def _clear_cotangent(self) -> Statement | Write:
         step, name = self.step, self.cotangents.name(self.step.target)
         if isinstance(step, Statement):
             return Statement(name, step.axes, ZERO)
@@ -121,10 +121,14 @@ class StepAdjoint:
         elif step.combine == "mul":
             value = times(value, self._others(domain, body))
         types = self.cotangents.types
-        for found in _joined(contributions(body, value, self.cotangents.active, types, extra)):
+        for found in _join_contributions(
+            contributions(body, value, self.cotangents.active, types, extra)
+        ):
             self._receive(found, domain)
 
-    def _reduced(self, stem: str, domain: Domain, body: Expr, combine: str, rest: Expr) -> Read:
+    def _reduce_to_temporary(
+        self, stem: str, domain: Domain, body: Expr, combine: str, rest: Expr
+    ) -> Read:
         """A temporary with one element per element written: `body` over the reduced indices."""
         kind = self.cotangents.types[self.cotangents.name(self.step.target)]
         shape = tuple(axis.extent for axis in domain.left)
@@ -136,13 +140,13 @@ class StepAdjoint:
 
     def _count(self, domain: Domain, chosen: Expr) -> Read:
         """The number of terms that are the extreme: each receives an equal part."""
-        return self._reduced("ties", domain, where(chosen, ONE), "add", ZERO)
+        return self._reduce_to_temporary("ties", domain, where(chosen, ONE), "add", ZERO)
 
     def _others(self, domain: Domain, body: Expr) -> Expr:
         """The product of all other terms, exact where terms are zero."""
         is_zero = call("equal", body, ZERO)
-        rest = self._reduced("rest", domain, where(is_zero, ONE, body), "mul", ONE)
-        zeros = self._reduced("zeros", domain, where(is_zero, ONE), "add", ZERO)
+        rest = self._reduce_to_temporary("rest", domain, where(is_zero, ONE, body), "mul", ONE)
+        zeros = self._reduce_to_temporary("zeros", domain, where(is_zero, ONE), "add", ZERO)
         alone = where(call("equal", zeros, ONE), rest)
         return where(is_zero, alone, where(call("equal", zeros, ZERO), over(rest, body)))
 
@@ -151,10 +155,10 @@ class StepAdjoint:
         kind = cotangents.types[cotangents.name(tensor)]
         update = placed(found, domain, cotangents.types, kind.dtype)
         if update.spills:
-            update = self._spilled(update, kind)
+            update = self._scatter_with_margin(update, kind)
         self._add(tensor, update)
 
-    def _spilled(self, update: Update, kind: TensorType) -> Update:
+    def _scatter_with_margin(self, update: Update, kind: TensorType) -> Update:
         """Scatter into a tensor with one more position in each dimension, then take the rest."""
         cotangents = self.cotangents
         larger = TensorType(kind.dtype, tuple(size + 1 for size in kind.shape))
@@ -185,7 +189,7 @@ class StepAdjoint:
         cotangents.emit(write if condition is None else Branch(condition, (write,)))
 
 
-def _joined(given: Iterable[Contribution]) -> list[Contribution]:
+def _join_contributions(given: Iterable[Contribution]) -> list[Contribution]:
     """The contributions, those to one read under the same conditions as one."""
     found: dict[tuple[Read, tuple[Expr, ...]], Contribution] = {}
     for each in given:

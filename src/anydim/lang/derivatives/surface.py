@@ -59,7 +59,7 @@ def definition_of(
     signature: Signature, steps: Sequence[OrderedStep], types: Mapping[str, TensorType]
 ) -> Definition:
     """The definition with these steps; its text is printed, and parsed again."""
-    surface = _Surface(types, _declared(signature))
+    surface = _Surface(types, _declared_sizes(signature))
     surface.reserve(signature)
     made = Definition(
         name=surface.clean(signature.name),
@@ -72,7 +72,7 @@ def definition_of(
     return parse_definition(text, f"<{made.name}>")
 
 
-def _declared(signature: Signature) -> dict[str, Size]:
+def _declared_sizes(signature: Signature) -> dict[str, Size]:
     """Sizes of parameters that are expressions of other sizes, by their symbol."""
     found: dict[str, Size] = {}
     for guard in signature.guards:
@@ -194,7 +194,7 @@ class _Surface:
         return self.assignment(step)
 
     def assignment(self, step: Statement | Write) -> syntax.Assignment:
-        step = _combined(step)
+        step = _as_accumulation(step)
         body, ranges = _ranges(step)
         target = self.tensor(step.target)
         indices = step.indices if isinstance(step, Write) else tuple(
@@ -202,7 +202,7 @@ class _Surface:
         )  # fmt: skip
         fresh = bool(step.combine) if isinstance(step, Statement) else step.fresh
         where = []
-        inferred = self._inferred(step, body)
+        inferred = self._axes_with_inferred_range(step, body)
         for axis in (*step.axes, *step.reduced):
             low, high = ranges.get(axis.name, (None, None))
             if low is None and high is None and axis.name in inferred:
@@ -222,7 +222,7 @@ class _Surface:
             return syntax.Convert(_type_name(dtype), self.term(body))
         return self.term(body)
 
-    def _inferred(self, step: Statement | Write, body: Expr) -> set[str]:
+    def _axes_with_inferred_range(self, step: Statement | Write, body: Expr) -> set[str]:
         """The axes whose range the language infers: each read has them alone in a dimension.
 
         The size of a tensor of a loop is that of all iterations, unlike a range of one iteration.
@@ -252,7 +252,7 @@ def _type_name(dtype: DType) -> str:
     return _TYPES.get(dtype.name, dtype.name)
 
 
-def _combined(step: Statement | Write) -> Statement | Write:
+def _as_accumulation(step: Statement | Write) -> Statement | Write:
     """`y(i) = y(i) * x` as `y(i) *= x`, from which the language infers no size of y."""
     if not isinstance(step, Write) or step.combine or step.fresh:
         return step

@@ -21,7 +21,7 @@ def overwritten(read: Access, write: Access, fixed: int) -> bool:
 
     The iteration of the outer `fixed` loops is the same for both.
     """
-    shared = _shared(read.loops, write.loops)
+    shared = _common_loops(read.loops, write.loops)
     free = shared[fixed:]
     if _disjoint(read, write, [loop.variable for loop in free]):
         return False
@@ -38,7 +38,7 @@ def overwritten(read: Access, write: Access, fixed: int) -> bool:
     return not same and write.path >= read.path
 
 
-def _shared(left: Sequence[Loop], right: Sequence[Loop]) -> list[Loop]:
+def _common_loops(left: Sequence[Loop], right: Sequence[Loop]) -> list[Loop]:
     found = []
     for a, b in zip(left, right):
         if a is not b:
@@ -61,7 +61,7 @@ def _size(index: Expr, inner: set[str]) -> Size | None:
 
 
 def _pairs(read: Access, write: Access) -> list[tuple[Size, Size]]:
-    shared = _shared(read.loops, write.loops)
+    shared = _common_loops(read.loops, write.loops)
     left, right = _index_sizes(read, shared), _index_sizes(write, shared)
     return [(a, b) for a, b in zip(left, right) if a is not None and b is not None]
 

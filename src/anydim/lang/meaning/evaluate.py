@@ -198,7 +198,7 @@ class _Evaluator:
                 arrays = [self._value(part, spans) for part in parts]
                 lengths = [stop - start for start, stop in spans]
                 if not any(array.dtype == object for array in arrays):
-                    arrays = [_accumulated(array) for array in arrays]
+                    arrays = [_widen_half(array) for array in arrays]
                     total = sum_of_products(arrays, lengths, len(statement.axes))
                     return convert_array(total, self._numpy(self.dtype))
         if self._size(statement.body, spans) > LARGEST:
@@ -236,7 +236,7 @@ class _Evaluator:
         if value.dtype == object:
             return self._reduce_objects(value, axes)
         ufunc: Any = FUNCTIONS[self.statement.combine].numpy
-        wide = _accumulated(value)
+        wide = _widen_half(value)
         total = numpy.asarray(ufunc.reduce(wide, axis=axes, dtype=wide.dtype))
         return convert_array(total, value.dtype)
 
@@ -246,7 +246,7 @@ class _Evaluator:
         result = _as_array(flat[0])
         for part in flat[1:]:
             result = self._apply(self.statement.combine, [result, _as_array(part)])
-            result = self._fitted(result, self.dtype)
+            result = self._wrap_sizes(result, self.dtype)
         return result
 
     # ---- expressions ---------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class _Evaluator:
             return numpy.full((1,) * len(spans), expr.value, self._numpy(kind))
         if isinstance(expr, SizeTerm):
             value = _as_array(self._size_value(expr.size)).reshape((1,) * len(spans))
-            return self._fitted(value, int64)
+            return self._wrap_sizes(value, int64)
         if isinstance(expr, Index):
             dimension = self.dimensions[expr.name]
             shape = [1] * len(spans)
@@ -276,7 +276,7 @@ class _Evaluator:
         result = self._apply(expr.function, arguments)
         dtype = dtype_of(expr, self.types)
         if result.dtype == object:
-            return self._fitted(result, dtype)
+            return self._wrap_sizes(result, dtype)
         return convert_array(result, self._numpy(dtype))
 
     def _size_value(self, size: Size) -> Any:
@@ -338,10 +338,10 @@ class _Evaluator:
                 )
             return convert_array(value, self._numpy(dtype))
         if dtype.is_integer:
-            return self._fitted(value, dtype)
+            return self._wrap_sizes(value, dtype)
         return convert_array(_plain(value), self._numpy(dtype))
 
-    def _fitted(self, value: Array, dtype: DType) -> Array:
+    def _wrap_sizes(self, value: Array, dtype: DType) -> Array:
         """Wrap sizes among the values of an integer type to that type."""
         if self.fit is None or value.dtype != object or not dtype.is_integer:
             return value
@@ -360,7 +360,7 @@ class _Evaluator:
         return _as_array(compute(function, arguments))
 
 
-def _accumulated(array: Array) -> Array:
+def _widen_half(array: Array) -> Array:
     """Convert 16-bit floats to float32 for accumulation, as kernels do."""
     narrow = array.itemsize == 2 and from_numpy(array.dtype).is_float
     return convert_array(array, float32.numpy) if narrow else array

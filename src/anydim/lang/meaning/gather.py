@@ -33,7 +33,7 @@ def read_values(
     if read.flat:
         tensor = tensor.reshape(-1)
     if default is None:
-        sliced = _sliced(tensor, read, spans, dimensions, sizes)
+        sliced = _slice_read(tensor, read, spans, dimensions, sizes)
         if sliced is not None:
             return sliced
     positions = [value(index) for index in read.indices]
@@ -41,10 +41,10 @@ def read_values(
         raise InputError(
             f"tensor '{read.tensor}' is read at a position that is known only at run time"
         )
-    return _gathered(tensor, read, positions, default, len(dimensions), used)
+    return _gather_read(tensor, read, positions, default, len(dimensions), used)
 
 
-def _sliced(
+def _slice_read(
     tensor: Array,
     read: Read,
     spans: Mapping[str, Span],
@@ -96,7 +96,7 @@ def outside_error(
     )
 
 
-def _gathered(
+def _gather_read(
     tensor: Array, read: Read, positions: list[Array], default: Array | None, rank: int,
     used: Array | None,
 ) -> Array:  # fmt: skip

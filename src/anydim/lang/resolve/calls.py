@@ -114,7 +114,7 @@ class Calls:
             alone = alone and walker.tensors[target].dtype == tensor.type.dtype
             names[tensor.name] = target if alone else self.fresh(target)
             if not alone:
-                copies.append(_copied(names[tensor.name], target, tensor.type))
+                copies.append(_copy_statement(names[tensor.name], target, tensor.type))
                 walker.tensors[names[tensor.name]] = tensor.type
         for tensor in group.temporaries:
             names[tensor.name] = self.fresh(f"{item.call.name}.{tensor.name}")
@@ -247,7 +247,7 @@ def _fit(item: Invoke, scope: Scope, target: str, held: TensorType, given: Tenso
             agree(scope.binding, expected, actual, item.position, left, right)
 
 
-def _copied(source: str, target: str, kind: TensorType) -> Statement:
+def _copy_statement(source: str, target: str, kind: TensorType) -> Statement:
     axes = tuple(Axis(f"{target}.{axis}", size) for axis, size in enumerate(kind.shape))
     return Statement(target, axes, Read(source, tuple(Index(axis.name) for axis in axes)))
 

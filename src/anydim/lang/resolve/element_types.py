@@ -42,7 +42,7 @@ def element_types(sources: Mapping[str, Sequence[Source]], tensors: Types) -> di
         if len(names) > 1 or names[0] in uses[names[0]]:
             _grow(names, sources, types)
         else:
-            found = join(_known(sources[names[0]], types))
+            found = join(_known_types(sources[names[0]], types))
             types[names[0]] = TensorType(settled(found), _shape(names[0], types))
     return types
 
@@ -70,12 +70,12 @@ def _widen(
         changed = False
         for name in names:
             before = types[name]
-            found = join([before.dtype, *_known(sources[name], types)])
+            found = join([before.dtype, *_known_types(sources[name], types)])
             if found != before.dtype:
                 types[name], changed = replace(before, dtype=found), True
 
 
-def _known(sources: Sequence[Source], types: Types) -> list[DType]:
+def _known_types(sources: Sequence[Source], types: Types) -> list[DType]:
     found = []
     for source in sources:
         try:

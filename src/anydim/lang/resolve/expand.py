@@ -127,7 +127,7 @@ class Expander:
         if term.name in binding.attributes:
             return binding.attributes[term.name]
         if term.name in self.tensors:
-            return self._checked(Read(term.name, ()), term)
+            return self._check_rank(Read(term.name, ()), term)
         if term.name in binding.sizes:
             return SizeTerm(binding.sizes[term.name])
         self.indices.setdefault(term.name, term.position)
@@ -179,18 +179,18 @@ class Expander:
                 "give an index for each, or '...s' for the indices of an ellipsis",
             )  # fmt: skip
         default = None if term.default is None else self.expand(term.default)
-        return self._checked(Read(term.name, tuple(indices), False, default), term)
+        return self._check_rank(Read(term.name, tuple(indices), False, default), term)
 
-    def _checked(self, read: Read, term: Term) -> Read:
+    def _check_rank(self, read: Read, term: Term) -> Read:
         """Return the read if its index count equals the rank of its tensor."""
         shape = self.tensors[read.tensor].shape
         if not read.flat and len(read.indices) != len(shape):
             have = count_of(len(shape), "dimension")
-            hint = self._kept(read.tensor) or f"write {read.tensor}(i, ...)"
+            hint = self._kept_axes_read(read.tensor) or f"write {read.tensor}(i, ...)"
             raise self.error(term, f"'{read.tensor}' has {have} and needs indices", hint)
         return read
 
-    def _kept(self, tensor: str) -> str:
+    def _kept_axes_read(self, tensor: str) -> str:
         """How to read the result of a reduction that keeps its axes; '' for other tensors."""
         for item in items(self.binding.definition.statements):
             if isinstance(item, Invoke) and item.targets == (tensor,):
@@ -202,7 +202,7 @@ class Expander:
 
     def _flat(self, term: Flat) -> Expr:
         default = None if term.default is None else self.expand(term.default)
-        return self._checked(Read(term.tensor, (self.index(term.offset),), True, default), term)
+        return self._check_rank(Read(term.tensor, (self.index(term.offset),), True, default), term)
 
     def index(self, term: Term) -> Expr:
         """An index expression in normal form; integers become sizes."""

@@ -207,12 +207,14 @@ def range_error(work: Work, problem: RangeProblem) -> LanguageError:
     guarded = [read for read in reads(work.body) if read.default is not None]
     hint = problem.hint
     if any(ranges.uses(read, name) for read in guarded):
-        hint = hint.replace(f"{name} in 0:...", f"{name} in 0:{_meant(work, guarded, name)}")
+        hint = hint.replace(
+            f"{name} in 0:...", f"{name} in 0:{_intended_size(work, guarded, name)}"
+        )
         hint += " (a read with a default implies no range)"
     return work.error(position, problem.text, hint)
 
 
-def _meant(work: Work, guarded: list[Read], name: str) -> str:
+def _intended_size(work: Work, guarded: list[Read], name: str) -> str:
     """The size of the dimension that an index alone addresses in reads with defaults."""
     positions = (position for read in guarded for position in read_positions(read, work.tensors))
     return next((str(size) for index, size, _ in positions if index == Index(name)), "...")

@@ -103,10 +103,10 @@ def _instantiate(
     if needs_order(definition, binding):
         callees = partial(_instantiate, made, by_call)
         return widened(ordered(binding, tuple(types), callees, made))
-    return widened(_unordered(binding, types))
+    return widened(_group_without_order(binding, types))
 
 
-def _unordered(binding: Binding, types: Sequence[TensorType]) -> Group:
+def _group_without_order(binding: Binding, types: Sequence[TensorType]) -> Group:
     """Group of a definition that assigns each tensor once, as a whole."""
     definition = binding.definition
     tensors = dict(binding.tensors)

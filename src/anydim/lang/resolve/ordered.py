@@ -51,7 +51,7 @@ def ordered(
     steps = maker.block(definition.statements, scope)
     _check_sizes(maker, binding)
     copies = {p.name: calls.fresh(p.name) for p in definition.parameters if p.name in roles}
-    steps = (*_copied(copies, binding), *maker.renamed(steps, copies))
+    steps = (*_copy_written_parameters(copies, binding), *maker.renamed(steps, copies))
     results = [copies.get(name, name) for name in definition.results]
     inputs = tuple(Tensor(p.name, kind) for p, kind in zip(definition.parameters, types))
     kinds = dict(maker.tensors)
@@ -224,7 +224,7 @@ class Maker(Walker):
         return positions.get(read, same[0] if same else source.assignment.position)
 
 
-def _copied(copies: Mapping[str, str], binding: Binding) -> list[OrderedStep]:
+def _copy_written_parameters(copies: Mapping[str, str], binding: Binding) -> list[OrderedStep]:
     """Copies of parameters that are written, since the caller's arrays stay unchanged."""
     steps: list[OrderedStep] = []
     for name, copy in copies.items():

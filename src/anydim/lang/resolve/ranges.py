@@ -174,7 +174,7 @@ def solve(
             if open_sizes:
                 waits.setdefault(unknown[0], set()).update(open_sizes)
                 continue
-            bound = _bound(item, unknown[0], extents, box)
+            bound = _index_bound(item, unknown[0], extents, box)
             if bound is not None:
                 found.setdefault(unknown[0], []).append(bound)
                 satisfied.add(item)
@@ -188,7 +188,9 @@ def solve(
     return extents, satisfied, missing
 
 
-def _bound(item: Constraint, name: str, extents: Mapping[str, Size], box: Box) -> _Bound | None:
+def _index_bound(
+    item: Constraint, name: str, extents: Mapping[str, Size], box: Box
+) -> _Bound | None:
     """The values of one index that satisfy a constraint, for all values of the known indices."""
     own = item.form.stride(name)
     others = Affine(item.form.constant, tuple(t for t in item.form.terms if t[0] != name))

@@ -64,7 +64,7 @@ def ranks_of(
 
     Raises LanguageError for ranks that are ambiguous or do not fit.
     """
-    ranks = Ranks(definition, arguments, whole=_given(definition, given))
+    ranks = Ranks(definition, arguments, whole=_given_ranks(definition, given))
     for parameter in definition.parameters:
         found = spreads_of(parameter)
         if len(found) == 1:
@@ -100,7 +100,7 @@ def ellipses_of(definition: Definition) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _given(definition: Definition, given: Mapping[str, Any]) -> dict[str, int]:
+def _given_ranks(definition: Definition, given: Mapping[str, Any]) -> dict[str, int]:
     known = {name[3:]: value for name, value in given.items() if name.startswith("...")}
     for name, value in known.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:

@@ -56,7 +56,7 @@ class Recurrence:
             clause for clause in self.assignment.where
             if not isinstance(clause, Range) or clause.index != self.variable
         )  # fmt: skip
-        value = changed(self.assignment.value, self._guarded)
+        value = changed(self.assignment.value, self._guard_reads)
         inner = print_assignment(replace(self.assignment, value=value, where=where))
         for term in walk(value):
             if isinstance(term, CallTerm) and term.name == self.read.name and term is not value:
@@ -64,7 +64,7 @@ class Recurrence:
                 inner = inner.replace(f"({text})", text).replace(text, f"({text})")
         return f"where order matters, write a loop: for {self.variable} in {span} {{ {inner} }}"
 
-    def _guarded(self, term: Term) -> Term:
+    def _guard_reads(self, term: Term) -> Term:
         """Make reads of the target default to 0 where it is not written yet."""
         if not isinstance(term, CallTerm) or term.name != self.read.name or term.default:
             return term
@@ -99,9 +99,9 @@ def reversed_loop(around: Sequence[Item], tensor: str) -> str:
     for loop in reversed(loops):
         step = _number(loop.step)
         later = "add" if step == 1 else "sub"
-        moved = any(_moved(i, loop.variable, later) for read in reads for i in read.arguments)
+        moved = any(_is_shifted(i, loop.variable, later) for read in reads for i in read.arguments)
         if moved and abs(step) == 1:
-            first, last = _shifted(loop.stop, -step), _shifted(loop.start, -step)
+            first, last = _shifted_end(loop.stop, -step), _shifted_end(loop.start, -step)
             return f"for {loop.variable} in {first}:{last}{':-1' if step > 0 else ''}"
     return ""
 
@@ -113,19 +113,21 @@ def _number(term: Term) -> int:
     return term.value if isinstance(term, Number) and type(term.value) is int else 0
 
 
-def _moved(index: Term, variable: str, function: str) -> bool:
+def _is_shifted(index: Term, variable: str, function: str) -> bool:
     """Whether an index is the variable plus (or minus) a positive number."""
     if not isinstance(index, Operation) or index.function != function:
         return False
     return index.arguments[0] == Name(variable) and _number(index.arguments[1]) > 0
 
 
-def _shifted(end: Term, by: int) -> str:
+def _shifted_end(end: Term, by: int) -> str:
     """Text of an end of a loop, shifted by an offset."""
     if isinstance(end, Operation) and end.function in ("add", "sub"):
         number = _number(end.arguments[1])
         if number:
-            return _shifted(end.arguments[0], by + (number if end.function == "add" else -number))
+            return _shifted_end(
+                end.arguments[0], by + (number if end.function == "add" else -number)
+            )
     if _number(end) or end == Number(0):
         return str(_number(end) + by)
     return f"{_in_span(end)} {'+' if by > 0 else '-'} {abs(by)}" if by else _in_span(end)

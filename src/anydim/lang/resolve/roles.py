@@ -92,14 +92,14 @@ def names_in(term: Term) -> set[str]:
 def roles_of(definition: Definition, binding: Binding) -> dict[str, Role]:
     """The role of every tensor that a definition writes, in the order of first writing."""
     found: dict[str, list[tuple[Assignment | Invoke, Chain]]] = {}
-    for item, chain in _chained(definition.statements, (), [0]):
+    for item, chain in _walk_chains(definition.statements, (), [0]):
         for name in targets((item,)):
             found.setdefault(name, []).append((item, chain))
     parameters = {parameter.name for parameter in definition.parameters}
     variables = set(_variables(definition.statements))
     taken = parameters | found.keys() | binding.sizes.keys() | binding.attributes.keys() | variables
     roles, firsts = {}, dict[str, set[int]]()
-    _written(definition.statements, frozenset(parameters), firsts)
+    _written_after(definition.statements, frozenset(parameters), firsts)
     for name, writers in found.items():
         first, chain = writers[0]
         before_all = all(other[: len(chain)] == chain for _, other in writers)
@@ -110,7 +110,7 @@ def roles_of(definition: Definition, binding: Binding) -> dict[str, Role]:
     return roles
 
 
-def _written(
+def _written_after(
     block: tuple[Item, ...], before: frozenset[str], first: dict[str, set[int]]
 ) -> frozenset[str]:
     """The tensors written after a block; `first` gets the items before which nothing writes one.
@@ -125,11 +125,11 @@ def _written(
                     first.setdefault(name, set()).add(item.position)
             before = before.union(names)
         else:
-            before = before.union(*[_written(inner, before, first) for inner in parts(item)])
+            before = before.union(*[_written_after(inner, before, first) for inner in parts(item)])
     return before
 
 
-def _chained(
+def _walk_chains(
     block: tuple[Item, ...], chain: Chain, count: list[int]
 ) -> Iterator[tuple[Assignment | Invoke, Chain]]:
     count[0] += 1
@@ -139,7 +139,7 @@ def _chained(
             yield item, chain
         else:
             for inner in parts(item):
-                yield from _chained(inner, chain, count)
+                yield from _walk_chains(inner, chain, count)
 
 
 def _variables(block: tuple[Item, ...]) -> Iterator[str]:

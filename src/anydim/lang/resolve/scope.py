@@ -91,7 +91,7 @@ class Scope:
         symbol = Size.symbol(variable)
         facts = [symbol - low] if low.constant is None else []
         facts += [] if high is None else [high - 1 - symbol]
-        box = _extended(self.box, Dim(variable, low_bound), facts)
+        box = _extend_box(self.box, Dim(variable, low_bound), facts)
         sizes = {**self.binding.sizes, name: symbol + base}
         binding = replace(self.binding, box=box, sizes=sizes)
         loops = (*self.loops, LoopAround(variable, low, high, step, name, base))
@@ -113,7 +113,7 @@ def new_name(name: str, taken: set[str]) -> str:
     return new
 
 
-def _extended(box: Box, dim: Dim, facts: Sequence[Size]) -> Box:
+def _extend_box(box: Box, dim: Dim, facts: Sequence[Size]) -> Box:
     return with_facts(Box.of(*box.dims, dim, constraints=box.constraints), facts)
 
 

@@ -175,7 +175,7 @@ class Surveyor(Walker):
             shape = self.tensors[read.tensor].shape
             for index, size in zip(read.indices, shape):
                 if index == written and read.tensor != work.assignment.target:
-                    return self._known(size)
+                    return self._known_cover(size)
         used = [name for name in work.expander.indices if ranges.uses(written, name)]
         if any(name not in work.extents for name in used):
             return Open()
@@ -187,7 +187,7 @@ class Surveyor(Walker):
         high = None if span is None else hoisted(span[1], scope.loops, scope.box, True)
         return BY_DATA if high is None else high + 1
 
-    def _known(self, size: Size) -> Cover:
+    def _known_cover(self, size: Size) -> Cover:
         unknown = unknown_in(size)
         return unknown - self.ignored if unknown else size
 

@@ -22,14 +22,14 @@ def expand_statement(
     Guards that its reads need are added to the binding.
     """
     expander = Expander(binding, tensors)
-    left = _left(assignment, expander)
+    left = _left_indices(assignment, expander)
     work = Work(assignment, binding, tensors, expander, left, expander.expand(assignment.value))
     where_ranges(work)
     check_reads(work, infer(work))
     return _finish(work)
 
 
-def _left(assignment: Assignment, expander: Expander) -> list[str]:
+def _left_indices(assignment: Assignment, expander: Expander) -> list[str]:
     left: list[str] = []
     for term in assignment.indices:
         if isinstance(term, Spread):

@@ -176,7 +176,7 @@ def _over(part: Part, iterations: Range, low: Size, high: Size, box: Box) -> Par
         return None
     comb, span = part.comb, _swept(part.spans[axis], iterations, low, high, box)
     if span is None and comb is None and not facts:
-        found = _combed(part.spans[axis], iterations, low, high)
+        found = _comb_of(part.spans[axis], iterations, low, high)
         if found is not None:
             comb, span = Comb(axis, found[0]), found[1]
     if span is None:
@@ -202,7 +202,7 @@ def _swept(span: Span, iterations: Range, low: Size, high: Size, box: Box) -> Sp
     return stop + factor * high, stop + factor * low
 
 
-def _combed(span: Span, iterations: Range, low: Size, high: Size) -> tuple[int, Span] | None:
+def _comb_of(span: Span, iterations: Range, low: Size, high: Size) -> tuple[int, Span] | None:
     """Stride and interval of one element that moves upwards by more than one per iteration."""
     split = span[0].linear_in((iterations.variable,))
     factor = None if split is None else split[0].get(iterations.variable, as_size(0)).constant
@@ -225,7 +225,7 @@ def filled(parts: Sequence[Part]) -> list[Part]:
             axis = part.comb.axis
             others = (*part.spans[:axis], *part.spans[axis + 1 :])
             groups.setdefault((part.tensor, part.facts, part.comb, others), []).append(part)
-    return found + [whole for group in groups.values() for whole in _interleaved(group)]
+    return found + [whole for group in groups.values() for whole in _merge_combs(group)]
 
 
 def _single(part: Part) -> Iterator[Part]:
@@ -240,7 +240,7 @@ def _single(part: Part) -> Iterator[Part]:
         yield replace(part, spans=spans, comb=None)
 
 
-def _interleaved(combs: Sequence[Part]) -> Iterator[Part]:
+def _merge_combs(combs: Sequence[Part]) -> Iterator[Part]:
     """The interval filled by combs that differ only in their start and end.
 
     With a comb for each remainder, the first gap is where the first of them ends.
@@ -264,7 +264,7 @@ def merged(parts: Sequence[Part]) -> list[Part]:
     for part in dict.fromkeys(parts):
         done = found.setdefault(part.tensor, [])
         for number, other in enumerate(done):
-            together = _joined(other, part)
+            together = _join_parts(other, part)
             if together is not None:
                 done[number] = together
                 break
@@ -273,7 +273,7 @@ def merged(parts: Sequence[Part]) -> list[Part]:
     return [part for done in found.values() for part in done]
 
 
-def _joined(left: Part, right: Part) -> Part | None:
+def _join_parts(left: Part, right: Part) -> Part | None:
     same = (left.tensor, left.facts, len(left.spans), left.comb) == (
         right.tensor, right.facts, len(right.spans), None
     )  # fmt: skip

@@ -99,11 +99,11 @@ def _parse_size(position: int, text: str) -> Size:
         raise Problem(position, error.problem) from None
 
 
-def _quoted(word: Word) -> _Quoted:
+def _read_quoted(word: Word) -> _Quoted:
     return _Quoted(_parse_name(word), word.position)
 
 
-def _braced(word: Word) -> _Braced:
+def _read_braced(word: Word) -> _Braced:
     return _Braced(_parse_size(word.position, word[1:-1]), word.position)
 
 
@@ -112,7 +112,7 @@ class _GroupReader(TermReader):
 
     match_atom = re.compile(f"{ATOMS}|(?P<quoted>{_QUOTED})|(?P<braced>{_BRACED})").match
     readable = ("name", "quoted")
-    leaves = {**LEAVES, "quoted": _quoted, "braced": _braced}
+    leaves = {**LEAVES, "quoted": _read_quoted, "braced": _read_braced}
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -153,9 +153,9 @@ class _GroupReader(TermReader):
         return tensor
 
     def _guard(self) -> Guard:
-        left = _braced(self.token(_match_braced, "a size in braces"))
+        left = _read_braced(self.token(_match_braced, "a size in braces"))
         relation = self.token(_match_relation, "a relation")
-        right = _braced(self.token(_match_braced, "a size in braces"))
+        right = _read_braced(self.token(_match_braced, "a size in braces"))
         message = self.token(_match_quoted, "a text in quotes")
         return Guard(left.size, str(relation), right.size, _parse_name(message))
 

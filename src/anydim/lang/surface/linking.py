@@ -46,7 +46,7 @@ def link(definitions: Sequence[Definition], types: Types) -> tuple[Definition, .
     structure of each such call is a part of the caller's.
     """
     heads = {definition.name: definition for definition in definitions}
-    called = {name: _resolved(definition, types) for name, definition in heads.items()}
+    called = {name: _resolve_patterns(definition, types) for name, definition in heads.items()}
     structures = {name for name, each in heads.items() if first_structure(each, types)}
     called = {
         name: _with_calls(each, set(heads), structures, types) for name, each in called.items()
@@ -56,10 +56,12 @@ def link(definitions: Sequence[Definition], types: Types) -> tuple[Definition, .
     for name, definition in called.items():
         family = frozenset(families.get(name, ()))
         check(definition, heads, types, family, values[name].kinds)
-    called = {name: _typed(each, types, values[name]) for name, each in called.items()}
+    called = {
+        name: _add_structure_types(each, types, values[name]) for name, each in called.items()
+    }
     done: dict[str, Definition] = {}
     for name in called:
-        _linked(name, called, done, (), families)
+        _link_definition(name, called, done, (), families)
     return tuple(done[name] for name in called)
 
 
@@ -127,14 +129,14 @@ def _constructors(definition: Definition, types: Types, names: set[str]) -> dict
     return {name: kind for name, kind in found.items() if name not in names}
 
 
-def _resolved(definition: Definition, types: Types) -> Definition:
+def _resolve_patterns(definition: Definition, types: Types) -> Definition:
     """A definition with resolved patterns."""
     scope = {each.name: each for each in definition.parameters if types.is_structure(each)}
     resolver = Resolver(definition, types)
     return replace(definition, statements=resolver.block(definition.statements, scope))
 
 
-def _typed(definition: Definition, types: Types, values: Values) -> Definition:
+def _add_structure_types(definition: Definition, types: Types, values: Values) -> Definition:
     """A definition with the structure types of its parameters, results and nodes, by their
     canonical names."""
     return replace(
@@ -167,7 +169,7 @@ def _families(called: dict[str, Definition], types: Types) -> dict[str, tuple[st
     return found
 
 
-def _linked(
+def _link_definition(
     name: str, called: dict[str, Definition], done: dict[str, Definition], within: tuple[str, ...],
     families: dict[str, tuple[str, ...]],
 ) -> Definition:  # fmt: skip
@@ -203,7 +205,7 @@ def _with_callees(
                 "write a loop instead, or bound the number of open calls: ; size depth = 100",
             )
         if len(within) <= DEEPEST_CALLS:
-            callees[callee] = _linked(callee, called, done, within, families)
+            callees[callee] = _link_definition(callee, called, done, within, families)
         if len(within) > DEEPEST_CALLS or _height(callees[callee], heights) >= DEEPEST_CALLS:
             problem = f"calls nested more than {DEEPEST_CALLS} deep"
             raise definition.error(item.call.position, problem)

@@ -202,7 +202,7 @@ class _Rewriting:
         if isinstance(term, CallTerm) and self.calls(term):
             return self._result(term, place)
         if self._is_lazy(term):
-            return self._chosen(term, place)
+            return self._choose_by_branch(term, place)
         if isinstance(term, (CallTerm, Flat)) and term.default is not None:
             self._refuse(self._late(term.default), "'else'")
         return _rebuilt(term, lambda inner: self.term(inner, place))
@@ -217,7 +217,7 @@ class _Rewriting:
         inner = self._arguments(call, place)
         index = self._row(inner)
         indices = (Name(index, call.position),) if index else ()
-        name = self._named(call)
+        name = self._new_name(call)
         place.block.append(Assignment(name, indices, "", False, inner, position=self.position))
         read = CallTerm(name, indices, position=call.position)
         result = read if index else Name(name, call.position)
@@ -265,7 +265,7 @@ class _Rewriting:
             raise self.definition.error(where, problem, hint)
         return index
 
-    def _named(self, call: CallTerm) -> str:
+    def _new_name(self, call: CallTerm) -> str:
         """A new name for the result of a call."""
         self.words = self.words or {*_WORD.findall(self.definition.text), *self.callables.own}
         number = 1
@@ -300,25 +300,25 @@ class _Rewriting:
     def _chooses(self, term: Term) -> bool:
         return isinstance(term, Operation) and term.function == "select" and self._is_lazy(term)
 
-    def _chosen(self, term: Term, place: _Place) -> Term:
+    def _choose_by_branch(self, term: Term, place: _Place) -> Term:
         """The name of a value that a branch assigns."""
         assert isinstance(term, Operation)
         self._same_for_all(term, place)
         first, *rest = term.arguments
-        name = self._named(CallTerm("chosen", (), position=term.position))
+        name = self._new_name(CallTerm("chosen", (), position=term.position))
         self.shown[name] = print_term(term)
         condition = self.term(first, place)
         if term.function == "select":
-            blocks = [self._assigned(name, each, place) for each in rest]
+            blocks = [self._assign_value(name, each, place) for each in rest]
         else:
             known = Number(term.function == "or", term.position)
-            blocks = [self._assigned(name, each, place, term) for each in rest]
+            blocks = [self._assign_value(name, each, place, term) for each in rest]
             blocks.append((Assignment(name, (), "", False, known, position=self.position),))
         then, otherwise = reversed(blocks) if term.function == "or" else blocks
         place.block.append(BranchBlock(condition, then, otherwise, self.position))
         return Name(name, term.position)
 
-    def _assigned(
+    def _assign_value(
         self, name: str, value: Term, place: _Place, within: Operation | None = None
     ) -> tuple[Item, ...]:
         """The block that assigns a value, as a truth value within `&&` or `||`."""

@@ -116,7 +116,7 @@ class Resolver:
         return tuple(made)
 
     def _match(self, match: MatchBlock, scope: Mapping[str, Parameter]) -> MatchBlock:
-        kinds = [self._matched(name.name, name.position, scope) for name in match.structures]
+        kinds = [self._matched_type(name.name, name.position, scope) for name in match.structures]
         if len({name.name for name in match.structures}) < len(kinds):
             raise self.definition.error(match.position, "a structure is matched twice")
         if not match.cases:
@@ -191,7 +191,7 @@ class Resolver:
         hint = "match fewer structures at once"
         return self.definition.error(match.position, problem, hint)
 
-    def _matched(self, name: str, position: int, scope: Mapping[str, Parameter]) -> Parameter:
+    def _matched_type(self, name: str, position: int, scope: Mapping[str, Parameter]) -> Parameter:
         """The type of a name that is matched."""
         if name in scope:
             if self.types.is_list(scope[name]):

@@ -42,7 +42,7 @@ def _within(printed: _Printed, precedence: int) -> str:
     return text if level >= precedence else f"({text})"
 
 
-def _applied(function: str, parts: list[_Printed]) -> _Printed:
+def _function_text(function: str, parts: list[_Printed]) -> _Printed:
     """A function in operator form, if it has one."""
     operator = FUNCTIONS[function].operator
     if function == "select":
@@ -59,7 +59,7 @@ def _applied(function: str, parts: list[_Printed]) -> _Printed:
     return f"{function}({', '.join(text for text, _ in parts)})", PRIMARY
 
 
-def _guarded(read: str, default: _Printed | None) -> _Printed:
+def _read_text(read: str, default: _Printed | None) -> _Printed:
     if default is None:
         return read, PRIMARY
     return f"{read} else {_within(default, UNARY)}", UNARY
@@ -202,15 +202,15 @@ def _term(term: syntax.Term) -> _Printed:
     if isinstance(term, syntax.Convert):
         return f"cast<{term.type}>({print_term(term.argument)})", PRIMARY
     if isinstance(term, syntax.Operation):
-        return _applied(term.function, [_term(argument) for argument in term.arguments])
+        return _function_text(term.function, [_term(argument) for argument in term.arguments])
     default = None if term.default is None else _term(term.default)
     if isinstance(term, syntax.Flat):
-        return _guarded(f"{term.tensor}[{print_term(term.offset)}]", default)
+        return _read_text(f"{term.tensor}[{print_term(term.offset)}]", default)
     inner = _terms(term.arguments)
     if term.settings:
         given = (f"{s.name} = {print_term(s.value)}" for s in term.settings)
         inner = f"{inner}; {', '.join(given)}"
-    return _guarded(f"{term.name}({inner})", default)
+    return _read_text(f"{term.name}({inner})", default)
 
 
 # ---- groups ------------------------------------------------------------------------------------
@@ -314,8 +314,8 @@ def _expression(expr: tree.Expr, axes: set[str]) -> _Printed:
     if isinstance(expr, tree.Cast):
         return f"cast<{expr.dtype}>({_expression(expr.argument, axes)[0]})", PRIMARY
     if isinstance(expr, tree.Apply):
-        return _applied(expr.function, [_expression(a, axes) for a in expr.arguments])
+        return _function_text(expr.function, [_expression(a, axes) for a in expr.arguments])
     inner = ", ".join(_expression(index, axes)[0] for index in expr.indices)
     left, right = "[]" if expr.flat else "()"
     default = None if expr.default is None else _expression(expr.default, axes)
-    return _guarded(f"{name_text(expr.tensor)}{left}{inner}{right}", default)
+    return _read_text(f"{name_text(expr.tensor)}{left}{inner}{right}", default)

@@ -34,6 +34,7 @@ Value = TypeVar("Value")
 _match_space = re.compile(r"(?:\s+|#[^\n]*)*").match
 _match_name = re.compile(IDENTIFIER).match
 _match_assign = re.compile(r"(\+|\*|min|max)?=!?").match
+_match_end = re.compile(r"[A-Za-z_),;:{}]").match  # what follows a term
 _match_shown = re.compile(r"->|[-+*/<>=!&|]{1,2}").match  # operators that an error shows whole
 
 
@@ -132,7 +133,8 @@ class Scanner:
     def fail(self, *expected: str) -> NoReturn:
         """Raise a Problem: neither of these is here, nor what was looked for before."""
         looked_for = {*self.missed, *expected}
-        words = _described(looked_for)
+        ended = _match_end(self.text, self.at) is not None
+        words = _describe(looked_for, ended)
         if self.at >= len(self.text):
             position = len(self.text.rstrip())
             raise Problem(position, f"the text ends early; expected {words}")
@@ -149,16 +151,18 @@ class Scanner:
 _BETWEEN = {"}", NAME, ";", "("}  # between constructors of a type or cases of a match
 
 
-def _described(expected: set[str]) -> str:
-    """What was expected, in words: the larger whole if it could start there."""
+def _describe(expected: set[str], ended: bool) -> str:
+    """What was expected, in words: the larger whole if it could start there.
+
+    An operator is left out if what follows shows that the term has `ended`.
+    """
     if {NAME, NUMBER} <= expected:
         return "an expression"
     if "}" in expected and not expected <= _BETWEEN:
         return "a statement or '}'"
     if OPERATOR in expected:
         expected = expected - {"?", "else", "where", "(", "["}
-    if {NAME, "<"} <= expected:
-        expected = expected - {"(", "<"}  # of the type before the name
+        expected = (expected - {OPERATOR} if ended else expected) or {OPERATOR}
     if ASSIGN in expected and "(" not in expected:
         expected = expected - {","}  # several results of a call for each row are rare
     words = sorted(word if word.startswith(_ARTICLES) else f"'{word}'" for word in expected)

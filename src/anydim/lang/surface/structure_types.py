@@ -58,7 +58,7 @@ class Types:
         declared = self.declared[kind.type]
         meant = dict(zip(declared.parameters, kind.arguments))
         return tuple(
-            replace(each, fields=tuple(_substituted(part, meant) for part in each.fields))
+            replace(each, fields=tuple(_substitute(part, meant) for part in each.fields))
             for each in declared.constructors
         )
 
@@ -140,13 +140,13 @@ def _shortest(kind: Parameter) -> Parameter:
     return replace(kind, type=short, arguments=tuple(map(_shortest, kind.arguments)))
 
 
-def _substituted(kind: Parameter, meant: Mapping[str, Parameter]) -> Parameter:
+def _substitute(kind: Parameter, meant: Mapping[str, Parameter]) -> Parameter:
     """A type with the arguments in the place of the type parameters."""
     if kind.type in meant:
         base = meant[kind.type]
         shape = (*kind.shape, *base.shape)
         return replace(kind, type=base.type, arguments=base.arguments, shape=shape)
-    arguments = tuple(_substituted(inner, meant) for inner in kind.arguments)
+    arguments = tuple(_substitute(inner, meant) for inner in kind.arguments)
     return replace(kind, arguments=arguments)
 
 

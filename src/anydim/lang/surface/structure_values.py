@@ -129,7 +129,7 @@ class _Inferred:
 
     def run(self) -> None:
         for parameter in self.definition.parameters:
-            self.top.own[parameter.name] = self._fixed(parameter.name, parameter)
+            self.top.own[parameter.name] = self._fixed_variable(parameter.name, parameter)
         self._block(self.definition.statements, self.top)
         self.changed = True
         while self.changed:
@@ -151,7 +151,7 @@ class _Inferred:
                 continue
             if len(kinds) > 1:
                 raise self.definition.error(
-                    position, f"the type of '{name}' is not known: {_shown(kinds)}",
+                    position, f"the type of '{name}' is not known: {_kinds_text(kinds)}",
                     "make it a field of another structure, or pass it to a definition",
                 )  # fmt: skip
             (kind,) = kinds
@@ -162,7 +162,7 @@ class _Inferred:
 
     # ---- variables -----------------------------------------------------------------------------
 
-    def _fixed(self, named: str, kind: Parameter) -> _Variable:
+    def _fixed_variable(self, named: str, kind: Parameter) -> _Variable:
         """The variable of a parameter, or of a name in a pattern."""
         name = TENSOR
         if self.types.is_structure(kind):
@@ -208,7 +208,8 @@ class _Inferred:
         """Leave only the types of a value to its target."""
         if not self._narrow(target, kinds):
             known = target.root().kinds or frozenset()
-            problem = f"'{name}' is {_shown(kinds)} here, and {_shown(known)} in another {where}"
+            here, there = _kinds_text(kinds), _kinds_text(known)
+            problem = f"'{name}' is {here} here, and {there} in another {where}"
             raise self.definition.error(
                 position, problem, "a name has one type: rename one of them"
             )
@@ -245,7 +246,7 @@ class _Inferred:
             for pattern, matched in zip(case.patterns, kinds):
                 if matched is not None:
                     for named, part, _ in bindings(pattern, matched, self.types):
-                        inner.own[named.name] = self._fixed(named.name, part)
+                        inner.own[named.name] = self._fixed_variable(named.name, part)
             bound = set(inner.own)
             self._block(case.body, inner)
             scopes.append({n: each for n, each in inner.own.items() if n not in bound})
@@ -397,7 +398,7 @@ class _Node:
         for number, (term, argument) in enumerate(zip(item.call.arguments, self.arguments)):
             parts = [each.fields[number] for each in self.options.values()]
             if not any(self._fits(part, argument) for part in parts):
-                raise self._refused(parts[0], term, argument)
+                raise self._refusal(parts[0], term, argument)
         inferred._assign(item.targets[0], self.target, frozenset(self.options), item.position)
         names = quote_list(map(print_type_name, map(inferred.instances.__getitem__, self.options)))
         raise inferred.definition.error(
@@ -413,9 +414,9 @@ class _Node:
         kinds = frozenset({TENSOR}) if argument is None else argument.root().kinds
         return kinds is None or self._kind(part) in kinds
 
-    def _refused(self, part: Parameter, term: Term, argument: _Variable | None) -> Exception:
+    def _refusal(self, part: Parameter, term: Term, argument: _Variable | None) -> Exception:
         error, kind = self.inferred.definition.error, self._kind(part)
-        wanted = f"field '{part.name}' of '{self.name}' is {_shown(frozenset({kind}))}"
+        wanted = f"field '{part.name}' of '{self.name}' is {_kinds_text(frozenset({kind}))}"
         parts = next(iter(self.options.values())).fields
         takes = ", ".join(f"{print_type_name(each)} {each.name}" for each in parts)
         name = term.name if isinstance(term, Name) else ""
@@ -426,7 +427,7 @@ class _Node:
             return error(term.position, f"{wanted}, and this is an expression", hint)
         if _is_several(argument):
             return self.inferred._several(name, term.position)
-        given = _shown(argument.root().kinds or frozenset({TENSOR}))
+        given = _kinds_text(argument.root().kinds or frozenset({TENSOR}))
         hint = f"it has the fields {self.name}({takes})"
         return error(term.position, f"{wanted}, and '{name}' is {given}", hint)
 
@@ -444,6 +445,6 @@ def _is_several(variable: _Variable) -> bool:
     return kinds is not None and len(kinds) == 1 and next(iter(kinds)).endswith(_MANY)
 
 
-def _shown(kinds: Kinds) -> str:
+def _kinds_text(kinds: Kinds) -> str:
     """The types of a value: `a Tree`, `a tensor`."""
     return " or ".join(article(kind or "tensor") for kind in sorted(kinds))

@@ -39,10 +39,10 @@ def with_expressions(
     steps: Iterable[OrderedStep], change: Callable[[Expr], Expr]
 ) -> tuple[OrderedStep, ...]:
     """Apply `change` to every expression of the steps."""
-    return tuple(_changed(step, change) for step in steps)
+    return tuple(_change_step(step, change) for step in steps)
 
 
-def _changed(step: OrderedStep, change: Callable[[Expr], Expr]) -> OrderedStep:
+def _change_step(step: OrderedStep, change: Callable[[Expr], Expr]) -> OrderedStep:
     if isinstance(step, Branch):
         then, otherwise = (with_expressions(b, change) for b in (step.then, step.otherwise))
         return Branch(change(step.condition), then, otherwise)
