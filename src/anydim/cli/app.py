@@ -194,7 +194,7 @@ def main() -> None:
     an ONNX file, a program that torch.export.save wrote (.pt2), or a definition in a text file of
     the comprehension language: kernels.tc:norm. The cache folder of the user keeps compiled code.
     `anydim compile` saves a compiled model to a file: run, plan, memory, explain, profile, trace,
-    bench and inspect accept it as MODEL and then need no compiler.
+    bench, serve and inspect accept it as MODEL and then need no compiler.
 
     \b
     Examples:

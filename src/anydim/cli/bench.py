@@ -14,7 +14,7 @@ from anydim.cli import arrays
 from anydim.cli.bench_rows import bench_rows
 from anydim.cli.lengths import RowSizes, lengths_option
 from anydim.cli.opening import need_sizes, opened, own_kind
-from anydim.cli.options import Request, at_option, integers_option, level_option, model_options
+from anydim.cli.options import Request, at_option, integers_option, level_option, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.report.measure import Timings, interleaved, largest_difference
 from anydim.cli.report.peers import PEERS, Arrays, Engine
@@ -24,8 +24,7 @@ from anydim.deploy.container import is_saved
 OURS = "anydim"
 
 
-@click.command
-@model_options
+@model_command
 @level_option
 @at_option(True, "The sizes; repeat it for several rows.")
 @lengths_option(

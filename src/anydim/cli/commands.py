@@ -28,7 +28,7 @@ from anydim.cli.options import (
     integers_option,
     level_option,
     like_option,
-    model_options,
+    model_command,
 )
 from anydim.cli.report import plot_page
 from anydim.cli.report.console import Console
@@ -37,8 +37,7 @@ from anydim.runtime.program.memory_map import arena
 from anydim.runtime.program.plan import LaunchPlan, Plan
 
 
-@click.command
-@model_options
+@model_command
 @level_option
 @input_option(
     "An .npz file that holds the inputs by name, NAME=FILE.npy for one input, or NAME=0.5."
@@ -95,8 +94,7 @@ def run(
         console.note(f"wrote {output}")
 
 
-@click.command
-@model_options
+@model_command
 @level_option
 @at_option(True, "The sizes; repeat it for several plans.")
 @input_option("Take the sizes, and types and ranks of a definition, from these files.")
@@ -152,8 +150,7 @@ def plan(
             console.note(f"wrote {plot}")
 
 
-@click.command
-@model_options
+@model_command
 @level_option
 @like_option
 @click.option("--details", is_flag=True, help="Every kernel with its schedule, reason and nodes.")

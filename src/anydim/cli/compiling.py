@@ -18,6 +18,18 @@ from anydim.cli.report.console import Console
 from anydim.cli.report.text import duration
 from anydim.compiler.frontends.table import frontend_of
 
+_PHASES = {
+    "import": "reading the model", "place": "placing nodes on devices",
+    "segment": "finding loops and branches", "fuse": "fusing nodes",
+    "schedule": "choosing kernels", "assemble": "laying out memory",
+    "native": "generating machine code", "done": "",
+}  # fmt: skip
+
+
+def _phase(stage: str) -> str:
+    """What the bar says at a stage: a phrase; reports within a stage are phrases already."""
+    return stage if " " in stage else _PHASES.get(stage, "simplifying")
+
 
 def compiled(console: Console, request: Request, inputs: Sequence[Read] = (), **rest: Any) -> Model:
     """Compile what a command is about; raises UserError kinds for what cannot be compiled.
@@ -30,7 +42,7 @@ def compiled(console: Console, request: Request, inputs: Sequence[Read] = (), **
     start = perf_counter()
     with console.task(f"compiling {name}") as advance:
         options = request.options.changed(
-            progress=lambda stage, done, total: advance(done, total, stage), **rest
+            progress=lambda stage, done, total: advance(done, total, _phase(stage)), **rest
         )
         model = compile(source, options=options)
         found: Any = model.serving(_inputs(model, inputs)) if inputs else model

@@ -10,8 +10,8 @@ import click
 
 from anydim.base.errors import OptionError
 from anydim.cli import arrays
-from anydim.cli.opening import compiled, loaded
-from anydim.cli.options import Named, Request, integers_option, like_option, model_options
+from anydim.cli.opening import compiled, loaded, refuse_saved
+from anydim.cli.options import Named, Request, integers_option, like_option, model_command
 from anydim.cli.report.console import Console
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import LoadedModel
@@ -32,14 +32,12 @@ STAGES = (
 )  # fmt: skip
 
 
-@click.command
-@model_options
+@model_command
 @click.option(
     "--stage",
     type=click.Choice(STAGES),
-    required=True,
     metavar="STAGE",
-    help="The stage; the list above is in order.",
+    help="The stage, which must be given; the list above is in order.",
 )
 @click.option(
     "--kernel", default="", metavar="PATTERN",
@@ -47,7 +45,11 @@ STAGES = (
     "nodes, match: 'contraction_*'.",
 )  # fmt: skip
 @like_option
-def show(request: Request, stage: str, kernel: str, inputs: Sequence[str]) -> None:
+@click.pass_context
+def show(
+    context: click.Context, request: Request, stage: str | None, kernel: str,
+    inputs: Sequence[str],
+) -> None:  # fmt: skip
     """Print MODEL as it stands after a stage of the compiler.
 
     \b
@@ -74,13 +76,17 @@ def show(request: Request, stage: str, kernel: str, inputs: Sequence[str]) -> No
       anydim show encoder.onnx --stage assembly
       anydim show encoder.onnx --stage assembly --kernel 'rows_*'
     """
+    refuse_saved(request, "showing stages")
+    if stage is None:  # not `required`: a saved model is refused first
+        raise click.MissingParameter(
+            ctx=context, param=next(each for each in context.command.params if each.name == "stage")
+        )
     console = Console(request.quiet)
-    made = compiled(console, request, arrays.read(inputs), "showing stages")
+    made = compiled(console, request, arrays.read(inputs))
     console.result(made.show(stage, kernel))
 
 
-@click.command
-@model_options
+@model_command
 @click.option(
     "--samples", type=click.IntRange(1), default=100, show_default=True, metavar="N",
     help="Number of calls.",

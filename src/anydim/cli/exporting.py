@@ -10,13 +10,12 @@ import click
 from anydim.base.errors import OptionError
 from anydim.cli import arrays
 from anydim.cli.opening import compiled
-from anydim.cli.options import Request, like_option, model_options
+from anydim.cli.options import Request, like_option, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.saving import check_targets
 
 
-@click.command
-@model_options
+@model_command
 @click.option(
     "-o",
     "--output",

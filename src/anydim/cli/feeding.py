@@ -20,7 +20,7 @@ from anydim.cli.options import (
     input_option,
     integers_option,
     level_option,
-    model_options,
+    model_command,
 )
 from anydim.cli.report.console import Console
 from anydim.runtime.program.callable_program import CallableProgram
@@ -53,8 +53,8 @@ class Fed:
         return made, arrays.drawn(made, at, self.seed, dict(self.integers))
 
 
-def fed_options(command: Command) -> Command:
-    """The model, and inputs of a call, which the command has as its argument `fed`."""
+def fed_command(command: Command) -> click.Command:
+    """Makes a command that takes MODEL, and inputs of a call as its argument `fed`."""
 
     @wraps(command)
     def asking(
@@ -70,7 +70,6 @@ def fed_options(command: Command) -> Command:
         input_option("Inputs from files instead: an .npz file, or NAME=FILE.npy."),
         at_option(False, "The sizes; the inputs are random."),
         level_option,
-        model_options,
     ):
         watching = decorate(watching)
-    return watching
+    return model_command(watching)

@@ -11,7 +11,7 @@ from anydim.base.errors import DimError, MemoryLimitError
 from anydim.base.text import hanging, table
 from anydim.cli import arrays
 from anydim.cli.opening import opened
-from anydim.cli.options import Request, at_option, level_option, like_option, model_options
+from anydim.cli.options import Request, at_option, level_option, like_option, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.report.text import sizes_text
 from anydim.runtime.program.callable_program import CallableProgram
@@ -22,8 +22,7 @@ _SAMPLES = 5
 _LIMITS = ("64 MiB", "256 MiB", "1 GiB", "4 GiB")
 
 
-@click.command
-@model_options
+@model_command
 @level_option
 @at_option(True, "Sizes to show the peak at; repeat it. Default: some sizes within the bounds.")
 @like_option

@@ -69,11 +69,7 @@ def compiled(
     `rest` is for `anydim.compile`.
     """
     name = Path(request.model).name
-    if is_saved(request.model):
-        raise OptionError(
-            f"{name} is a saved model: {what or 'this'} needs what it was compiled from",
-            "name the ONNX file or the definition",
-        )
+    refuse_saved(request, what)
     if request.level is not None:
         raise OptionError(
             f"--level works with saved models only, and {name} is compiled for this machine",
@@ -85,6 +81,16 @@ def compiled(
         raise missing_module(f"{name}, which is no saved model,", error) from error
     model: Model = compiling.compiled(console, request, inputs, **rest)
     return model
+
+
+def refuse_saved(request: Request, what: str = "") -> None:
+    """Raises OptionError for a saved model: `what` needs its source."""
+    if is_saved(request.model):
+        raise OptionError(
+            f"{Path(request.model).name} is a saved model: {what or 'this'} needs what it was "
+            "compiled from",
+            "name the ONNX file or the definition",
+        )
 
 
 def need_sizes(request: Request, otherwise: str = "") -> None:

@@ -238,6 +238,9 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
 )  # fmt: skip
 
 
+_SHARED_TITLE = "Options of all commands that compile MODEL"
+
+
 def ragged_dims(text: str | None) -> dict[str, str] | str | None:
     """The value of --ragged; raises OptionError for another form."""
     if text is None or text == "auto":
@@ -273,6 +276,23 @@ def model_options(command: Command) -> Command:
     for decorate in _MODEL_OPTIONS:
         made = decorate(made)
     return made
+
+
+class ModelCommand(click.Command):
+    """A command that takes MODEL: its help shows its own options, then those all of them have."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        params, count = self.get_params(ctx), len(_MODEL_OPTIONS)  # shared ones stand first
+        for title, some in (("Options", params[count:]), (_SHARED_TITLE, params[:count])):
+            with formatter.section(title):
+                options = (each for each in some if isinstance(each, click.Option))
+                records = (option.get_help_record(ctx) for option in options)
+                formatter.write_dl([record for record in records if record])
+
+
+def model_command(function: Command) -> click.Command:
+    """Makes a command that takes MODEL, as its argument `request`."""
+    return click.command(cls=ModelCommand)(model_options(function))
 
 
 level_option = click.option(

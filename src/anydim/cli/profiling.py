@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from anydim.base.errors import OptionError
-from anydim.cli.feeding import Fed, fed_options
+from anydim.cli.feeding import Fed, fed_command
 from anydim.cli.opening import own_kind
 from anydim.cli.options import Request
 from anydim.cli.report.compared import Compared, compared, comparison, node_times
@@ -17,8 +17,7 @@ from anydim.cli.saving import check_file
 from anydim.deploy.container import is_saved
 
 
-@click.command
-@fed_options
+@fed_command
 @click.option(
     "--repeat", type=click.IntRange(1), default=20, show_default=True, metavar="N",
     help="Number of calls.",

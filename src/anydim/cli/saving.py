@@ -16,13 +16,12 @@ from anydim.base.settings import USUAL_TARGET
 from anydim.base.text import quote_list
 from anydim.cli import arrays
 from anydim.cli.opening import compiled
-from anydim.cli.options import Request, like_option, model_options
+from anydim.cli.options import Request, like_option, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.report.text import duration
 
 
-@click.command
-@model_options
+@model_command
 @click.option(
     "-o",
     "--output",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from anydim.cli.feeding import Fed, fed_options
+from anydim.cli.feeding import Fed, fed_command
 from anydim.cli.options import Request
 from anydim.cli.report.console import Console
 from anydim.cli.report.trace_page import page
@@ -12,8 +12,7 @@ from anydim.cli.saving import check_file
 from anydim.runtime.program.profile.trace import write
 
 
-@click.command
-@fed_options
+@fed_command
 @click.option(
     "--calls", type=click.IntRange(1), default=1, show_default=True, metavar="N",
     help="Number of calls, after one that is not traced.",

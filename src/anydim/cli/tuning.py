@@ -13,7 +13,7 @@ from anydim.base import settings
 from anydim.base.errors import OptionError
 from anydim.base.text import count_of
 from anydim.cli.opening import compiled
-from anydim.cli.options import Request, model_options
+from anydim.cli.options import Request, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.report.curve import curve
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from anydim.compiler.variants.workers import Team
 
 
-@click.command
-@model_options
+@model_command
 @click.option(
     "--profile", "--sizes", "recorded", metavar="FILE", help="The file that model.record wrote."
 )

@@ -125,7 +125,7 @@ class Contents(Shown):
 
     def _verdict(self, each: LevelContents) -> str:
         if each is self.taken:
-            return "takes it"
+            return "selected"
         if each.missing is None:
             return "cannot run it"
         return f"lacks {quote_list(sorted(each.missing))}" if each.missing else "can run it"

@@ -408,3 +408,22 @@ def test_profiles_that_cannot_be(call, measured: None, line: str, problem: str) 
 @pytest.mark.parametrize("command", ["run", "plan", "bench"])
 def test_a_model_is_not_compiled_for_a_call_without_sizes(call, command: str) -> None:
     assert "compiled" not in call(f"{command} tiny.onnx", code=2).stderr
+
+
+def test_shared_options_are_one_group_of_the_help(call) -> None:
+    """A command's own options stand before those that all commands have."""
+    for command, own in (("plan", "--launches"), ("trace", "--html")):
+        first, _, shared = call(f"{command} --help").stdout.partition(
+            "Options of all commands that compile MODEL:"
+        )
+        assert own in first and own not in shared
+        assert "--dim NAME=LOW..HIGH" in shared and "--dim NAME" not in first
+
+
+def test_progress_has_phrases_for_every_stage() -> None:
+    from anydim.cli.compiling import _PHASES, _phase
+    from anydim.compiler.pipeline import PASSES
+
+    assert {_phase(each.name) for each in PASSES} <= {"simplifying", "fusing nodes"}
+    assert _phase("native") == _PHASES["native"] == "generating machine code"
+    assert _phase("trying placement 1 of 2") == "trying placement 1 of 2"

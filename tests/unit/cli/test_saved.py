@@ -98,7 +98,7 @@ def test_inspect(call, folder: Path) -> None:
         "x: float32[n, 4]",
         "outputs   y: float32[n, 4]",
         f"weights   {tiny.TABLE.nbytes} bytes in 1 constant",
-        "takes it",
+        "selected",
         "can run it",
         "cannot run it",
     ):
@@ -155,6 +155,7 @@ def test_a_changed_file(call, folder: Path) -> None:
         (f"run tiny.anydim --at n=1 --level {FOREIGN}", "no code that this machine can run"),
         ("run tiny.onnx --at n=1 --level native", "tiny.onnx is compiled for this machine"),
         ("check tiny.anydim", "name the ONNX file that it was compiled from: --against FILE.onnx"),
+        ("show tiny.anydim", "showing stages needs what it was compiled from"),
         ("show tiny.anydim --stage fuse", "showing stages needs what it was compiled from"),
         ("compile tiny.anydim -o again.anydim", "compiling needs what it was compiled from"),
         ("compile tiny.onnx", "missing option '-o' / '--output'"),
