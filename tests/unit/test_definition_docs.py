@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import anydim as ad
-from anydim.compiler.kernels.knobs import RULES
+from anydim.compiler.kernels.templates import TEMPLATES
 
 TEXT = Path(__file__).parents[2].joinpath("docs/definitions.md").read_text("utf-8")
 
@@ -21,8 +21,9 @@ def test_python_blocks_run() -> None:
 
 def test_what_options_are_told_can_be_chosen() -> None:
     table = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|$", TEXT, re.M))
-    for kind, rules in RULES.items():
-        assert set(rules) <= set(re.findall(r"`(\w+)`", table[kind]))
+    for template in TEMPLATES:
+        known = table[template.name] if template.knobs else ""
+        assert set(template.knobs) <= set(re.findall(r"`(\w+)`", known))
 
 
 def test_the_verdict_that_is_quoted() -> None:

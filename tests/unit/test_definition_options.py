@@ -11,10 +11,8 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.compiler.kernels.knobs import RULES
 from anydim.compiler.kernels.matmul.schedules import Contraction
 from anydim.compiler.kernels.rows.row_template import Rows
-from anydim.compiler.kernels.schedule import schedule_name
 from anydim.compiler.kernels.templates import TEMPLATES
 from anydim.compiler.passes.options import WHOLE, KernelOptions, given_options, parse_texts
 
@@ -218,9 +216,12 @@ def test_every_choice_of_a_schedule_has_a_rule() -> None:
     follows |= {("row_phase", name) for name in ("lanes", "unroll", "phase", "version")}
     follows |= {("attention", name) for name in ("rows", "vectors", "lanes", "unroll")}
     for template in TEMPLATES:
-        name = schedule_name(template.schedule)
+        name = template.name
         for option in fields(template.schedule):
-            assert (option.name in RULES[name]) != ((name, option.name) in follows), (name, option)
+            assert (option.name in template.knobs) != ((name, option.name) in follows), (
+                name,
+                option,
+            )
 
 
 def test_records_and_no_fusion() -> None:

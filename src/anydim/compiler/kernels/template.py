@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, fields, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
+from anydim.base.text import quote_list
+from anydim.compiler.kernels.knobs import Knob
 from anydim.compiler.kernels.launch import Launch, Machine
-from anydim.compiler.kernels.schedule import register
+from anydim.compiler.kernels.schedule import parse_options, print_schedule, register
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box
 
@@ -37,7 +41,9 @@ class Template:
     factors are conversions from 16-bit floats. `least_lanes`: its kernels need vectors of as many
     lanes. `reads_codes`: its kernels read constant weights of 4 or 8 bits. `before` yields more
     launches of a group, to run before the launch of `lower`, and the tensors that live only between
-    those launches: for sizes at which the launch of `lower` does nothing.
+    those launches: for sizes at which the launch of `lower` does nothing. `knobs`: the options of
+    schedules that a user or a search may set. `same_bits`: all versions of its kernels have the
+    same bits at all sizes, so that a schedule for all sizes may force one.
     """
 
     name: str
@@ -50,6 +56,8 @@ class Template:
     least_lanes: int = 1
     reads_codes: bool = False
     before: Callable[[Group, Any, Box, Machine], Iterator[Before]] = _nothing_before
+    knobs: Mapping[str, Knob] = field(default_factory=dict, compare=False)
+    same_bits: bool = False
 
     def __post_init__(self) -> None:
         register(self.name, self.schedule)
@@ -75,31 +83,84 @@ def form_template(
     form: Callable[[Task], Form | None],
     propose: Callable[[Form, Task], Schedule | None],
     lower: Callable[[Form, Schedule, Task], Launch],
-    keeps: bool = False,
-    widens: bool = False,
-    extends: bool = False,
-    least_lanes: int = 1,
-    reads_codes: bool = False,
+    **traits: Any,
 ) -> Template:
     """A template for groups that have a form: `form` returns it, or None for other groups.
 
     `propose` and `lower` are `match` and `lower` for a group with a form. The result of `form` is
-    cached for both. Lowering a group without a form raises Misfit.
+    cached for both. Lowering a group without a form raises Misfit. `traits` are the other fields of
+    the template.
     """
     form = lru_cache(maxsize=_REMEMBERED)(form)
 
-    def matched(*arguments: Any) -> Schedule | None:
+    def match_form(*arguments: Any) -> Schedule | None:
         task = Task(*arguments)
         found = form(task)
         return None if found is None else propose(found, task)
 
-    def lowered(group: Group, chosen: Schedule, *rest: Any) -> Launch:
+    def lower_form(group: Group, chosen: Schedule, *rest: Any) -> Launch:
         task = Task(group, *rest)
         found = form(task)
         if found is None:
             raise Misfit(f"template '{name}' was to lower a group that it does not match")
         return lower(found, chosen, task)
 
-    return Template(
-        name, schedule, matched, lowered, keeps, extends, widens, least_lanes, reads_codes
-    )
+    return Template(name, schedule, match_form, lower_form, **traits)
+
+
+def template_of(templates: Sequence[Template], schedule: type) -> Template:
+    """The template of a type of schedules."""
+    return next(each for each in templates if each.schedule is schedule)
+
+
+def first_match(
+    templates: Sequence[Template], group: Group, box: Box, machine: Machine,
+    constants: frozenset[str],
+) -> tuple[Template, Any] | None:  # fmt: skip
+    """The first template that matches a group, with its proposal."""
+    for template in templates:
+        schedule = template.match(group, box, machine, constants)
+        if schedule is not None:
+            return template, schedule
+    return None
+
+
+def schedule_from_text(
+    text: str, templates: Sequence[Template], group: Group, box: Box, machine: Machine,
+    constants: frozenset[str],
+) -> tuple[Template, Any]:  # fmt: skip
+    """The template that a text names, and its proposal for a group with the text's options.
+
+    `contraction(rows=6)` sets one option; the others keep their proposed values. Raises OptionError
+    for a template that does not match the group, or an invalid value.
+    """
+    kind, options = parse_options(text)
+    template = template_of(templates, kind)
+    proposal = template.match(group, box, machine, constants)
+    if proposal is None:
+        chosen = first_match(templates, group, box, machine, constants)
+        taken = "no template" if chosen is None else f"'{chosen[0].name}'"
+        raise OptionError(
+            f"'{template.name}' does not take this computation",
+            f"{taken} does: {print_schedule(chosen[1])}" if chosen else "",
+        )
+    for option, value in options.items():
+        _check_option(template, option, value, proposal)
+    return template, replace(proposal, **options)
+
+
+def _check_option(template: Template, option: str, value: Any, proposal: Any) -> None:
+    """Raise OptionError for an option that cannot be set, or a value that is not valid."""
+    if value == getattr(proposal, option):
+        return
+    if option not in template.knobs:
+        known = [f.name for f in fields(proposal) if f.name in template.knobs]
+        raise OptionError(
+            f"option '{option}' of '{template.name}' follows from the computation and the machine",
+            f"what can be chosen: {quote_list(known)}",
+        )
+    knob = template.knobs[option]
+    if not knob.is_valid(value, proposal):
+        raise OptionError(
+            f"option '{option}' of '{template.name}' is {value}, expected {knob.words}"
+        )

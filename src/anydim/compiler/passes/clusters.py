@@ -11,9 +11,8 @@ from functools import lru_cache
 
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Graph, Node
-from anydim.compiler.kernels.knobs import first_match
 from anydim.compiler.kernels.launch import Machine
-from anydim.compiler.kernels.template import Template
+from anydim.compiler.kernels.template import Template, first_match
 from anydim.compiler.passes.canonical_groups import canonical, in_canonical_sizes
 from anydim.compiler.passes.flow import Line, fused_node, group_of, inputs_of
 from anydim.compiler.passes.shared_loops import loop_names, rename_axes

@@ -10,9 +10,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.kernels.ir import Library
-from anydim.compiler.kernels.knobs import first_match
 from anydim.compiler.kernels.launch import Machine
-from anydim.compiler.kernels.template import Template
+from anydim.compiler.kernels.template import Template, first_match
 from anydim.compiler.passes.flow import group_of, unpack
 from anydim.lang.tree import Statement
 

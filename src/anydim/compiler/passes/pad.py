@@ -19,9 +19,8 @@ from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.base.text import suggestion
 from anydim.compiler.graph.nodes import Graph, Node
-from anydim.compiler.kernels.knobs import first_match
 from anydim.compiler.kernels.launch import Machine
-from anydim.compiler.kernels.template import Template
+from anydim.compiler.kernels.template import Template, first_match
 from anydim.compiler.passes.flow import fused_node, group_of, unused, with_nodes
 from anydim.compiler.passes.pad_analysis import Padding
 from anydim.compiler.passes.pad_analysis import group_of as statements_of

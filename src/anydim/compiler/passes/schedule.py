@@ -20,10 +20,9 @@ from anydim.base.records import dataclass
 from anydim.base.text import quote_list
 from anydim.compiler.graph.nodes import Constant, Graph, Node
 from anydim.compiler.kernels.ir import Kernel
-from anydim.compiler.kernels.knobs import first_match, schedule_from_text
 from anydim.compiler.kernels.launch import Launch, Machine
 from anydim.compiler.kernels.schedule import ANY, parse_options, parse_schedule, version_of
-from anydim.compiler.kernels.template import Template
+from anydim.compiler.kernels.template import Template, first_match, schedule_from_text
 from anydim.compiler.kernels.versions import forced_launch
 from anydim.compiler.passes.canonical_groups import (
     Canonical,

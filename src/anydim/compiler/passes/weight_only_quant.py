@@ -17,9 +17,8 @@ from dataclasses import replace
 from anydim.base.dtypes import float32, int4, int8
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Graph
-from anydim.compiler.kernels.knobs import first_match
 from anydim.compiler.kernels.launch import Machine
-from anydim.compiler.kernels.template import Template
+from anydim.compiler.kernels.template import Template, first_match
 from anydim.compiler.passes.flow import Line, group_of, inputs_of, is_product, live, pack, unpack
 from anydim.compiler.passes.integers import dequantised
 from anydim.lang.tree import Apply, Cast, Expr, Read, Statement, TensorType

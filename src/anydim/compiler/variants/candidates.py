@@ -13,10 +13,10 @@ from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import FUSED, Graph
 from anydim.compiler.graph.reader import read_graph
 from anydim.compiler.kernels.ir import INDEX, Const, Kernel, Let, Library, Scalar
-from anydim.compiler.kernels.knobs import RULES, SEARCHED, VERSION, schedule_from_text
+from anydim.compiler.kernels.knobs import VERSION
 from anydim.compiler.kernels.launch import STATUS_TENSOR, Launch
-from anydim.compiler.kernels.schedule import ANY, parse_options, parse_schedule, schedule_name
-from anydim.compiler.kernels.template import Misfit, Template
+from anydim.compiler.kernels.schedule import ANY, parse_options, parse_schedule
+from anydim.compiler.kernels.template import Misfit, Template, schedule_from_text, template_of
 from anydim.compiler.passes.recipes import make, parse_machine
 from anydim.compiler.passes.site_fitting import fitted, parameters_of, with_interface
 from anydim.compiler.variants.solved_dims import dims_that_give, size_name
@@ -123,7 +123,7 @@ def generic_candidate(site: Sized, templates: Sequence[Template]) -> Candidate |
     if site.span is None:
         return _known(site.generic, site)
     schedule = parse_schedule(site.generic.schedule)
-    template = next(each for each in templates if isinstance(schedule, each.schedule))
+    template = template_of(templates, type(schedule))
     launch = _launch(site, template, schedule)
     known = site.span.known
     if launch is not None and launch.kernel.name == site.generic.kernel.name:
@@ -144,10 +144,11 @@ def fitting(site: Sized, templates: Sequence[Template]) -> Iterator[Candidate]:
             yield made
 
 
-def options_of(schedule: str) -> list[str]:
+def options_of(schedule: str, templates: Sequence[Template]) -> list[str]:
     """The options of a schedule that are worth tuning; its version first."""
-    kind = schedule_name(parse_options(schedule)[0])
-    return [*([VERSION] if VERSION in RULES.get(kind, {}) else []), *SEARCHED.get(kind, {})]
+    knobs = template_of(templates, parse_options(schedule)[0]).knobs
+    searched = [option for option, knob in knobs.items() if knob.at_sizes]
+    return [VERSION, *searched] if VERSION in knobs else searched
 
 
 def version_names(launch: Launch | None) -> tuple[str, ...]:
@@ -161,8 +162,8 @@ def neighbours(
 ) -> Iterator[Candidate]:
     """Candidates whose schedule differs in one option."""
     kind, options = parse_options(schedule)
-    template = next(each for each in templates if each.schedule is kind)
-    values: tuple[Any, ...] = SEARCHED.get(schedule_name(kind), {}).get(option, ())
+    template = template_of(templates, kind)
+    values: tuple[Any, ...] = template.knobs[option].at_sizes
     if option == VERSION:
         values = version_names(_launch(site, template, kind(**{**options, VERSION: ANY})))
     for value in values:

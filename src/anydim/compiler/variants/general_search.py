@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.compiler.kernels.knobs import SAME_BITS, TRIED_WHOLE, VERSION, schedule_from_text
+from anydim.compiler.kernels.knobs import VERSION
 from anydim.compiler.kernels.launch import Launch
-from anydim.compiler.kernels.schedule import ANY, parse_options, print_schedule, schedule_name
+from anydim.compiler.kernels.schedule import ANY, parse_options, print_schedule
+from anydim.compiler.kernels.template import schedule_from_text, template_of
 from anydim.compiler.passes.recipes import parse_machine
 from anydim.compiler.targets.target import Target
 from anydim.compiler.variants.candidates import Sized, sized, version_names
@@ -131,9 +132,10 @@ def _search(samples: _Samples, best: Scored, end: float) -> Iterator[Scored]:
 
 def _options(samples: _Samples, schedule: str) -> dict[str, tuple[int | str, ...]]:
     """The values to try of each option; versions where none changes bits at any size."""
-    kind = _kind(schedule)
-    found: dict[str, tuple[int | str, ...]] = {**TRIED_WHOLE.get(kind, {})}
-    if kind in SAME_BITS:
+    template = template_of(samples.templates, parse_options(schedule)[0])
+    found: dict[str, tuple[int | str, ...]]
+    found = {name: knob.everywhere for name, knob in template.knobs.items() if knob.everywhere}
+    if template.same_bits:
         names = version_names(samples.launch(_changed(schedule, VERSION, ANY)))
         found[VERSION] = (*names, ANY) if names else ()
     return found
@@ -153,10 +155,6 @@ def _better(one: Scored, other: Scored) -> Scored:
     if other.ratio is None or one.ratio is None:
         return one
     return other if other.ratio < one.ratio else one
-
-
-def _kind(schedule: str) -> str:
-    return schedule_name(parse_options(schedule)[0])
 
 
 def _changed(schedule: str, option: str, value: int | str) -> str:

@@ -61,7 +61,7 @@ def _search(
         candidate = next(rest, None)
         if candidate is None:
             schedule = site.generic.schedule if best is None else best.candidate.schedule
-            options = options_of(schedule) if options is None else options[1:]
+            options = options_of(schedule, templates) if options is None else options[1:]
             if not options or time.monotonic() > end:
                 return
             rest = neighbours(site, templates, schedule, options[0])

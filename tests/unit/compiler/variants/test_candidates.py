@@ -88,7 +88,7 @@ def test_a_bug_in_a_template_is_no_schedule_that_does_not_fit() -> None:
     key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
     known = sized(program.recipes[0], code.templates, key)
     assert known is not None
-    (name, *_) = options_of(site.schedule)
+    (name, *_) = options_of(site.schedule, code.templates)
 
     def broken(fault: Exception) -> list[Template]:
         def lower(*given: object) -> Launch:
@@ -108,11 +108,11 @@ def test_versions_are_neighbours() -> None:
     key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
     known = sized(program.recipes[0], code.templates, key)
     assert known is not None
-    assert options_of(site.schedule)[0] == VERSION
+    assert options_of(site.schedule, code.templates)[0] == VERSION
     found = [c.schedule for c in neighbours(known, code.templates, site.schedule, VERSION)]
     names = [version_of(parse_schedule(text)) for text in found]
     assert names == [name for name, _ in site.versions]
-    assert options_of("narrow()") == []
+    assert options_of("narrow()", code.templates) == []
 
 
 def test_a_search_tries_each_schedule_once_and_texts_give_them_back(

@@ -54,7 +54,7 @@ def candidates(site: Sized) -> list[Candidate]:
     templates = target("llvm").templates
     first = generic_candidate(site, templates)
     found = [*([first] if first else []), *fitting(site, templates)]
-    for option in options_of(site.generic.schedule)[:2]:
+    for option in options_of(site.generic.schedule, templates)[:2]:
         found += neighbours(site, templates, site.generic.schedule, option)
     return found
 

@@ -21,6 +21,7 @@ from anydim.compiler.kernels.attention.key_panels import tile_library, tile_rows
 from anydim.compiler.kernels.attention_form import AttentionForm, attention_form
 from anydim.compiler.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.compiler.kernels.ir import constant, variable
+from anydim.compiler.kernels.knobs import FLAG, VERSIONS, Knob, is_whole
 from anydim.compiler.kernels.launch import Launch, Machine, moved_bytes
 from anydim.compiler.kernels.naming import named_kernel
 from anydim.compiler.kernels.operands import Operands
@@ -162,5 +163,17 @@ def _flops(form: AttentionForm) -> Size:
 
 
 TEMPLATE = form_template(
-    "attention", Attention, lambda task: attention_form(task.group), _propose, _lower
-)
+    "attention", Attention, lambda task: attention_form(task.group), _propose, _lower,
+    knobs={
+        "query_block": Knob(
+            lambda value, at: is_whole(value, at.rows, 1 << 20) and value % at.rows == 0,
+            "a multiple of the rows of a tile", everywhere=(24, 48, 96, 192, 384),
+        ),
+        "key_block": Knob(
+            lambda value, at: is_whole(value, at.lanes, 4096) and value % at.lanes == 0,
+            "a multiple of the lanes up to 4096",
+        ),
+        "copies": FLAG.tried(everywhere=(False, True)),
+        "version": VERSIONS,
+    },
+)  # fmt: skip

@@ -44,6 +44,7 @@ from anydim.compiler.kernels.concat.concat_form import (
 )
 from anydim.compiler.kernels.flatten import own_address
 from anydim.compiler.kernels.ir import constant, greatest, least
+from anydim.compiler.kernels.knobs import VERSIONS, power_of_two
 from anydim.compiler.kernels.launch import Launch, halved_lanes
 from anydim.compiler.kernels.operands import Operands
 from anydim.compiler.kernels.schedule import any_version
@@ -352,5 +353,11 @@ class _Writer:
 
 
 TEMPLATE = form_template(
-    "concat", Ranges, lambda task: ranges_form(task.group, task.box), _propose, _lower
-)
+    "concat", Ranges, lambda task: ranges_form(task.group, task.box), _propose, _lower,
+    same_bits=True,
+    knobs={
+        "lanes": power_of_two(64).tried(4, 8, 16),
+        "unroll": power_of_two(16).tried(1, 2, 4, 8),
+        "version": VERSIONS,
+    },
+)  # fmt: skip

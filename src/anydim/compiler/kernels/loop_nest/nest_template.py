@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from anydim.compiler.kernels.knobs import AXIS, between, power_of_two
 from anydim.compiler.kernels.launch import Launch
 from anydim.compiler.kernels.loop_nest.nest_schedule import Nest
 from anydim.compiler.kernels.template import Task, form_template
@@ -29,4 +30,10 @@ def _later(module: str) -> Any:
     return import_module(f"anydim.compiler.kernels.loop_nest.{module}")
 
 
-TEMPLATE = form_template("loop_nest", Nest, _form, _propose, _lower)
+_KNOBS = {
+    "lanes": power_of_two(64).tried(4, 8, 16),
+    "unroll": power_of_two(16).tried(1, 2, 4),
+    "parallel": AXIS,
+    "block": between(0, 1 << 30),
+}
+TEMPLATE = form_template("loop_nest", Nest, _form, _propose, _lower, knobs=_KNOBS)

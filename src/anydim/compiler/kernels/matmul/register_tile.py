@@ -37,6 +37,7 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import first_lanes, round_down
 from anydim.compiler.kernels.codegen.writer import Writer
 from anydim.compiler.kernels.ir import constant, number, register, variable
+from anydim.compiler.kernels.knobs import between, power_of_two
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.accumulators import Accumulators
 
@@ -107,6 +108,14 @@ class TileSchedule:
     @property
     def tile(self) -> Tile:
         return Tile(self.rows, self.vectors, self.unroll, self.lanes)
+
+
+TILE_KNOBS = {
+    "rows": between(1, 16),
+    "vectors": between(1, 6),
+    "lanes": power_of_two(32, 2),
+    "unroll": power_of_two(8),
+}
 
 
 def tile_of(machine: Machine, dtype: DType) -> Tile:

@@ -7,6 +7,7 @@ long vector.
 from __future__ import annotations
 
 from anydim.base.records import dataclass
+from anydim.compiler.kernels.knobs import VERSIONS, power_of_two
 from anydim.compiler.kernels.launch import Launch
 from anydim.compiler.kernels.rows.row_body import RowForm
 from anydim.compiler.kernels.rows.row_form import lanes_for, row_form
@@ -37,5 +38,10 @@ def _lower(form: RowForm, schedule: Pointwise, task: Task) -> Launch:
 
 TEMPLATE = form_template(
     "pointwise", Pointwise, _form, lambda form, task: Pointwise(lanes_for(form, task.machine)),
-    _lower, extends=True,
+    _lower, extends=True, same_bits=True,
+    knobs={
+        "lanes": power_of_two(64).tried(4, 8, 16, everywhere=(4, 8, 16)),
+        "unroll": power_of_two(16).tried(1, 2, 4, 8, everywhere=(1, 2, 4, 8)),
+        "version": VERSIONS,
+    },
 )  # fmt: skip

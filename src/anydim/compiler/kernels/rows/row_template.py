@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
+from anydim.compiler.kernels.knobs import FLAG, VERSIONS, power_of_two
 from anydim.compiler.kernels.launch import Launch, Machine
 from anydim.compiler.kernels.rows.row_body import RowForm
 from anydim.compiler.kernels.rows.row_form import gathers, lane_score, lanes_for, row_form
@@ -101,5 +102,11 @@ def _lower_phase(
     return phase_launch(form, schedule, box, machine)[0]
 
 
-TEMPLATE = Template("rows", Rows, match, lower, before=before)
+_KNOBS = {
+    "lanes": power_of_two(64).tried(4, 8, 16),
+    "unroll": power_of_two(16).tried(1, 2, 4, 8),
+    "across": FLAG,
+    "version": VERSIONS,
+}
+TEMPLATE = Template("rows", Rows, match, lower, before=before, knobs=_KNOBS)
 PHASES = Template("row_phase", RowPhase, lambda *_: None, _lower_phase)

@@ -26,6 +26,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.compiler.kernels.codegen.writer import Writer
+from anydim.compiler.kernels.knobs import VERSIONS, power_of_two
 from anydim.compiler.kernels.launch import Launch
 from anydim.compiler.kernels.operands import Operands
 from anydim.compiler.kernels.schedule import any_version
@@ -112,5 +113,9 @@ def _group_of(form: TranspositionForm, task: Task) -> Group:
 
 
 TEMPLATE = form_template(
-    "transpose", Transposition, lambda task: form_of(task.group, task.box), _propose, _lower
-)
+    "transpose", Transposition, lambda task: form_of(task.group, task.box), _propose, _lower,
+    same_bits=True,
+    knobs={
+        "lanes": power_of_two(64).tried(4, 8, 16, everywhere=(4, 8, 16)), "version": VERSIONS,
+    },
+)  # fmt: skip

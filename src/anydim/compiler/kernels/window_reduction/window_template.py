@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
+from anydim.compiler.kernels.knobs import VERSIONS, between, power_of_two
 from anydim.compiler.kernels.launch import Launch, Machine, halved_lanes
 from anydim.compiler.kernels.matmul.convolution_form import windows_of
 from anydim.compiler.kernels.operands import Operands, assemble
@@ -156,7 +157,12 @@ def _launch(
     )
 
 
-TEMPLATE = Template("window_reduction", Slide, match, lower, keeps=True)
+_KNOBS = {
+    "lanes": power_of_two(64, 2).tried(4, 8, 16, everywhere=(4, 8, 16)),
+    "vectors": between(1, 8).tried(1, 2, 3, 4, everywhere=(1, 2, 3, 4)),
+    "version": VERSIONS,
+}
+TEMPLATE = Template("window_reduction", Slide, match, lower, keeps=True, knobs=_KNOBS)
 
 
 @lru_cache(maxsize=512)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anydim.base.dtypes import float32, float64, int32, int64
+from anydim.compiler.kernels.knobs import VERSIONS, between, multiple
 from anydim.compiler.kernels.launch import Launch, Machine, known_number, known_parts
 from anydim.compiler.kernels.matmul.contraction.by_position import form_by_position
 from anydim.compiler.kernels.matmul.contraction.contraction_buffers import Blocks
@@ -27,7 +28,7 @@ from anydim.compiler.kernels.matmul.contraction_form import (
 )
 from anydim.compiler.kernels.matmul.contraction_micro_kernels import THIN
 from anydim.compiler.kernels.matmul.panel_columns import BY_POSITION
-from anydim.compiler.kernels.matmul.register_tile import Tile, tile_of
+from anydim.compiler.kernels.matmul.register_tile import TILE_KNOBS, Tile, tile_of
 from anydim.compiler.kernels.matmul.schedules import Contraction
 from anydim.compiler.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of
 from anydim.compiler.kernels.schedule import ANY
@@ -86,7 +87,20 @@ def _lower(form: ContractionForm, schedule: Contraction, task: Task) -> Launch:
     return writer.launch(schedule, {"b": packing}, form.work, _reason(form, schedule))
 
 
-TEMPLATE = form_template("contraction", Contraction, _form, _propose, _lower)
+_KNOBS = {
+    **TILE_KNOBS,
+    "rows": TILE_KNOBS["rows"].tried(2, 3, 4, 6, 8, 10, 12),
+    "unroll": TILE_KNOBS["unroll"].tried(1, 2, 4),
+    "block_k": multiple(8, 8, 1 << 20),
+    "block_columns_bytes": between(1, 1 << 30).tried(
+        everywhere=tuple(n << 15 for n in (1, 2, 3, 4, 6, 8, 16))
+    ),
+    "block_rows_bytes": between(1, 1 << 30).tried(
+        everywhere=tuple(3 << n for n in (15, 16, 17, 18, 19))
+    ),
+    "version": VERSIONS,
+}
+TEMPLATE = form_template("contraction", Contraction, _form, _propose, _lower, knobs=_KNOBS)
 
 
 def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: Machine) -> Blocks:

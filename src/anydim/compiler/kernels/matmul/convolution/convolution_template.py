@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.base.errors import OptionError
+from anydim.compiler.kernels.knobs import FLAG, VERSIONS, between, multiple
 from anydim.compiler.kernels.launch import Launch, known_number, known_parts
 from anydim.compiler.kernels.matmul.convolution.convolution_loops import ConvolutionWriter
 from anydim.compiler.kernels.matmul.convolution.convolution_plan import plan_of
 from anydim.compiler.kernels.matmul.convolution_form import Windows, windows_of
-from anydim.compiler.kernels.matmul.register_tile import Tile, tile_of
+from anydim.compiler.kernels.matmul.register_tile import TILE_KNOBS, Tile, tile_of
 from anydim.compiler.kernels.matmul.schedules import Convolution
 from anydim.compiler.kernels.template import Task, form_template
 from anydim.runtime.panels import Panels
@@ -60,7 +61,19 @@ def _lower(form: Windows, schedule: Convolution, task: Task) -> Launch:
     return writer.launch(schedule, {"w": packing}, form.work, reason)
 
 
-TEMPLATE = form_template("convolution", Convolution, _form, _propose, _lower, keeps=True)
+_KNOBS = {
+    **TILE_KNOBS,
+    "rows": TILE_KNOBS["rows"].tried(2, 4, 6, 8, 10, 12),
+    "unroll": TILE_KNOBS["unroll"].tried(1, 2, 4),
+    "chunk_k": multiple(8, 8, 1 << 20),
+    "block_panels": between(1, 1 << 10).tried(everywhere=(1, 2, 3, 4, 6, 8)),
+    "block_tiles": between(1, 1 << 10).tried(4, 16, 64, everywhere=(4, 8, 12, 16, 24, 32, 64)),
+    "direct": FLAG.tried(everywhere=(False, True)),
+    "version": VERSIONS,
+}
+TEMPLATE = form_template(
+    "convolution", Convolution, _form, _propose, _lower, keeps=True, knobs=_KNOBS
+)
 
 
 def _panels(form: Windows, tile: Tile) -> Panels:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from anydim.base.dtypes import int32
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
+from anydim.compiler.kernels.knobs import VERSIONS
 from anydim.compiler.kernels.launch import Launch, known_number, known_parts
 from anydim.compiler.kernels.matmul.int8.int8_form import Bytes, BytesForm, bytes_form
 from anydim.compiler.kernels.matmul.int8.int8_loops import BytesWriter
@@ -22,7 +23,7 @@ from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import (
     tiles_of_words,
 )
 from anydim.compiler.kernels.matmul.int8.packed_layout import Layout, OperandSign, layout_of
-from anydim.compiler.kernels.matmul.register_tile import TileSchedule, tile_of
+from anydim.compiler.kernels.matmul.register_tile import TILE_KNOBS, TileSchedule, tile_of
 from anydim.compiler.kernels.schedule import any_version
 from anydim.compiler.kernels.template import Task, form_template
 from anydim.runtime.panels import BytesPanels
@@ -70,7 +71,13 @@ def _lower(form: BytesForm, schedule: BytesProduct, task: Task) -> Launch:
 
 TEMPLATE = form_template(
     "int8", BytesProduct, lambda task: bytes_form(task.group, task.constants), _propose, _lower,
-    least_lanes=64,
+    least_lanes=64, same_bits=True,
+    knobs={
+        **TILE_KNOBS,
+        "rows": TILE_KNOBS["rows"].tried(2, 4, 6, 8, everywhere=(2, 4, 6, 8)),
+        "vectors": TILE_KNOBS["vectors"].tried(everywhere=(1, 2, 3, 4)),
+        "version": VERSIONS,
+    },
 )  # fmt: skip
 
 

@@ -18,8 +18,9 @@ from typing import Any
 
 from anydim.base import settings
 from anydim.base.dtypes import float32
+from anydim.compiler.kernels.knobs import VERSIONS, between
 from anydim.compiler.kernels.launch import Launch, known_number, known_parts
-from anydim.compiler.kernels.matmul.register_tile import tile_of
+from anydim.compiler.kernels.matmul.register_tile import TILE_KNOBS, tile_of
 from anydim.compiler.kernels.matmul.schedules import Winograd, WinogradAcross
 from anydim.compiler.kernels.matmul.winograd.channels_last import AcrossWriter
 from anydim.compiler.kernels.matmul.winograd.winograd_form import (
@@ -101,13 +102,22 @@ def planes_template(plain: Template) -> Template:
     """Return the template of channels-first tensors; `plain` is that of plain convolutions."""
     lower = partial(_lower_planes, plain)
     return form_template(
-        "winograd", Winograd, planes_of, _propose_planes, lower, keeps=True, least_lanes=2
-    )
+        "winograd", Winograd, planes_of, _propose_planes, lower, keeps=True, least_lanes=2,
+        knobs={
+            **TILE_KNOBS,
+            "rows": TILE_KNOBS["rows"].tried(4, 6, 8, 10, 12),
+            "block_tiles": between(1, 1 << 10).tried(
+                8, 16, 32, 64, everywhere=(2, 3, 4, 6, 8, 12, 16, 32)
+            ),
+            "version": VERSIONS,
+        },
+    )  # fmt: skip
 
 
 def images_template(plain: Template) -> Template:
     """Return the template of channels-last tensors; `plain` is that of plain convolutions."""
     lower = partial(_lower_images, plain)
     return form_template(
-        "winograd_across", WinogradAcross, images_of, _propose_images, lower, keeps=True
-    )
+        "winograd_across", WinogradAcross, images_of, _propose_images, lower, keeps=True,
+        knobs={**TILE_KNOBS, "block": between(1, 1 << 10), "version": VERSIONS},
+    )  # fmt: skip
