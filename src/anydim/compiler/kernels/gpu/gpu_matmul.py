@@ -10,9 +10,10 @@ with zeros. If a factor is a conversion from 16 bits, the 16-bit values are copi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import chain
 from typing import ClassVar
 
 from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, int32, int64
@@ -40,6 +41,7 @@ from anydim.compiler.kernels.matmul.epilogue import (
     outside_reads,
     product_of,
 )
+from anydim.compiler.kernels.matmul.product_axes import merge_axes, merged_extent, product_axes
 from anydim.lang.tree import Axis, Cast, Expr, Group, Read, TensorType
 from anydim.lang.tree.affine import Affine, address, reads, rewrite, to_expr
 from anydim.sizes import ceil_div, product
@@ -97,25 +99,30 @@ def product_form(group: Group) -> ProductForm | None:
     outputs = epilogue_of(group, statement)
     if outputs is None or dtype not in _DTYPES:
         return None
-    in_a, in_b = free_axes(a), free_axes(b)
-    axes = [axis for axis in statement.axes if axis.extent.constant != 1]
-    if axes and axes[-1].name in in_a - in_b:
-        a, b, in_a, in_b = b, a, in_b, in_a
-    rows = tuple(axis for axis in axes if axis.name in in_a - in_b)
-    columns = tuple(axis for axis in axes if axis.name in in_b - in_a)
-    batch = tuple(axis for axis in statement.axes if axis not in rows and axis not in columns)
+    axes = product_axes(statement.axes, statement.reduced, free_axes(a), free_axes(b))
+    rows, columns = axes.rows, axes.columns
+    if rows and rows[-1] is axes.result[-1]:
+        a, b, rows, columns = b, a, columns, rows
     if not columns or not statement.reduced:
         return None
-    offset = element_offset(statement)
-    values = (a, b, *(output.value for output in outputs))
     types = {tensor.name: tensor.type for tensor in group.inputs}
     if not {read.tensor for factor in (a, b) for read in reads(factor)} <= types.keys():
         return None  # a factor that the group computes
-    loops = merged(Loops((rows, columns, batch, statement.reduced), values, offset), types)
-    (rows, columns, batch, depth), (a, b, *made) = loops.axes, loops.values
-    outputs = tuple(Output(old.tensor, value) for old, value in zip(outputs, made))
+    batch = tuple(axis for axis in statement.axes if axis not in rows and axis not in columns)
+    values = (a, b, *(output.value for output in outputs))
+    offset = element_offset(statement)
+    streams, pinned = _streams(values, types)
+    groups = [
+        merge_axes(each, [offset, *streams], pinned)
+        for each in (rows, columns, batch, statement.reduced)
+    ]
+    rows, columns, batch, depth = (tuple(map(_whole_axis, each)) for each in groups)
+    merged = [group for group in chain(*groups) if len(group) > 1]
+    a, b, *results = (_over_merged(value, merged, types) for value in values)
+    outputs = tuple(Output(old.tensor, value) for old, value in zip(outputs, results))
     left, right = _factor(a, dtype, rows, depth, types), _factor(b, dtype, columns, depth, types)
-    return ProductForm(dtype, left, right, batch, depth, outputs, loops.offset)
+    outer = (axis.name for group in merged for axis in group[:-1])
+    return ProductForm(dtype, left, right, batch, depth, outputs, offset.without(*outer))
 
 
 def _factor(
@@ -135,59 +142,55 @@ def _factor(
 
 # ---- contiguous axes ----------------------------------------------------------------------------
 
-
-@dataclass(frozen=True)
-class Loops:
-    """Lists of axes that are flattened, the expressions over them, and the offset of results."""
-
-    axes: tuple[tuple[Axis, ...], ...]
-    values: tuple[Expr, ...]
-    offset: Affine
+# A work-item computes the indices of its row by divisions, one for each axis but the first: merging
+# batch and sequence of an activation, which most reads do not distinguish, saves them.
 
 
-def merged(loops: Loops, types: Mapping[str, TensorType]) -> Loops:
-    """Merge adjacent axes of each list as far as possible, to compute fewer indices.
-
-    The row of a work-item is one number over all axes of rows; each further axis costs a division
-    to compute its index. Batch and sequence of an activation are one axis unless a read
-    distinguishes them.
-    """
-    for which, _ in enumerate(loops.axes):
-        for at in reversed(range(len(loops.axes[which]) - 1)):
-            loops = _pair(loops, which, at, types)
-    return loops
-
-
-def _pair(loops: Loops, which: int, at: int, types: Mapping[str, TensorType]) -> Loops:
-    """Replace two adjacent axes by the second one, if every read strides over both as over one."""
-    outer, inner = loops.axes[which][at : at + 2]
-    changes: dict[Read, Read] = {}
-    names = {outer.name, inner.name}
-    for value in loops.values:
-        if free_axes(outside_reads(value)) & names:
-            return loops
+def _streams(
+    values: Iterable[Expr], types: Mapping[str, TensorType]
+) -> tuple[list[Affine], set[str]]:
+    """The addresses of reads, and the axes that are used in other ways: these are not merged."""
+    streams: list[Affine] = []
+    pinned: set[str] = set()
+    for value in values:
+        pinned |= free_axes(outside_reads(value))
         for read in reads(value):
-            if not free_axes(read) & names or read.tensor == PRODUCT:
-                continue
-            form = address(read, types[read.tensor].shape) if read.default is None else None
-            if form is None or not _one_walk(form, outer, inner):
-                return loops
-            changes[read] = Read(read.tensor, (to_expr(form.without(outer.name)),), flat=True)
-    if not _one_walk(loops.offset, outer, inner):
-        return loops
-    whole = Axis(inner.name, outer.extent * inner.extent)
-    axes = list(loops.axes)
-    axes[which] = (*axes[which][:at], whole, *axes[which][at + 2 :])
+            form = _address(read, types)
+            if form is not None:
+                streams.append(form)
+            elif read.tensor != PRODUCT:
+                pinned |= free_axes(read)
+    return streams, pinned
+
+
+def _address(read: Read, types: Mapping[str, TensorType]) -> Affine | None:
+    """The address of a read of a tensor that is never out of bounds; None without one."""
+    if read.tensor == PRODUCT or read.default is not None:
+        return None
+    return address(read, types[read.tensor].shape)
+
+
+def _whole_axis(axes: tuple[Axis, ...]) -> Axis:
+    """Merged axes as one, with the name of the innermost."""
+    return Axis(axes[-1].name, merged_extent(axes))
+
+
+def _over_merged(
+    value: Expr, merged: Sequence[Sequence[Axis]], types: Mapping[str, TensorType]
+) -> Expr:
+    """An expression over merged axes: reads that use them become flat."""
+    outer = {axis.name for axes in merged for axis in axes[:-1]}
+    names = {axis.name for axes in merged for axis in axes}
 
     def change(expr: Expr) -> Expr | None:
-        return changes.get(expr) if isinstance(expr, Read) else None
+        if not isinstance(expr, Read) or not free_axes(expr) & names:
+            return None
+        form = _address(expr, types)
+        if form is None:
+            return None
+        return Read(expr.tensor, (to_expr(form.without(*outer)),), flat=True)
 
-    values = tuple(rewrite(value, change) for value in loops.values)
-    return Loops(tuple(axes), values, loops.offset.without(outer.name))
-
-
-def _one_walk(form: Affine, outer: Axis, inner: Axis) -> bool:
-    return form.stride(outer.name) == form.stride(inner.name) * inner.extent
+    return rewrite(value, change)
 
 
 # ---- code ----------------------------------------------------------------------------------------

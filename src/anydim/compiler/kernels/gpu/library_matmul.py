@@ -10,7 +10,6 @@ does not support the numbers. The epilogue of the product runs in other kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from anydim.base.dtypes import DType, bfloat16, float16, float32, float64
 from anydim.base.records import dataclass
@@ -21,13 +20,14 @@ from anydim.compiler.kernels.gpu.group_indices import remainder
 from anydim.compiler.kernels.ir import START, STOP, convert, number, operate, variable
 from anydim.compiler.kernels.launch import TF32, Argument, Launch, moved_bytes
 from anydim.compiler.kernels.matmul.epilogue import PRODUCT
+from anydim.compiler.kernels.matmul.product_axes import is_one_axis, merged_extent, merged_stride
 from anydim.compiler.kernels.operands import assemble
 from anydim.compiler.kernels.schedule import print_schedule
 from anydim.compiler.kernels.template import Task, form_template
 from anydim.lang.tree import Axis, Cast, Expr, Group, Read
 from anydim.lang.tree.affine import Affine, address
 from anydim.runtime.devices.cublas import PREFIX, WORDS
-from anydim.sizes import Size, as_size, product
+from anydim.sizes import Size, as_size
 
 _RESULTS = {
     float32: (float32,), float64: (float64,), float16: (float16, float32),
@@ -109,7 +109,9 @@ def _words(form: ProductForm, a: Affine, b: Affine, c: Affine) -> tuple[Size, ..
     """Return the sizes of `WORDS`; None if axes cannot be merged."""
     batch = [axis for axis in form.batch if axis.extent.constant != 1]
     columns = list(form.b.axes)
-    if _walk(columns, b, c) is None:  # columns per image, for example: products that share a factor
+    if not is_one_axis(
+        columns, b, c
+    ):  # columns per image, for example: products that share a factor
         batch, columns = [*batch, *columns[:-1]], columns[-1:]
     m, n = _walk(form.a.axes, a, c), _walk(columns, b, c)
     k, many = _walk(form.depth, a, b), _walk(batch, a, b, c)
@@ -125,12 +127,9 @@ def _words(form: ProductForm, a: Affine, b: Affine, c: Affine) -> tuple[Size, ..
 
 def _walk(axes: Sequence[Axis], *forms: Affine) -> tuple[Size, ...] | None:
     """Return the extent of axes as one, and its stride in each of the forms."""
-    for outer, inner in pairwise(axes):
-        for form in forms:
-            if form.stride(outer.name) != form.stride(inner.name) * inner.extent:
-                return None
-    strides = [form.stride(axes[-1].name) if axes else as_size(0) for form in forms]
-    return (product(axis.extent for axis in axes), *strides)
+    if not is_one_axis(axes, *forms):
+        return None
+    return (merged_extent(axes), *(merged_stride(axes, form) for form in forms))
 
 
 def _body(form: _Form) -> tuple[ir.Step, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
@@ -28,12 +29,21 @@ from anydim.compiler.kernels.matmul.epilogue import (
     split_start,
     streams_of,
 )
+from anydim.compiler.kernels.matmul.product_axes import (
+    Parts,
+    is_one_axis,
+    matrix_axes,
+    merge_axes,
+    merged_extent,
+    merged_stride,
+    strided_parts,
+)
 from anydim.compiler.kernels.matmul.register_tile import tile_of
 from anydim.compiler.kernels.matmul.window_geometry import InLoops, Walk, without
 from anydim.compiler.kernels.matmul.window_rows import ONE, WindowLayout, moves, window_layout
 from anydim.lang.tree import Axis, Expr, Group, Read, Statement
 from anydim.lang.tree.affine import Affine, address, rewrite
-from anydim.sizes import NEVER, Box, Condition, Size, as_size, condition, product
+from anydim.sizes import NEVER, Box, Condition, Size, as_size, condition
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,7 @@ class ContractionForm(InLoops):
     n: MatrixWalk
     k: MatrixWalk
     loops: tuple[MatrixWalk, ...]
-    b_parts: tuple[tuple[tuple[Size, Size], ...], ...]
+    b_parts: tuple[Parts, ...]
     outputs: tuple[Output, ...]
     start: Read | None
     in_panels: bool = False
@@ -193,15 +203,12 @@ class Reading:
     box: Box | None = None
 
     def form(self, outputs: tuple[Output, ...]) -> ContractionForm | None:
-        axes = [axis for axis in self.statement.axes if axis.extent.constant != 1]
-        rows = [x for x in axes if self.b.form.stride(x.name) == 0]
-        columns = [x for x in axes if self._in_b(x) and not self._in_a(x)]
-        batch = [x for x in axes if self._in_b(x) and self._in_a(x)]
-        sums = [x for x in self.statement.reduced if x.extent.constant != 1]
-        if not columns or columns[-1] is not axes[-1]:
+        in_a, in_b = self.a.form.indices, self.b.form.indices
+        axes = matrix_axes(self.statement, in_a, in_b)
+        if axes is None:
             return None
-        if not all(self._in_a(x) and self._in_b(x) for x in sums):
-            return None
+        rows = [x for x in axes.result if x.name not in in_b]
+        columns, batch, sums = axes.columns, axes.batch, axes.sums
         start: Read | None = None
         if self.starts:
             factors = (self.a.tensor, self.b.tensor)
@@ -209,27 +216,25 @@ class Reading:
             start, outputs = split_start(outputs, self.group, columns[-1].name, own, factors)
         values = [output.value for output in outputs] + ([] if start is None else [start])
         streams, pinned = streams_of(self.group, self.statement, values)
-        together = len(merged(rows, streams, pinned)) == 1
+        together = len(merge_axes(rows, streams, pinned)) == 1
         windows, sums = self._windows(rows, sums) if together else (None, sums)
         if windows is not None and windows.in_place:
             windows = None
         elif not windows and any(f.read and f.read.default for f in (self.a, self.b)):
             return None
         in_panels = not self.packed and not batch and self._in_panels(columns, sums)
-        in_b = () if self.packed or in_panels else (self.b.form,)
-        m_groups = merged(rows, streams if windows else [*streams, self.a.form], pinned)
+        of_b = () if self.packed or in_panels else (self.b.form,)
+        m_groups = merge_axes(rows, streams if windows else [*streams, self.a.form], pinned)
         if sums and not windows and self.a.form.stride(sums[-1].name) != 1:
             # rows are then the axis along which A is contiguous, whatever C's layout
             m_groups.sort(key=lambda axes: self.a.form.stride(axes[-1].name) == 1)
-        n_groups = merged(columns, [*streams, *in_b], pinned)
-        k_groups = [tuple(sums)] if windows else merged(sums, [self.a.form, *in_b], pinned)
-        loop_groups = merged(batch, [*streams, self.a.form, *in_b], pinned)
+        n_groups = merge_axes(columns, [*streams, *of_b], pinned)
+        k_groups = [sums] if windows else merge_axes(sums, [self.a.form, *of_b], pinned)
+        loop_groups = merge_axes(batch, [*streams, self.a.form, *of_b], pinned)
         pieces = None
         if len(k_groups) == 2 and not in_panels:
-            outer, _ = k_groups
-            count, length = (product(axis.extent for axis in group) for group in k_groups)
-            strides = (each.form.stride(outer[-1].name) for each in (self.a, self.b))
-            pieces = Pieces(count, length, *strides)
+            strides = (merged_stride(k_groups[0], each.form) for each in (self.a, self.b))
+            pieces = Pieces(*map(merged_extent, k_groups), *strides)
         elif len(k_groups) > 1:
             return None
         outside = (*loop_groups, *m_groups[:-1], *n_groups[:-1])
@@ -246,12 +251,12 @@ class Reading:
                 b_start=self.b.form.constant,
                 m=self._walk(ROW, names[ROW]),
                 n=self._walk(COLUMN, names[COLUMN]),
-                k=self._walk("k", tuple(sums)),
+                k=self._walk("k", sums),
                 loops=tuple(self._walk(f"loop{i}", axes) for i, axes in enumerate(outside)),
                 b_parts=(
-                    tuple(self._part(x) for axes in outside for x in axes if self._in_b(x)),
-                    tuple(self._part(x) for x in sums),
-                    tuple(self._part(x) for x in names[COLUMN]),
+                    strided_parts([x for x in chain(*outside) if x.name in in_b], self.b.form),
+                    strided_parts(sums, self.b.form),
+                    strided_parts(names[COLUMN], self.b.form),
                 ),
                 outputs=tuple(Output(o.tensor, renamed.expr(o.value)) for o in outputs),
                 start=None if start is None else renamed.read(start),
@@ -262,26 +267,24 @@ class Reading:
         )
 
     def _windows(
-        self, rows: list[Axis], sums: list[Axis]
-    ) -> tuple[WindowLayout | None, list[Axis]]:
+        self, rows: Sequence[Axis], sums: tuple[Axis, ...]
+    ) -> tuple[WindowLayout | None, tuple[Axis, ...]]:
         """Return rows of A as windows if they are windows, and the reduced axes in their order."""
         read = self.a.read
         if self.box is None or read is None or moves(read, rows, sums) != self.packed:
             return None, sums
         form = self.a.form
         if not self.packed and (
-            len(merged(rows, [form], frozenset())) < 2
-            or len(sums) != 1
-            or form.stride(sums[0].name) != 1
+            is_one_axis(rows, form) or len(sums) != 1 or form.stride(sums[0].name) != 1
         ):
             return None, sums
         units = {a.name for a in (*self.statement.axes, *self.statement.reduced)}
         units -= {axis.name for axis in (*rows, *sums)}
         shape = self.group.type_of(read.tensor).shape
         found = window_layout(without(read, units), self.a.form, shape, rows, sums, self.box)
-        return (None, sums) if found is None else (found[0], list(found[1]))
+        return (None, sums) if found is None else found
 
-    def _in_panels(self, columns: list[Axis], sums: list[Axis]) -> bool:
+    def _in_panels(self, columns: Sequence[Axis], sums: Sequence[Axis]) -> bool:
         """Whether B(panel, k, lane) has the layout of a packed constant."""
         if len(sums) != 1 or not 1 <= len(columns) <= 2 or self.b.form.constant.constant != 0:
             return False
@@ -293,25 +296,13 @@ class Reading:
             return False
         return all(stride(panel.name) == k.extent * self.width for panel in columns[:-1])
 
-    def _in_a(self, axis: Axis) -> bool:
-        return self.a.form.stride(axis.name).constant != 0
-
-    def _in_b(self, axis: Axis) -> bool:
-        return self.b.form.stride(axis.name).constant != 0
-
-    def _part(self, axis: Axis) -> tuple[Size, Size]:
-        return axis.extent, self.b.form.stride(axis.name)
-
     def _walk(self, name: str, axes: tuple[Axis, ...]) -> MatrixWalk:
         """Return merged axes as one; no axes as one of extent 1, with arbitrary strides."""
         if not axes:
             return MatrixWalk(name, as_size(1), as_size(1), as_size(1), as_size(1))
-        last = axes[-1].name
-        extent = product(axis.extent for axis in axes)
-        strides = (
-            form.stride(last) for form in (self.a.form, self.b.form, element_offset(self.statement))
-        )
-        return MatrixWalk(name, extent, *strides)
+        streams = (self.a.form, self.b.form, element_offset(self.statement))
+        strides = (merged_stride(axes, stream) for stream in streams)
+        return MatrixWalk(name, merged_extent(axes), *strides)
 
     def _usable(self, form: ContractionForm) -> ContractionForm | None:
         """Return the form if the library can copy or pack its operands, else None."""
@@ -358,18 +349,3 @@ def dependent_axes(value: Expr) -> frozenset[str]:
         return None
 
     return frozenset(free_axes(rewrite(value, change)))
-
-
-def merged(
-    axes: Sequence[Axis], streams: Sequence[Affine], pinned: frozenset[str]
-) -> list[tuple[Axis, ...]]:
-    """Merge adjacent axes where every stream strides over both as over one."""
-    groups: list[tuple[Axis, ...]] = []
-    for axis in axes:
-        if groups and not pinned & {axis.name, groups[-1][-1].name}:
-            outer = groups[-1][-1].name
-            if all(s.stride(outer) == axis.extent * s.stride(axis.name) for s in streams):
-                groups[-1] = (*groups[-1], axis)
-                continue
-        groups.append((axis,))
-    return groups

@@ -12,7 +12,6 @@ A channel of x that depends on the group, `m // share * inner + c`, makes the gr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
@@ -28,6 +27,12 @@ from anydim.compiler.kernels.matmul.epilogue import (
     outside_reads,
     product_of,
 )
+from anydim.compiler.kernels.matmul.product_axes import (
+    Parts,
+    is_one_axis,
+    product_axes,
+    strided_parts,
+)
 from anydim.compiler.kernels.matmul.window_geometry import (
     Bound,
     InLoops,
@@ -36,11 +41,12 @@ from anydim.compiler.kernels.matmul.window_geometry import (
     bounds_of,
     merge_positions,
     split_groups,
+    window_axis,
     without,
 )
 from anydim.lang.tree import Axis, Group, Read, Statement
 from anydim.lang.tree.affine import Affine, address, reads, row_major_strides
-from anydim.sizes import Box, Size, as_size, product
+from anydim.sizes import Box, Size, product
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Windows(InLoops):
     channels: WindowAxis
     taps: tuple[WindowAxis, ...]
     bounds: tuple[Bound, ...]
-    w_parts: tuple[tuple[tuple[Size, Size], ...], ...]
+    w_parts: tuple[Parts, ...]
     outputs: tuple[Output, ...]
 
     @property
@@ -173,15 +179,14 @@ class _Reading:
 
     def form(self, packed: bool) -> Windows | None:
         """Return the form if the addresses are those of a convolution, else None."""
-        in_x, in_w = free_axes(self.read), set(self.w.indices)
-        rows = [a for a in self.axes if a.name in in_w and a.name not in in_x]
-        if len(rows) != 1:
+        in_x, in_w = free_axes(self.read), self.w.indices
+        kinds = product_axes(self.axes, self.reduced, in_w, in_x)
+        if len(kinds.rows) != 1 or kinds.alone:
             return None
-        at = self.axes.index(rows[0])
+        (row,) = kinds.rows
+        at = self.axes.index(row)
         columns = self.axes[at + 1 :]
-        if not columns or any(a.name not in in_x or a.name in in_w for a in columns):
-            return None
-        if any(a.name not in in_x for a in self.axes[:at]):
+        if not columns or any(a not in kinds.columns for a in columns):
             return None
         shape, extents = self._shape(), self._extents()
         found = bounds_of(self.read, shape, columns, self.reduced, extents, self.box)
@@ -191,10 +196,8 @@ class _Reading:
         bounded = {b.tap for b in found if b.tap}
         free = [a for a in self.reduced if a.name not in bounded]
         taps = [a for a in self.reduced if a not in free[:1]]
-        channel = (
-            self._step(free[0]) if free else WindowAxis("", as_size(1), as_size(0), as_size(0))
-        )
-        positions = merge_positions([self._step(a) for a in columns], found)
+        channel = window_axis(free[:1], self.x, self.w)
+        positions = merge_positions(columns, found, self.x, self.w)
         form = Windows(
             dtype=self.group.type_of(self.read.tensor).dtype,
             x=self.read.tensor,
@@ -202,17 +205,17 @@ class _Reading:
             x_start=self.x.constant,
             w_start=self.w.constant,
             loops=tuple(self._loop(number) for number in range(at)),
-            rows=rows[0].extent,
+            rows=row.extent,
             row_y=self.strides[at],
-            row_w=self.w.stride(rows[0].name),
+            row_w=self.w.stride(row.name),
             positions=positions,
             channels=channel,
-            taps=tuple(map(self._step, taps)),
+            taps=tuple(window_axis((tap,), self.x, self.w) for tap in taps),
             bounds=found,
             w_parts=(
-                tuple(self._part(a) for a in self.axes[:at] if a.name in in_w),
-                tuple(self._part(a) for a in (*free[:1], *taps)),
-                (self._part(rows[0]),),
+                strided_parts([a for a in self.axes[:at] if a.name in in_w], self.w),
+                strided_parts((*free[:1], *taps), self.w),
+                strided_parts((row,), self.w),
             ),
             outputs=outputs,
         )
@@ -232,14 +235,6 @@ class _Reading:
     def _extents(self) -> dict[str, Size]:
         return {axis.name: axis.extent for axis in (*self.axes, *self.reduced)}
 
-    def _step(self, axis: Axis) -> WindowAxis:
-        return WindowAxis(
-            axis.name, axis.extent, self.x.stride(axis.name), self.w.stride(axis.name)
-        )
-
-    def _part(self, axis: Axis) -> tuple[Size, Size]:
-        return axis.extent, self.w.stride(axis.name)
-
     def _loop(self, number: int) -> OuterLoop:
         axis = self.axes[number]
         strides = (self.x.stride(axis.name), self.w.stride(axis.name), self.strides[number])
@@ -257,9 +252,8 @@ class _Reading:
                     continue
                 form = address(read, self.group.type_of(read.tensor).shape)
                 assert form is not None, "epilogues hold flat reads with affine addresses"
-                for left, right in pairwise(columns):
-                    if form.stride(left.name) != right.extent * form.stride(right.name):
-                        return None
+                if not is_one_axis(columns, form):
+                    return None
         names: dict[str, Sequence[Axis]]
         names = {f"loop{number}": (axis,) for number, axis in enumerate(self.axes[:at])}
         renamed = Renamed({**names, ROW: (self.axes[at],), COLUMN: columns}, self.group)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
@@ -11,6 +10,7 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import quotient_up
 from anydim.compiler.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.compiler.kernels.ir import greatest, least
+from anydim.compiler.kernels.matmul.product_axes import merge_axes, merged_extent, merged_stride
 from anydim.lang.resolve.ranges import running
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import Affine, affine, rewrite, substituted
@@ -18,6 +18,7 @@ from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 SMALL = 8  # strides, windows and paddings up to this size are constants in the kernel
 
+_UNREAD = Affine(as_size(0))  # the address in a factor that no axis indexes
 ALL_TAPS = "all_taps"  # name of the version that adds the zeros of taps out of bounds
 
 
@@ -139,23 +140,18 @@ def without(read: Expr, units: set[str]) -> Read:
     return changed
 
 
+def window_axis(axes: Sequence[Axis], x: Affine, w: Affine = _UNREAD) -> WindowAxis:
+    """Merged axes as one; `x` and `w` are the addresses of the factors."""
+    name, strides = axes[-1].name if axes else "", (merged_stride(axes, each) for each in (x, w))
+    return WindowAxis(name, merged_extent(axes), *strides)
+
+
 def merge_positions(
-    positions: Sequence[WindowAxis], bounds: Sequence[Bound]
+    axes: Sequence[Axis], bounds: Sequence[Bound], x: Affine, w: Affine = _UNREAD
 ) -> tuple[WindowAxis, ...]:
     """Merge adjacent output axes that x strides over as one axis, where no bound uses them."""
-    bounded = {bound.position for bound in bounds}
-    merged: list[WindowAxis] = []
-    for step in positions:
-        last = merged[-1] if merged else None
-        if (
-            last is not None
-            and not bounded & {last.name, step.name}
-            and last.x == step.extent * step.x
-        ):
-            merged[-1] = replace(step, extent=last.extent * step.extent)
-        else:
-            merged.append(step)
-    return tuple(merged)
+    groups = merge_axes(axes, [x], {bound.position for bound in bounds})
+    return tuple(window_axis(group, x, w) for group in groups)
 
 
 class LayerSizes(SizeParameters):

@@ -26,6 +26,7 @@ from anydim.compiler.kernels.matmul.window_geometry import (
     WindowAxis,
     bounds_of,
     merge_positions,
+    window_axis,
 )
 from anydim.lang.tree import Axis, Read
 from anydim.lang.tree.affine import Affine, affine
@@ -105,20 +106,16 @@ def window_layout(
         taps.remove(inner)
         run.insert(0, inner)
         if any(bound.tap == inner.name for bound in bounds):
-            tap = _axis(inner, x)
+            tap = window_axis((inner,), x)
         length = length * inner.extent
     layout = WindowLayout(
-        merge_positions([_axis(a, x) for a in rows], bounds), tuple(_axis(a, x) for a in taps),
+        merge_positions(rows, bounds, x), tuple(window_axis((a,), x) for a in taps),
         length, tap, bounds,
     )  # fmt: skip
     own = [bound for bound in bounds if tap is not None and bound.tap == tap.name]
     if len(own) > 1 or any(bound.spread != 1 for bound in own):
         return None
     return layout, (*taps, *run)
-
-
-def _axis(axis: Axis, x: Affine) -> WindowAxis:
-    return WindowAxis(axis.name, axis.extent, x.stride(axis.name), as_size(0))
 
 
 def window_function(

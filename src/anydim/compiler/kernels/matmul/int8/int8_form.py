@@ -17,7 +17,6 @@ from dataclasses import replace
 from anydim.base.dtypes import DType, int32
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.inference import dtype_of, free_axes
-from anydim.compiler.kernels.matmul.contraction_form import merged
 from anydim.compiler.kernels.matmul.epilogue import (
     Output,
     Renamed,
@@ -26,6 +25,15 @@ from anydim.compiler.kernels.matmul.epilogue import (
     product_of,
     streams_of,
 )
+from anydim.compiler.kernels.matmul.product_axes import (
+    Parts,
+    ProductAxes,
+    matrix_axes,
+    merge_axes,
+    merged_extent,
+    merged_stride,
+    strided_parts,
+)
 from anydim.compiler.kernels.matmul.window_geometry import InLoops, Walk, split_groups
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_strides
@@ -33,8 +41,6 @@ from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Size, as_size, product
 
 _WINDOW_PENALTY = 0.2
-
-Parts = tuple[tuple[Size, Size], ...]
 
 
 @dataclass(frozen=True)
@@ -195,17 +201,6 @@ def _plain(expr: Expr, group: Group) -> bool:
 
 
 @dataclass(frozen=True)
-class _Axes:
-    """The axes of a product: those of a, of b, of both, of neither, and reduced axes."""
-
-    rows: list[Axis]
-    columns: list[Axis]
-    batch: list[Axis]
-    alone: list[Axis]
-    sums: list[Axis]
-
-
-@dataclass(frozen=True)
 class _Merged:
     """Axes merged to one loop each; `column_axes` are those of n when b is read by each of them."""
 
@@ -228,14 +223,14 @@ class _Reading:
     constants: frozenset[str]
 
     def form(self, outputs: tuple[Output, ...]) -> BytesForm | None:
-        axes = self._sorted()
-        if axes is None or not self._fitting_zeros(axes.rows, axes.columns):
+        axes = matrix_axes(self.statement, free_axes(self.a.read), free_axes(self.b.read))
+        if axes is None or not axes.sums or not self._fitting_zeros(axes):
             return None
         if not axes.rows and (self._along(axes) or (axes.batch and self._is_depthwise(axes))):
             return None
         return self._over(self._merged(axes, outputs), outputs)
 
-    def _along(self, axes: _Axes) -> bool:
+    def _along(self, axes: ProductAxes) -> bool:
         """Whether one row is multiplied by columns that are contiguous along the sum.
 
         This is a matrix-vector product: words of adjacent columns are not contiguous.
@@ -246,7 +241,7 @@ class _Reading:
         along, across = (stream.stride(x.name).constant for x in (axes.sums[-1], axes.columns[-1]))
         return along == 1 and across != 1
 
-    def _is_depthwise(self, axes: _Axes) -> bool:
+    def _is_depthwise(self, axes: ProductAxes) -> bool:
         """Whether every sum runs over a window only, as in a depthwise convolution.
 
         Each packed column would have one row; kernels of windows along rows are faster.
@@ -255,33 +250,19 @@ class _Reading:
         windows = [i for i in self.b.read.indices if free_axes(i) & columns]
         return all(any(x.name in free_axes(index) for index in windows) for x in axes.sums)
 
-    def _sorted(self) -> _Axes | None:
-        """Sort the axes by the factors that use them; None unless they are those of a product."""
-        axes = [axis for axis in self.statement.axes if axis.extent.constant != 1]
-        sums = [axis for axis in self.statement.reduced if axis.extent.constant != 1]
-        in_a, in_b = free_axes(self.a.read), free_axes(self.b.read)
-        columns = [x for x in axes if x.name in in_b and x.name not in in_a]
-        rows = [x for x in axes if x.name in in_a and x.name not in in_b]
-        batch = [x for x in axes if x.name in in_a and x.name in in_b]
-        alone = [x for x in axes if x.name not in in_a | in_b]
-        if not columns or columns[-1] is not axes[-1] or not sums:
-            return None
-        if not all(x.name in in_a and x.name in in_b for x in sums):
-            return None
-        return _Axes(rows, columns, batch, alone, sums)
-
-    def _merged(self, axes: _Axes, outputs: tuple[Output, ...]) -> _Merged:
+    def _merged(self, axes: ProductAxes, outputs: tuple[Output, ...]) -> _Merged:
         """Merge adjacent axes where every stream strides over both as over one."""
         values = [output.value for output in outputs]
         values += [zero for zero in (self.a.zero, self.b.zero) if zero is not None]
         streams, used = streams_of(self.group, self.statement, values)
         own = [form for form in (self._stream(self.a), self._stream(self.b)) if form is not None]
         pinned = used | self._windows()
-        n = merged(axes.columns, streams, used)
+        n = merge_axes(axes.columns, streams, used)
         m, batch, alone = (
-            merged(group, [*streams, *own], pinned) for group in (axes.rows, axes.batch, axes.alone)
+            merge_axes(group, [*streams, *own], pinned)
+            for group in (axes.rows, axes.batch, axes.alone)
         )
-        k = merged(axes.sums, own, pinned)
+        k = merge_axes(axes.sums, own, pinned)
         inner = max(
             range(len(k)), key=lambda i: (_fill_ratio(k[i]) - self._window_penalty(k[i]), i)
         )
@@ -315,8 +296,7 @@ class _Reading:
 
         def walk(name: str) -> ByteWalk:
             own = names[name]
-            c = target.stride(own[-1].name) if own else as_size(0)
-            return ByteWalk(name, product(axis.extent for axis in own), c)
+            return ByteWalk(name, merged_extent(own), merged_stride(own, target))
 
         loops = [axis for group in axes.outside for axis in group]
         order = (loops, axes.m, axes.n, [axis for group in axes.taps for axis in group])
@@ -327,8 +307,8 @@ class _Reading:
             m=walk("m"),
             n=walk("n"),
             columns=tuple((name, own[0].extent) for name, own in single.items()),
-            taps=tuple((name, product(a.extent for a in own)) for name, own in taps.items()),
-            k=product(axis.extent for axis in axes.k),
+            taps=tuple((name, merged_extent(own)) for name, own in taps.items()),
+            k=merged_extent(axes.k),
             outputs=tuple(Output(o.tensor, renamed.expr(o.value)) for o in outputs),
         )
 
@@ -336,14 +316,14 @@ class _Reading:
         """Return the axes of n when b has to be read by each of them."""
         if self.b.read.tensor in self.constants and self._address(self.b) is not None:
             return ()
-        together = merged(axes, own, self._windows())
+        together = merge_axes(axes, own, self._windows())
         return axes if len(together) > 1 else ()
 
-    def _fitting_zeros(self, rows: list[Axis], columns: list[Axis]) -> bool:
+    def _fitting_zeros(self, axes: ProductAxes) -> bool:
         """Whether the zero of a is constant along the columns, and that of b along the rows."""
         a = frozenset() if self.a.zero is None else free_axes(self.a.zero)
         b = frozenset() if self.b.zero is None else free_axes(self.b.zero)
-        return not a & {x.name for x in columns} and not b & {x.name for x in rows}
+        return not a & {x.name for x in axes.columns} and not b & {x.name for x in axes.rows}
 
     def _address(self, factor: Bytes) -> Affine | None:
         read = factor.read
@@ -375,17 +355,14 @@ class _Reading:
         if form is None:
             return moved
 
-        def parts(axes: Sequence[Axis]) -> Parts:
-            return tuple((x.extent, form.stride(x.name)) for x in axes)
-
         loops = [x for x in order[0] if form.stride(x.name).constant != 0]
-        found = FactorParts(parts(loops), parts(order[own]), parts(order[3]), parts(inner))
-        return replace(moved, parts=found, start=form.constant)
+        parts = (strided_parts(axes, form) for axes in (loops, order[own], order[3], inner))
+        return replace(moved, parts=FactorParts(*parts), start=form.constant)
 
 
 def _fill_ratio(axes: Sequence[Axis]) -> float:
     """Return how well axes fill groups of four; an unknown extent counts as long."""
-    extent = product(axis.extent for axis in axes).constant
+    extent = merged_extent(axes).constant
     if not extent:
         return 1.0 if extent is None else 0.0
     return extent / (-(-extent // 4) * 4) + min(extent, 64) / 256
